@@ -1,0 +1,25 @@
+"""FLEdge: federated learning at the wireless edge as a Gymnasium environment."""
+
+from gymnasium.envs.registration import register
+
+from fl_edge_env.allocation import Allocation
+from fl_edge_env.channel import ExponentialChannel
+from fl_edge_env.env import FLEdgeEnv
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.simulator import Simulator
+from fl_edge_env.vector_env import FLEdgeVectorEnv
+
+__all__ = [
+    "Allocation",
+    "ExponentialChannel",
+    "FLEdgeEnv",
+    "FLEdgeVectorEnv",
+    "Scenario",
+    "Simulator",
+]
+
+register(
+    id="FLEdge-v0",
+    entry_point="fl_edge_env.env:FLEdgeEnv",
+    vector_entry_point="fl_edge_env.vector_env:FLEdgeVectorEnv",
+)

@@ -1,0 +1,213 @@
+"""The decision of a round, and its codec to the box that learning agents act in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_edge_env.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from fl_edge_env.scenario import Scenario
+
+# How far a decision may miss its bounds: relative for f and p, absolute for the sum of q.
+_BOUND_TOLERANCE = 1e-9
+_SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """What the server decides in a round, in SI units.
+
+    Parameters
+    ----------
+    f : ndarray, shape (..., N)
+        CPU frequency of each device [Hz].
+    p : ndarray, shape (..., N)
+        Transmission power of each device [W].
+    q : ndarray, shape (..., N)
+        Sampling probability of each device, in (0, 1], summing to one.
+    cohort : ndarray of int, shape (..., K), optional
+        Device indices that replace the K draws from `q`, for policies that choose the cohort
+        themselves. Expected energy and sampling error still follow `q`.
+
+    Raises
+    ------
+    ValueError
+        If an entry is not a real number, or f, p and q differ in shape.
+    """
+
+    f: FloatArray
+    p: FloatArray
+    q: FloatArray
+    cohort: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("f", "p", "q"):
+            value = getattr(self, name)
+            if type(value) is not np.ndarray or value.dtype != np.float64:
+                object.__setattr__(self, name, _float_array(name, value))
+        if not (self.f.shape == self.p.shape == self.q.shape) or self.f.ndim == 0:
+            raise ValueError(
+                "f, p and q must have the same shape (..., N), "
+                f"got {self.f.shape}, {self.p.shape} and {self.q.shape}"
+            )
+        if self.cohort is not None:
+            cohort = np.asarray(self.cohort)
+            if cohort.dtype.kind not in "iu":
+                raise ValueError(f"cohort must hold integer device indices, got {self.cohort!r}")
+            object.__setattr__(self, "cohort", cohort.astype(np.int64))
+
+    def validate(self, scenario: Scenario) -> None:
+        """Check the decision against a scenario.
+
+        Parameters
+        ----------
+        scenario : Scenario
+            Supplies N, K and the ranges of f and p.
+
+        Raises
+        ------
+        ValueError
+            If a shape, a bound or the sum of `q` is wrong, or a value is not finite.
+        """
+        if self.f.shape[-1] != scenario.num_devices:
+            raise ValueError(
+                f"f, p and q must have {scenario.num_devices} entries, one for each device, "
+                f"got shape {self.f.shape}"
+            )
+        _check_range("f", self.f, scenario.f_min, scenario.f_max)
+        _check_range("p", self.p, scenario.p_min, scenario.p_max)
+        # Written so that NaN fails the comparisons. Positive with a sum of 1 implies at most 1.
+        if not self.q.min() > 0:
+            raise ValueError(f"q must lie in (0, 1] for every device, got {_extremes(self.q)}")
+        total = self.q.sum(axis=-1)
+        if not np.abs(total - 1).max() <= _SUM_TOLERANCE:
+            raise ValueError(
+                f"q must sum to 1 within {_SUM_TOLERANCE:g}, got a sum of {_extremes(total)}"
+            )
+        if self.cohort is not None:
+            expected = (*self.f.shape[:-1], scenario.cohort_size)
+            if self.cohort.shape != expected:
+                raise ValueError(
+                    f"cohort must have shape {expected}, one index for each of the K draws, "
+                    f"got {self.cohort.shape}"
+                )
+            if self.cohort.min() < 0 or self.cohort.max() >= scenario.num_devices:
+                raise ValueError(
+                    f"cohort must hold device indices from 0 to {scenario.num_devices - 1}, "
+                    f"got {self.cohort.tolist()}"
+                )
+
+
+def decode_action(
+    action: NDArray[np.floating], scenario: Scenario, softmax_scale: float
+) -> Allocation:
+    """Turn a point of the box [-1, 1]^(3, N) into an allocation.
+
+    The rows are f, p and q. The first two map linearly to their ranges; the third is a score
+    that a softmax turns into a distribution, so that the zero action is the middle of both
+    ranges with uniform sampling. Entries outside the box are clipped.
+
+    Parameters
+    ----------
+    action : ndarray, shape (..., 3, N)
+        The action.
+    scenario : Scenario
+        Supplies N and the ranges.
+    softmax_scale : float
+        Factor on the scores: q varies over devices by at most ``exp(2 * softmax_scale)``.
+
+    Returns
+    -------
+    Allocation
+        With fields of shape (..., N).
+
+    Raises
+    ------
+    ValueError
+        If the shape is wrong or an entry is NaN or not a number.
+    """
+    values = _float_array("action", action)
+    if values.ndim < 2 or values.shape[-2:] != (3, scenario.num_devices):
+        raise ValueError(
+            f"action must be an Allocation or an array of shape (3, {scenario.num_devices}) "
+            f"with rows f, p, q, got shape {values.shape}"
+        )
+    if np.isnan(values).any():
+        raise ValueError("action must hold numbers in [-1, 1], got NaN")
+    unit = np.clip(values, -1.0, 1.0)
+    score = softmax_scale * unit[..., 2, :]
+    odds = np.exp(score - score.max(axis=-1, keepdims=True))
+    return Allocation(
+        f=scenario.f_mid + 0.5 * (scenario.f_max - scenario.f_min) * unit[..., 0, :],
+        p=scenario.p_mid + 0.5 * (scenario.p_max - scenario.p_min) * unit[..., 1, :],
+        q=odds / odds.sum(axis=-1, keepdims=True),
+    )
+
+
+def encode_action(
+    allocation: Allocation, scenario: Scenario, softmax_scale: float
+) -> NDArray[np.float32]:
+    """The point of the box that `decode_action` turns into `allocation`.
+
+    Scores are centred in the box. Where q varies by more than ``exp(2 * softmax_scale)`` the box
+    cannot express it, and the result is the clipped, nearest score.
+
+    Parameters
+    ----------
+    allocation : Allocation
+        A decision with fields of shape (..., N).
+    scenario : Scenario
+        Supplies the ranges.
+    softmax_scale : float
+        As in `decode_action`.
+
+    Returns
+    -------
+    ndarray of float32, shape (..., 3, N)
+    """
+    score = np.log(allocation.q) / softmax_scale
+    low, high = score.min(axis=-1, keepdims=True), score.max(axis=-1, keepdims=True)
+    rows = (
+        _to_unit(allocation.f, scenario.f_min, scenario.f_max),
+        _to_unit(allocation.p, scenario.p_min, scenario.p_max),
+        score - 0.5 * (low + high),
+    )
+    action: NDArray[np.float32] = np.clip(np.stack(rows, axis=-2), -1.0, 1.0).astype(np.float32)
+    return action
+
+
+def _to_unit(value: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    span = np.where(high > low, high - low, 1.0)  # an empty range maps to 0
+    return np.where(high > low, 2.0 * (value - low) / span - 1.0, 0.0)
+
+
+def _float_array(name: str, value: object) -> FloatArray:
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiu":
+            raise TypeError("not real numbers")
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must hold real numbers, got {value!r}") from None
+
+
+def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray) -> None:
+    if ((value >= low) & (value <= high)).all():
+        return
+    inside = (value >= low * (1 - _BOUND_TOLERANCE)) & (value <= high * (1 + _BOUND_TOLERANCE))
+    if not inside.all():
+        worst = np.unravel_index(int(np.argmin(inside)), inside.shape)
+        device = int(worst[-1])
+        raise ValueError(
+            f"{name} must lie in [{low[device]:g}, {high[device]:g}] for device {device}, "
+            f"got {value[worst]!r}"
+        )
+
+
+def _extremes(value: FloatArray) -> str:
+    return f"values from {value.min():.9g} to {value.max():.9g}"

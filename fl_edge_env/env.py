@@ -1,0 +1,225 @@
+"""The single environment: a thin Gymnasium shell over a simulator batch of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_edge_env.allocation import Allocation, decode_action
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.simulator import Round, Simulator
+from fl_edge_env.spaces import action_space, observation_space
+from fl_edge_env.typing import FloatArray
+
+Observation = dict[str, FloatArray]
+
+
+class FLEdgeEnv(gym.Env[Any, Any]):
+    """Client scheduling and resource allocation for federated learning at the wireless edge.
+
+    ## Description
+    N devices share the uplink of a server. In each round the server observes the channel gains,
+    sets the CPU frequency, transmission power and sampling probability of every device, draws
+    K devices with replacement, and waits for the slowest of them. The aim is a short
+    time-average round and a small sampling error, with each device's time-average energy within
+    its budget. Virtual queues record how far a device is over its budget.
+
+    ## Action Space
+    ``Box(-1, 1, (3, N), float32)`` with rows f, p and q. The rows f and p map linearly to the
+    ranges of the scenario; the row q holds scores that a softmax turns into a distribution. The
+    zero action is the middle of both ranges and uniform sampling. Entries outside the box are
+    clipped; NaN raises `ValueError`. Instead of an array, `step` also takes an `Allocation` in
+    SI units, which may name the cohort.
+
+    ## Observation Space
+    ``Dict(channel_gain, queue)``, both of shape (N,) and type float64: the gains of the coming
+    round and the energy queues [J].
+
+    ## Rewards
+    The negative drift-plus-penalty, ``-(V (sum q T + lambda sum w^2/q) + sum Q a)`` [J^2], with
+    its parts in ``info["reward_terms"]``.
+
+    ## Starting State
+    Empty queues and the first draw of the channel.
+
+    ## Episode End
+    An episode is truncated after ``num_rounds`` rounds; it never terminates.
+
+    ## Info
+    The fields of `fl_edge_env.simulator.Round`, for this one system: times [s], energies [J],
+    the cohort and the parts of the objective.
+
+    ## Arguments
+    ``gym.make("FLEdge-v0", scenario="cifar10", softmax_scale=2.0, **fields)``. Every field of
+    `Scenario` is also a keyword, for example ``cohort_size=4``.
+
+    ## Version History
+    * v0: initial version
+
+    Parameters
+    ----------
+    scenario : Scenario or str
+        The system, or the name of a preset.
+    softmax_scale : float
+        Factor on the scores in the q row of an action.
+    **fields
+        Fields of the scenario to change.
+
+    Raises
+    ------
+    ValueError
+        If a field has a wrong value or the preset does not exist.
+    TypeError
+        If a keyword is not a field of `Scenario`.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - the attribute Gymnasium prescribes
+
+    def __init__(
+        self,
+        scenario: Scenario | str = "cifar10",
+        *,
+        softmax_scale: float = 2.0,
+        **fields: Any,
+    ) -> None:
+        self.scenario = resolve_scenario(scenario, **fields)
+        self.softmax_scale = check_softmax_scale(softmax_scale)
+        self.simulator = Simulator(self.scenario)
+        self.observation_space = observation_space(self.scenario)
+        self.action_space = action_space(self.scenario)
+        self._started = False
+
+    def reset(
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,  # noqa: ARG002 - Gymnasium's signature
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode; a seed fixes it and all episodes that follow without one.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Seed of the channel, cohort and training streams.
+        options : dict, optional
+            Not used.
+
+        Returns
+        -------
+        observation : dict of ndarray, shape (N,)
+        info : dict
+            Empty.
+        """
+        super().reset(seed=seed)
+        self.simulator.reset([seed])
+        self._started = True
+        return self._observation(), {}
+
+    def step(
+        self, action: NDArray[np.float32] | Allocation
+    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play one round.
+
+        Parameters
+        ----------
+        action : ndarray, shape (3, N), or Allocation with fields of shape (N,)
+            The decision.
+
+        Returns
+        -------
+        observation : dict of ndarray, shape (N,)
+        reward : float
+        terminated : bool
+            Always False.
+        truncated : bool
+            Whether this was the last round.
+        info : dict
+            The fields of `Round`.
+
+        Raises
+        ------
+        ValueError
+            If the action is not valid.
+        gymnasium.error.ResetNeeded
+            If no episode is under way.
+        """
+        if not self._started or self.simulator.round_index[0] >= self.scenario.num_rounds:
+            raise gym.error.ResetNeeded("no episode is under way: call reset() before step()")
+        if not isinstance(action, Allocation):
+            action = decode_action(action, self.scenario, self.softmax_scale)
+        outcome = self.simulator.advance(_as_batch(action))
+        truncated = bool(self.simulator.round_index[0] >= self.scenario.num_rounds)
+        return (
+            self._observation(),
+            float(outcome.reward[0]),
+            False,
+            truncated,
+            _first(outcome),
+        )
+
+    @property
+    def training_seed(self) -> np.random.SeedSequence:
+        """Seed of the training stream in the present episode."""
+        return self.simulator.training_seed()
+
+    def _observation(self) -> Observation:
+        return {name: batch[0] for name, batch in self.simulator.observe().items()}
+
+
+def resolve_scenario(scenario: Scenario | str, **fields: Any) -> Scenario:
+    """A scenario from an object or a preset's name, with some fields changed.
+
+    Parameters
+    ----------
+    scenario : Scenario or str
+        The system, or the name of a preset.
+    **fields
+        Fields of the scenario to change.
+
+    Raises
+    ------
+    ValueError
+        If a field has a wrong value or the preset does not exist.
+    TypeError
+        If `scenario` is neither, or a keyword is not a field of `Scenario`.
+    """
+    if isinstance(scenario, str):
+        return Scenario.preset(scenario, **fields)
+    if not isinstance(scenario, Scenario):
+        raise TypeError(f"scenario must be a Scenario or a preset's name, got {scenario!r}")
+    return scenario.replace(**fields) if fields else scenario
+
+
+def check_softmax_scale(value: float) -> float:
+    """`value` as a float, if it is positive and finite."""
+    if not (isinstance(value, (int, float)) and 0 < value < float("inf")):
+        raise ValueError(f"softmax_scale must be positive and finite, got {value!r}")
+    return float(value)
+
+
+def _as_batch(allocation: Allocation) -> Allocation:
+    if allocation.f.ndim != 1:
+        raise ValueError(
+            f"f, p and q must have shape (N,) in a single environment, got {allocation.f.shape}"
+        )
+    cohort = allocation.cohort
+    return Allocation(
+        allocation.f[None],
+        allocation.p[None],
+        allocation.q[None],
+        cohort if cohort is None else cohort[None],
+    )
+
+
+def _first(outcome: Round) -> dict[str, Any]:
+    """The fields of the first system, with scalars as floats."""
+    info: dict[str, Any] = {}
+    for name, batch in outcome._asdict().items():
+        if isinstance(batch, dict):
+            info[name] = {part: float(values[0]) for part, values in batch.items()}
+        else:
+            info[name] = batch[0] if batch.ndim > 1 else float(batch[0])
+    return info

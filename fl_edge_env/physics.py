@@ -1,0 +1,143 @@
+"""Rates, times and energies of one round: equations (5) to (16) of the paper.
+
+Every function is pure and broadcasts over leading batch dimensions; a per-device quantity has
+shape (..., N). SI units throughout: hertz, watt, joule, second, bit.
+
+Source: Gao et al., "Online Client Scheduling and Resource Allocation for Efficient Federated
+Edge Learning".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fl_edge_env.typing import FloatArray
+
+if TYPE_CHECKING:
+    from fl_edge_env.scenario import Scenario
+
+
+def upload_rate(channel_gain: FloatArray, p: FloatArray, scenario: Scenario) -> FloatArray:
+    """Upload rate of each device [bit/s], equation (5): FDMA with B/K hertz for each draw.
+
+    The paper calls N0 a density; with the bandwidth it states the figures only come out when
+    N0 is the total noise power, as it is read here.
+
+    Parameters
+    ----------
+    channel_gain : ndarray, shape (..., N)
+        Channel gain h_n.
+    p : ndarray, shape (..., N)
+        Transmission power [W].
+    scenario : Scenario
+        Supplies B, K and N0.
+
+    Returns
+    -------
+    ndarray, shape (..., N)
+    """
+    bandwidth = scenario.bandwidth_hz / scenario.cohort_size
+    rate: FloatArray = bandwidth * np.log1p(channel_gain * p / scenario.noise_power_w)
+    return rate / math.log(2)
+
+
+def upload_time(channel_gain: FloatArray, p: FloatArray, scenario: Scenario) -> FloatArray:
+    """Upload time of each device [s], equation (6); arguments as in `upload_rate`."""
+    time: FloatArray = scenario.model_bits / upload_rate(channel_gain, p, scenario)
+    return time
+
+
+def download_time(scenario: Scenario) -> FloatArray:
+    """Download time of each device [s], equation (7), shape (N,)."""
+    time: FloatArray = scenario.model_bits / scenario.download_rate_bps
+    return time
+
+
+def compute_time(f: FloatArray, scenario: Scenario) -> FloatArray:
+    """Time of the local epochs [s] at CPU frequency `f` [Hz], equation (8)."""
+    return scenario.cycles_per_round / f
+
+
+def compute_energy(f: FloatArray, scenario: Scenario) -> FloatArray:
+    """Energy of the local epochs [J] at CPU frequency `f` [Hz], equation (12)."""
+    energy: FloatArray = 0.5 * scenario.capacitance * scenario.cycles_per_round * f**2
+    return energy
+
+
+def time_and_energy(
+    channel_gain: FloatArray, f: FloatArray, p: FloatArray, scenario: Scenario
+) -> tuple[FloatArray, FloatArray]:
+    """Time and energy of each device if it takes part in the round, equations (9) and (15).
+
+    Parameters
+    ----------
+    channel_gain : ndarray, shape (..., N)
+        Channel gain h_n.
+    f : ndarray, shape (..., N)
+        CPU frequency [Hz].
+    p : ndarray, shape (..., N)
+        Transmission power [W].
+    scenario : Scenario
+        The system.
+
+    Returns
+    -------
+    device_time : ndarray, shape (..., N)
+        Download, compute and upload time together [s].
+    device_energy : ndarray, shape (..., N)
+        Compute and upload energy together [J].
+    """
+    upload = upload_time(channel_gain, p, scenario)
+    device_time = compute_time(f, scenario) + upload + download_time(scenario)
+    device_energy = compute_energy(f, scenario) + p * upload  # upload energy: equation (14)
+    return device_time, device_energy
+
+
+def participation_probability(q: FloatArray, cohort_size: int) -> FloatArray:
+    """Probability that a device is drawn at least once, ``1 - (1 - q)**K``, equation (16).
+
+    Written with ``expm1`` and ``log1p``, which keeps full relative precision for tiny `q`.
+
+    Parameters
+    ----------
+    q : ndarray, shape (..., N)
+        Sampling probabilities in [0, 1].
+    cohort_size : int
+        Number of draws K.
+    """
+    with np.errstate(divide="ignore"):  # q = 1: log1p(-1) = -inf is the right limit
+        probability: FloatArray = -np.expm1(cohort_size * np.log1p(-q))
+    return probability
+
+
+def expected_maximum(value: FloatArray, q: FloatArray, cohort_size: int) -> FloatArray:
+    """Mean of the largest of K values drawn with replacement with probabilities `q`.
+
+    With the values in ascending order and F their cumulative probability, it is
+    ``sum_i value_(i) (F_i**K - F_(i-1)**K)``. For device times this is the exact expected
+    round time, which the paper replaces by ``sum_n q_n T_n``, equation (11).
+
+    Parameters
+    ----------
+    value : ndarray, shape (..., N)
+        The values, one for each device.
+    q : ndarray, shape (..., N)
+        Sampling probabilities, summing to one.
+    cohort_size : int
+        Number of draws K.
+
+    Returns
+    -------
+    ndarray, shape (...)
+    """
+    order = value.argsort(axis=-1)
+    row = np.arange(order[..., 0].size).reshape(*order.shape[:-1], 1)
+    order += row * value.shape[-1]  # positions in the flattened arrays
+    ordered, power = value.take(order), q.take(order).cumsum(axis=-1) ** cohort_size
+    # Summed by parts: the largest value, less what the others fall short of it.
+    shortfall = ((ordered[..., 1:] - ordered[..., :-1]) * power[..., :-1]).sum(axis=-1)
+    mean: FloatArray = ordered[..., -1] * power[..., -1] - shortfall
+    return mean

@@ -1,0 +1,383 @@
+"""The federated edge system as one immutable, validated object."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fl_edge_env import lyapunov
+from fl_edge_env.channel import ChannelModel, ExponentialChannel
+from fl_edge_env.typing import FloatArray
+
+# A per-device field is given as a scalar or an (N,) array and is kept as an (N,) array.
+PerDevice: TypeAlias = Any
+
+_RESNET18_PARAMETERS = 11_172_342
+_FEMNIST_CNN_PARAMETERS = 6_603_710
+_DIGITS_CNN_PARAMETERS = 6_090
+_DIGITS_TRAIN_IMAGES = 1_440
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scenario:
+    """A federated learning system at the wireless edge and the weights of its objective.
+
+    The defaults are the paper's CIFAR-10 system. Fields marked (N,) take a scalar or one value
+    for each device and are kept as read-only float arrays.
+
+    Parameters
+    ----------
+    num_devices : int
+        Number of devices N.
+    cohort_size : int
+        Number of draws with replacement in a round, K.
+    local_epochs : int
+        Local epochs E.
+    num_rounds : int
+        Length of an episode [rounds].
+    bandwidth_hz : float
+        Uplink bandwidth B, split evenly among the K draws [Hz].
+    noise_power_w : float
+        Total noise power N0 [W].
+    model_bits : float
+        Size of a model update M [bit].
+    num_samples : float, (N,)
+        Local data set sizes D_n.
+    cycles_per_sample : float, (N,)
+        CPU cycles to process one sample, c_n.
+    capacitance : float, (N,)
+        Capacitance coefficient alpha_n.
+    f_min, f_max : float, (N,)
+        CPU frequency range [Hz].
+    p_min, p_max : float, (N,)
+        Transmission power range [W].
+    energy_budget_j : float, (N,)
+        Time-average energy budget of each device [J per round].
+    download_rate_bps : float, (N,)
+        Download rate [bit/s]; infinite (no download time) by default, as in the paper.
+    channel : ChannelModel
+        How channel gains are drawn.
+    mu, nu : float
+        Scale factors of lambda and V.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (N,)
+        Data weights w_n = D_n / sum D.
+    lambda_ : float
+        Weight of the sampling error, ``mu * lambda0`` [s].
+    V : float
+        Weight of the penalty against the queues, ``nu * V0`` [J^2/s].
+
+    Raises
+    ------
+    ValueError
+        If a field has a wrong value; the message names the field, the value and what is allowed.
+    TypeError
+        If a keyword is not a field.
+
+    Examples
+    --------
+    >>> scenario = Scenario.cifar10(cohort_size=4)
+    >>> scenario.num_devices, scenario.cohort_size
+    (120, 4)
+    """
+
+    num_devices: int = 120
+    cohort_size: int = 2
+    local_epochs: int = 2
+    num_rounds: int = 1000
+    bandwidth_hz: float = 1e6
+    noise_power_w: float = 0.01
+    model_bits: float = 32.0 * _RESNET18_PARAMETERS
+    num_samples: PerDevice = 50_000 / 120
+    cycles_per_sample: PerDevice = 3e9
+    capacitance: PerDevice = 2e-28
+    f_min: PerDevice = 1e9
+    f_max: PerDevice = 2e9
+    p_min: PerDevice = 0.001
+    p_max: PerDevice = 0.1
+    energy_budget_j: PerDevice = 15.0
+    download_rate_bps: PerDevice = math.inf
+    channel: ChannelModel = field(default_factory=ExponentialChannel)
+    mu: float = 1.0
+    nu: float = 1e5
+
+    def __post_init__(self) -> None:
+        for name in ("num_devices", "cohort_size", "local_epochs", "num_rounds"):
+            self._set(name, _positive_integer(name, getattr(self, name)))
+        for name in ("bandwidth_hz", "noise_power_w", "model_bits", "nu"):
+            self._set(name, _scalar(name, getattr(self, name)))
+        self._set("mu", _scalar("mu", self.mu, zero_allowed=True))
+        for name in _PER_DEVICE_FIELDS:
+            self._set(name, _per_device(name, getattr(self, name), self.num_devices))
+        for low, high in (("f_min", "f_max"), ("p_min", "p_max")):
+            if np.any(getattr(self, low) > getattr(self, high)):
+                raise ValueError(
+                    f"{low} must not exceed {high}, "
+                    f"got {_show(getattr(self, low))} and {_show(getattr(self, high))}"
+                )
+        _check_channel(self.channel)
+        if not (math.isfinite(self.lambda_) and 0 < self.V < math.inf):
+            raise ValueError(
+                f"the fields give lambda = {self.lambda_} and V = {self.V}; lambda must be finite "
+                "and V positive and finite: choose another mu, nu or energy_budget_j"
+            )
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    # Presets
+
+    @classmethod
+    def cifar10(cls, **fields: Any) -> Scenario:
+        """The paper's CIFAR-10 system: ResNet-18, 50,000 images split evenly.
+
+        Parameters
+        ----------
+        **fields
+            Any field, to change it.
+        """
+        num_devices = _positive_integer("num_devices", fields.get("num_devices", 120))
+        return cls(**{"num_samples": 50_000 / num_devices} | fields)
+
+    @classmethod
+    def femnist(cls, **fields: Any) -> Scenario:
+        """The paper's FEMNIST system: a CNN and writers of different diligence.
+
+        The data set is not needed: the writers' sample counts are drawn with a fixed seed from
+        LEAF's statistics, a normal distribution with mean 226.83 and standard deviation 88.94,
+        cut at the 50 samples below which the paper drops a writer.
+
+        Parameters
+        ----------
+        **fields
+            Any field, to change it.
+        """
+        num_devices = _positive_integer("num_devices", fields.get("num_devices", 120))
+        preset: dict[str, Any] = {
+            "model_bits": 32.0 * _FEMNIST_CNN_PARAMETERS,
+            "num_samples": _femnist_sample_counts(num_devices),
+            "cycles_per_sample": 2e9,
+            "energy_budget_j": 5.0,
+        }
+        return cls(**preset | fields)
+
+    @classmethod
+    def digits(cls, **fields: Any) -> Scenario:
+        """A small system that trains within seconds: a CNN on scikit-learn's digits.
+
+        Model size and sample counts are those of the network and the split in `train_fl`.
+        Cycles and budget are chosen so that computing and uploading take about as long as each
+        other, and the budget is met inside the frequency range, not at its ends.
+
+        Parameters
+        ----------
+        **fields
+            Any field, to change it.
+        """
+        num_devices = _positive_integer("num_devices", fields.get("num_devices", 40))
+        preset: dict[str, Any] = {
+            "num_devices": num_devices,
+            "num_rounds": 300,
+            "model_bits": 32.0 * _DIGITS_CNN_PARAMETERS,
+            "num_samples": _DIGITS_TRAIN_IMAGES / num_devices,
+            "cycles_per_sample": 2e7,
+            "energy_budget_j": 0.02,
+        }
+        return cls(**preset | fields)
+
+    @classmethod
+    def preset(cls, name: str, **fields: Any) -> Scenario:
+        """A preset by name: ``"cifar10"``, ``"femnist"`` or ``"digits"``.
+
+        Parameters
+        ----------
+        name : str
+            Name of the preset.
+        **fields
+            Any field, to change it.
+
+        Raises
+        ------
+        ValueError
+            If there is no preset of that name.
+        """
+        presets: dict[str, Callable[..., Scenario]] = {
+            "cifar10": cls.cifar10,
+            "femnist": cls.femnist,
+            "digits": cls.digits,
+        }
+        if name not in presets:
+            raise ValueError(f"scenario must be one of {', '.join(presets)}, got {name!r}")
+        return presets[name](**fields)
+
+    def replace(self, **fields: Any) -> Scenario:
+        """A copy with some fields changed.
+
+        When `num_devices` changes, per-device fields with one common value keep it; others
+        must be given anew.
+
+        Parameters
+        ----------
+        **fields
+            The fields to change.
+
+        Raises
+        ------
+        ValueError
+            If a value is wrong, or a per-device field does not fit the new `num_devices`.
+        TypeError
+            If a keyword is not a field.
+        """
+        return type(self)(**self.to_dict() | fields)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name; a per-device field with one common value is a scalar."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        for name in _PER_DEVICE_FIELDS:
+            if np.all(values[name] == values[name][0]):
+                values[name] = float(values[name][0])
+        return values
+
+    # Equality and pickling go by the fields: a dataclass would compare arrays with `==`, and a
+    # pickled array would come back writeable.
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Scenario):
+            return NotImplemented
+        return all(
+            np.array_equal(getattr(self, f.name), getattr(other, f.name))
+            for f in dataclasses.fields(self)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.num_devices, self.cohort_size, self.model_bits, self.mu, self.nu))
+
+    def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Scenario], tuple[dict[str, Any]]]:
+        return _from_fields, (self.to_dict(),)
+
+    # Derived quantities
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """Data weights w_n, shape (N,)."""
+        return _read_only(self.num_samples / np.sum(self.num_samples))
+
+    @cached_property
+    def cycles_per_round(self) -> FloatArray:
+        """CPU cycles of a round's local training, E c_n D_n, shape (N,)."""
+        return _read_only(self.local_epochs * self.cycles_per_sample * self.num_samples)
+
+    @cached_property
+    def f_mid(self) -> FloatArray:
+        """Middle of the frequency range [Hz], shape (N,)."""
+        return _read_only(0.5 * (self.f_min + self.f_max))
+
+    @cached_property
+    def p_mid(self) -> FloatArray:
+        """Middle of the power range [W], shape (N,)."""
+        return _read_only(0.5 * (self.p_min + self.p_max))
+
+    @cached_property
+    def _calibration(self) -> tuple[float, float]:
+        return lyapunov.calibrate(self)
+
+    @property
+    def lambda_(self) -> float:
+        """Weight of the sampling error [s]."""
+        return self._calibration[0]
+
+    @property
+    def V(self) -> float:
+        """Weight of the penalty against the queues [J^2/s]."""
+        return self._calibration[1]
+
+
+_PER_DEVICE_FIELDS = (
+    "num_samples",
+    "cycles_per_sample",
+    "capacitance",
+    "f_min",
+    "f_max",
+    "p_min",
+    "p_max",
+    "energy_budget_j",
+    "download_rate_bps",
+)
+
+
+def _from_fields(fields: dict[str, Any]) -> Scenario:
+    return Scenario(**fields)
+
+
+def _femnist_sample_counts(num_devices: int) -> FloatArray:
+    rng = np.random.default_rng(0)
+    counts = np.empty(0)
+    while counts.size < num_devices:
+        draw = np.rint(rng.normal(226.83, 88.94, num_devices))
+        counts = np.append(counts, draw[draw >= 50])
+    return counts[:num_devices]
+
+
+def _read_only(values: FloatArray) -> FloatArray:
+    values.flags.writeable = False
+    return values
+
+
+def _show(values: FloatArray) -> str:
+    return np.array2string(values, threshold=6, edgeitems=2)
+
+
+def _positive_integer(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+    return int(value)
+
+
+def _scalar(name: str, value: object, *, zero_allowed: bool = False) -> float:
+    allowed = "at least zero" if zero_allowed else "positive"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ValueError(f"{name} must be a real number, {allowed} and finite, got {value!r}")
+    number = float(value)
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
+        raise ValueError(f"{name} must be {allowed} and finite, got {value!r}")
+    return number
+
+
+def _per_device(name: str, value: ArrayLike, num_devices: int) -> FloatArray:
+    try:
+        given = np.asarray(value)
+        if given.dtype == np.bool_ or np.iscomplexobj(given):
+            raise TypeError("not real numbers")
+        values = given.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must be a number or an array of {num_devices} numbers, got {value!r}"
+        ) from None
+    if values.shape not in ((), (num_devices,)):
+        raise ValueError(
+            f"{name} must be a scalar or have shape ({num_devices},), got shape {values.shape}"
+        )
+    infinity_allowed = name == "download_rate_bps"
+    if not np.all((values > 0) & (np.isfinite(values) | infinity_allowed)):
+        allowed = "positive" if infinity_allowed else "positive and finite"
+        raise ValueError(f"{name} must be {allowed} for every device, got {_show(values)}")
+    return _read_only(np.broadcast_to(values, num_devices).copy())
+
+
+def _check_channel(channel: object) -> None:
+    for member in ("mean", "gain_min", "gain_max", "draw"):
+        if not hasattr(channel, member):
+            raise ValueError(
+                "channel must be a channel model such as ExponentialChannel(), "
+                f"got {channel!r}, which has no {member!r}"
+            )

@@ -1,0 +1,45 @@
+"""The observation and action space that a scenario defines."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+from fl_edge_env import physics
+from fl_edge_env.scenario import Scenario
+
+
+def observation_space(scenario: Scenario) -> spaces.Dict:
+    """``Dict(channel_gain, queue)`` with finite bounds, float64 of shape (N,).
+
+    A queue grows in a round by at most the largest energy a device can spend (at the highest
+    frequency and power and the worst channel) less its budget.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    """
+    shape = (scenario.num_devices,)
+    channel = scenario.channel
+    _, largest_energy = physics.time_and_energy(
+        np.full(shape, channel.gain_min), scenario.f_max, scenario.p_max, scenario
+    )
+    overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
+    # A queue that can never grow still needs an interval: Gymnasium rejects an empty one.
+    queue_max = np.maximum(scenario.num_rounds * overshoot, np.finfo(np.float64).tiny)
+    return spaces.Dict(
+        channel_gain=spaces.Box(channel.gain_min, channel.gain_max, shape, np.float64),
+        queue=spaces.Box(np.zeros(shape), queue_max, shape, np.float64),
+    )
+
+
+def action_space(scenario: Scenario) -> spaces.Box:
+    """``Box(-1, 1, (3, N), float32)`` with rows f, p and q.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    """
+    return spaces.Box(-1.0, 1.0, (3, scenario.num_devices), np.float32)

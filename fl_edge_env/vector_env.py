@@ -1,0 +1,177 @@
+"""The native vector environment: a thin Gymnasium shell over a simulator batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from fl_edge_env.allocation import Allocation, decode_action
+from fl_edge_env.env import Observation, check_softmax_scale, resolve_scenario
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.simulator import Round, Simulator
+from fl_edge_env.spaces import action_space, observation_space
+from fl_edge_env.typing import BoolArray, FloatArray
+
+
+class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
+    """A batch of `FLEdgeEnv`, computed together.
+
+    Each sub-environment equals the single environment with its seed, bit for bit. Made by
+    ``gym.make_vec("FLEdge-v0", num_envs=B, vectorization_mode="vector_entry_point")``.
+
+    Parameters
+    ----------
+    num_envs : int
+        Number of sub-environments B.
+    scenario : Scenario or str
+        The system, or the name of a preset.
+    softmax_scale : float
+        As in `FLEdgeEnv`.
+    autoreset_mode : AutoresetMode or str
+        When a finished sub-environment starts its next episode: in the next step (the default),
+        in the same step, or only by ``reset(options={"reset_mask": mask})``.
+    **fields
+        Fields of the scenario to change.
+
+    Raises
+    ------
+    ValueError
+        If a field has a wrong value, the preset does not exist or `num_envs` is not positive.
+    TypeError
+        If a keyword is not a field of `Scenario`.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        scenario: Scenario | str = "cifar10",
+        *,
+        softmax_scale: float = 2.0,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **fields: Any,
+    ) -> None:
+        if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
+            raise ValueError(f"num_envs must be an integer of at least 1, got {num_envs!r}")
+        self.num_envs = num_envs
+        self.scenario = resolve_scenario(scenario, **fields)
+        self.softmax_scale = check_softmax_scale(softmax_scale)
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
+        self.simulator = Simulator(self.scenario, num_envs)
+        self.single_observation_space = observation_space(self.scenario)
+        self.single_action_space = action_space(self.scenario)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._started = np.zeros(num_envs, dtype=np.bool_)
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode in every sub-environment, or in those of ``options["reset_mask"]``.
+
+        Parameters
+        ----------
+        seed : int or sequence of int or None, optional
+            An integer seeds sub-environment i with ``seed + i``.
+        options : dict, optional
+            ``reset_mask``, an array of bool of shape (B,).
+
+        Returns
+        -------
+        observation : dict of ndarray, shape (B, N)
+        info : dict
+            Empty.
+
+        Raises
+        ------
+        ValueError
+            If the number of seeds or the mask does not fit.
+        """
+        if seed is None or isinstance(seed, (int, np.integer)):
+            seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)]
+        else:
+            seeds = list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed must hold {self.num_envs} seeds, got {len(seeds)}")
+        mask = np.ones(self.num_envs, dtype=np.bool_)
+        if options is not None and "reset_mask" in options:
+            mask = np.asarray(options["reset_mask"])
+            if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+                raise ValueError(
+                    f"reset_mask must be a bool array of shape ({self.num_envs},) with at least "
+                    f"one True, got {options['reset_mask']!r}"
+                )
+        self.simulator.reset(seeds, mask)
+        self._started |= mask
+        return self.simulator.observe(), {}
+
+    def step(
+        self, actions: NDArray[np.float32] | Allocation
+    ) -> tuple[Observation, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
+        """Play one round in every sub-environment.
+
+        Parameters
+        ----------
+        actions : ndarray, shape (B, 3, N), or Allocation with fields of shape (B, N)
+            The decisions.
+
+        Returns
+        -------
+        observation : dict of ndarray, shape (B, N)
+        reward : ndarray, shape (B,)
+        terminated : ndarray of bool, shape (B,)
+            Always False.
+        truncated : ndarray of bool, shape (B,)
+            Where this was the last round.
+        info : dict
+            The fields of `Round`, with Gymnasium's masks under ``_name``; in same-step mode
+            also ``final_obs`` and ``final_info`` where an episode ended.
+
+        Raises
+        ------
+        ValueError
+            If the actions are not valid.
+        gymnasium.error.ResetNeeded
+            If a sub-environment has no episode under way.
+        """
+        finished = self.simulator.done
+        next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
+        if not self._started.all() or (finished.any() and not next_step):
+            raise gym.error.ResetNeeded(
+                "a sub-environment has no episode under way: call reset() before step()"
+            )
+        if not isinstance(actions, Allocation):
+            actions = decode_action(actions, self.scenario, self.softmax_scale)
+        # In next-step mode a finished sub-environment ignores its action and starts anew.
+        playing = ~finished
+        outcome = self.simulator.advance(actions, playing if finished.any() else None)
+        if finished.any():
+            self.simulator.reset([None] * self.num_envs, finished)
+        reward = np.where(playing, outcome.reward, 0.0)
+        info = _masked(outcome, playing)
+        truncated = self.simulator.done
+        if truncated.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
+            final_observation = self.simulator.observe()
+            self.simulator.reset([None] * self.num_envs, truncated)
+            info["final_info"] = info.copy()
+            info["final_obs"] = np.full(self.num_envs, None, dtype=object)
+            for index in np.flatnonzero(truncated):
+                info["final_obs"][index] = {k: v[index] for k, v in final_observation.items()}
+            info["_final_info"] = info["_final_obs"] = truncated.copy()
+        terminated = np.zeros(self.num_envs, dtype=np.bool_)
+        return self.simulator.observe(), reward, terminated, truncated, info
+
+
+def _masked(outcome: Round, mask: BoolArray) -> dict[str, Any]:
+    terms = dict(outcome.reward_terms)
+    info = outcome._asdict() | {"reward_terms": terms | {f"_{name}": mask for name in terms}}
+    return info | {f"_{name}": mask for name in Round._fields}

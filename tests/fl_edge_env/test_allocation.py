@@ -1,0 +1,111 @@
+"""Decisions: what is refused, and the codec of the action box."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fl_edge_env import Allocation, Scenario
+from fl_edge_env.allocation import decode_action, encode_action
+
+SCENARIO = Scenario(num_devices=3, cohort_size=2, f_max=[2e9, 3e9, 1e9])
+VALID = {
+    "f": np.array([1e9, 2.5e9, 1e9]),
+    "p": np.full(3, 0.05),
+    "q": np.array([0.2, 0.3, 0.5]),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"f": np.array([1e9, 3.1e9, 1e9])}, r"f must lie in \[1e\+09, 3e\+09\] for device 1, got"),
+        ({"f": np.array([1e9, np.nan, 1e9])}, "f must lie in .* for device 1, got .*nan"),
+        ({"p": np.array([0.05, 0.05, 0.0])}, r"p must lie in \[0.001, 0.1\] for device 2, got"),
+        ({"q": np.array([0.5, 0.5, 0.0])}, r"q must lie in \(0, 1\] for every device"),
+        ({"q": np.array([0.5, -0.1, 0.6])}, r"q must lie in \(0, 1\]"),
+        ({"q": np.array([0.5, np.nan, 0.5])}, "q must lie in .*nan"),
+        ({"q": np.array([0.2, 0.3, 0.4])}, "q must sum to 1 within 1e-06, got a sum of .*0.9"),
+        ({"cohort": np.array([0])}, r"cohort must have shape \(2,\), .*got \(1,\)"),
+        ({"cohort": np.array([0, 3])}, r"device indices from 0 to 2, got \[0, 3\]"),
+        ({"cohort": np.array([-1, 0])}, r"device indices from 0 to 2, got \[-1, 0\]"),
+    ],
+)
+def test_validate__names_what_is_wrong(change, message):
+    with pytest.raises(ValueError, match=message):
+        Allocation(**VALID | change).validate(SCENARIO)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"f": np.full(2, 1e9)}, "must have the same shape"),
+        ({"p": "much"}, "p must hold real numbers, got 'much'"),
+        ({"q": np.array([1j, 0, 0])}, "q must hold real numbers"),
+        ({"f": 1e9, "p": 0.1, "q": 1.0}, r"same shape \(..., N\), got \(\), \(\) and \(\)"),
+        ({"cohort": np.array([0.0, 1.0])}, "cohort must hold integer device indices"),
+    ],
+)
+def test_allocation__refuses_what_no_scenario_allows(change, message):
+    with pytest.raises(ValueError, match=message):
+        Allocation(**VALID | change)
+
+
+def test_validate__another_number_of_devices_is_named():
+    with pytest.raises(ValueError, match=r"must have 4 entries.*got shape \(3,\)"):
+        Allocation(**VALID).validate(Scenario(num_devices=4))
+
+
+def test_validate__takes_lists_integers_and_rounding_at_the_bounds():
+    Allocation(
+        [1e9, 3_000_000_000 * (1 + 1e-12), 1_000_000_000], [0.1, 0.1, 0.1], [0.2, 0.3, 0.5 + 1e-7]
+    ).validate(SCENARIO)
+
+
+def test_decode__zero_is_the_middle_of_the_ranges_and_uniform_sampling():
+    allocation = decode_action(np.zeros((3, 3), np.float32), SCENARIO, 2.0)
+    np.testing.assert_array_equal(allocation.f, SCENARIO.f_mid)
+    np.testing.assert_array_equal(allocation.p, SCENARIO.p_mid)
+    np.testing.assert_allclose(allocation.q, 1 / 3, rtol=1e-15)
+
+
+def test_decode__corners_are_the_ends_of_the_ranges():
+    action = np.array([[-1, 1, 0], [1, -1, 1], [1, -1, -1]], np.float32)
+    allocation = decode_action(action, SCENARIO, 2.0)
+    np.testing.assert_allclose(allocation.f, [1e9, 3e9, 1e9])
+    np.testing.assert_allclose(allocation.p, [0.1, 0.001, 0.1])
+    np.testing.assert_allclose(allocation.q[0] / allocation.q[1], np.exp(4))
+
+
+@given(
+    arrays(np.float64, (2, 3, 3), elements=st.floats(allow_nan=False, allow_infinity=True)),
+    st.floats(1e-3, 300),
+)
+def test_decode__every_array_without_nan_gives_a_valid_decision(action, scale):
+    decode_action(action, SCENARIO, scale).validate(SCENARIO)
+
+
+@given(arrays(np.float32, (3, 3), elements=st.floats(-1, 1, width=32)))
+def test_encode__decodes_to_the_same_decision(action):
+    allocation = decode_action(action, SCENARIO, 2.0)
+    again = decode_action(encode_action(allocation, SCENARIO, 2.0), SCENARIO, 2.0)
+    for name in ("f", "p", "q"):
+        np.testing.assert_allclose(getattr(again, name), getattr(allocation, name), rtol=3e-5)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (np.zeros((3, 4)), r"shape \(3, 3\) with rows f, p, q, got shape \(3, 4\)"),
+        (np.zeros(9), r"got shape \(9,\)"),
+        (np.full((3, 3), np.nan), r"numbers in \[-1, 1\], got NaN"),
+        ("left", "action must hold real numbers, got 'left'"),
+        (None, "action must hold real numbers, got None"),
+    ],
+)
+def test_decode__names_what_is_wrong(action, message):
+    with pytest.raises(ValueError, match=message):
+        decode_action(action, SCENARIO, 2.0)

@@ -1,0 +1,192 @@
+"""The single environment: checkers, seeds, bounds, and refusals."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import fl_edge_env
+from fl_edge_env import Allocation, Scenario
+from fl_edge_env.allocation import decode_action
+
+
+def test_env__passes_gymnasiums_checker():
+    check_env(gym.make("FLEdge-v0", num_rounds=20).unwrapped)
+
+
+def test_env__passes_stable_baselines3s_checker():
+    from stable_baselines3.common.env_checker import check_env as check
+
+    check(gym.make("FLEdge-v0", num_rounds=20))
+
+
+def test_ppo__trains_without_any_wrapper():
+    from stable_baselines3 import PPO
+
+    model = PPO("MultiInputPolicy", gym.make("FLEdge-v0"), n_steps=64, batch_size=32, seed=0)
+    before = [p.detach().clone() for p in model.policy.parameters()]
+    model.learn(128)
+    assert any((a != b).any() for a, b in zip(before, model.policy.parameters(), strict=True))
+
+
+def fingerprint(seed: int | None, rounds: int = 30) -> str:
+    env = gym.make("FLEdge-v0", num_rounds=rounds)
+    digest = hashlib.sha256()
+    rng = np.random.default_rng(0)
+    observation, _ = env.reset(seed=seed)
+    for _ in range(rounds):
+        action = rng.uniform(-1, 1, (3, 120)).astype(np.float32)
+        for values in observation.values():
+            digest.update(values.tobytes())
+        observation, reward, _, _, info = env.step(action)
+        digest.update(np.float64(reward).tobytes() + info["cohort"].tobytes())
+    return digest.hexdigest()
+
+
+def test_seed__gives_the_same_trajectory_also_in_another_process():
+    here = fingerprint(11)
+    code = (
+        f"import importlib.util; s = importlib.util.spec_from_file_location('t', {__file__!r});"
+        "m = importlib.util.module_from_spec(s); s.loader.exec_module(m); print(m.fingerprint(11))"
+    )
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert there.stdout.strip() == here == fingerprint(11)
+    assert fingerprint(12) != here
+    assert fingerprint(None) != fingerprint(None)
+
+
+def test_reset__without_a_seed_goes_on_to_the_next_episode_of_the_last_one():
+    a, b = gym.make("FLEdge-v0"), gym.make("FLEdge-v0")
+    episodes = []
+    for env in (a, b):
+        first, _ = env.reset(seed=4)
+        second, _ = env.reset()
+        episodes.append((first["channel_gain"], second["channel_gain"]))
+    np.testing.assert_array_equal(*episodes)
+    assert not np.array_equal(*episodes[0])
+
+
+@pytest.mark.parametrize("extreme", [-1.0, 1.0, None])
+def test_observation__stays_inside_its_space(extreme):
+    env = gym.make("FLEdge-v0", num_rounds=60, num_devices=30, scenario="femnist")
+    env.action_space.seed(0)
+    observation, _ = env.reset(seed=0)
+    truncated = False
+    while not truncated:
+        assert env.observation_space.contains(observation)
+        action = env.action_space.sample() if extreme is None else np.full((3, 30), extreme)
+        observation, *_, truncated, _ = env.step(action.astype(np.float32))
+    assert env.observation_space.contains(observation)
+
+
+def test_step__truncates_after_the_last_round_and_then_needs_a_reset():
+    env = gym.make("FLEdge-v0", num_rounds=3).unwrapped
+    action = np.zeros((3, 120), np.float32)
+    with pytest.raises(gym.error.ResetNeeded, match=r"call reset\(\) before step"):
+        env.step(action)
+    env.reset(seed=0)
+    ends = [env.step(action)[2:4] for _ in range(3)]
+    assert ends == [(False, False), (False, False), (False, True)]
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step(action)
+    env.reset()
+    env.step(action)
+
+
+def test_step__array_and_the_decision_it_stands_for_are_the_same():
+    a, b = gym.make("FLEdge-v0", softmax_scale=3.0), gym.make("FLEdge-v0")
+    action = np.random.default_rng(0).uniform(-1, 1, (3, 120)).astype(np.float32)
+    a.reset(seed=0)
+    b.reset(seed=0)
+    allocation = decode_action(action, a.unwrapped.scenario, 3.0)
+    left, right = a.step(action), b.step(allocation)
+    assert left[1] == right[1]
+    np.testing.assert_equal(left[4], right[4])
+
+
+def test_info__has_the_documented_keys_and_the_parts_of_the_reward():
+    env = gym.make("FLEdge-v0")
+    env.reset(seed=0)
+    _, reward, _, _, info = env.step(np.zeros((3, 120), np.float32))
+    assert set(info) == {
+        "cohort",
+        "device_time",
+        "round_time",
+        "expected_round_time",
+        "elapsed_time",
+        "energy_expected",
+        "energy_spent",
+        "latency",
+        "sampling_error",
+        "penalty",
+        "drift",
+        "reward_terms",
+    }
+    assert sum(info["reward_terms"].values()) == pytest.approx(reward)
+    scenario = env.unwrapped.scenario
+    assert reward == pytest.approx(-(scenario.V * info["penalty"] + info["drift"]))
+    assert info["penalty"] == pytest.approx(
+        info["latency"] + scenario.lambda_ * info["sampling_error"]
+    )
+
+
+def test_make__takes_scenarios_names_and_fields():
+    env = gym.make("FLEdge-v0", scenario="femnist", cohort_size=4, num_rounds=200)
+    assert env.unwrapped.scenario == Scenario.femnist(cohort_size=4, num_rounds=200)
+    scenario = Scenario.digits()
+    assert gym.make("FLEdge-v0", scenario=scenario).unwrapped.scenario is scenario
+    changed = gym.make("FLEdge-v0", scenario=scenario, mu=3.0).unwrapped.scenario
+    assert changed == scenario.replace(mu=3.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"cohort_sise": 3}, TypeError, "cohort_sise"),
+        ({"scenario": "mnist"}, ValueError, "one of cifar10, femnist, digits, got 'mnist'"),
+        ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
+        ({"cohort_size": 0}, ValueError, "cohort_size must be an integer of at least 1, got 0"),
+        ({"softmax_scale": 0}, ValueError, "softmax_scale must be positive and finite, got 0"),
+    ],
+)
+def test_make__names_what_is_wrong(arguments, error, message):
+    with pytest.raises(error, match=message):
+        gym.make("FLEdge-v0", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (np.zeros((3, 119)), "action must be an Allocation or an array"),
+        (np.full((3, 120), np.nan), "got NaN"),
+        (
+            Allocation(*np.ones((3, 1, 120))),
+            r"must have shape \(N,\) in a single environment, got \(1, 120\)",
+        ),
+        (Allocation(np.full(120, 1e9), np.full(120, 0.1), np.full(120, 0.1)), "q must sum to 1"),
+    ],
+)
+def test_step__a_refused_action_leaves_the_episode_as_it_was(action, message):
+    env, twin = gym.make("FLEdge-v0").unwrapped, gym.make("FLEdge-v0").unwrapped
+    env.reset(seed=0)
+    twin.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        env.step(action)
+    zero = np.zeros((3, 120), np.float32)
+    np.testing.assert_equal(env.step(zero), twin.step(zero))
+
+
+def test_import__loads_no_heavy_package():
+    heavy = ["torch", "stable_baselines3", "cvxpy", "pandas", "matplotlib", "numba", "joblib"]
+    code = f"import sys, fl_edge_env; print([m for m in {heavy} if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+    assert fl_edge_env.__file__ is not None

@@ -1,0 +1,72 @@
+"""Queues, objective and calibration against plain loops and the paper's inequality."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fl_edge_env import Scenario, lyapunov
+
+excesses = arrays(np.float64, (12, 3), elements=st.floats(-1e3, 1e3))
+
+
+@given(excesses)
+def test_next_queue__is_never_negative_and_bounds_the_total_excess(excess):
+    queue = np.zeros(3)
+    for row in excess:
+        after = lyapunov.next_queue(queue, row)
+        assert np.all(after >= 0)
+        # Inequality (38) behind Lemma 1: the drift of half the square.
+        bound = row**2 / 2 + queue * row
+        assert np.all((after**2 - queue**2) / 2 <= bound + 1e-9 * (1 + after**2))
+        queue = after
+    assert np.all(queue >= excess.sum(axis=0) - 1e-9)
+
+
+@given(arrays(np.float64, (9, 2), elements=st.floats(0, 1e3)))
+def test_next_queue__adds_up_where_nothing_is_cut(excess):
+    queue = np.zeros(2)
+    for row in excess:
+        queue = lyapunov.next_queue(queue, row)
+    np.testing.assert_allclose(queue, excess.sum(axis=0), rtol=1e-12)
+
+
+def test_drift_plus_penalty__equals_a_loop_over_devices():
+    scenario = Scenario.femnist(num_devices=7, cohort_size=3, mu=2.0)
+    rng = np.random.default_rng(0)
+    gain, queue = rng.uniform(0.01, 0.5, 7), rng.uniform(0, 50, 7)
+    f, p, q = rng.uniform(1e9, 2e9, 7), rng.uniform(0.001, 0.1, 7), rng.dirichlet(np.ones(7))
+    total = 0.0
+    for n in range(7):
+        samples = scenario.num_samples[n]
+        rate = 1e6 / 3 * math.log2(1 + gain[n] * p[n] / 0.01)
+        upload = 32 * 6_603_710 / rate
+        time = 2 * 2e9 * samples / f[n] + upload
+        energy = 2 * 2e-28 * 2e9 * samples * f[n] ** 2 / 2 + p[n] * upload
+        weight = samples / sum(scenario.num_samples)
+        total += scenario.V * (q[n] * time + scenario.lambda_ * weight**2 / q[n])
+        total += queue[n] * ((1 - (1 - q[n]) ** 3) * energy - 5.0)
+    value = lyapunov.drift_plus_penalty(gain, queue, f, p, q, scenario)
+    assert float(value) == pytest.approx(total, rel=1e-12)
+
+
+def test_calibration__by_hand_on_the_cifar10_system():
+    upload = 32 * 11_172_342 / (1e6 / 2 * math.log2(1 + 0.1 * 0.0505 / 0.01))
+    time = 2 * 3e9 * (50_000 / 120) / 1.5e9 + upload
+    energy = 2 * 2e-28 * 3e9 * (50_000 / 120) * 1.5e9**2 / 2 + 0.0505 * upload
+    excess = (1 - (1 - 1 / 120) ** 2) * energy - 15
+    scenario = Scenario.cifar10(mu=3.0, nu=7.0)
+    assert scenario.lambda_ == pytest.approx(3 * time)
+    assert pytest.approx(7 * excess**2 / (time + 3 * time)) == scenario.V
+
+
+def test_calibration__sampling_error_at_the_data_weights_is_one():
+    weights = Scenario.femnist().weights
+    assert lyapunov.sampling_error(weights, weights) == pytest.approx(1)
+    uniform = np.full(120, 1 / 120)
+    assert lyapunov.sampling_error(uniform, weights) > 1  # w minimises it: Cauchy and Schwarz

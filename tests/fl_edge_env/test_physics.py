@@ -1,0 +1,85 @@
+"""Rates, times and energies against hand-computed cases and enumeration."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_edge_env import Scenario, physics
+
+ONE = Scenario(
+    num_devices=1,
+    cohort_size=2,
+    local_epochs=2,
+    bandwidth_hz=1e6,
+    noise_power_w=0.01,
+    model_bits=1e6,
+    num_samples=100,
+    cycles_per_sample=1e6,
+    capacitance=2e-28,
+)
+
+
+def test_times_and_energies__by_hand():
+    # h p = N0: one bit per hertz and second, and half of the megahertz for each of two draws.
+    gain, f, p = np.array([0.1]), np.array([1e9]), np.array([0.1])
+    assert physics.upload_rate(gain, p, ONE) == pytest.approx([5e5])
+    assert physics.upload_time(gain, p, ONE) == pytest.approx([2.0])
+    assert physics.compute_time(f, ONE) == pytest.approx([2 * 1e6 * 100 / 1e9])
+    assert physics.compute_energy(f, ONE) == pytest.approx([2 * 2e-28 * 1e6 * 100 * 1e18 / 2])
+    time, energy = physics.time_and_energy(gain, f, p, ONE)
+    assert time == pytest.approx([2.2])
+    assert energy == pytest.approx([0.02 + 0.1 * 2.0])
+
+
+def test_download_time__counts_when_the_rate_is_finite():
+    slow = ONE.replace(download_rate_bps=4e6)
+    gain, f, p = np.array([0.1]), np.array([1e9]), np.array([0.1])
+    assert physics.time_and_energy(gain, f, p, slow)[0] == pytest.approx([2.45])
+
+
+def test_time_and_energy__batch_equals_rows():
+    scenario = Scenario.femnist(num_devices=5)
+    rng = np.random.default_rng(0)
+    gain, f, p = (
+        rng.uniform(low, high, (2, 3, 5)) for low, high in ((0.01, 0.5), (1e9, 2e9), (0.001, 0.1))
+    )
+    batch = physics.time_and_energy(gain, f, p, scenario)
+    for i, j in itertools.product(range(2), range(3)):
+        row = physics.time_and_energy(gain[i, j], f[i, j], p[i, j], scenario)
+        np.testing.assert_array_equal([b[i, j] for b in batch], row)
+
+
+@given(st.floats(1e-300, 1.0), st.integers(1, 50))
+def test_participation_probability__exact_to_the_last_digits(q, cohort_size):
+    exact = 1 - (1 - Fraction(q)) ** cohort_size
+    value = physics.participation_probability(np.array([q]), cohort_size)[0]
+    assert abs(Fraction(float(value)) - exact) <= exact * Fraction(1, 10**14)
+
+
+def test_participation_probability__one_and_zero():
+    value = physics.participation_probability(np.array([0.0, 1.0]), 3)
+    np.testing.assert_array_equal(value, [0.0, 1.0])
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32 - 1), st.booleans())
+def test_expected_maximum__equals_the_mean_over_all_draws(num_devices, cohort_size, seed, ties):
+    rng = np.random.default_rng(seed)
+    value = rng.integers(0, 3, num_devices).astype(float) if ties else rng.normal(size=num_devices)
+    q = rng.dirichlet(np.ones(num_devices))
+    draws = itertools.product(range(num_devices), repeat=cohort_size)
+    mean = sum(np.prod(q[list(d)]) * value[list(d)].max() for d in draws)
+    assert physics.expected_maximum(value, q, cohort_size) == pytest.approx(mean, abs=1e-12)
+
+
+def test_expected_maximum__batch_equals_rows():
+    rng = np.random.default_rng(0)
+    value, q = rng.normal(size=(2, 3, 6)), rng.dirichlet(np.ones(6), (2, 3))
+    batch = physics.expected_maximum(value, q, 3)
+    for i, j in itertools.product(range(2), range(3)):
+        assert batch[i, j] == physics.expected_maximum(value[i, j], q[i, j], 3)

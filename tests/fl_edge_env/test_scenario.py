@@ -1,0 +1,173 @@
+"""Scenarios: the presets, what is refused, and copies."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from fl_edge_env import ExponentialChannel, Scenario
+
+PER_DEVICE = (
+    "num_samples",
+    "cycles_per_sample",
+    "capacitance",
+    "f_min",
+    "f_max",
+    "p_min",
+    "p_max",
+    "energy_budget_j",
+    "download_rate_bps",
+)
+COUNTS = ("num_devices", "cohort_size", "local_epochs", "num_rounds")
+SCALARS = ("bandwidth_hz", "noise_power_w", "model_bits", "mu", "nu")
+
+
+def test_presets__hold_the_parameters_of_the_paper():
+    for scenario, model, cycles, budget in (
+        (Scenario.cifar10(), 11_172_342, 3e9, 15.0),
+        (Scenario.femnist(), 6_603_710, 2e9, 5.0),
+    ):
+        assert (scenario.num_devices, scenario.cohort_size, scenario.local_epochs) == (120, 2, 2)
+        assert (scenario.bandwidth_hz, scenario.noise_power_w) == (1e6, 0.01)
+        assert (scenario.mu, scenario.nu, scenario.num_rounds) == (1.0, 1e5, 1000)
+        assert scenario.model_bits == 32 * model
+        assert scenario.channel == ExponentialChannel(0.1, 0.01, 0.5, "clip")
+        for name, value in {
+            "cycles_per_sample": cycles,
+            "energy_budget_j": budget,
+            "capacitance": 2e-28,
+            "f_min": 1e9,
+            "f_max": 2e9,
+            "p_min": 0.001,
+            "p_max": 0.1,
+            "download_rate_bps": math.inf,
+        }.items():
+            np.testing.assert_array_equal(getattr(scenario, name), np.full(120, value))
+    np.testing.assert_allclose(Scenario.cifar10().num_samples, 50_000 / 120)
+    assert Scenario() == Scenario.cifar10()
+
+
+def test_femnist__writers_follow_the_statistics_of_leaf():
+    counts = Scenario.femnist(num_devices=20_000).num_samples
+    assert counts.min() >= 50
+    np.testing.assert_array_equal(counts, np.rint(counts))
+    # A normal distribution cut at 50, two standard deviations below its mean
+    from scipy import stats
+
+    law = stats.truncnorm((49.5 - 226.83) / 88.94, math.inf, loc=226.83, scale=88.94)
+    assert abs(counts.mean() - law.mean()) < 4 * law.std() / math.sqrt(20_000)
+    assert counts.std() == pytest.approx(law.std(), rel=0.03)
+
+
+def test_digits__budget_binds_inside_the_frequency_range():
+    # Uniform sampling at the mean channel: over budget at full speed, below it at the lowest.
+    from fl_edge_env import physics
+
+    scenario = Scenario.digits()
+    gain = np.full(scenario.num_devices, scenario.channel.mean)
+    share = physics.participation_probability(
+        np.full(scenario.num_devices, 1 / scenario.num_devices), scenario.cohort_size
+    )
+    low, high = (
+        share * physics.time_and_energy(gain, f, scenario.p_max, scenario)[1]
+        for f in (scenario.f_min, scenario.f_max)
+    )
+    assert np.all(low < 0.8 * scenario.energy_budget_j)
+    assert np.all(high > 1.2 * scenario.energy_budget_j)
+    upload = physics.upload_time(gain, scenario.p_mid, scenario)
+    compute = physics.compute_time(scenario.f_mid, scenario)
+    assert np.all((upload / compute > 0.5) & (upload / compute < 2))
+
+
+def test_weights__are_the_shares_of_the_data():
+    scenario = Scenario(num_devices=3, num_samples=[10, 20, 70])
+    np.testing.assert_allclose(scenario.weights, [0.1, 0.2, 0.7])
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("value", [0, -1, 2.0, True, "3", None, math.nan])
+def test_scenario__a_wrong_count_is_named(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got {value!r}"):
+        Scenario(**{name: value})
+
+
+@pytest.mark.parametrize("name", SCALARS)
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, True, "1", None, [1.0]])
+def test_scenario__a_wrong_scalar_is_named(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be .*got ") as raised:
+        Scenario(**{name: value})
+    assert repr(value) in str(raised.value)
+
+
+@pytest.mark.parametrize("name", PER_DEVICE)
+@pytest.mark.parametrize(
+    "value", [0.0, -1.0, math.nan, True, "fast", None, [1.0, 2.0], [[1.0, 2.0, 3.0]], [1, -1, 1]]
+)
+def test_scenario__a_wrong_per_device_field_is_named(name, value):
+    with pytest.raises(ValueError, match=f"{name} must .*got "):
+        Scenario(**{"num_devices": 3, name: value})
+
+
+@pytest.mark.parametrize("name", [n for n in PER_DEVICE if n != "download_rate_bps"])
+def test_scenario__only_the_download_rate_may_be_infinite(name):
+    with pytest.raises(ValueError, match=f"{name} must be positive and finite"):
+        Scenario(**{name: math.inf})
+
+
+@pytest.mark.parametrize(("low", "high"), [("f_min", "f_max"), ("p_min", "p_max")])
+def test_scenario__an_empty_range_is_named(low, high):
+    with pytest.raises(ValueError, match=f"{low} must not exceed {high}, got"):
+        Scenario(**{low: 3.0, high: [2.0, *[4.0] * 119]})
+
+
+def test_scenario__what_is_no_channel_is_named():
+    with pytest.raises(ValueError, match=r"channel must be a channel model .*got 'rayleigh'"):
+        Scenario(channel="rayleigh")
+
+
+def test_scenario__a_calibration_that_fails_is_told():
+    with pytest.raises(ValueError, match="V = inf"):
+        Scenario(nu=1e308, energy_budget_j=1e8)
+
+
+def test_scenario__a_misspelt_keyword_is_a_type_error():
+    for make in (Scenario, Scenario.cifar10, Scenario.femnist, Scenario.digits, Scenario().replace):
+        with pytest.raises(TypeError, match="cohort_sise"):
+            make(cohort_sise=3)
+
+
+def test_preset__unknown_name_lists_the_known_ones():
+    with pytest.raises(ValueError, match="one of cifar10, femnist, digits, got 'mnist'"):
+        Scenario.preset("mnist")
+
+
+def test_replace__keeps_common_values_for_another_number_of_devices():
+    scenario = Scenario.cifar10().replace(num_devices=500, cohort_size=4)
+    assert scenario.f_max.shape == (500,)
+    np.testing.assert_allclose(scenario.num_samples, 50_000 / 120)
+    with pytest.raises(ValueError, match=r"num_samples must .*shape \(7,\), got shape \(120,\)"):
+        Scenario.femnist().replace(num_devices=7)
+    assert Scenario.femnist().replace(mu=2.0).num_samples.shape == (120,)
+
+
+def test_copies__are_equal_and_stay_read_only():
+    scenario = Scenario.femnist(mu=0.3, channel=ExponentialChannel(filter="resample"))
+    for twin in (copy.deepcopy(scenario), pickle.loads(pickle.dumps(scenario)), scenario.replace()):
+        assert twin == scenario
+        assert hash(twin) == hash(scenario)
+        assert twin.V == scenario.V
+        with pytest.raises(ValueError, match="read-only"):
+            twin.num_samples[0] = 1
+    assert scenario != scenario.replace(p_max=0.2)
+    assert scenario != "femnist"
+
+
+def test_scenario__does_not_change_with_the_array_it_was_given():
+    budget = np.full(120, 15.0)
+    scenario = Scenario(energy_budget_j=budget)
+    budget[0] = 1.0
+    assert scenario.energy_budget_j[0] == 15.0

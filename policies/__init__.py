@@ -1,0 +1,54 @@
+"""Policies for FLEdge, their evaluation, and the bound they are measured against."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fl_edge_env import Scenario
+from policies.base import Policy
+from policies.bound import LowerBound, lower_bound
+from policies.divfl import DivFL
+from policies.evaluation import evaluate
+from policies.lroa import LROA
+from policies.uniform import UniD, UniS
+
+__all__ = [
+    "LROA",
+    "POLICIES",
+    "DivFL",
+    "LowerBound",
+    "Policy",
+    "UniD",
+    "UniS",
+    "evaluate",
+    "lower_bound",
+    "make_policy",
+]
+
+POLICIES: dict[str, Callable[..., Policy]] = {
+    "lroa": LROA,
+    "uni-d": UniD,
+    "uni-s": UniS,
+    "divfl": DivFL,
+}
+
+
+def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
+    """A policy by name.
+
+    Parameters
+    ----------
+    name : str
+        ``"lroa"``, ``"uni-d"``, ``"uni-s"`` or ``"divfl"``.
+    scenario : Scenario
+        The system it controls.
+    **options
+        Keywords of the policy's class.
+
+    Raises
+    ------
+    ValueError
+        If there is no policy of that name.
+    """
+    if name not in POLICIES:
+        raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {name!r}")
+    return POLICIES[name](scenario, **options)

@@ -1,0 +1,74 @@
+"""What a policy is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fl_edge_env import Allocation, Scenario
+from fl_edge_env.typing import FloatArray
+
+
+class Policy(ABC):
+    """Decides f, p and q of a round from the observation and the scenario alone.
+
+    A new policy needs only `decide`.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system it controls.
+
+    Attributes
+    ----------
+    name : str
+        Name in tables and plots; the class name by default.
+    uses_gradients : bool
+        Whether `feedback` wants the devices' gradients where models are trained.
+    """
+
+    name: str
+    uses_gradients: bool = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = cls.__name__
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+
+    @abstractmethod
+    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+        """Decide the coming round.
+
+        Parameters
+        ----------
+        observation : mapping
+            ``channel_gain`` and ``queue`` [J], of shape (N,) or, for a batch of independent
+            systems, (B, N).
+
+        Returns
+        -------
+        Allocation
+            With fields of the observation's shape.
+        """
+
+    def reset(self, seed: int | Sequence[int]) -> None:  # noqa: B027 - optional
+        """Start an episode; a batch has one seed for each system.
+
+        Parameters
+        ----------
+        seed : int or sequence of int
+            For policies that draw random numbers.
+        """
+
+    def feedback(self, info: Mapping[str, Any]) -> None:  # noqa: B027 - optional
+        """Learn from the info of a reset or a round.
+
+        Parameters
+        ----------
+        info : mapping
+            The environment's info.
+        """

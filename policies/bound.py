@@ -1,0 +1,91 @@
+"""A lower bound on the time-average penalty of every policy that meets the energy budgets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fl_edge_env import Scenario, Simulator
+from fl_edge_env.typing import FloatArray
+from policies.lroa import LROA
+from policies.p2 import solve_p2
+
+
+@dataclass(frozen=True, eq=False)
+class LowerBound:
+    """An estimate of the bound over sampled channels.
+
+    Attributes
+    ----------
+    value : float
+        Mean of the bound over the channel samples [s].
+    standard_error : float
+        Its standard error [s].
+    multiplier : ndarray, shape (N,)
+        Price of each device's energy [s/J] at which the dual function was evaluated.
+    """
+
+    value: float
+    standard_error: float
+    multiplier: FloatArray
+
+
+def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -> LowerBound:
+    """Bound the time-average penalty from below by weak duality.
+
+    For any prices ``m >= 0`` of energy,
+
+        g(m) = E_h [ min_{f,p,q} sum (q T + lambda w^2/q) + sum m (pi E - budget) ]
+
+    is at most the time-average penalty of every policy whose average energy stays within the
+    budgets. The minimum is P2 with queues V m, of which the certificate gives a lower bound.
+    The prices come from LROA's queues, whose updates are subgradient steps on g: they are
+    averaged over the second half of an episode long enough for them to settle.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system; its channel must be independent over rounds.
+    num_samples : int
+        Channel samples for the estimate, independent of those that chose the prices.
+    seed : int
+        Seed of both.
+
+    Returns
+    -------
+    LowerBound
+
+    Raises
+    ------
+    ValueError
+        If `num_samples` is less than two.
+    """
+    if num_samples < 2:
+        raise ValueError(f"num_samples must be at least 2, got {num_samples!r}")
+    price_seed, sample_seed = np.random.SeedSequence(seed).spawn(2)
+    queue = _settled_queue(scenario, price_seed)
+    rng = np.random.default_rng(sample_seed)
+    gains = scenario.channel.draw(rng, num_samples, scenario.num_devices)
+    solution = solve_p2(gains, np.broadcast_to(queue, gains.shape), scenario)
+    samples = np.asarray(solution.lower_bound) / scenario.V
+    return LowerBound(
+        value=float(samples.mean()),
+        standard_error=float(samples.std(ddof=1) / math.sqrt(num_samples)),
+        multiplier=queue / scenario.V,
+    )
+
+
+def _settled_queue(scenario: Scenario, seed: np.random.SeedSequence) -> FloatArray:
+    """Mean queue of LROA over the second half of twice a long episode."""
+    num_rounds = max(2000, 2 * scenario.num_rounds)
+    simulator = Simulator(scenario.replace(num_rounds=num_rounds))
+    simulator.reset([int(seed.generate_state(1)[0])])
+    policy = LROA(scenario)
+    total = np.zeros(scenario.num_devices)
+    for index in range(num_rounds):
+        simulator.advance(policy.decide(simulator.observe()))
+        if index >= num_rounds // 2:
+            total += simulator.queue[0]
+    return total / (num_rounds - num_rounds // 2)

@@ -1,0 +1,150 @@
+"""DivFL: a diverse cohort by submodular maximisation, with Uni-S resources.
+
+Balakrishnan et al., "Diverse Client Selection for Federated Learning via Submodular
+Maximization", ICLR 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fl_edge_env import Allocation, Scenario
+from fl_edge_env.typing import FloatArray, IntArray
+from policies.uniform import UniS
+
+
+class DivFL(UniS):
+    """Chooses the K devices whose gradients represent all others best.
+
+    Where models are trained, a device is described by its full-batch gradient: of all devices
+    at the start, and afterwards the newest of each participant. Without training the label
+    histogram stands in for the gradient; up to sign it is the output-bias gradient of a
+    classifier that predicts uniformly. The cohort is then the same in every round.
+
+    f and p are those of Uni-S, and expected energy and sampling error follow ``q = 1/N``.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system it controls, with ``cohort_size <= num_devices``.
+    label_histogram : array_like, shape (N, C), optional
+        Share of each class in each device's data. By default a Dirichlet(0.5) mix of ten
+        classes drawn with a fixed seed, the paper's CIFAR-10 partition.
+
+    Attributes
+    ----------
+    description : {"label histogram", "gradient"}
+        What described the devices in the last decision.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than K devices or the histogram does not fit.
+    """
+
+    name = "DivFL"
+    uses_gradients = True
+
+    def __init__(self, scenario: Scenario, *, label_histogram: ArrayLike | None = None) -> None:
+        super().__init__(scenario)
+        if scenario.cohort_size > scenario.num_devices:
+            raise ValueError(
+                "DivFL chooses cohort_size distinct devices: cohort_size must be at most "
+                f"num_devices = {scenario.num_devices}, got {scenario.cohort_size}"
+            )
+        if label_histogram is None:
+            rng = np.random.default_rng(0)
+            label_histogram = rng.dirichlet(np.full(10, 0.5), size=scenario.num_devices)
+        histogram = np.asarray(label_histogram, dtype=np.float64)
+        if histogram.ndim != 2 or len(histogram) != scenario.num_devices:
+            raise ValueError(
+                f"label_histogram must have shape ({scenario.num_devices}, classes), "
+                f"got {histogram.shape}"
+            )
+        if not np.isfinite(histogram).all():
+            raise ValueError("label_histogram must be finite")
+        self._histogram_distance = pairwise_distance(histogram)
+        self.reset(0)
+
+    def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - draws nothing
+        """Forget the gradients of the last episode; see `Policy.reset`."""
+        self.description = "label histogram"
+        self._gradients: NDArray[np.floating] | None = None
+        self._distance = self._histogram_distance
+
+    def feedback(self, info: Mapping[str, Any]) -> None:
+        """Take in ``client_gradients`` of ``gradient_devices``; see `Policy.feedback`.
+
+        Parameters
+        ----------
+        info : mapping
+            Where models are trained, `client_gradients` of shape (k, d), one row for each of
+            the `gradient_devices`: all N after a reset, the participants after a round.
+        """
+        if "client_gradients" not in info:
+            return
+        devices = info["gradient_devices"]
+        if self._gradients is None:
+            self._gradients = np.array(info["client_gradients"])
+            self._distance = pairwise_distance(self._gradients)
+            self.description = "gradient"
+            return
+        self._gradients[devices] = info["client_gradients"]
+        for device in devices:  # a participant's row and column of the matrix, no others
+            row = np.linalg.norm(self._gradients - self._gradients[device], axis=1)
+            self._distance[device] = self._distance[:, device] = row
+
+    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+        """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""
+        cohort = facility_location(self._distance, self.scenario.cohort_size)
+        batch_shape = observation["channel_gain"].shape[:-1]
+        return replace(
+            super().decide(observation),
+            cohort=np.broadcast_to(cohort, (*batch_shape, cohort.size)),
+        )
+
+
+def pairwise_distance(vectors: NDArray[np.floating]) -> FloatArray:
+    """Euclidean distance between all rows.
+
+    Parameters
+    ----------
+    vectors : ndarray, shape (N, d)
+
+    Returns
+    -------
+    ndarray, shape (N, N)
+    """
+    # Row by row: exact zeros on the diagonal, and no (N, N, d) intermediate.
+    return np.stack([np.linalg.norm(vectors - row, axis=1) for row in vectors]).astype(np.float64)
+
+
+def facility_location(distance: FloatArray, count: int) -> IntArray:
+    """Greedy choice of `count` rows S that lowers ``sum_i min_{j in S} distance[i, j]`` most.
+
+    Parameters
+    ----------
+    distance : ndarray, shape (N, N)
+        Pairwise distances.
+    count : int
+        Number of rows to choose, at most N.
+
+    Returns
+    -------
+    ndarray of int, shape (count,)
+        Distinct rows in the order of choice; the smallest index where several do equally well.
+    """
+    nearest = np.full(len(distance), np.inf)
+    chosen: list[int] = []
+    for _ in range(count):
+        total = np.minimum(nearest[:, None], distance).sum(axis=0)
+        total[chosen] = np.inf
+        best = int(np.argmin(total))
+        chosen.append(best)
+        nearest = np.minimum(nearest, distance[:, best])
+    return np.array(chosen, dtype=np.int64)

@@ -1,0 +1,56 @@
+"""LROA: the paper's online controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fl_edge_env import Allocation, Scenario
+from fl_edge_env.typing import FloatArray
+from policies.base import Policy
+from policies.p2 import P2Solution, Variant, solve_p2
+
+
+class LROA(Policy):
+    """Lyapunov-based resource-efficient online algorithm: solves P2 in every round.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system it controls.
+    variant : {"derived", "paper"}
+        P2.2 as it follows from P2, or as the paper prints it, without the queue.
+    exact : bool
+        Search for the global optimum of P2 where it is not convex; the default is the paper's
+        Algorithm 2.
+
+    Attributes
+    ----------
+    solution : P2Solution or None
+        The last solution, with its certificate.
+
+    Raises
+    ------
+    ValueError
+        If `variant` is unknown.
+    """
+
+    def __init__(
+        self, scenario: Scenario, *, variant: Variant = "derived", exact: bool = False
+    ) -> None:
+        super().__init__(scenario)
+        if variant not in ("derived", "paper"):
+            raise ValueError(f"variant must be 'derived' or 'paper', got {variant!r}")
+        self.variant = variant
+        self.exact = exact
+        self.solution: P2Solution | None = None
+
+    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+        """Solve P2; see `Policy.decide`."""
+        self.solution = solve_p2(
+            observation["channel_gain"],
+            observation["queue"],
+            self.scenario,
+            variant=self.variant,
+            exact=self.exact,
+        )
+        return Allocation(self.solution.f, self.solution.p, self.solution.q)

@@ -1,0 +1,218 @@
+"""The per-round problem P2, solved by Algorithm 2 of the paper, and a proof of optimality.
+
+P2 minimises over f and p in their ranges and q on the simplex
+
+    V sum_n (q_n T_n + lambda w_n^2 / q_n) + sum_n Q_n (pi_n E_n - budget_n),
+
+with T_n and E_n the time and energy of a device and pi_n = 1 - (1 - q_n)^K. The work is done in
+`policies.p2_kernel`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fl_edge_env import physics
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.typing import FloatArray, IntArray
+from policies import p2_kernel
+
+Variant = Literal["derived", "paper"]
+
+
+@dataclass(frozen=True, eq=False)
+class P2Solution:
+    """A solution of P2 for one state or a batch of them.
+
+    Attributes
+    ----------
+    f, p, q : ndarray, shape (N,) or (B, N)
+        The decision, in hertz and watt.
+    objective : float or ndarray, shape (B,)
+        Its drift-plus-penalty [J^2].
+    iterations : int or ndarray, shape (B,)
+        Outer iterations of Algorithm 2.
+    """
+
+    f: FloatArray
+    p: FloatArray
+    q: FloatArray
+    objective: float | FloatArray
+    iterations: int | IntArray
+    _channel_gain: FloatArray
+    _queue: FloatArray
+    _scenario: Scenario
+
+    @cached_property
+    def lower_bound(self) -> float | FloatArray:
+        """A lower bound on P2's optimal value [J^2], computed when first asked for.
+
+        It is the largest value found of the Lagrangian dual of ``sum q = 1``, in which each
+        device's (f, p, q) is minimised globally. Where P2 is not convex (small lambda) the
+        duality gap may stay open.
+        """
+        bound: FloatArray = p2_kernel.bound_rows(
+            np.atleast_2d(self._channel_gain),
+            np.atleast_2d(self._queue),
+            _system(self._scenario),
+            np.atleast_2d(self.q),
+            np.atleast_1d(np.asarray(self.objective)),
+        )
+        return float(bound[0]) if self.q.ndim == 1 else bound
+
+    @property
+    def gap(self) -> float | FloatArray:
+        """Proven distance to the optimum, relative: ``(objective - lower_bound) / scale``.
+
+        The scale is the larger of the objective's magnitude and its penalty part, because the
+        objective itself passes through zero.
+        """
+        error = _system(self._scenario).error
+        scale = np.maximum(np.abs(self.objective), np.sum(error / self.q, axis=-1))
+        gap = (self.objective - self.lower_bound) / scale
+        return float(gap) if self.q.ndim == 1 else gap
+
+
+def solve_p2(
+    channel_gain: ArrayLike,
+    queue: ArrayLike,
+    scenario: Scenario,
+    *,
+    variant: Variant = "derived",
+    exact: bool = False,
+    tolerance: float = 1e-8,
+    max_iterations: int = 100,
+) -> P2Solution:
+    """Solve P2 by alternating minimisation, Algorithm 2 of the paper.
+
+    f and p follow from q in closed form (Theorems 3 and 4); q follows from f and p by
+    successive upper-bound minimisation (SUM), each step of which is a Newton search for one
+    multiplier.
+
+    Parameters
+    ----------
+    channel_gain : array_like, shape (N,) or (B, N)
+        Channel gains h_n, positive.
+    queue : array_like, shape (N,) or (B, N)
+        Virtual energy queues Q_n [J], not negative.
+    scenario : Scenario
+        The system and its weights lambda and V.
+    variant : {"derived", "paper"}
+        P2.2 as it follows from P2, or as the paper prints it, where the concave term lost
+        the queue.
+    exact : bool
+        Also start from the points that the dual suggests and from single devices, and return
+        the best solution. Only where P2 is not convex does this find a better one.
+    tolerance : float
+        Stop when the decision moves by less, f and p measured in units of their ranges.
+    max_iterations : int
+        Bound on the outer iterations.
+
+    Returns
+    -------
+    P2Solution
+
+    Raises
+    ------
+    ValueError
+        If a shape or a value is wrong.
+
+    Examples
+    --------
+    >>> scenario = Scenario.cifar10()
+    >>> solution = solve_p2(np.full(120, 0.1), np.zeros(120), scenario)
+    >>> bool(np.allclose(solution.q, 1 / 120))
+    True
+    """
+    if variant not in ("derived", "paper"):
+        raise ValueError(f"variant must be 'derived' or 'paper', got {variant!r}")
+    if not tolerance > 0:
+        raise ValueError(f"tolerance must be positive, got {tolerance!r}")
+    if max_iterations < 1:
+        raise ValueError(f"max_iterations must be at least 1, got {max_iterations!r}")
+    gains, queues = _check_state(channel_gain, queue, scenario)
+    f, p, q = np.empty_like(gains), np.empty_like(gains), np.empty_like(gains)
+    options = p2_kernel.Options(variant == "paper", exact, tolerance, max_iterations)
+    solve = p2_kernel.solve_row if gains.ndim == 1 else p2_kernel.solve_rows
+    objective, iterations = solve(gains, queues, _system(scenario), options, f, p, q)
+    return P2Solution(f, p, q, objective, iterations, gains, queues, scenario)
+
+
+def best_resources(
+    channel_gain: ArrayLike, queue: ArrayLike, q: FloatArray, scenario: Scenario
+) -> tuple[FloatArray, FloatArray]:
+    """The f and p that minimise P2 for a given q, Theorems 3 and 4.
+
+    Parameters
+    ----------
+    channel_gain, queue : array_like, shape (N,) or (B, N)
+        State of the round.
+    q : ndarray, shape (N,) or (B, N)
+        Sampling probabilities in (0, 1].
+    scenario : Scenario
+        The system.
+
+    Returns
+    -------
+    f, p : ndarray, shape (N,) or (B, N)
+        Frequencies [Hz] and powers [W].
+    """
+    gains, queues = _check_state(channel_gain, queue, scenario)
+    f, p = p2_kernel.resource_rows(
+        np.atleast_2d(gains),
+        np.atleast_2d(queues),
+        _system(scenario),
+        np.atleast_2d(np.broadcast_to(q, gains.shape)),
+    )
+    return f.reshape(gains.shape), p.reshape(gains.shape)
+
+
+def _check_state(
+    channel_gain: ArrayLike, queue: ArrayLike, scenario: Scenario
+) -> tuple[FloatArray, FloatArray]:
+    gains = np.asarray(channel_gain, dtype=np.float64)
+    queues = np.asarray(queue, dtype=np.float64)
+    if gains.ndim not in (1, 2) or gains.shape[-1] != scenario.num_devices:
+        raise ValueError(
+            f"channel_gain must have shape (N,) or (B, N) with N = {scenario.num_devices}, "
+            f"got {gains.shape}"
+        )
+    if queues.shape != gains.shape:
+        raise ValueError(
+            f"queue must have the shape of channel_gain, {gains.shape}, got {queues.shape}"
+        )
+    # Written so that NaN fails the comparisons.
+    if not (gains.min() > 0 and gains.max() < math.inf):
+        raise ValueError(
+            f"channel_gain must be positive and finite, got {gains.min()} to {gains.max()}"
+        )
+    if not (queues.min() >= 0 and queues.max() < math.inf):
+        raise ValueError(
+            f"queue must be finite and not negative, got {queues.min()} to {queues.max()}"
+        )
+    return np.ascontiguousarray(gains), np.ascontiguousarray(queues)
+
+
+@lru_cache(maxsize=32)
+def _system(scenario: Scenario) -> p2_kernel.System:
+    return p2_kernel.System(
+        V=scenario.V,
+        cohort_size=scenario.cohort_size,
+        noise=scenario.noise_power_w,
+        upload=scenario.model_bits * scenario.cohort_size * math.log(2) / scenario.bandwidth_hz,
+        error=scenario.V * scenario.lambda_ * scenario.weights**2,
+        cycles=scenario.cycles_per_round,
+        download=physics.download_time(scenario),
+        capacitance=scenario.capacitance,
+        f_min=scenario.f_min,
+        f_max=scenario.f_max,
+        p_min=scenario.p_min,
+        p_max=scenario.p_max,
+        budget=scenario.energy_budget_j,
+    )

@@ -1,0 +1,492 @@
+"""P2 compiled: the closed forms of a device, Algorithm 2, and the dual bound.
+
+T_n and E_n are written through the logarithm l_n = ln(1 + h_n p_n / N0), as the paper does in P2.1:
+
+    T_n = cycles_n / f_n + upload / l_n + download_n,    upload = M K ln(2) / B,
+    E_n = alpha_n cycles_n f_n^2 / 2 + p_n upload / l_n.
+
+Two facts carry the module. The ratio pi_n / q_n = sum_{k<K} (1 - q_n)^k has no cancellation and
+makes the best f and p functions of one number, the price of energy. And for a device alone,
+
+    m_n(q) = min over f, p of  V q T_n + Q_n pi(q) E_n
+
+is a minimum of concave functions of q, hence concave: its tangents bound it from above, which is
+the SUM step of Algorithm 2, and its chords bound it from below, which is the certificate.
+
+Every compiled function stands in this file, because a compiled function is cached by the date of
+the file it stands in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit, prange
+
+from fl_edge_env.typing import FloatArray, IntArray
+
+# Division by zero gives inf as in numpy, which lets the compiler use vector instructions.
+_compiled = njit(cache=True, error_model="numpy")
+_compiled_parallel = njit(cache=True, error_model="numpy", parallel=True)
+
+
+class System(NamedTuple):
+    """The scenario as the kernel reads it; arrays of shape (N,)."""
+
+    V: float
+    cohort_size: int
+    noise: float
+    upload: float
+    error: FloatArray  # V lambda w^2
+    cycles: FloatArray
+    download: FloatArray
+    capacitance: FloatArray
+    f_min: FloatArray
+    f_max: FloatArray
+    p_min: FloatArray
+    p_max: FloatArray
+    budget: FloatArray
+
+
+class Options(NamedTuple):
+    """How Algorithm 2 runs."""
+
+    paper: bool  # P2.2 without the queue in its concave term
+    exact: bool
+    tolerance: float
+    max_iterations: int
+
+
+class _State(NamedTuple):
+    """The state of a round; arrays of shape (N,)."""
+
+    snr: FloatArray  # h / N0
+    queue: FloatArray
+    log_max: FloatArray  # ln(1 + snr p_max)
+
+
+@_compiled
+def _state(channel_gain: FloatArray, queue: FloatArray, system: System) -> _State:
+    snr = channel_gain / system.noise
+    return _State(snr, queue, np.log1p(snr * system.p_max))
+
+
+# One device
+
+
+@_compiled
+def _participation(q: float, cohort_size: int) -> tuple[float, float]:
+    """Give pi/q and (d pi/dq) / K, which are sum_{k<K} (1 - q)^k and (1 - q)^(K-1)."""
+    ratio, power = 1.0, 1.0
+    for _ in range(cohort_size - 1):
+        power *= 1.0 - q
+        ratio += power
+    return ratio, power
+
+
+@_compiled
+def _best_f(price: float, capacitance: float, f_min: float, f_max: float) -> float:
+    """Theorem 3 with ``price = Q pi / (V q)``, the price of energy in time."""
+    if price * capacitance * f_max**3 <= 1.0:
+        return f_max
+    if price * capacitance * f_min**3 >= 1.0:
+        return f_min
+    return min(max(1.0 / float(np.cbrt(price * capacitance)), f_min), f_max)
+
+
+@_compiled
+def _power_equation(x: float, log_x: float) -> float:
+    """Give (1 + x) ln(1 + x) - x with ``log_x = ln(1 + x)``; a series where it would cancel."""
+    if x > 0.02:
+        return (1.0 + x) * log_x - x
+    total, term = 0.0, x
+    for k in range(2, 12):
+        term *= -x
+        total -= term / (k * (k - 1.0))
+    return total
+
+
+@_compiled
+def _best_p(
+    price: float, snr: float, p_min: float, p_max: float, log_max: float
+) -> tuple[float, float]:
+    """Theorem 4: the power p and ln(1 + snr p).
+
+    With x = snr p the condition is (1 + x) ln(1 + x) - x = snr / price. Its left side is convex
+    and increasing: the ends of the range tell whether the root is clipped, and Newton's method
+    finds it otherwise.
+    """
+    target = snr / price if price > 0.0 else math.inf
+    x_min, x_max = snr * p_min, snr * p_max
+    if _power_equation(x_max, log_max) <= target:
+        return p_max, log_max
+    log_min = math.log1p(x_min)
+    if _power_equation(x_min, log_min) >= target:
+        return p_min, log_min
+    x = math.sqrt(2.0 * target)  # the leading terms of the root for a small target
+    x = min(max(x + x * x / 6.0, x_min), x_max)
+    log_x = math.log1p(x)
+    for _ in range(60):
+        step = (_power_equation(x, log_x) - target) / log_x
+        x = min(max(x - step, x_min), x_max)
+        log_x = math.log1p(x)
+        if abs(step) <= 1e-13 * x:
+            break
+    return min(max(x / snr, p_min), p_max), log_x
+
+
+@_compiled
+def _resources(
+    n: int, q: float, state: _State, system: System
+) -> tuple[float, float, float, float]:
+    """Give the best f and p of device n at probability q, and its time and energy there."""
+    ratio, _ = _participation(q, system.cohort_size)
+    price = state.queue[n] * ratio / system.V
+    f = _best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
+    p, log_p = _best_p(price, state.snr[n], system.p_min[n], system.p_max[n], state.log_max[n])
+    upload = system.upload / log_p
+    time = system.cycles[n] / f + upload + system.download[n]
+    energy = 0.5 * system.capacitance[n] * system.cycles[n] * f * f + p * upload
+    return f, p, time, energy
+
+
+@_compiled
+def _marginal_cost(q: float, time: float, energy: float, queue: float, system: System) -> float:
+    """Derivative of ``V q T + Q pi(q) E`` with respect to q."""
+    _, power = _participation(q, system.cohort_size)
+    return float(system.V * time + queue * energy * system.cohort_size * power)
+
+
+@_compiled
+def _device_cost(n: int, q: float, state: _State, system: System) -> float:
+    """m_n(q), the least cost of device n without its sampling error."""
+    _, _, time, energy = _resources(n, q, state, system)
+    ratio, _ = _participation(q, system.cohort_size)
+    return float(q * (system.V * time + state.queue[n] * ratio * energy))
+
+
+# Algorithm 2
+
+
+@_compiled
+def _minimise_on_simplex(
+    slope: FloatArray, error: FloatArray, q: FloatArray, guess: float
+) -> float:
+    """Write the minimiser of ``sum (slope q + error / q)`` on the simplex into q.
+
+    The solution is q = sqrt(error / (slope + nu)). These sum to one where a power mean of
+    slope + nu, concave in nu, meets a constant: left of the root Newton's method climbs to it,
+    and from the right its first step leads to the left. Returns nu, for which ``guess`` is a
+    start; -inf where there is none.
+    """
+    least = slope.min()
+    root_sum, mean, left = 0.0, 0.0, 0.0
+    for n in range(slope.size):
+        root = math.sqrt(error[n])
+        root_sum += root
+        mean += root * (slope[n] - least)
+        left = max(left, error[n] - (slope[n] - least))  # q <= 1 needs slope + nu >= error
+    left = max(left, root_sum**2 - mean / root_sum)  # the power mean is below the arithmetic one
+    nu = max(left, guess + least)
+    total = 1.0
+    for _ in range(100):
+        total, derivative = 0.0, 0.0
+        for n in range(slope.size):
+            gap = slope[n] - least + nu
+            q[n] = math.sqrt(error[n] / gap)
+            total += q[n]
+            derivative += q[n] / gap
+        step = total * (total * total - 1.0) / derivative
+        if abs(step) <= 1e-12 * nu:
+            break
+        nu = max(left, nu + step)
+    q /= total
+    return float(nu - least)
+
+
+@_compiled
+def _positive_error(system: System) -> FloatArray:
+    """V lambda w^2, or for lambda = 0 so little that q stays positive, as (3) asks."""
+    least_time = (system.cycles / system.f_max).min()
+    error: FloatArray = np.maximum(system.error, 1e-24 * system.V * least_time)
+    return error
+
+
+@_compiled
+def _descend(
+    state: _State,
+    system: System,
+    options: Options,
+    f: FloatArray,
+    p: FloatArray,
+    q: FloatArray,
+) -> tuple[float, int]:
+    """Alternate from q until the decision rests; f, p and q hold the result.
+
+    Returns the objective and the number of outer iterations.
+    """
+    num_devices = q.size
+    time, energy = np.empty(num_devices), np.empty(num_devices)
+    start, previous = np.empty(num_devices), np.empty(num_devices)
+    slope = np.empty(num_devices)
+    error = _positive_error(system)
+    f[:] = 0.5 * (system.f_min + system.f_max)
+    p[:] = 0.5 * (system.p_min + system.p_max)
+    iterations = 0
+    moved, nu = math.inf, -math.inf
+    while moved > options.tolerance and iterations < options.max_iterations:
+        iterations += 1
+        moved = 0.0
+        for n in range(num_devices):
+            f_old, p_old = f[n], p[n]
+            f[n], p[n], time[n], energy[n] = _resources(n, q[n], state, system)
+            if f[n] != f_old:
+                moved += ((f[n] - f_old) / (system.f_max[n] - system.f_min[n])) ** 2
+            if p[n] != p_old:
+                moved += ((p[n] - p_old) / (system.p_max[n] - system.p_min[n])) ** 2
+        start[:] = q
+        for _ in range(options.max_iterations):
+            for n in range(num_devices):
+                queue = 1.0 if options.paper else state.queue[n]
+                slope[n] = _marginal_cost(q[n], time[n], energy[n], queue, system)
+                previous[n] = q[n]
+            nu = _minimise_on_simplex(slope, error, q, nu)
+            if math.sqrt(np.sum((q - previous) ** 2)) <= options.tolerance:
+                break
+        moved = math.sqrt(moved + np.sum((q - start) ** 2))
+    objective = 0.0
+    for n in range(num_devices):
+        ratio, _ = _participation(q[n], system.cohort_size)
+        objective += system.V * q[n] * time[n] + system.error[n] / q[n]
+        objective += state.queue[n] * (q[n] * ratio * energy[n] - system.budget[n])
+    return objective, iterations
+
+
+# The certificate
+
+
+@_compiled
+def _device_minimum(
+    n: int, nu: float, state: _State, system: System, stack: FloatArray
+) -> tuple[float, float]:
+    """Bound ``min over 0 < q <= 1 of m_n(q) + error / q - nu q`` from below; give its minimiser.
+
+    Branch and bound: on an interval the concave m_n lies above its chord, and the minimum with
+    the chord in its place is known in closed form. The interval is split there until the bound
+    meets the best value found. The rows of ``stack`` are intervals (a, m(a), b, m(b)).
+    """
+    error = system.error[n]
+    cost = _device_cost(n, 1.0, state, system)
+    best, best_q, best_scale = cost + error - nu, 1.0, cost + error
+    if error == 0.0 and best > 0.0:
+        best, best_q, best_scale = 0.0, 0.0, 0.0
+    stack[0] = 0.0, 0.0, 1.0, cost
+    size = 1
+    lower = math.inf
+    while size > 0:
+        size -= 1
+        a, cost_a, b, cost_b = stack[size]
+        chord = (cost_b - cost_a) / (b - a)
+        q = b if chord <= nu else min(max(math.sqrt(error / (chord - nu)), a), b)
+        bound = cost_a + chord * (q - a) - nu * q
+        if q > 0.0:
+            bound += error / q
+        at_end = q <= a or q >= b  # where the chord is exact
+        if at_end or bound >= best - 1e-10 * best_scale or size + 2 > len(stack):
+            lower = min(lower, bound)
+            continue
+        cost = _device_cost(n, q, state, system)
+        value = cost + error / q - nu * q
+        if value < best:
+            best, best_q, best_scale = value, q, cost + error / q
+        stack[size] = a, cost_a, q, cost
+        stack[size + 1] = q, cost, b, cost_b
+        size += 2
+    return lower, best_q
+
+
+@_compiled
+def _dual(nu: float, state: _State, system: System, q: FloatArray) -> float:
+    """Value of the dual function at nu, a lower bound on P2; q holds the devices' minimisers."""
+    stack = np.empty((128, 4))
+    value = nu
+    for n in range(q.size):
+        minimum, q[n] = _device_minimum(n, nu, state, system, stack)
+        value += minimum - state.queue[n] * system.budget[n]
+    return value
+
+
+@_compiled
+def _maximise_dual(
+    state: _State,
+    system: System,
+    q: FloatArray,
+    objective: float,
+    q_low: FloatArray,
+    q_high: FloatArray,
+) -> float:
+    """Give the largest dual value found, starting from the multiplier of the solution q.
+
+    The dual function is concave, and one less the sum of the minimisers is its slope: positive
+    left of the best multiplier, negative right of it. The tangents at both ends of a bracket
+    meet above the maximum, and there the next value is taken. q_low and q_high hold the
+    minimisers at the ends of the last bracket.
+    """
+    nu, scale = 0.0, 0.0
+    for n in range(q.size):
+        _, _, time, energy = _resources(n, q[n], state, system)
+        marginal = _marginal_cost(q[n], time, energy, state.queue[n], system)
+        nu += q[n] * marginal - system.error[n] / q[n]
+        scale += q[n] * marginal + system.error[n] / q[n]
+    tolerance = 1e-9 * scale
+    q_low[:] = q
+    q_high[:] = q
+    trial = np.empty(q.size)
+    bound, above = -math.inf, math.inf
+    low, value_low, slope_low = -math.inf, 0.0, 0.0
+    high, value_high, slope_high = math.inf, 0.0, 0.0
+    step = tolerance
+    for _ in range(200):
+        value = _dual(nu, state, system, trial)
+        slope = 1.0 - trial.sum()
+        bound = max(bound, value)
+        if slope >= 0.0:
+            low, value_low, slope_low = nu, value, slope
+            q_low[:] = trial
+        else:
+            high, value_high, slope_high = nu, value, slope
+            q_high[:] = trial
+        if high == math.inf:
+            nu = low + step
+        elif low == -math.inf:
+            nu = high - step
+        else:
+            rise = value_high - value_low - slope_high * (high - low)
+            nu = low + min(max(rise / (slope_low - slope_high), 0.0), high - low)
+            above = value_low + slope_low * (nu - low)
+        if min(objective, above) - bound <= tolerance or not low <= nu <= high:
+            break
+        step *= 8.0
+    return bound
+
+
+@_compiled
+def _improve(
+    state: _State,
+    system: System,
+    options: Options,
+    f: FloatArray,
+    p: FloatArray,
+    q: FloatArray,
+    objective: float,
+) -> float:
+    """Replace f, p and q by a better solution if another start leads to one.
+
+    P2 has several local minima only where some devices' costs are not convex. At the best
+    multiplier such a device has two minimisers, and the optimum gives what is left of the
+    probability to few of them. The starts are the minimisers at both ends of the bracket, the
+    lower ones with the rest given to one device, and single devices.
+    """
+    num_devices = q.size
+    q_low, q_high = np.empty(num_devices), np.empty(num_devices)
+    bound = _maximise_dual(state, system, q, objective, q_low, q_high)
+    if objective - bound <= 1e-9 * (abs(objective) + np.sum(system.error / q)):
+        return objective
+    alone = np.empty(num_devices)
+    for n in range(num_devices):
+        alone[n] = _device_cost(n, 1.0, state, system)
+    cheapest = np.argsort(alone)[:8]
+    jumping = np.argsort(q_low - q_high)[:8]
+    trial_f, trial_p = np.empty(num_devices), np.empty(num_devices)
+    trial_q = np.empty(num_devices)
+    for start in range(2 + cheapest.size + jumping.size):
+        trial_q[:] = q_high if start == 1 else q_low
+        if start >= 2 + cheapest.size:
+            trial_q[jumping[start - 2 - cheapest.size]] += max(0.0, 1.0 - q_low.sum())
+        elif start >= 2:
+            trial_q[:] = 1e-3 / num_devices
+            trial_q[cheapest[start - 2]] = 1.0
+        trial_q[:] = np.maximum(trial_q, 1e-9 / num_devices)
+        trial_q /= trial_q.sum()
+        value, _ = _descend(state, system, options, trial_f, trial_p, trial_q)
+        if value < objective:
+            objective = value
+            f[:], p[:], q[:] = trial_f, trial_p, trial_q
+    return objective
+
+
+# Rounds and batches of rounds
+
+
+@_compiled
+def solve_row(
+    channel_gain: FloatArray,
+    queue: FloatArray,
+    system: System,
+    options: Options,
+    f: FloatArray,
+    p: FloatArray,
+    q: FloatArray,
+) -> tuple[float, int]:
+    """Algorithm 2 from its starting point, q = 1/N; f, p and q hold the result.
+
+    Returns the objective and the number of outer iterations.
+    """
+    state = _state(channel_gain, queue, system)
+    q[:] = 1.0 / q.size
+    objective, iterations = _descend(state, system, options, f, p, q)
+    if options.exact:
+        objective = _improve(state, system, options, f, p, q, objective)
+    return objective, iterations
+
+
+@_compiled_parallel
+def solve_rows(
+    channel_gain: FloatArray,
+    queue: FloatArray,
+    system: System,
+    options: Options,
+    f: FloatArray,
+    p: FloatArray,
+    q: FloatArray,
+) -> tuple[FloatArray, IntArray]:
+    """Solve each row of a batch by `solve_row`, on all cores."""
+    objective = np.empty(len(queue))
+    iterations = np.empty(len(queue), dtype=np.int64)
+    for row in prange(len(queue)):
+        objective[row], iterations[row] = solve_row(
+            channel_gain[row], queue[row], system, options, f[row], p[row], q[row]
+        )
+    return objective, iterations
+
+
+@_compiled_parallel
+def bound_rows(
+    channel_gain: FloatArray,
+    queue: FloatArray,
+    system: System,
+    q: FloatArray,
+    objective: FloatArray,
+) -> FloatArray:
+    """Bound P2 from below for each row of a batch, on all cores."""
+    bound = np.empty(len(queue))
+    for row in prange(len(queue)):
+        state = _state(channel_gain[row], queue[row], system)
+        low, high = np.empty_like(q[row]), np.empty_like(q[row])
+        bound[row] = _maximise_dual(state, system, q[row], objective[row], low, high)
+    return bound
+
+
+@_compiled
+def resource_rows(
+    channel_gain: FloatArray, queue: FloatArray, system: System, q: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Give the best f and p at q for each row of a batch."""
+    f, p = np.empty_like(queue), np.empty_like(queue)
+    for row in range(len(queue)):
+        state = _state(channel_gain[row], queue[row], system)
+        for n in range(queue.shape[1]):
+            f[row, n], p[row, n], _, _ = _resources(n, q[row, n], state, system)
+    return f, p

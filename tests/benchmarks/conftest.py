@@ -1,0 +1,41 @@
+"""Benchmarks report ratios of two routes measured in one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+_lines: list[str] = []
+
+
+@pytest.fixture
+def report() -> Callable[[str], None]:
+    """Add a line to the summary at the end of the run."""
+    return _lines.append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _lines:
+        terminalreporter.section("ratios")
+        for line in _lines:
+            terminalreporter.write_line(line)
+
+
+def seconds_per_call(routine: Callable[[], object], calls: int, repeats: int = 7) -> float:
+    """Median over repeats of the mean time of a call, after one call to warm up."""
+    routine()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for _ in range(calls):
+            routine()
+        times.append((time.perf_counter() - start) / calls)
+    return float(np.median(times))
+
+
+@pytest.fixture
+def seconds() -> Callable[..., float]:
+    return seconds_per_call

@@ -1,0 +1,120 @@
+"""Speed of a decision and of the environment, as ratios.
+
+Run with ``pytest -m benchmark``; nothing here fails for being slow.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from fl_edge_env import Allocation, Scenario
+from policies import LROA, UniD, UniS, evaluate
+from policies.p2 import solve_p2
+from policies.p2_cvxpy import solve_p2_cvxpy
+
+pytestmark = pytest.mark.benchmark
+
+
+def states(scenario: Scenario, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gains, and queues as LROA has them when they have settled."""
+    rng = np.random.default_rng(0)
+    gains = scenario.channel.draw(rng, count, scenario.num_devices)
+    settled = scenario.V / (2 * scenario.capacitance * scenario.f_mid**3)
+    return gains, settled * rng.uniform(0, 1, gains.shape)
+
+
+def test_decision__against_the_cvxpy_route(benchmark, report, seconds):
+    scenario = Scenario.cifar10()
+    gains, queues = states(scenario, 256)
+    reference = seconds(lambda: solve_p2_cvxpy(gains[0], queues[0], scenario), 1)
+    benchmark(solve_p2, gains[0], queues[0], scenario)
+    single = seconds(lambda: solve_p2(gains[0], queues[0], scenario), 200)
+    batch = seconds(lambda: solve_p2(gains, queues, scenario), 3) / len(gains)
+    assert (
+        solve_p2(gains[0], queues[0], scenario).objective
+        <= solve_p2_cvxpy(gains[0], queues[0], scenario)[-1]
+    )
+    report(
+        f"decision, N = 120: cvxpy with six subproblems {reference * 1e3:.1f} ms, "
+        f"ours {single * 1e6:.1f} us ({reference / single:.0f} times faster), "
+        f"in a batch of 256 {batch * 1e6:.1f} us ({reference / batch:.0f} times)"
+    )
+
+
+def test_certificate__against_the_decision(report, seconds):
+    scenario = Scenario.cifar10()
+    gains, queues = states(scenario, 1)
+    plain = seconds(lambda: solve_p2(gains[0], queues[0], scenario), 200)
+    proven = seconds(lambda: solve_p2(gains[0], queues[0], scenario).lower_bound, 100)
+    report(f"decision with certificate over decision: {proven / plain:.1f}")
+
+
+def test_decision__cost_against_the_number_of_devices(report, seconds):
+    cost = {}
+    for num_devices in (120, 1_000, 10_000, 100_000, 1_000_000):
+        scenario = Scenario(num_devices=num_devices)
+        gains, queues = states(scenario, 1)
+        calls = max(1, 20_000 // num_devices)
+        cost[num_devices] = seconds(
+            lambda g=gains[0], q=queues[0], s=scenario: solve_p2(g, q, s), calls, repeats=3
+        )
+    per_device = {n: f"{1e9 * value / n:.0f} ns" for n, value in cost.items()}
+    report(f"decision per device against N: {per_device}; N = 1,000,000: {cost[1_000_000]:.2f} s")
+
+
+def test_decision__memory_of_a_million_devices(report):
+    code = (
+        "import numpy as np, resource; from fl_edge_env import Scenario;"
+        "from policies.p2 import solve_p2; s = Scenario(num_devices=1_000_000);"
+        "solve_p2(np.full(1_000_000, 0.1), np.ones(1_000_000), s);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    report(f"peak memory of a decision for 1,000,000 devices: {int(result.stdout) / 1e6:.2f} GB")
+
+
+def test_vector_env__against_a_loop_of_single_environments(report, seconds):
+    scenario = Scenario.cifar10(num_rounds=10**6)
+    envs = [gym.make("FLEdge-v0", scenario=scenario) for _ in range(64)]
+    vector = gym.make_vec(
+        "FLEdge-v0",
+        num_envs=64,
+        vectorization_mode="vector_entry_point",
+        scenario=scenario,
+    )
+    for seed, env in enumerate(envs):
+        env.reset(seed=seed)
+    vector.reset(seed=0)
+    allocation = Allocation(scenario.f_mid, scenario.p_mid, np.full(120, 1 / 120))
+    batch = Allocation(*(np.tile(x, (64, 1)) for x in (allocation.f, allocation.p, allocation.q)))
+
+    def loop() -> None:
+        for env in envs:
+            env.step(allocation)
+
+    one = seconds(lambda: envs[0].step(allocation), 500)
+    slow = seconds(loop, 10)
+    fast = seconds(lambda: vector.step(batch), 50)
+    report(
+        f"env.step(Allocation): {1 / one:.0f} steps/s; vector env of 64: {64 / fast:.0f} steps/s, "
+        f"{slow / fast:.1f} times the loop of single envs"
+    )
+
+
+def test_evaluate__system_side_of_both_scenarios(report: Callable[[str], None]):
+    start = time.perf_counter()
+    for scenario in (Scenario.cifar10(), Scenario.femnist()):
+        policies = [LROA(scenario), UniD(scenario), UniS(scenario)]
+        evaluate(policies, scenario, seeds=range(30))
+    report(
+        f"3 policies, 30 seeds, 1000 rounds, both scenarios: {time.perf_counter() - start:.1f} s"
+    )

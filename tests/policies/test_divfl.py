@@ -1,0 +1,101 @@
+"""DivFL: the greedy choice, its description of the devices, and its refusals."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_edge_env import Scenario
+from policies import DivFL, UniS
+from policies.divfl import facility_location, pairwise_distance
+
+
+def cover(distance: np.ndarray, chosen: tuple[int, ...]) -> float:
+    return float(distance[:, list(chosen)].min(axis=1).sum())
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5))
+def test_facility_location__each_choice_lowers_the_cover_most(seed, count):
+    vectors = np.random.default_rng(seed).normal(size=(8, 3))
+    distance = pairwise_distance(vectors)
+    chosen = tuple(facility_location(distance, count))
+    assert len(set(chosen)) == count
+    for k in range(count):
+        best = min(cover(distance, (*chosen[:k], j)) for j in range(8) if j not in chosen[:k])
+        assert cover(distance, chosen[: k + 1]) == pytest.approx(best, rel=1e-12)
+
+
+def test_facility_location__finds_one_device_in_each_cluster():
+    rng = np.random.default_rng(0)
+    centres = 100 * np.eye(3)
+    vectors = np.concatenate([c + rng.normal(size=(5, 3)) for c in centres])
+    chosen = facility_location(pairwise_distance(vectors), 3)
+    assert sorted(chosen // 5) == [0, 1, 2]
+    optimum = min(
+        cover(pairwise_distance(vectors), s) for s in itertools.combinations(range(15), 3)
+    )
+    assert cover(pairwise_distance(vectors), tuple(chosen)) <= 1.2 * optimum
+
+
+def test_facility_location__chooses_distinct_devices_where_all_are_alike():
+    np.testing.assert_array_equal(facility_location(np.zeros((4, 4)), 4), [0, 1, 2, 3])
+
+
+def observation(scenario: Scenario, *batch: int) -> dict[str, np.ndarray]:
+    shape = (*batch, scenario.num_devices)
+    return {"channel_gain": np.full(shape, 0.1), "queue": np.zeros(shape)}
+
+
+def test_divfl__resources_are_those_of_uni_s():
+    scenario = Scenario.femnist()
+    ours = DivFL(scenario).decide(observation(scenario, 3))
+    theirs = UniS(scenario).decide(observation(scenario, 3))
+    for name in ("f", "p", "q"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+    assert ours.cohort is not None
+    assert ours.cohort.shape == (3, scenario.cohort_size)
+
+
+def test_divfl__gradients_replace_the_histogram_and_only_participants_are_refreshed():
+    scenario = Scenario(num_devices=6, cohort_size=2)
+    policy = DivFL(scenario, label_histogram=np.eye(6))
+    assert policy.description == "label histogram"
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=(6, 4)).astype(np.float32)
+    policy.feedback({"client_gradients": gradients, "gradient_devices": np.arange(6)})
+    assert policy.description == "gradient"
+    for _ in range(3):
+        devices = rng.choice(6, 2, replace=False)
+        newest = rng.normal(size=(2, 4)).astype(np.float32)
+        gradients[devices] = newest
+        policy.feedback({"client_gradients": newest, "gradient_devices": devices})
+        expected = facility_location(pairwise_distance(gradients), 2)
+        np.testing.assert_array_equal(policy.decide(observation(scenario)).cohort, expected)
+    policy.reset(1)
+    assert policy.description == "label histogram"
+
+
+def test_divfl__a_round_without_training_changes_nothing():
+    scenario = Scenario(num_devices=6)
+    policy = DivFL(scenario)
+    before = policy.decide(observation(scenario)).cohort
+    policy.feedback({"round_time": 1.0})
+    np.testing.assert_array_equal(policy.decide(observation(scenario)).cohort, before)
+
+
+def test_divfl__refuses_more_draws_than_devices():
+    with pytest.raises(ValueError, match="at most num_devices = 3, got 4"):
+        DivFL(Scenario(num_devices=3, cohort_size=4))
+
+
+@pytest.mark.parametrize(
+    ("histogram", "message"),
+    [(np.ones((5, 2)), "shape"), (np.ones(6), "shape"), (np.full((6, 2), np.nan), "finite")],
+)
+def test_divfl__refuses_a_histogram_that_does_not_fit(histogram, message):
+    with pytest.raises(ValueError, match=f"label_histogram must .*{message}"):
+        DivFL(Scenario(num_devices=6), label_histogram=histogram)

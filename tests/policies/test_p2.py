@@ -1,0 +1,256 @@
+"""P2: closed forms, Algorithm 2 and the certificate against independent solvers."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+from scipy.special import softmax
+
+from fl_edge_env import Scenario
+from fl_edge_env.lyapunov import drift_plus_penalty
+from policies.p2 import best_resources, solve_p2
+from policies.p2_cvxpy import solve_p2_cvxpy
+
+
+def random_state(scenario: Scenario, seed: int, scale: float = 1.0):
+    """Gains of the channel and queues around the size at which the energy price matters."""
+    rng = np.random.default_rng(seed)
+    gain = scenario.channel.draw(rng, 1, scenario.num_devices)[0]
+    settled = scenario.V / (2 * scenario.capacitance * scenario.f_mid**3)
+    return gain, scale * settled * rng.uniform(0, 2, scenario.num_devices)
+
+
+@st.composite
+def small_problems(draw):
+    """Scenarios of a few devices over many orders of magnitude, with a state."""
+    num_devices = draw(st.integers(1, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scenario = Scenario(
+        num_devices=num_devices,
+        cohort_size=draw(st.sampled_from([1, 2, 3, 7])),
+        mu=draw(st.sampled_from([0.0, 1e-6, 1e-3, 0.1, 1.0, 100.0])),
+        nu=draw(st.sampled_from([1.0, 1e5])),
+        noise_power_w=draw(st.sampled_from([1e-8, 1e-2, 1e4])),
+        num_samples=rng.uniform(50, 800, num_devices),
+    )
+    gain, queue = random_state(scenario, draw(st.integers(0, 2**32 - 1)))
+    return scenario, gain, queue * draw(st.sampled_from([0.0, 1e-6, 1.0, 1e3, 1e9]))
+
+
+def test_best_resources__agree_with_a_numerical_optimiser():
+    # A small model and a fast processor, so that neither f nor p sits at its bounds throughout.
+    scenario = Scenario(num_devices=40, cycles_per_sample=1e5, capacitance=2e-26, p_max=10.0)
+    rng = np.random.default_rng(1)
+    gain = rng.uniform(0.01, 0.5, 40)
+    q = rng.dirichlet(np.ones(40))
+    queue = scenario.V * 10 ** rng.uniform(-2, 2, 40)
+    f, p = best_resources(gain, queue, q, scenario)
+    inside = (
+        (f > scenario.f_min) & (f < scenario.f_max),
+        (p > scenario.p_min) & (p < scenario.p_max),
+    )
+    assert inside[0].any()
+    assert inside[1].any()
+
+    def cost(n: int, f_n: float, p_n: float) -> float:
+        at = lambda base, value: np.where(np.arange(40) == n, value, base)  # noqa: E731
+        return float(drift_plus_penalty(gain, queue, at(f, f_n), at(p, p_n), q, scenario))
+
+    for n in range(40):
+        for low, high, chosen, of in (
+            (scenario.f_min[n], scenario.f_max[n], f[n], lambda x, n=n: cost(n, x, p[n])),
+            (scenario.p_min[n], scenario.p_max[n], p[n], lambda x, n=n: cost(n, f[n], x)),
+        ):
+            grid = np.geomspace(low, high, 400)
+            best = min(of(x) for x in grid)
+            assert of(chosen) <= best + 1e-12 * abs(best)
+
+
+def test_best_resources__root_of_the_power_equation_is_exact_at_every_scale():
+    # Theorem 4 in the form ln(1 + x) = (x + A) / (1 + x), for roots from 1e-8 to 1e8.
+    x = np.geomspace(1e-8, 1e8, 33)
+    scenario = Scenario(num_devices=33, cohort_size=1, noise_power_w=1.0, p_min=1e-12, p_max=1e12)
+    series = x**2 / 2 - x**3 / 6 + x**4 / 12
+    target = np.where(x < 1e-3, series, (1 + x) * np.log1p(x) - x)
+    queue = scenario.V / target  # price = Q / V for K = 1, gain 1
+    _, p = best_resources(np.ones(33), queue, np.full(33, 1 / 33), scenario)
+    np.testing.assert_allclose(p, x, rtol=1e-9)
+
+
+def test_best_resources__empty_queue_spends_all_and_endless_queue_nothing():
+    scenario = Scenario(num_devices=3)
+    f, p = best_resources(np.full(3, 0.1), np.array([0.0, 1e300, 0.0]), np.full(3, 1 / 3), scenario)
+    np.testing.assert_array_equal(f, [2e9, 1e9, 2e9])
+    np.testing.assert_array_equal(p, [0.1, 0.001, 0.1])
+
+
+@pytest.mark.parametrize("preset", ["cifar10", "femnist", "digits"])
+@pytest.mark.parametrize("seed", range(3))
+def test_solve_p2__never_above_the_cvxpy_route(preset, seed):
+    scenario = Scenario.preset(preset)
+    gain, queue = random_state(scenario, seed)
+    *_, reference = solve_p2_cvxpy(gain, queue, scenario)
+    objective = solve_p2(gain, queue, scenario).objective
+    assert objective <= reference + 1e-9 * abs(reference)
+    assert objective == pytest.approx(reference, rel=1e-4)
+
+
+def test_solve_p2__objective_is_the_drift_plus_penalty_of_its_decision():
+    scenario = Scenario.femnist()
+    gain, queue = random_state(scenario, 5)
+    s = solve_p2(gain, queue, scenario)
+    expected = drift_plus_penalty(gain, queue, s.f, s.p, s.q, scenario)
+    assert s.objective == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_solve_p2__batch_equals_single_bit_for_bit():
+    scenario = Scenario.digits()
+    states = [random_state(scenario, seed) for seed in range(5)]
+    batch = solve_p2(*(np.stack(x) for x in zip(*states, strict=True)), scenario)
+    for row, (gain, queue) in enumerate(states):
+        single = solve_p2(gain, queue, scenario)
+        for name in ("f", "p", "q", "objective", "iterations", "lower_bound"):
+            np.testing.assert_array_equal(getattr(batch, name)[row], getattr(single, name))
+
+
+def test_solve_p2__permuting_the_devices_permutes_the_decision():
+    scenario = Scenario.femnist()
+    gain, queue = random_state(scenario, 2)
+    order = np.random.default_rng(0).permutation(scenario.num_devices)
+    shuffled = scenario.replace(num_samples=scenario.num_samples[order])
+    a, b = solve_p2(gain, queue, scenario), solve_p2(gain[order], queue[order], shuffled)
+    np.testing.assert_allclose(b.q, a.q[order], rtol=1e-9)
+
+
+@pytest.mark.parametrize("preset", ["cifar10", "femnist", "digits"])
+def test_certificate__closes_on_the_default_scenarios(preset):
+    scenario = Scenario.preset(preset)
+    for seed in range(5):
+        assert solve_p2(*random_state(scenario, seed, 0.5), scenario).gap <= 1e-6
+
+
+@settings(deadline=None, max_examples=150)
+@given(small_problems(), st.integers(0, 2**32 - 1))
+def test_certificate__no_decision_lies_below_the_bound(problem, seed):
+    scenario, gain, queue = problem
+    solution = solve_p2(gain, queue, scenario)
+    shape = (500, scenario.num_devices)
+    rng = np.random.default_rng(seed)
+    q = rng.dirichlet(np.full(shape[1], rng.choice([0.05, 1.0])), shape[0])
+    q = np.maximum(q, 1e-12) / np.maximum(q, 1e-12).sum(axis=-1, keepdims=True)
+    f, p = best_resources(np.broadcast_to(gain, shape), np.broadcast_to(queue, shape), q, scenario)
+    values = drift_plus_penalty(gain, queue, f, p, q, scenario)
+    scale = np.abs(values) + scenario.V * solution.q @ (scenario.cycles_per_round / solution.f)
+    assert np.all(solution.lower_bound <= values + 1e-8 * scale)
+    assert solution.lower_bound <= solution.objective + 1e-8 * scale.min()
+
+
+@settings(deadline=None, max_examples=150)
+@given(small_problems(), st.booleans())
+def test_solve_p2__decision_is_valid_on_every_scale(problem, exact):
+    scenario, gain, queue = problem
+    s = solve_p2(gain, queue, scenario, exact=exact)
+    assert np.all((s.f >= scenario.f_min) & (s.f <= scenario.f_max))
+    assert np.all((s.p >= scenario.p_min) & (s.p <= scenario.p_max))
+    assert np.all((s.q > 0) & (s.q <= 1))
+    assert s.q.sum() == pytest.approx(1, abs=1e-12)
+    assert np.isfinite(s.objective)
+    assert np.isfinite(s.lower_bound)
+
+
+def best_on_a_grid(scenario: Scenario, gain, queue) -> float:
+    """Global search: a grid on the simplex, its best points polished by scipy."""
+    n = scenario.num_devices
+    fine = np.r_[np.geomspace(1e-6, 1e-2, 12), np.linspace(0.02, 1, 50)]
+    points = [x for x in itertools.product(fine, repeat=n - 1) if sum(x) < 1]
+    q = np.array([(*x, 1 - sum(x)) for x in points])
+
+    def value(q):
+        gains, queues = np.broadcast_to(gain, q.shape), np.broadcast_to(queue, q.shape)
+        f, p = best_resources(gains, queues, q, scenario)
+        return drift_plus_penalty(gain, queue, f, p, q, scenario)
+
+    values = value(q)
+    best = values.min()
+    for start in q[np.argsort(values)[:3]]:
+        polished = optimize.minimize(
+            lambda x: float(value(np.maximum(softmax(x), 1e-15))),
+            np.log(start),
+            method="Nelder-Mead",
+        )
+        best = min(best, polished.fun)
+    return float(best)
+
+
+@settings(deadline=None, max_examples=40)
+@given(small_problems().filter(lambda problem: problem[0].num_devices in (2, 3)))
+def test_solve_p2__exact_matches_a_global_search(problem):
+    scenario, gain, queue = problem
+    reference = best_on_a_grid(scenario, gain, queue)
+    solution = solve_p2(gain, queue, scenario, exact=True)
+    scale = abs(reference) + scenario.V * scenario.lambda_
+    assert solution.objective <= reference + 1e-7 * scale
+    assert solution.lower_bound <= reference + 1e-8 * scale
+
+
+def test_solve_p2__exact_leaves_a_local_minimum():
+    # Without a sampling error the cost is concave in q: the best is a single device.
+    scenario = Scenario(num_devices=3, mu=1e-9, cohort_size=3)
+    gain = np.array([0.1, 0.11, 0.12])
+    queue = scenario.V * np.array([0.01, 1.0, 3.0])
+    plain = solve_p2(gain, queue, scenario)
+    exact = solve_p2(gain, queue, scenario, exact=True)
+    assert exact.objective <= plain.objective
+    assert exact.q.max() > 0.99
+    assert exact.lower_bound <= best_on_a_grid(scenario, gain, queue)
+
+
+def test_solve_p2__one_device_is_drawn_for_sure():
+    scenario = Scenario(num_devices=1, cohort_size=5)
+    s = solve_p2(np.array([0.1]), np.array([3.0]), scenario)
+    np.testing.assert_array_equal(s.q, [1.0])
+    assert s.gap == pytest.approx(0, abs=1e-9)
+
+
+def test_solve_p2__equal_devices_share_equally():
+    scenario = Scenario(num_devices=7, cohort_size=9)
+    s = solve_p2(np.full(7, 0.2), np.full(7, 50.0), scenario)
+    np.testing.assert_allclose(s.q, 1 / 7, rtol=1e-12)
+
+
+def test_solve_p2__paper_variant_ignores_the_queue_in_the_concave_term():
+    scenario = Scenario.cifar10()
+    gain, _ = random_state(scenario, 0)
+    # With Q = 1 everywhere both forms coincide; with other queues the derived form is better.
+    ones = np.ones(scenario.num_devices)
+    np.testing.assert_array_equal(
+        solve_p2(gain, ones, scenario).q, solve_p2(gain, ones, scenario, variant="paper").q
+    )
+    _, queue = random_state(scenario, 1)
+    derived = solve_p2(gain, queue, scenario)
+    paper = solve_p2(gain, queue, scenario, variant="paper")
+    assert derived.objective < paper.objective
+
+
+@pytest.mark.parametrize(
+    ("gain", "queue", "options", "message"),
+    [
+        (np.ones(3), np.ones(4), {}, r"channel_gain must have shape .* got \(3,\)"),
+        (np.ones(4), np.ones(3), {}, r"queue must have the shape"),
+        (np.array([1, 1, 0, 1.0]), np.ones(4), {}, "channel_gain must be positive"),
+        (np.array([1, 1, np.nan, 1]), np.ones(4), {}, "channel_gain must be positive"),
+        (np.ones(4), np.array([1, -1, 1, 1.0]), {}, "queue must be finite and not negative"),
+        (np.ones(4), np.array([1, np.inf, 1, 1]), {}, "queue must be finite and not negative"),
+        (np.ones(4), np.ones(4), {"variant": "mine"}, "variant must be .* got 'mine'"),
+        (np.ones(4), np.ones(4), {"tolerance": 0.0}, "tolerance must be positive, got 0.0"),
+        (np.ones(4), np.ones(4), {"max_iterations": 0}, "max_iterations must be at least 1"),
+    ],
+)
+def test_solve_p2__wrong_input_is_named(gain, queue, options, message):
+    with pytest.raises(ValueError, match=message):
+        solve_p2(gain, queue, Scenario(num_devices=4), **options)

@@ -1,0 +1,238 @@
+"""Compare scheduling policies: run them under common random numbers, print a table, draw plots.
+
+python examples/compare.py                                  # digits, real training
+python examples/compare.py --scenario cifar10 --no-train    # the paper's system side
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import pandas as pd
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from fl_edge_env import Scenario
+from policies import POLICIES, Policy, lower_bound, make_policy
+from policies.evaluation import EnvFactory, run, summarise
+from policies.files import atomic_path, writable_folder
+from policies.reporting import comparison_table, save_plots
+
+if TYPE_CHECKING:
+    from train_fl import Task
+
+
+@dataclass(frozen=True)
+class Options:
+    """Compare policies for federated learning at the wireless edge.
+
+    All policies meet the same channel under the same seed. The first policy is compared with the
+    others.
+    """
+
+    policies: tuple[str, ...] = tuple(POLICIES)
+    """Policies to compare: lroa, uni-d, uni-s, divfl."""
+    scenario: Literal["digits", "cifar10", "femnist"] = "digits"
+    """The system; with training also the data set."""
+    train: bool = True
+    """Train real models inside every round. Only digits has its data at hand."""
+    rounds: int | None = None
+    """Rounds in an episode; the scenario's own number by default."""
+    seeds: int | None = None
+    """Number of seeds; 5 with training, 30 without by default."""
+    first_seed: int = 0
+    """The seeds are first_seed, first_seed + 1, and so on."""
+    workers: int = os.cpu_count() or 1
+    """Processes to run on."""
+    out: Path | None = None
+    """Folder for the results, overwritten there; runs/<scenario> by default."""
+    num_devices: int | None = None
+    """Number of devices N; the scenario's own by default."""
+    cohort_size: int | None = None
+    """Number of draws in a round, K; the scenario's own by default."""
+    mu: float | None = None
+    """Scale of the weight lambda of the sampling error; the scenario's own by default."""
+    nu: float | None = None
+    """Scale of the weight V of the penalty against the queues; the scenario's own by default."""
+    target_accuracy: float = 0.9
+    """Accuracy whose first arrival the table tells."""
+    eval_every: int = 10
+    """Rounds between two evaluations on the test set."""
+
+
+def main(options: Options) -> None:
+    """Run the comparison; a wrong option ends it with one line."""
+    console = Console()
+    try:
+        compare(options, console)
+    except ValueError as error:
+        console.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+def compare(options: Options, console: Console) -> None:
+    """Run the comparison and write its results."""
+    scenario = make_scenario(options)
+    task = make_task(options, scenario) if options.train else None
+    policies = [make_policy(n, scenario, **policy_options(n, task)) for n in options.policies]
+    number = options.seeds if options.seeds is not None else (5 if options.train else 30)
+    if number < 1:
+        raise ValueError(f"seeds must be at least 1, got {number}")
+    if not 0 < options.target_accuracy <= 1:
+        raise ValueError(f"target_accuracy must lie in (0, 1], got {options.target_accuracy}")
+    seeds = range(options.first_seed, options.first_seed + number)
+    folder = writable_folder(options.out or Path("runs") / options.scenario)
+
+    make_env = None
+    if task is not None:
+        make_env = functools.partial(training_env, scenario, task, options)
+        make_env(policies[0])  # refuses a wrong option here, not in a worker
+    rounds = run_with_progress(policies, scenario, seeds, make_env, options.workers, console)
+    bound = lower_bound(scenario)
+    target = options.target_accuracy if options.train else None
+    summary = summarise(rounds, target, bound)
+
+    write_text(folder / "config.json", json.dumps(config(options, scenario), indent=2) + "\n")
+    write_text(folder / "rounds.csv", rounds.to_csv(index=False))
+    write_text(folder / "summary.csv", summary.to_csv(index=False))
+    save_plots(rounds, bound, folder)
+    console.print(comparison_table(summary, target))
+    console.print(
+        f"lower bound on the objective: {bound.value:.6g} s, "
+        f"standard error {bound.standard_error:.2g} s",
+        highlight=False,
+    )
+    for policy in policies:
+        if policy.name == "DivFL":
+            description = "gradients" if options.train else "label histograms"
+            console.print(f"DivFL chose its cohorts by {description}.")
+    console.print(f"Results and plots: {folder}", soft_wrap=True)
+
+
+def make_scenario(options: Options) -> Scenario:
+    """The preset with the options that were given."""
+    fields = {
+        "num_rounds": options.rounds,
+        "num_devices": options.num_devices,
+        "cohort_size": options.cohort_size,
+        "mu": options.mu,
+        "nu": options.nu,
+    }
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Scenario.preset(options.scenario, **given)
+
+
+def make_task(options: Options, scenario: Scenario) -> Task:
+    """The learning task of the scenario; torch is imported only here."""
+    import train_fl
+
+    return train_fl.make_task(options.scenario, num_devices=scenario.num_devices)
+
+
+def policy_options(name: str, task: Task | None) -> dict[str, Any]:
+    """What a policy needs beside the scenario."""
+    if name == "divfl" and task is not None:
+        return {"label_histogram": task.label_histogram}
+    return {}
+
+
+def training_env(
+    scenario: Scenario, task: Task, options: Options, policy: Policy
+) -> gym.Env[Any, Any]:
+    """The environment with training inside; one thread each, as many processes share the cores."""
+    import torch
+
+    import train_fl
+
+    torch.set_num_threads(1)
+    env = gym.make("FLEdge-v0", scenario=scenario)
+    return train_fl.TrainingWrapper(
+        env, task, eval_every=options.eval_every, report_gradients=policy.uses_gradients
+    )
+
+
+def run_with_progress(
+    policies: list[Policy],
+    scenario: Scenario,
+    seeds: range,
+    make_env: EnvFactory | None,
+    workers: int,
+    console: Console,
+) -> pd.DataFrame:
+    """All rounds of all jobs, with a progress bar meanwhile."""
+    total = len(policies) * (1 if make_env is None else len(seeds))
+    columns = (*Progress.get_default_columns()[:1], BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        task = progress.add_task("running", total=total)
+        jobs = []
+        for job in run(policies, scenario, seeds, make_env=make_env, workers=workers):
+            jobs.append(job)
+            progress.advance(task)
+    return pd.concat(jobs, ignore_index=True)
+
+
+def config(options: Options, scenario: Scenario) -> dict[str, Any]:
+    """All that is needed to repeat the run."""
+    packages = ("fledge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
+    return {
+        "command": ["python", *sys.argv],
+        "options": dataclasses.asdict(options) | {"out": str(options.out)},
+        "scenario": {k: jsonable(v) for k, v in scenario.to_dict().items()},
+        "lambda": scenario.lambda_,
+        "V": scenario.V,
+        "commit": git_commit(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in packages},
+    }
+
+
+def jsonable(value: Any) -> Any:
+    """A scenario field as JSON has it."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {"type": type(value).__name__} | dataclasses.asdict(value)
+    return value if value != float("inf") else "inf"
+
+
+def version(package: str) -> str | None:
+    """Installed version of a package, None where it is absent."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def git_commit() -> str | None:
+    """The commit of this checkout, marked where files differ from it; None outside git."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        result = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return result.stdout.strip()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))

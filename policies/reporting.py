@@ -1,0 +1,258 @@
+"""Tables and plots of a comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.table import Table
+
+from policies.bound import LowerBound
+from policies.files import atomic_path
+from policies.statistics import mean_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours with a line style each: apart also in grey and for the colour-blind.
+_STYLES = (
+    ("#0072B2", "-"),
+    ("#D55E00", "--"),
+    ("#009E73", "-."),
+    ("#CC79A7", ":"),
+    ("#E69F00", (0, (5, 1, 1, 1, 1, 1))),
+    ("#56B4E9", (0, (1, 1))),
+)
+
+
+def time_unit(seconds: float) -> tuple[str, float]:
+    """A unit in which a duration reads well, and its length [s].
+
+    Parameters
+    ----------
+    seconds : float
+        The duration.
+    """
+    for name, length in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if seconds >= 3 * length:
+            return name, length
+    return "s", 1.0
+
+
+def comparison_table(summary: pd.DataFrame, target_accuracy: float | None = None) -> Table:
+    """A table for the terminal: policies side by side, means with 95 % intervals over seeds.
+
+    Parameters
+    ----------
+    summary : pandas.DataFrame
+        As `policies.evaluation.summarise` returns it. The first policy is compared with the
+        others.
+    target_accuracy : float, optional
+        The accuracy to which `time_to_target` refers.
+
+    Returns
+    -------
+    rich.table.Table
+    """
+    unit, length = time_unit(summary["total_time"].max())
+    runs = {name: group.set_index("seed") for name, group in _by_policy(summary)}
+    first = next(iter(runs))
+    seeds = len(runs[first])
+    table = Table(
+        title=f"Mean and 95 % interval over {seeds} seed{'s' * (seeds > 1)}", box=box.SIMPLE_HEAD
+    )
+    table.add_column("", no_wrap=True)
+    for name in runs:
+        table.add_column(name, justify="right")
+
+    def row(label: str, cell: Callable[[pd.DataFrame], str]) -> None:
+        table.add_row(label, *(cell(group) for group in runs.values()))
+
+    def saving(group: pd.DataFrame) -> str:
+        return _interval(100 * (1 - runs[first]["total_time"] / group["total_time"]))
+
+    row(f"total time, {unit}", lambda g: _interval(g["total_time"] / length))
+    row(f"time {first} saves, %", lambda g: "" if g is runs[first] else saving(g))
+    if "final_accuracy" in summary:
+        row("final accuracy, %", lambda g: _interval(100 * g["final_accuracy"]))
+    if "time_to_target" in summary and target_accuracy is not None:
+        row(
+            f"time to {100 * target_accuracy:g} %, {unit}",
+            lambda g: _reached(g["time_to_target"] / length),
+        )
+    row("energy / budget", lambda g: _interval(g["energy_ratio"]))
+    row("of worst device", lambda g: _interval(g["worst_energy_ratio"]))
+    row("objective, s", lambda g: _interval(g["mean_objective"]))
+    if "bound_gap" in summary:
+        row("above bound, %", lambda g: _interval(100 * g["bound_gap"]) + _mark(g))
+        if not summary["within_budget"].all():
+            table.caption = (
+                "* In some run a device was over its energy budget. The bound holds for policies "
+                "within budget only: such a run may lie below it."
+            )
+    return table
+
+
+def _interval(values: pd.Series) -> str:
+    """Mean and half width, the latter rounded up to two digits and at most three decimals."""
+    mean, low, high = mean_interval(values.to_numpy())
+    half = (high - low) / 2
+    if not half > 0:
+        return f"{mean:.5g}"
+    decimals = min(max(1 - math.floor(math.log10(half)), 0), 3)
+    half = math.ceil(half * 10**decimals) / 10**decimals
+    return f"{mean:.{decimals}f}±{half:.{decimals}f}"
+
+
+def _reached(values: pd.Series) -> str:
+    reached = values.dropna()
+    if reached.empty:
+        return "not reached"
+    missed = "" if len(reached) == len(values) else f" ({len(reached)} of {len(values)} runs)"
+    return _interval(reached) + missed
+
+
+def _mark(group: pd.DataFrame) -> str:
+    return "" if group["within_budget"].all() else "*"
+
+
+def save_plots(rounds: pd.DataFrame, bound: LowerBound | None, folder: Path) -> list[Path]:
+    """Draw each panel to a file of its own, and all of them to ``overview.png``.
+
+    Parameters
+    ----------
+    rounds : pandas.DataFrame
+        As `policies.evaluation.run` yields it, all policies together.
+    bound : LowerBound, optional
+        Drawn with the objective.
+    folder : Path
+        Existing folder for the files.
+
+    Returns
+    -------
+    list of Path
+        The files.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels: dict[str, Callable[[Axes], None]] = {
+        "energy": lambda axes: _draw_energy(axes, rounds),
+        "objective": lambda axes: _draw_objective(axes, rounds, bound),
+    }
+    if "test_accuracy" in rounds:
+        panels = {
+            "accuracy_over_time": lambda axes: _draw_accuracy_over_time(axes, rounds),
+            "accuracy_over_rounds": lambda axes: _draw_accuracy_over_rounds(axes, rounds),
+        } | panels
+    else:
+        panels = {"time": lambda axes: _draw_time(axes, rounds)} | panels
+
+    def save(name: str, draw: dict[str, Callable[[Axes], None]], rows: int) -> Path:
+        columns = len(draw) // rows
+        figure: Figure = Figure(figsize=(5.2 * columns, 3.7 * rows), layout="constrained")
+        FigureCanvasAgg(figure)
+        for axes, panel in zip(
+            np.ravel(np.asarray(figure.subplots(rows, columns))), draw.values(), strict=True
+        ):
+            panel(axes)
+            axes.grid(alpha=0.3)
+        path = folder / f"{name}.png"
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, dpi=150)
+        return path
+
+    with mpl.rc_context({"axes.spines.top": False, "axes.spines.right": False}):
+        paths = [save(name, {name: panel}, 1) for name, panel in panels.items()]
+        return [*paths, save("overview", panels, 2 if len(panels) == 4 else 1)]
+
+
+def _by_policy(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    return [(str(name), group) for name, group in table.groupby("policy", sort=False)]
+
+
+def _curves(rounds: pd.DataFrame, column: str) -> dict[str, pd.DataFrame]:
+    """For each policy its values, a row per round and a column per seed."""
+    return {
+        name: group.pivot(index="round", columns="seed", values=column)
+        for name, group in _by_policy(rounds)
+    }
+
+
+def _time_average(values: pd.DataFrame) -> pd.DataFrame:
+    return values.expanding().mean()
+
+
+def _draw_band(axes: Axes, index: int, name: str, x: pd.Index, values: pd.DataFrame) -> None:
+    """Mean over seeds and its 95 % band."""
+    color, style = _STYLES[index % len(_STYLES)]
+    intervals = np.array([mean_interval(row) for row in values.to_numpy()])
+    axes.plot(x, intervals[:, 0], color=color, linestyle=style, label=name)
+    axes.fill_between(x, intervals[:, 1], intervals[:, 2], color=color, alpha=0.2, linewidth=0)
+
+
+def _draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame) -> None:
+    unit, length = time_unit(rounds["elapsed_time"].max())
+    accuracy, time = _curves(rounds, "test_accuracy"), _curves(rounds, "elapsed_time")
+    for index, (name, values) in enumerate(accuracy.items()):
+        values = 100 * values.dropna()
+        times = time[name].loc[values.index] / length
+        # Seeds are evaluated at different times: bring them to a common grid by interpolation.
+        grid = np.linspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
+        common = pd.DataFrame({s: np.interp(grid, times[s], values[s]) for s in values.columns})
+        _draw_band(axes, index, name, pd.Index(grid), common)
+        color, _ = _STYLES[index % len(_STYLES)]
+        axes.plot(times.iloc[-1].mean(), values.iloc[-1].mean(), "o", color=color)
+    axes.set(xlabel=f"time [{unit}]", title="Accuracy over time")
+    _finish_accuracy(axes)
+
+
+def _draw_accuracy_over_rounds(axes: Axes, rounds: pd.DataFrame) -> None:
+    for index, (name, values) in enumerate(_curves(rounds, "test_accuracy").items()):
+        values = 100 * values.dropna()
+        _draw_band(axes, index, name, values.index, values)
+    axes.set(xlabel="round", title="Accuracy over rounds")
+    _finish_accuracy(axes)
+
+
+def _finish_accuracy(axes: Axes) -> None:
+    axes.set(ylabel="test accuracy [%]", ylim=(0, 100))
+    axes.legend(loc="lower right")
+
+
+def _draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
+    unit, length = time_unit(rounds["elapsed_time"].max())
+    for index, (name, values) in enumerate(_curves(rounds, "elapsed_time").items()):
+        _draw_band(axes, index, name, values.index, values / length)
+    axes.set(xlabel="round", ylabel=f"elapsed time [{unit}]", title="Time to finish")
+    axes.legend()
+
+
+def _draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
+    for index, (name, values) in enumerate(_curves(rounds, "energy_ratio").items()):
+        _draw_band(axes, index, name, values.index, _time_average(values))
+    axes.axhline(1.0, color="black", linewidth=1, label="budget")
+    axes.set(
+        xlabel="round",
+        ylabel="time-average energy / budget",
+        title="Mean energy of a device against its budget",
+    )
+    axes.legend()
+
+
+def _draw_objective(axes: Axes, rounds: pd.DataFrame, bound: LowerBound | None) -> None:
+    for index, (name, values) in enumerate(_curves(rounds, "penalty").items()):
+        _draw_band(axes, index, name, values.index, _time_average(values))
+    if bound is not None:
+        error = 1.96 * bound.standard_error
+        axes.axhline(bound.value, color="black", linewidth=1, label="lower bound")
+        axes.axhspan(bound.value - error, bound.value + error, color="black", alpha=0.2, lw=0)
+    axes.set(xlabel="round", ylabel="time-average objective [s]", title="Objective")
+    axes.legend()

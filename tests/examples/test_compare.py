@@ -1,0 +1,162 @@
+"""The comparison as a user runs it: files, table, repeatability and refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tyro
+
+COMPARE = Path(__file__).parents[2] / "examples" / "compare.py"
+TRAINED = "--rounds 6 --seeds 2 --eval-every 3 --target-accuracy 0.01"
+
+
+def command(arguments: str) -> str:
+    """Output of the program in a process of its own."""
+    return subprocess.run(
+        [sys.executable, str(COMPARE), *arguments.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"COLUMNS": "120"},
+    ).stdout
+
+
+@pytest.fixture(scope="module")
+def module():
+    """The program as a module."""
+    spec = importlib.util.spec_from_file_location("compare", COMPARE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["compare"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["compare"]
+
+
+@pytest.fixture
+def call(module, monkeypatch):
+    """Run the program in this process."""
+    monkeypatch.setenv("COLUMNS", "120")
+    return lambda arguments: module.main(tyro.cli(module.Options, args=arguments.split()))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, command(f"{TRAINED} --workers 2 --out {folder}")
+
+
+def test_compare__prints_a_row_for_each_question(trained):
+    _, output = trained
+    for label in (
+        "total time, s",
+        "time LROA saves, %",
+        "final accuracy, %",
+        "time to 1 %, s",
+        "energy / budget",
+        "of worst device",
+        "objective, s",
+        "above bound, %",
+    ):
+        assert label in output
+    for name in ("LROA", "Uni-D", "Uni-S", "DivFL"):
+        assert name in output
+    assert "DivFL chose its cohorts by gradients." in output
+
+
+def test_compare__leaves_all_numbers_and_plots(trained):
+    folder, _ = trained
+    plots = ("accuracy_over_rounds", "accuracy_over_time", "energy", "objective", "overview")
+    expected = {f"{name}.png" for name in plots} | {"config.json", "rounds.csv", "summary.csv"}
+    assert {path.name for path in folder.iterdir()} == expected
+    rounds = pd.read_csv(folder / "rounds.csv")
+    assert len(rounds) == 4 * 2 * 6
+    assert rounds.groupby("policy").test_accuracy.count().tolist() == [4] * 4
+    summary = pd.read_csv(folder / "summary.csv")
+    last = rounds[rounds["round"] == 6].reset_index(drop=True)
+    np.testing.assert_allclose(summary.total_time, last.elapsed_time)
+    np.testing.assert_allclose(summary.final_accuracy, last.test_accuracy)
+    # The policies met the same channel and began with the same model.
+    uniform = rounds[rounds.policy.isin(["Uni-D", "Uni-S"])]
+    assert uniform.groupby(["seed", "round"]).train_loss.nunique().eq(1).all()
+
+
+def test_compare__config_names_the_run(trained):
+    folder, _ = trained
+    config = json.loads((folder / "config.json").read_text())
+    assert config["options"]["rounds"] == 6
+    assert config["scenario"]["num_rounds"] == 6
+    assert config["versions"]["numpy"] == np.__version__
+    assert {"command", "commit", "python", "lambda", "V"} <= set(config)
+
+
+def test_compare__repeats_itself_whatever_the_number_of_processes(trained, call, tmp_path):
+    folder, _ = trained
+    call(f"{TRAINED} --workers 1 --out {tmp_path}")
+    for name in ("rounds.csv", "summary.csv"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_compare__system_side_alone(call, capsys, tmp_path):
+    call(
+        "--scenario femnist --no-train --rounds 20 --seeds 3 --cohort-size 4 --mu 2 --nu 1e4 "
+        f"--policies uni-d lroa --out {tmp_path}"
+    )
+    output = capsys.readouterr().out
+    assert "time Uni-D saves, %" in output
+    assert "accuracy" not in output
+    assert (tmp_path / "time.png").exists()
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert (config["scenario"]["cohort_size"], config["scenario"]["mu"]) == (4, 2.0)
+
+
+def test_compare__help_explains_every_option(module, call, capsys):
+    with pytest.raises(SystemExit):
+        call("--help")
+    output = capsys.readouterr().out
+    for field in dataclasses.fields(module.Options):
+        assert f"--{field.name.replace('_', '-')}" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--policies lora", "policy must be one of lroa, uni-d, uni-s, divfl, got 'lora'"),
+        ("--policies lroa lroa", "policies must be one or more with distinct names"),
+        ("--cohort-size 0", "cohort_size must be an integer of at least 1, got 0"),
+        ("--cohort-size 50", "cohort_size must be at most num_devices = 40, got 50"),
+        ("--num-devices 2000", "num_devices must be from 1 to the 1440 samples, got 2000"),
+        ("--scenario cifar10", "data set must be one of digits, got 'cifar10'"),
+        ("--seeds 0", "seeds must be at least 1, got 0"),
+        ("--workers 0", "workers must be at least 1, got 0"),
+        ("--mu nan", "mu must be at least zero and finite, got nan"),
+        ("--eval-every 0", "eval_every must be at least 1, got 0"),
+        ("--target-accuracy 90", "target_accuracy must lie in (0, 1], got 90.0"),
+        ("--out {file}/below", "cannot write to the folder"),
+    ],
+)
+def test_compare__a_wrong_option_ends_with_one_line(call, capsys, arguments, message, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    if "--out" not in arguments:
+        arguments += f" --out {tmp_path / 'results'}"
+    with pytest.raises(SystemExit) as raised:
+        call(arguments.format(file=file))
+    assert raised.value.code == 2
+    assert message in " ".join(capsys.readouterr().out.split())
+    assert not list(tmp_path.glob("results/*"))
+
+
+def test_compare__an_unknown_scenario_lists_the_known_ones(call, capsys):
+    with pytest.raises(SystemExit) as raised:
+        call("--scenario mnist")
+    assert raised.value.code == 2
+    assert "cifar10" in capsys.readouterr().err

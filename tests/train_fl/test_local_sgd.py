@@ -1,0 +1,88 @@
+"""The lean loop against torch's own optimiser and against finite differences."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from train_fl.datasets import digits
+from train_fl.local_sgd import LocalTrainer
+from train_fl.models import DigitsCNN
+
+
+@pytest.fixture
+def model() -> DigitsCNN:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return DigitsCNN()
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[torch.Tensor, torch.Tensor]:
+    dataset = digits()
+    return dataset.train_images[:25], dataset.train_labels[:25]
+
+
+def test_update__equals_torch_sgd_over_the_same_batches(model, data):
+    images, labels = data
+    reference = copy.deepcopy(model)
+    trainer = LocalTrainer(model, batch_size=8, momentum=0.9)
+    start = trainer.initial_parameters()
+    trainer.update(start, images, labels, epochs=1, learning_rate=0.1, rng=np.random.default_rng(1))
+    update, loss = trainer.update(
+        start, images, labels, epochs=2, learning_rate=0.05, rng=np.random.default_rng(7)
+    )
+
+    optimiser = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=0.9)
+    rng, losses = np.random.default_rng(7), []
+    for _ in range(2):
+        order = rng.permutation(25)
+        for first in range(0, 25, 8):
+            batch = order[first : first + 8]
+            optimiser.zero_grad()
+            value = cross_entropy(reference(images[batch]), labels[batch])
+            value.backward()
+            optimiser.step()
+            losses += [float(value.detach())] * len(batch)
+    expected = torch.cat([p.detach().flatten() for p in reference.parameters()]) - start
+    torch.testing.assert_close(update, expected, rtol=1e-4, atol=1e-7)
+    assert loss == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_update__leaves_the_given_parameters_alone(model, data):
+    trainer = LocalTrainer(model, batch_size=8, momentum=0.9)
+    start = trainer.initial_parameters()
+    kept = start.clone()
+    trainer.update(start, *data, epochs=1, learning_rate=0.1, rng=np.random.default_rng(0))
+    assert torch.equal(start, kept)
+
+
+def test_gradient__equals_finite_differences(model, data):
+    trainer = LocalTrainer(model.double(), batch_size=8, momentum=0.9)
+    images, labels = data[0].double(), data[1]
+    at = trainer.initial_parameters()
+    gradient = trainer.gradient(at, images, labels)
+    for index in np.random.default_rng(0).choice(len(at), 20, replace=False):
+        step = torch.zeros_like(at)
+        step[index] = 1e-6
+        high, _ = trainer.evaluate(at + step, images, labels)
+        low, _ = trainer.evaluate(at - step, images, labels)
+        assert float(gradient[index]) == pytest.approx((high - low) / 2e-6, rel=1e-4, abs=1e-8)
+
+
+def test_evaluate__counts_every_sample_once_over_several_batches(model, monkeypatch):
+    dataset = digits()
+    trainer = LocalTrainer(copy.deepcopy(model), batch_size=8, momentum=0.9)
+    monkeypatch.setattr("train_fl.local_sgd._EVALUATION_BATCH", 100)
+    loss, accuracy = trainer.evaluate(
+        trainer.initial_parameters(), dataset.test_images, dataset.test_labels
+    )
+    with torch.no_grad():
+        scores = model(dataset.test_images)
+    right = sum(int(s.argmax()) == int(y) for s, y in zip(scores, dataset.test_labels, strict=True))
+    assert accuracy == right / len(dataset.test_labels)
+    assert loss == pytest.approx(float(cross_entropy(scores, dataset.test_labels)), rel=1e-5)

@@ -1,0 +1,236 @@
+"""Training inside the step: what it does to the model, its seeds, and its refusals."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from fl_edge_env import Allocation, Scenario
+from policies import LROA, DivFL, UniD, evaluate
+from train_fl import Task, TrainingWrapper, make_task
+from train_fl.aggregation import aggregation_weights
+from train_fl.datasets import digits
+from train_fl.local_sgd import LocalTrainer
+from train_fl.models import DigitsCNN
+from train_fl.wrapper import learning_rate
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return make_task("digits", num_devices=20)
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return Scenario.digits(num_devices=20, num_rounds=8, cohort_size=3)
+
+
+def wrap(scenario: Scenario, task: Task, **options) -> TrainingWrapper:
+    return TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), task, **options)
+
+
+def uniform(scenario: Scenario, cohort: list[int] | None = None) -> Allocation:
+    n = scenario.num_devices
+    chosen = None if cohort is None else np.array(cohort)
+    return Allocation(scenario.f_mid, scenario.p_mid, np.full(n, 1 / n), chosen)
+
+
+def test_scenario_digits__has_the_size_of_the_model_and_the_split():
+    scenario, task = Scenario.digits(), make_task("digits")
+    assert scenario.model_bits == 32 * task.num_parameters
+    np.testing.assert_array_equal(scenario.num_samples, task.num_samples)
+    assert sum(p.numel() for p in DigitsCNN().parameters()) == task.num_parameters
+
+
+def test_digits__train_and_test_share_no_image_and_are_standardised():
+    dataset = digits()
+    assert len(dataset.train_images) + len(dataset.test_images) == 1797
+    assert abs(float(dataset.train_images.mean())) < 1e-5
+    assert float(dataset.train_images.std()) == pytest.approx(1, abs=1e-5)
+    assert set(dataset.test_labels.tolist()) == set(range(10))
+
+
+def test_step__moves_the_model_by_the_weighted_updates(scenario, task):
+    env = wrap(scenario, task)
+    env.reset(seed=0)
+    for cohort in ([3, 5, 3], [1, 2, 4]):
+        before = env.parameters
+        _, _, _, _, info = env.step(uniform(scenario, cohort))
+        participants, coefficients = aggregation_weights(
+            np.array(cohort), np.full(20, 0.05), scenario.weights
+        )
+        np.testing.assert_array_equal(info["participants"], participants)
+        expected = before + coefficients @ info["client_updates"].astype(np.float64)
+        np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
+        assert np.all(np.linalg.norm(info["client_updates"], axis=1) > 0)
+
+
+def test_step__a_device_trains_from_the_global_model_on_its_own_data(scenario, task):
+    env = wrap(scenario, task)
+    env.reset(seed=4)
+    start = torch.from_numpy(env.parameters)
+    _, _, _, _, info = env.step(uniform(scenario, [7, 7, 7]))
+    seed = env.unwrapped.training_seed  # its second child orders the samples
+    order_seed = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, 1))
+    trainer = LocalTrainer(DigitsCNN(), batch_size=task.batch_size, momentum=task.momentum)
+    part = task.parts[7]
+    update, loss = trainer.update(
+        start,
+        task.dataset.train_images[part],
+        task.dataset.train_labels[part],
+        epochs=scenario.local_epochs,
+        learning_rate=task.learning_rate,
+        rng=np.random.default_rng(order_seed),
+    )
+    np.testing.assert_array_equal(info["client_updates"][0], update.numpy())
+    assert info["train_loss"] == pytest.approx(loss)
+
+
+def test_step__array_and_allocation_train_alike(scenario, task):
+    a, b = wrap(scenario, task), wrap(scenario, task)
+    a.reset(seed=1)
+    b.reset(seed=1)
+    a.step(np.zeros((3, 20), np.float32))
+    b.step(uniform(scenario))
+    np.testing.assert_allclose(a.parameters, b.parameters, rtol=1e-4, atol=1e-6)
+
+
+def test_evaluation__every_few_rounds_and_at_the_end(scenario, task):
+    env = wrap(scenario, task, eval_every=3)
+    _, info = env.reset(seed=0)
+    assert 0 <= info["test_accuracy"] <= 1
+    evaluated, truncated = [], False
+    while not truncated:
+        _, _, _, truncated, info = env.step(uniform(scenario))
+        evaluated.append(np.isfinite(info["test_accuracy"]))
+        assert np.isfinite(info["test_loss"]) == evaluated[-1]
+    assert np.flatnonzero(evaluated).tolist() == [2, 5, 7]
+
+
+def test_learning_rate__halves_after_half_and_three_quarters(task):
+    rates = [learning_rate(task, done, 8) / task.learning_rate for done in range(8)]
+    assert rates == [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25]
+
+
+def fingerprint(seed: int) -> str:
+    scenario = Scenario.digits(num_devices=20, num_rounds=4)
+    env = wrap(scenario, make_task("digits", num_devices=20))
+    observation, _ = env.reset(seed=seed)
+    policy = LROA(scenario)
+    for _ in range(4):
+        observation, *_ = env.step(policy.decide(observation))
+    return hashlib.sha256(env.parameters.tobytes()).hexdigest()
+
+
+def test_training__one_seed_one_result_also_from_another_process():
+    torch.set_num_threads(1)
+    here = fingerprint(5)
+    code = (
+        "import importlib.util, torch; torch.set_num_threads(1);"
+        f"s = importlib.util.spec_from_file_location('t', {__file__!r});"
+        "m = importlib.util.module_from_spec(s); s.loader.exec_module(m); print(m.fingerprint(5))"
+    )
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert there.stdout.strip() == here
+    assert fingerprint(6) != here
+
+
+def test_training__policies_start_from_the_same_model_and_torch_keeps_its_state(scenario, task):
+    state = torch.random.get_rng_state()
+    a, b = wrap(scenario, task), wrap(scenario, task, report_gradients=True)
+    a.reset(seed=2)
+    b.reset(seed=2)
+    np.testing.assert_array_equal(a.parameters, b.parameters)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    a.reset()
+    assert not np.array_equal(a.parameters, b.parameters)
+
+
+def test_gradients__are_those_of_the_model_that_was_sent_out(scenario, task):
+    env = wrap(scenario, task, report_gradients=True)
+    _, info = env.reset(seed=0)
+    np.testing.assert_array_equal(info["gradient_devices"], np.arange(20))
+    first = info["client_gradients"]
+    assert first.shape == (20, task.num_parameters)
+    # In the first round the participants still hold the initial model.
+    _, _, _, _, info = env.step(uniform(scenario, [4, 9, 4]))
+    np.testing.assert_array_equal(info["gradient_devices"], [4, 9])
+    np.testing.assert_array_equal(info["client_gradients"], first[[4, 9]])
+    _, _, _, _, info = env.step(uniform(scenario, [4, 9, 4]))
+    assert not np.array_equal(info["client_gradients"], first[[4, 9]])
+
+
+def test_divfl__chooses_by_gradients_where_models_are_trained(scenario, task):
+    policy = DivFL(scenario, label_histogram=task.label_histogram)
+    env = wrap(scenario, task, report_gradients=True)
+    policy.reset(0)
+    observation, info = env.reset(seed=0)
+    policy.feedback(info)
+    assert policy.description == "gradient"
+    _, _, _, _, info = env.step(policy.decide(observation))
+    assert len(info["participants"]) == scenario.cohort_size
+
+
+def test_evaluate__models_learn():
+    scenario = Scenario.digits(num_devices=20, num_rounds=60)
+    task = make_task("digits", num_devices=20, concentration=100.0)
+    table = evaluate(
+        [UniD(scenario)],
+        scenario,
+        seeds=[0],
+        make_env=lambda _: wrap(scenario, task),
+        target_accuracy=0.5,
+    )
+    assert table.final_accuracy[0] > 0.8
+    assert 0 < table.time_to_target[0] < table.total_time[0]
+
+
+def test_step__an_update_that_is_not_finite_names_device_and_round(scenario):
+    task = make_task("digits", num_devices=20, learning_rate=1e30)
+    env = wrap(scenario, task)
+    env.reset(seed=0)
+    with pytest.raises(FloatingPointError, match="update of device 3 in round 1 is not finite"):
+        env.step(uniform(scenario, [3, 3, 3]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_devices": 10}, "split over 20 devices and the scenario has 10"),
+        ({"model_bits": 1e6}, r"use scenario.replace\(model_bits=194880\)"),
+        ({"num_samples": 100}, r"use scenario.replace\(num_samples=task.num_samples\)"),
+    ],
+)
+def test_wrapper__refuses_a_scenario_that_does_not_fit(scenario, task, fields, message):
+    with pytest.raises(ValueError, match=message):
+        wrap(scenario.replace(**fields), task)
+
+
+def test_wrapper__refuses_other_environments_and_a_wrong_interval(scenario, task):
+    with pytest.raises(ValueError, match="env must be an FLEdge environment"):
+        TrainingWrapper(gym.make("CartPole-v1"), task)
+    with pytest.raises(ValueError, match="eval_every must be at least 1, got 0"):
+        wrap(scenario, task, eval_every=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("digit", {}, "data set must be one of digits, got 'digit'"),
+        ("digits", {"num_devices": 0}, "num_devices must be from 1"),
+        ("digits", {"concentration": -1.0}, "concentration must be positive"),
+        ("digits", {"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ("digits", {"learning_rate": 0.0}, "learning_rate must be positive"),
+        ("digits", {"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
+        ("digits", {"seed": -1}, "seed must not be negative, got -1"),
+    ],
+)
+def test_make_task__wrong_input_is_named(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(name, **options)

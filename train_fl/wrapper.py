@@ -1,0 +1,219 @@
+"""Real training inside the environment's step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fl_edge_env import Allocation, FLEdgeEnv, Scenario
+from fl_edge_env.allocation import decode_action
+from fl_edge_env.typing import IntArray
+from train_fl.aggregation import aggregation_weights
+from train_fl.local_sgd import LocalTrainer
+from train_fl.task import Task
+
+
+class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
+    """Trains the cohort of each round from the global model and aggregates the updates.
+
+    The learning rate is halved after half and after three quarters of the rounds. The initial
+    model and the order of the samples come from the training stream of the episode's seed, so
+    that every policy starts from the same model under the same seed.
+
+    The info of a reset gains `test_loss` and `test_accuracy`; that of a step gains
+
+    - `participants`, shape (k,): the distinct devices of the cohort, ascending;
+    - `client_updates`, float32 of shape (k, d): their local models less the global one;
+    - `train_loss`: mean loss over the samples they trained on;
+    - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated.
+
+    With `report_gradients` both also carry `client_gradients`, float32 of shape (k, d), the
+    gradients over all local data of `gradient_devices`: of all devices at the initial model
+    after a reset, and of the participants at the model they received after a step.
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+        ``gym.make("FLEdge-v0")`` with a scenario that fits the task.
+    task : Task
+        Data, split, network and training settings.
+    eval_every : int
+        Rounds between evaluations on the test set; the last round is always evaluated.
+    report_gradients : bool
+        Whether the info carries gradients; policies that set `uses_gradients` need them.
+    device : str or torch.device
+        Where to train.
+
+    Raises
+    ------
+    ValueError
+        If task and scenario do not fit each other, or `eval_every` is not positive.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        task: Task,
+        *,
+        eval_every: int = 10,
+        report_gradients: bool = False,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        super().__init__(env)
+        if not isinstance(env.unwrapped, FLEdgeEnv):
+            raise ValueError(f"env must be an FLEdge environment, got {env.unwrapped!r}")
+        if eval_every < 1:
+            raise ValueError(f"eval_every must be at least 1, got {eval_every!r}")
+        self._base = env.unwrapped
+        self.scenario = self._base.scenario
+        _check_fit(task, self.scenario)
+        self.task = task
+        self._eval_every = eval_every
+        self._report_gradients = report_gradients
+        self._device = torch.device(device)
+        dataset = task.dataset
+        self._test = dataset.test_images.to(device), dataset.test_labels.to(device)
+        self._data = [
+            (dataset.train_images[part].to(device), dataset.train_labels[part].to(device))
+            for part in task.parts
+        ]
+
+    @property
+    def parameters(self) -> NDArray[np.float32]:
+        """The global model, a flat copy of shape (d,)."""
+        return _to_numpy(self._parameters)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode with a new global model; see `FLEdgeEnv.reset`.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Seed of the channel, cohort and training streams.
+        options : dict, optional
+            Passed on.
+        """
+        observation, info = self.env.reset(seed=seed, options=options)
+        model_seed, order_seed = self._base.training_seed.spawn(2)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(model_seed.generate_state(1, np.uint64)[0]))
+            model = self.task.make_model().to(self._device)
+        self._trainer = LocalTrainer(
+            model, batch_size=self.task.batch_size, momentum=self.task.momentum
+        )
+        self._parameters = self._trainer.initial_parameters()
+        self._rng = np.random.default_rng(order_seed)
+        self._round = 0
+        test_loss, test_accuracy = self._evaluate()
+        info |= {"test_loss": test_loss, "test_accuracy": test_accuracy}
+        if self._report_gradients:
+            info |= self._gradients(np.arange(self.scenario.num_devices))
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Play one round and train its cohort; see `FLEdgeEnv.step`.
+
+        Parameters
+        ----------
+        action : ndarray, shape (3, N), or Allocation
+            The decision.
+
+        Raises
+        ------
+        FloatingPointError
+            If a device's update is not finite.
+        """
+        if not isinstance(action, Allocation):
+            action = decode_action(action, self.scenario, self._base.softmax_scale)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        participants, coefficients = aggregation_weights(
+            info["cohort"], action.q, self.scenario.weights
+        )
+        if self._report_gradients:
+            info |= self._gradients(participants)
+        updates, losses = zip(*(self._train(device) for device in participants), strict=True)
+        for coefficient, update in zip(coefficients, updates, strict=True):
+            self._parameters.add_(update, alpha=float(coefficient))
+        self._round += 1
+        evaluated = truncated or self._round % self._eval_every == 0
+        test_loss, test_accuracy = self._evaluate() if evaluated else (math.nan, math.nan)
+        info |= {
+            "participants": participants,
+            "client_updates": _to_numpy(torch.stack(updates)),
+            "train_loss": float(np.average(losses, weights=self.task.num_samples[participants])),
+            "test_loss": test_loss,
+            "test_accuracy": test_accuracy,
+        }
+        return observation, float(reward), terminated, truncated, info
+
+    def _train(self, device: int) -> tuple[Tensor, float]:
+        update, loss = self._trainer.update(
+            self._parameters,
+            *self._data[device],
+            epochs=self.scenario.local_epochs,
+            learning_rate=learning_rate(self.task, self._round, self.scenario.num_rounds),
+            rng=self._rng,
+        )
+        if not torch.isfinite(update).all():
+            raise FloatingPointError(
+                f"the update of device {device} in round {self._round + 1} is not finite: "
+                f"choose a learning rate below {self.task.learning_rate}, or a larger mu, which "
+                "keeps the sampling probabilities and with them the aggregation weights even"
+            )
+        return update, loss
+
+    def _evaluate(self) -> tuple[float, float]:
+        return self._trainer.evaluate(self._parameters, *self._test)
+
+    def _gradients(self, devices: IntArray) -> dict[str, Any]:
+        gradients = [self._trainer.gradient(self._parameters, *self._data[n]) for n in devices]
+        return {"gradient_devices": devices, "client_gradients": _to_numpy(torch.stack(gradients))}
+
+
+def learning_rate(task: Task, completed_rounds: int, num_rounds: int) -> float:
+    """The learning rate of the coming round: halved at 50 % and at 75 % of the rounds.
+
+    Parameters
+    ----------
+    task : Task
+        Supplies the initial learning rate.
+    completed_rounds : int
+        Rounds played so far.
+    num_rounds : int
+        Rounds of the episode.
+    """
+    halvings = (completed_rounds >= 0.5 * num_rounds) + (completed_rounds >= 0.75 * num_rounds)
+    return task.learning_rate * 0.5**halvings
+
+
+def _check_fit(task: Task, scenario: Scenario) -> None:
+    if len(task.parts) != scenario.num_devices:
+        raise ValueError(
+            f"the task is split over {len(task.parts)} devices and the scenario has "
+            f"{scenario.num_devices}: make the task with num_devices={scenario.num_devices}"
+        )
+    if scenario.model_bits != 32 * task.num_parameters:
+        raise ValueError(
+            f"the task's model has 32 * {task.num_parameters} bits and the scenario's model_bits "
+            f"is {scenario.model_bits:g}: use scenario.replace(model_bits="
+            f"{32 * task.num_parameters})"
+        )
+    # An even split may leave a scenario with a fraction of a sample.
+    if np.any(np.abs(task.num_samples - scenario.num_samples) >= 1):
+        raise ValueError(
+            "the devices' sample counts differ between task and scenario: use "
+            "scenario.replace(num_samples=task.num_samples)"
+        )
+
+
+def _to_numpy(values: Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = values.detach().cpu().numpy().copy()
+    return array

@@ -76,12 +76,12 @@ def comparison_table(summary: pd.DataFrame, target_accuracy: float | None = None
         table.add_row(label, *(cell(group) for group in runs.values()))
 
     def saving(group: pd.DataFrame) -> str:
-        return _interval(100 * (1 - runs[first]["total_time"] / group["total_time"]))
+        return _interval(100 * (1 - runs[first]["total_time"] / group["total_time"]), 2)
 
     row(f"total time, {unit}", lambda g: _interval(g["total_time"] / length))
     row(f"time {first} saves, %", lambda g: "" if g is runs[first] else saving(g))
     if "final_accuracy" in summary:
-        row("final accuracy, %", lambda g: _interval(100 * g["final_accuracy"]))
+        row("final accuracy, %", lambda g: _interval(100 * g["final_accuracy"], 2))
     if "time_to_target" in summary and target_accuracy is not None:
         row(
             f"time to {100 * target_accuracy:g} %, {unit}",
@@ -91,7 +91,7 @@ def comparison_table(summary: pd.DataFrame, target_accuracy: float | None = None
     row("of worst device", lambda g: _interval(g["worst_energy_ratio"]))
     row("objective, s", lambda g: _interval(g["mean_objective"]))
     if "bound_gap" in summary:
-        row("above bound, %", lambda g: _interval(100 * g["bound_gap"]) + _mark(g))
+        row("above bound, %", lambda g: _interval(100 * g["bound_gap"], 2) + _mark(g))
         if not summary["within_budget"].all():
             table.caption = (
                 "* In some run a device was over its energy budget. The bound holds for policies "
@@ -100,13 +100,13 @@ def comparison_table(summary: pd.DataFrame, target_accuracy: float | None = None
     return table
 
 
-def _interval(values: pd.Series) -> str:
-    """Mean and half width, the latter rounded up to two digits and at most three decimals."""
+def _interval(values: pd.Series, most_decimals: int = 3) -> str:
+    """Mean and half width, the latter rounded up to two digits and at most so many decimals."""
     mean, low, high = mean_interval(values.to_numpy())
     half = (high - low) / 2
     if not half > 0:
         return f"{mean:.5g}"
-    decimals = min(max(1 - math.floor(math.log10(half)), 0), 3)
+    decimals = min(max(1 - math.floor(math.log10(half)), 0), most_decimals)
     half = math.ceil(half * 10**decimals) / 10**decimals
     return f"{mean:.{decimals}f}±{half:.{decimals}f}"
 

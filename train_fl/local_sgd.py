@@ -16,8 +16,8 @@ _EVALUATION_BATCH = 2048
 class LocalTrainer:
     """Trains a network from given parameters on a device's data.
 
-    All parameters are views of one flat vector, and so are their gradients: loading a model,
-    a step of SGD and an update are each a few operations on vectors of length d.
+    All parameters are views of one flat vector, and so is their momentum: loading a model and
+    taking its update are single operations on vectors of length d.
 
     Parameters
     ----------
@@ -33,16 +33,17 @@ class LocalTrainer:
         self._model = model
         self._batch_size = batch_size
         self._momentum = momentum
-        parameters = list(model.parameters())
-        self._flat = torch.cat([p.detach().flatten() for p in parameters])
-        self._gradient = torch.zeros_like(self._flat)
+        self._parameters = list(model.parameters())
+        self._flat = torch.cat([p.detach().flatten() for p in self._parameters])
         self._velocity = torch.zeros_like(self._flat)
-        start = 0
-        for parameter in parameters:
-            end = start + parameter.numel()
-            parameter.data = self._flat[start:end].view_as(parameter)
-            parameter.grad = self._gradient[start:end].view_as(parameter)
-            start = end
+        self._values = self._views(self._flat)
+        self._velocities = self._views(self._velocity)
+        for parameter, value in zip(self._parameters, self._values, strict=True):
+            parameter.data = value
+
+    def _views(self, flat: Tensor) -> list[Tensor]:
+        parts = torch.split(flat, [p.numel() for p in self._parameters])
+        return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
 
     @property
     def num_parameters(self) -> int:
@@ -95,9 +96,21 @@ class LocalTrainer:
             for batch_images, batch_labels in _batches(
                 images[order], labels[order], self._batch_size
             ):
-                loss = self._backward(batch_images, batch_labels)
-                self._velocity.mul_(self._momentum).add_(self._gradient)
-                self._flat.add_(self._velocity, alpha=-learning_rate)
+                loss, gradients = self._backward(batch_images, batch_labels)
+                # One pass over the memory: velocity = momentum * velocity + gradient,
+                # parameters -= learning rate * velocity.
+                torch._fused_sgd_(
+                    self._values,
+                    gradients,
+                    self._velocities,
+                    weight_decay=0.0,
+                    momentum=self._momentum,
+                    lr=learning_rate,
+                    dampening=0.0,
+                    nesterov=False,
+                    maximize=False,
+                    is_first_step=False,
+                )
                 total += loss * len(batch_labels)
         return self._flat - parameters, float(total) / (epochs * len(labels))
 
@@ -110,8 +123,8 @@ class LocalTrainer:
             As in `update`.
         """
         self._flat.copy_(parameters)
-        self._backward(images, labels)
-        return self._gradient.clone()
+        _, gradients = self._backward(images, labels)
+        return torch.cat([gradient.flatten() for gradient in gradients])
 
     @torch.no_grad()
     def evaluate(self, parameters: Tensor, images: Tensor, labels: Tensor) -> tuple[float, float]:
@@ -136,12 +149,10 @@ class LocalTrainer:
             correct += int((scores.argmax(dim=1) == batch_labels).sum())
         return loss / len(labels), correct / len(labels)
 
-    def _backward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Write the gradient of the mean loss into the gradient vector; return the loss."""
-        self._gradient.zero_()
+    def _backward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Mean loss and its gradient, one tensor for each parameter."""
         loss = cross_entropy(self._model(images), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        return loss.detach(), list(torch.autograd.grad(loss, self._parameters))
 
 
 def _batches(images: Tensor, labels: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.typing import FloatArray, IntArray
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from fl_edge_env.scenario import Scenario
@@ -82,10 +82,10 @@ class Allocation:
         _check_range("f", self.f, scenario.f_min, scenario.f_max)
         _check_range("p", self.p, scenario.p_min, scenario.p_max)
         # Written so that NaN fails the comparisons. Positive with a sum of 1 implies at most 1.
-        if not self.q.min() > 0:
+        if not _all(self.q > 0):
             raise ValueError(f"q must lie in (0, 1] for every device, got {_extremes(self.q)}")
         total = self.q.sum(axis=-1)
-        if not np.abs(total - 1).max() <= _SUM_TOLERANCE:
+        if not _all(np.abs(total - 1) <= _SUM_TOLERANCE):
             raise ValueError(
                 f"q must sum to 1 within {_SUM_TOLERANCE:g}, got a sum of {_extremes(total)}"
             )
@@ -197,16 +197,20 @@ def _float_array(name: str, value: object) -> FloatArray:
 
 
 def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray) -> None:
-    if ((value >= low) & (value <= high)).all():
+    if _all((value >= low) & (value <= high)):
         return
     inside = (value >= low * (1 - _BOUND_TOLERANCE)) & (value <= high * (1 + _BOUND_TOLERANCE))
-    if not inside.all():
+    if not _all(inside):
         worst = np.unravel_index(int(np.argmin(inside)), inside.shape)
         device = int(worst[-1])
         raise ValueError(
             f"{name} must lie in [{low[device]:g}, {high[device]:g}] for device {device}, "
             f"got {value[worst]!r}"
         )
+
+
+def _all(condition: BoolArray) -> bool:
+    return int(np.count_nonzero(condition)) == condition.size  # several times faster than all()
 
 
 def _extremes(value: FloatArray) -> str:

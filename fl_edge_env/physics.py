@@ -40,19 +40,14 @@ def upload_rate(channel_gain: FloatArray, p: FloatArray, scenario: Scenario) -> 
     ndarray, shape (..., N)
     """
     bandwidth = scenario.bandwidth_hz / scenario.cohort_size
-    rate: FloatArray = bandwidth * np.log1p(channel_gain * p / scenario.noise_power_w)
-    return rate / math.log(2)
+    snr = channel_gain * p / scenario.noise_power_w
+    rate: FloatArray = (bandwidth / math.log(2)) * np.log1p(snr)
+    return rate
 
 
 def upload_time(channel_gain: FloatArray, p: FloatArray, scenario: Scenario) -> FloatArray:
     """Upload time of each device [s], equation (6); arguments as in `upload_rate`."""
     time: FloatArray = scenario.model_bits / upload_rate(channel_gain, p, scenario)
-    return time
-
-
-def download_time(scenario: Scenario) -> FloatArray:
-    """Download time of each device [s], equation (7), shape (N,)."""
-    time: FloatArray = scenario.model_bits / scenario.download_rate_bps
     return time
 
 
@@ -63,7 +58,7 @@ def compute_time(f: FloatArray, scenario: Scenario) -> FloatArray:
 
 def compute_energy(f: FloatArray, scenario: Scenario) -> FloatArray:
     """Energy of the local epochs [J] at CPU frequency `f` [Hz], equation (12)."""
-    energy: FloatArray = 0.5 * scenario.capacitance * scenario.cycles_per_round * f**2
+    energy: FloatArray = scenario.energy_per_hz2 * f**2
     return energy
 
 
@@ -91,7 +86,7 @@ def time_and_energy(
         Compute and upload energy together [J].
     """
     upload = upload_time(channel_gain, p, scenario)
-    device_time = compute_time(f, scenario) + upload + download_time(scenario)
+    device_time = compute_time(f, scenario) + upload + scenario.download_time
     device_energy = compute_energy(f, scenario) + p * upload  # upload energy: equation (14)
     return device_time, device_energy
 
@@ -134,8 +129,8 @@ def expected_maximum(value: FloatArray, q: FloatArray, cohort_size: int) -> Floa
     ndarray, shape (...)
     """
     order = value.argsort(axis=-1)
-    row = np.arange(order[..., 0].size).reshape(*order.shape[:-1], 1)
-    order += row * value.shape[-1]  # positions in the flattened arrays
+    if value.size > value.shape[-1]:  # positions in the flattened arrays
+        order += np.arange(0, value.size, value.shape[-1]).reshape(*value.shape[:-1], 1)
     ordered, power = value.take(order), q.take(order).cumsum(axis=-1) ** cohort_size
     # Summed by parts: the largest value, less what the others fall short of it.
     shortfall = ((ordered[..., 1:] - ordered[..., :-1]) * power[..., :-1]).sum(axis=-1)

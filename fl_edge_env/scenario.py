@@ -278,6 +278,16 @@ class Scenario:
         return _read_only(self.local_epochs * self.cycles_per_sample * self.num_samples)
 
     @cached_property
+    def energy_per_hz2(self) -> FloatArray:
+        """Energy of a round's local training over f^2, E alpha_n c_n D_n / 2, shape (N,)."""
+        return _read_only(0.5 * self.capacitance * self.cycles_per_round)
+
+    @cached_property
+    def download_time(self) -> FloatArray:
+        """Download time of each device [s], equation (7), shape (N,)."""
+        return _read_only(self.model_bits / self.download_rate_bps)
+
+    @cached_property
     def f_mid(self) -> FloatArray:
         """Middle of the frequency range [Hz], shape (N,)."""
         return _read_only(0.5 * (self.f_min + self.f_max))

@@ -18,7 +18,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env import physics
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray, IntArray
 from policies import p2_kernel
@@ -208,7 +207,7 @@ def _system(scenario: Scenario) -> p2_kernel.System:
         upload=scenario.model_bits * scenario.cohort_size * math.log(2) / scenario.bandwidth_hz,
         error=scenario.V * scenario.lambda_ * scenario.weights**2,
         cycles=scenario.cycles_per_round,
-        download=physics.download_time(scenario),
+        download=scenario.download_time,
         capacitance=scenario.capacitance,
         f_min=scenario.f_min,
         f_max=scenario.f_max,

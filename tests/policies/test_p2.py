@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy import optimize
 from scipy.special import softmax
 
-from fl_edge_env import Scenario
+from fl_edge_env import Scenario, Simulator
 from fl_edge_env.lyapunov import drift_plus_penalty
+from policies import LROA
 from policies.p2 import best_resources, solve_p2
 from policies.p2_cvxpy import solve_p2_cvxpy
 
@@ -128,10 +129,14 @@ def test_solve_p2__permuting_the_devices_permutes_the_decision():
 
 
 @pytest.mark.parametrize("preset", ["cifar10", "femnist", "digits"])
-def test_certificate__closes_on_the_default_scenarios(preset):
+def test_certificate__closes_in_every_round_of_the_default_scenarios(preset):
     scenario = Scenario.preset(preset)
-    for seed in range(5):
-        assert solve_p2(*random_state(scenario, seed, 0.5), scenario).gap <= 1e-6
+    simulator, policy = Simulator(scenario, 2), LROA(scenario)
+    simulator.reset([0, 1])
+    for _ in range(scenario.num_rounds):
+        simulator.advance(policy.decide(simulator.observe()))
+        assert policy.solution is not None
+        assert np.max(policy.solution.gap) <= 1e-6
 
 
 @settings(deadline=None, max_examples=150)

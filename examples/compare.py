@@ -16,7 +16,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -25,10 +25,18 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from fl_edge_env import Scenario
+from fl_edge_env import (
+    ExponentialChannel,
+    MarkovChannel,
+    Scenario,
+    TraceChannel,
+    with_tiers,
+)
+from fl_edge_env.channel import ChannelModel
+from fl_edge_env.files import atomic_path, writable_folder
+from fl_edge_env.scenario_file import describe_channel
 from policies import POLICIES, Policy, lower_bound, make_policy
 from policies.evaluation import EnvFactory, run, summarise
-from policies.files import atomic_path, writable_folder
 from policies.reporting import comparison_table, save_plots
 
 if TYPE_CHECKING:
@@ -45,10 +53,15 @@ class Options:
 
     policies: tuple[str, ...] = tuple(POLICIES)
     """Policies to compare: lroa, uni-d, uni-s, divfl."""
-    scenario: Literal["digits", "cifar10", "femnist"] = "digits"
-    """The system; with training also the data set."""
+    scenario: str = "digits"
+    """The system: digits, cifar10, femnist, or a TOML file; with training also the data set."""
     train: bool = True
     """Train real models inside every round. Only digits has its data at hand."""
+    channel: str | None = None
+    """The channel: clip or resample (exponential), markov:P (each device keeps its gain with
+    probability P), or a CSV or Parquet file of recorded gains; the scenario's own by default."""
+    tiers: bool = False
+    """Draw an older, the scenario's own, or newer hardware for each device."""
     rounds: int | None = None
     """Rounds in an episode; the scenario's own number by default."""
     seeds: int | None = None
@@ -94,7 +107,7 @@ def compare(options: Options, console: Console) -> None:
     if not 0 < options.target_accuracy <= 1:
         raise ValueError(f"target_accuracy must lie in (0, 1], got {options.target_accuracy}")
     seeds = range(options.first_seed, options.first_seed + number)
-    folder = writable_folder(options.out or Path("runs") / options.scenario)
+    folder = writable_folder(options.out or Path("runs") / Path(options.scenario).stem)
 
     make_env = None
     if task is not None:
@@ -105,7 +118,10 @@ def compare(options: Options, console: Console) -> None:
     target = options.target_accuracy if options.train else None
     summary = summarise(rounds, target, bound)
 
-    write_text(folder / "config.json", json.dumps(config(options, scenario), indent=2) + "\n")
+    write_text(
+        folder / "config.json",
+        json.dumps(config(options, scenario), indent=2, default=plain) + "\n",
+    )
     write_text(folder / "rounds.csv", rounds.to_csv(index=False))
     write_text(folder / "summary.csv", summary.to_csv(index=False))
     save_plots(rounds, bound, folder)
@@ -123,8 +139,9 @@ def compare(options: Options, console: Console) -> None:
 
 
 def make_scenario(options: Options) -> Scenario:
-    """The preset with the options that were given."""
+    """The preset or the file with the options that were given."""
     fields = {
+        "channel": None if options.channel is None else make_channel(options.channel),
         "num_rounds": options.rounds,
         "num_devices": options.num_devices,
         "cohort_size": options.cohort_size,
@@ -132,7 +149,28 @@ def make_scenario(options: Options) -> Scenario:
         "nu": options.nu,
     }
     given = {name: value for name, value in fields.items() if value is not None}
-    return Scenario.preset(options.scenario, **given)
+    if options.scenario.endswith(".toml"):
+        scenario = Scenario.load(options.scenario).replace(**given)
+    else:
+        scenario = Scenario.preset(options.scenario, **given)
+    return with_tiers(scenario) if options.tiers else scenario
+
+
+def make_channel(text: str) -> ChannelModel:
+    """The channel that the option describes."""
+    name, _, parameter = text.partition(":")
+    if name in ("clip", "resample"):
+        return ExponentialChannel(filter=name)
+    if name == "markov":
+        try:
+            return MarkovChannel.correlated(float(parameter))
+        except ValueError as error:
+            raise ValueError(f"channel markov:P needs a probability P: {error}") from None
+    if Path(text).suffix in (".csv", ".parquet"):
+        return TraceChannel(text)
+    raise ValueError(
+        f"channel must be clip, resample, markov:P, or a .csv or .parquet file, got {text!r}"
+    )
 
 
 def make_task(options: Options, scenario: Scenario) -> Task:
@@ -189,8 +227,8 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
     packages = ("fledge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
     return {
         "command": ["python", *sys.argv],
-        "options": dataclasses.asdict(options) | {"out": str(options.out)},
-        "scenario": {k: jsonable(v) for k, v in scenario.to_dict().items()},
+        "options": dataclasses.asdict(options),
+        "scenario": scenario.to_dict() | {"channel": describe_channel(scenario.channel)},
         "lambda": scenario.lambda_,
         "V": scenario.V,
         "commit": git_commit(),
@@ -199,13 +237,9 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def jsonable(value: Any) -> Any:
-    """A scenario field as JSON has it."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__} | dataclasses.asdict(value)
-    return value if value != float("inf") else "inf"
+def plain(value: object) -> object:
+    """What JSON does not know: arrays and paths."""
+    return value.tolist() if isinstance(value, np.ndarray) else str(value)
 
 
 def version(package: str) -> str | None:

@@ -3,8 +3,9 @@
 from gymnasium.envs.registration import register
 
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.channel import ExponentialChannel
+from fl_edge_env.channel import ExponentialChannel, MarkovChannel, TraceChannel
 from fl_edge_env.env import FLEdgeEnv
+from fl_edge_env.heterogeneity import with_tiers
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.vector_env import FLEdgeVectorEnv
@@ -14,8 +15,11 @@ __all__ = [
     "ExponentialChannel",
     "FLEdgeEnv",
     "FLEdgeVectorEnv",
+    "MarkovChannel",
     "Scenario",
     "Simulator",
+    "TraceChannel",
+    "with_tiers",
 ]
 
 register(

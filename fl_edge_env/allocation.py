@@ -56,10 +56,7 @@ class Allocation:
                 f"got {self.f.shape}, {self.p.shape} and {self.q.shape}"
             )
         if self.cohort is not None:
-            cohort = np.asarray(self.cohort)
-            if cohort.dtype.kind not in "iu":
-                raise ValueError(f"cohort must hold integer device indices, got {self.cohort!r}")
-            object.__setattr__(self, "cohort", cohort.astype(np.int64))
+            object.__setattr__(self, "cohort", _index_array(self.cohort))
 
     def validate(self, scenario: Scenario) -> None:
         """Check the decision against a scenario.
@@ -81,8 +78,8 @@ class Allocation:
             )
         _check_range("f", self.f, scenario.f_min, scenario.f_max)
         _check_range("p", self.p, scenario.p_min, scenario.p_max)
-        # Written so that NaN fails the comparisons. Positive with a sum of 1 implies at most 1.
-        if not _all(self.q > 0):
+        # Written so that NaN fails the comparisons.
+        if not _all((self.q > 0) & (self.q <= 1)):
             raise ValueError(f"q must lie in (0, 1] for every device, got {_extremes(self.q)}")
         total = self.q.sum(axis=-1)
         if not _all(np.abs(total - 1) <= _SUM_TOLERANCE):
@@ -194,6 +191,16 @@ def _float_array(name: str, value: object) -> FloatArray:
         return array.astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must hold real numbers, got {value!r}") from None
+
+
+def _index_array(value: object) -> IntArray:
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "iu":
+            raise TypeError("not integers")
+        return array.astype(np.int64)
+    except (TypeError, ValueError):
+        raise ValueError(f"cohort must hold integer device indices, got {value!r}") from None
 
 
 def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import gymnasium as gym
@@ -193,10 +194,11 @@ def resolve_scenario(scenario: Scenario | str, **fields: Any) -> Scenario:
     return scenario.replace(**fields) if fields else scenario
 
 
-def check_softmax_scale(value: float) -> float:
-    """`value` as a float, if it is positive and finite."""
-    if not (isinstance(value, (int, float)) and 0 < value < float("inf")):
-        raise ValueError(f"softmax_scale must be positive and finite, got {value!r}")
+def check_softmax_scale(value: Any) -> float:
+    """`value` as a float, if q = exp(-2 softmax_scale) is a positive number."""
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (real and 0 < value <= 300):
+        raise ValueError(f"softmax_scale must be positive and at most 300, got {value!r}")
     return float(value)
 
 

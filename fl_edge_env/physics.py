@@ -128,6 +128,8 @@ def expected_maximum(value: FloatArray, q: FloatArray, cohort_size: int) -> Floa
     -------
     ndarray, shape (...)
     """
+    if value.shape != q.shape:
+        value, q = np.broadcast_arrays(value, q)
     order = value.argsort(axis=-1)
     if value.size > value.shape[-1]:  # positions in the flattened arrays
         order += np.arange(0, value.size, value.shape[-1]).reshape(*value.shape[:-1], 1)

@@ -8,12 +8,13 @@ import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env import lyapunov
+from fl_edge_env import lyapunov, scenario_file
 from fl_edge_env.channel import ChannelModel, ExponentialChannel
 from fl_edge_env.typing import FloatArray
 
@@ -117,7 +118,7 @@ class Scenario:
         for name in ("bandwidth_hz", "noise_power_w", "model_bits", "nu"):
             self._set(name, _scalar(name, getattr(self, name)))
         self._set("mu", _scalar("mu", self.mu, zero_allowed=True))
-        for name in _PER_DEVICE_FIELDS:
+        for name in self.per_device_fields:
             self._set(name, _per_device(name, getattr(self, name), self.num_devices))
         for low, high in (("f_min", "f_max"), ("p_min", "p_max")):
             if np.any(getattr(self, low) > getattr(self, high)):
@@ -240,10 +241,38 @@ class Scenario:
         """
         return type(self)(**self.to_dict() | fields)
 
+    @classmethod
+    def load(cls, path: str | Path) -> Scenario:
+        """Read a scenario from a TOML file, as `save` writes it.
+
+        A key ``preset`` names the preset that supplies the fields not given.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Raises
+        ------
+        ValueError
+            If the file is missing, not TOML, has an unknown key or a wrong value.
+        """
+        return scenario_file.load(cls, Path(path))
+
+    def save(self, path: str | Path) -> None:
+        """Write all fields to a TOML file, whole or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        """
+        scenario_file.save(self, Path(path))
+
     def to_dict(self) -> dict[str, Any]:
         """The fields by name; a per-device field with one common value is a scalar."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        for name in _PER_DEVICE_FIELDS:
+        for name in self.per_device_fields:
             if np.all(values[name] == values[name][0]):
                 values[name] = float(values[name][0])
         return values
@@ -264,6 +293,18 @@ class Scenario:
 
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Scenario], tuple[dict[str, Any]]]:
         return _from_fields, (self.to_dict(),)
+
+    per_device_fields: ClassVar[tuple[str, ...]] = (
+        "num_samples",
+        "cycles_per_sample",
+        "capacitance",
+        "f_min",
+        "f_max",
+        "p_min",
+        "p_max",
+        "energy_budget_j",
+        "download_rate_bps",
+    )
 
     # Derived quantities
 
@@ -299,7 +340,8 @@ class Scenario:
 
     @cached_property
     def _calibration(self) -> tuple[float, float]:
-        return lyapunov.calibrate(self)
+        with np.errstate(over="ignore", invalid="ignore"):  # told by __post_init__
+            return lyapunov.calibrate(self)
 
     @property
     def lambda_(self) -> float:
@@ -310,19 +352,6 @@ class Scenario:
     def V(self) -> float:
         """Weight of the penalty against the queues [J^2/s]."""
         return self._calibration[1]
-
-
-_PER_DEVICE_FIELDS = (
-    "num_samples",
-    "cycles_per_sample",
-    "capacitance",
-    "f_min",
-    "f_max",
-    "p_min",
-    "p_max",
-    "energy_budget_j",
-    "download_rate_bps",
-)
 
 
 def _from_fields(fields: dict[str, Any]) -> Scenario:
@@ -357,7 +386,10 @@ def _scalar(name: str, value: object, *, zero_allowed: bool = False) -> float:
     allowed = "at least zero" if zero_allowed else "positive"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name} must be a real number, {allowed} and finite, got {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
         raise ValueError(f"{name} must be {allowed} and finite, got {value!r}")
     return number
@@ -366,7 +398,7 @@ def _scalar(name: str, value: object, *, zero_allowed: bool = False) -> float:
 def _per_device(name: str, value: ArrayLike, num_devices: int) -> FloatArray:
     try:
         given = np.asarray(value)
-        if given.dtype == np.bool_ or np.iscomplexobj(given):
+        if given.dtype.kind not in "fiu":
             raise TypeError("not real numbers")
         values = given.astype(np.float64)
     except (TypeError, ValueError):
@@ -385,9 +417,9 @@ def _per_device(name: str, value: ArrayLike, num_devices: int) -> FloatArray:
 
 
 def _check_channel(channel: object) -> None:
-    for member in ("mean", "gain_min", "gain_max", "draw"):
-        if not hasattr(channel, member):
-            raise ValueError(
-                "channel must be a channel model such as ExponentialChannel(), "
-                f"got {channel!r}, which has no {member!r}"
-            )
+    members = ("mean", "gain_min", "gain_max", "draw", "sample")
+    if isinstance(channel, type) or not all(hasattr(channel, member) for member in members):
+        raise ValueError(
+            "channel must be a channel model such as ExponentialChannel(), with the members "
+            f"{', '.join(members)}, got {channel!r}"
+        )

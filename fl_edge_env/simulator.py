@@ -84,7 +84,6 @@ class _Streams:
         self._block_rounds = max(
             1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // scenario.num_devices)
         )
-        self._left = 0
 
     def start_episode(self, seed: int | None) -> None:
         if seed is not None:
@@ -92,15 +91,23 @@ class _Streams:
         channel, cohort, self.training = self._root.spawn(1)[0].spawn(3)
         self._channel = np.random.default_rng(channel)
         self._cohort = np.random.default_rng(cohort)
-        self._left = 0
+        self._drawn, self._left = 0, 0
+        self._gains: FloatArray | None = None
 
     def next_round(self) -> tuple[FloatArray, FloatArray]:
         """Gains of the next round, shape (N,), and the uniform numbers of its K draws."""
         scenario = self._scenario
-        if self._left == 0:
+        if self._gains is None or self._left == 0:
+            self._gains = scenario.channel.draw(
+                self._channel,
+                self._block_rounds,
+                scenario.num_devices,
+                first_round=self._drawn,
+                previous=None if self._gains is None else self._gains[-1],
+            )
+            self._uniforms = self._cohort.random((self._block_rounds, scenario.cohort_size))
+            self._drawn += self._block_rounds
             self._left = self._block_rounds
-            self._gains = scenario.channel.draw(self._channel, self._left, scenario.num_devices)
-            self._uniforms = self._cohort.random((self._left, scenario.cohort_size))
         self._left -= 1
         return self._gains[-self._left - 1], self._uniforms[-self._left - 1]
 

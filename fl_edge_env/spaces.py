@@ -26,8 +26,8 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
         np.full(shape, channel.gain_min), scenario.f_max, scenario.p_max, scenario
     )
     overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
-    # A queue that can never grow still needs an interval: Gymnasium rejects an empty one.
-    queue_max = np.maximum(scenario.num_rounds * overshoot, np.finfo(np.float64).tiny)
+    # Adding up rounds rounds; and a queue that never grows still needs an interval of some width.
+    queue_max = np.maximum((1 + 1e-9) * scenario.num_rounds * overshoot, np.finfo(np.float64).tiny)
     return spaces.Dict(
         channel_gain=spaces.Box(channel.gain_min, channel.gain_max, shape, np.float64),
         queue=spaces.Box(np.zeros(shape), queue_max, shape, np.float64),

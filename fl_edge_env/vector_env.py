@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,12 +97,7 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         ValueError
             If the number of seeds or the mask does not fit.
         """
-        if seed is None or isinstance(seed, (int, np.integer)):
-            seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)]
-        else:
-            seeds = list(seed)
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"seed must hold {self.num_envs} seeds, got {len(seeds)}")
+        seeds = self._seeds(seed)
         mask = np.ones(self.num_envs, dtype=np.bool_)
         if options is not None and "reset_mask" in options:
             mask = np.asarray(options["reset_mask"])
@@ -113,6 +109,23 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         self.simulator.reset(seeds, mask)
         self._started |= mask
         return self.simulator.observe(), {}
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        try:
+            first = operator.index(seed)  # type: ignore[arg-type]
+            seeds: list[int | None] = [first + index for index in range(self.num_envs)]
+        except TypeError:
+            try:
+                seeds = [None if s is None else operator.index(s) for s in seed]  # type: ignore[union-attr]
+            except TypeError:
+                raise ValueError(f"seed must be integers or None, got {seed!r}") from None
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed must hold {self.num_envs} seeds, got {len(seeds)}")
+        if any(s is not None and s < 0 for s in seeds):
+            raise ValueError(f"seed must be at least 0, got {seed!r}")
+        return seeds
 
     def step(
         self, actions: NDArray[np.float32] | Allocation

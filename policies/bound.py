@@ -47,7 +47,8 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
     Parameters
     ----------
     scenario : Scenario
-        The system; its channel must be independent over rounds.
+        The system. The bound holds for every stationary channel, also a correlated one: only
+        the distribution of a round's gains matters.
     num_samples : int
         Channel samples for the estimate, independent of those that chose the prices.
     seed : int
@@ -67,7 +68,7 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
     price_seed, sample_seed = np.random.SeedSequence(seed).spawn(2)
     queue = _settled_queue(scenario, price_seed)
     rng = np.random.default_rng(sample_seed)
-    gains = scenario.channel.draw(rng, num_samples, scenario.num_devices)
+    gains = scenario.channel.sample(rng, num_samples, scenario.num_devices)
     solution = solve_p2(gains, np.broadcast_to(queue, gains.shape), scenario)
     samples = np.asarray(solution.lower_bound) / scenario.V
     return LowerBound(

@@ -13,8 +13,8 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
+from fl_edge_env.files import atomic_path
 from policies.bound import LowerBound
-from policies.files import atomic_path
 from policies.statistics import mean_interval
 
 if TYPE_CHECKING:

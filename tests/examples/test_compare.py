@@ -118,6 +118,26 @@ def test_compare__system_side_alone(call, capsys, tmp_path):
     assert (config["scenario"]["cohort_size"], config["scenario"]["mu"]) == (4, 2.0)
 
 
+@pytest.mark.parametrize(
+    ("options", "channel"),
+    [("--channel markov:0.9 --tiers", "markov"), ("--channel {trace}", "trace")],
+)
+def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, channel):
+    trace, file = tmp_path / "trace.csv", tmp_path / "mine.toml"
+    index = pd.MultiIndex.from_product([range(4), range(6)], names=["round", "device"])
+    gains = pd.Series(np.linspace(0.05, 0.3, 24), index=index, name="gain")
+    gains.reset_index().to_csv(trace, index=False)
+    file.write_text('preset = "femnist"\nnum_devices = 6\nnum_rounds = 5\n')
+    call(
+        f"--scenario {file} --no-train --seeds 2 --policies lroa --out {tmp_path / 'out'} "
+        + options.format(trace=trace)
+    )
+    config = json.loads((tmp_path / "out" / "config.json").read_text())["scenario"]
+    assert config["channel"]["type"] == channel
+    assert (config["num_devices"], config["cycles_per_sample"]) == (6, 2e9)
+    assert isinstance(config["f_max"], list) == ("--tiers" in options)
+
+
 def test_compare__help_explains_every_option(module, call, capsys):
     with pytest.raises(SystemExit):
         call("--help")
@@ -135,6 +155,14 @@ def test_compare__help_explains_every_option(module, call, capsys):
         ("--cohort-size 50", "cohort_size must be at most num_devices = 40, got 50"),
         ("--num-devices 2000", "num_devices must be from 1 to the 1440 samples, got 2000"),
         ("--scenario cifar10", "data set must be one of digits, got 'cifar10'"),
+        ("--scenario mnist", "scenario must be one of cifar10, femnist, digits, got 'mnist'"),
+        ("--scenario mine.toml", "cannot read the scenario 'mine.toml'"),
+        (
+            "--channel fading",
+            "channel must be clip, resample, markov:P, or a .csv or .parquet file",
+        ),
+        ("--channel markov:2", "channel markov:P needs a probability P: persistence must lie in"),
+        ("--channel gains.csv", "cannot read the trace 'gains.csv'"),
         ("--seeds 0", "seeds must be at least 1, got 0"),
         ("--workers 0", "workers must be at least 1, got 0"),
         ("--mu nan", "mu must be at least zero and finite, got nan"),
@@ -153,10 +181,3 @@ def test_compare__a_wrong_option_ends_with_one_line(call, capsys, arguments, mes
     assert raised.value.code == 2
     assert message in " ".join(capsys.readouterr().out.split())
     assert not list(tmp_path.glob("results/*"))
-
-
-def test_compare__an_unknown_scenario_lists_the_known_ones(call, capsys):
-    with pytest.raises(SystemExit) as raised:
-        call("--scenario mnist")
-    assert raised.value.code == 2
-    assert "cifar10" in capsys.readouterr().err

@@ -24,10 +24,24 @@ VALID = {
     [
         ({"f": np.array([1e9, 3.1e9, 1e9])}, r"f must lie in \[1e\+09, 3e\+09\] for device 1, got"),
         ({"f": np.array([1e9, np.nan, 1e9])}, "f must lie in .* for device 1, got .*nan"),
+        ({"f": np.array([1e9, np.inf, 1e9])}, "f must lie in .* for device 1, got .*inf"),
+        (
+            {"f": np.array([[1e9] * 3, [1e9, 1e9, 2e9]])}
+            | {n: np.tile(VALID[n], (2, 1)) for n in "pq"},
+            r"f must lie in \[1e\+09, 1e\+09\] for device 2, got",
+        ),
+        ({"p": np.array([0.05, -0.05, 0.05])}, "p must lie in .* for device 1, got .*-0.05"),
         ({"p": np.array([0.05, 0.05, 0.0])}, r"p must lie in \[0.001, 0.1\] for device 2, got"),
         ({"q": np.array([0.5, 0.5, 0.0])}, r"q must lie in \(0, 1\] for every device"),
         ({"q": np.array([0.5, -0.1, 0.6])}, r"q must lie in \(0, 1\]"),
+        # The sum is within its tolerance, but 1 - q is negative.
+        ({"q": np.array([1 + 4e-7, 5e-8, 5e-8])}, r"q must lie in \(0, 1\] .*1\.0000004"),
         ({"q": np.array([0.5, np.nan, 0.5])}, "q must lie in .*nan"),
+        ({"q": np.array([0.5, np.inf, 0.5])}, "q must .*inf"),
+        (
+            {"q": np.array([0.2, 0.3, 0.5 + 2e-6])},
+            "q must sum to 1 within 1e-06, got a sum of .*1.0",
+        ),
         ({"q": np.array([0.2, 0.3, 0.4])}, "q must sum to 1 within 1e-06, got a sum of .*0.9"),
         ({"cohort": np.array([0])}, r"cohort must have shape \(2,\), .*got \(1,\)"),
         ({"cohort": np.array([0, 3])}, r"device indices from 0 to 2, got \[0, 3\]"),
@@ -46,6 +60,11 @@ def test_validate__names_what_is_wrong(change, message):
         ({"p": "much"}, "p must hold real numbers, got 'much'"),
         ({"q": np.array([1j, 0, 0])}, "q must hold real numbers"),
         ({"f": 1e9, "p": 0.1, "q": 1.0}, r"same shape \(..., N\), got \(\), \(\) and \(\)"),
+        ({"q": [True, False, False]}, "q must hold real numbers"),
+        ({"f": [None, 1e9, 1e9]}, "f must hold real numbers"),
+        ({"f": [[1e9], [1e9, 1e9]]}, "f must hold real numbers"),
+        ({"cohort": [True, False]}, "cohort must hold integer device indices"),
+        ({"cohort": [[0], [1, 2]]}, "cohort must hold integer device indices"),
         ({"cohort": np.array([0.0, 1.0])}, "cohort must hold integer device indices"),
     ],
 )
@@ -63,6 +82,17 @@ def test_validate__takes_lists_integers_and_rounding_at_the_bounds():
     Allocation(
         [1e9, 3_000_000_000 * (1 + 1e-12), 1_000_000_000], [0.1, 0.1, 0.1], [0.2, 0.3, 0.5 + 1e-7]
     ).validate(SCENARIO)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint64, np.float32, np.float64])
+def test_allocation__keeps_numbers_of_every_type_as_float64(dtype):
+    one = Scenario(num_devices=1, p_max=2.0)
+    allocation = Allocation(
+        np.array([1e9], dtype), np.array([1], dtype), np.array([1], dtype), [0, 0]
+    )
+    allocation.validate(one)
+    assert {allocation.f.dtype, allocation.p.dtype, allocation.q.dtype} == {np.dtype(np.float64)}
+    assert allocation.cohort.dtype == np.int64
 
 
 def test_decode__zero_is_the_middle_of_the_ranges_and_uniform_sampling():
@@ -88,20 +118,62 @@ def test_decode__every_array_without_nan_gives_a_valid_decision(action, scale):
     decode_action(action, SCENARIO, scale).validate(SCENARIO)
 
 
-@given(arrays(np.float32, (3, 3), elements=st.floats(-1, 1, width=32)))
-def test_encode__decodes_to_the_same_decision(action):
-    allocation = decode_action(action, SCENARIO, 2.0)
-    again = decode_action(encode_action(allocation, SCENARIO, 2.0), SCENARIO, 2.0)
-    for name in ("f", "p", "q"):
-        np.testing.assert_allclose(getattr(again, name), getattr(allocation, name), rtol=3e-5)
+@given(
+    arrays(np.float64, (2, 3, 3), elements=st.floats(-1e3, 1e3)),
+    st.floats(0.1, 100),
+)
+def test_decode__clips_to_the_box_and_treats_rows_alone(action, scale):
+    batch = decode_action(action, SCENARIO, scale)
+    for index in range(2):
+        row = decode_action(np.minimum(np.maximum(action[index], -1), 1), SCENARIO, scale)
+        for name in ("f", "p", "q"):
+            np.testing.assert_array_equal(getattr(batch, name)[index], getattr(row, name))
+
+
+unit_interval = arrays(np.float64, (2, 3), elements=st.floats(0, 1))
+
+
+@given(unit_interval, unit_interval, unit_interval, st.floats(0.1, 100))
+def test_encode__decodes_to_the_same_decision(f, p, score, scale):
+    # Any decision whose q varies by no more than the box allows, exp(2 scale)
+    odds = np.exp(2 * scale * (score - score.max(axis=-1, keepdims=True)))
+    wanted = Allocation(
+        SCENARIO.f_min + f * (SCENARIO.f_max - SCENARIO.f_min),
+        SCENARIO.p_min + p * (SCENARIO.p_max - SCENARIO.p_min),
+        odds / odds.sum(axis=-1, keepdims=True),
+    )
+    action = encode_action(wanted, SCENARIO, scale)
+    assert action.dtype == np.float32
+    assert np.abs(action).max() <= 1
+    again = decode_action(action, SCENARIO, scale)
+    # A float32 in [-1, 1] is off by at most 2**-25; a range is two long. The error of a log
+    # probability is twice that of a score, one for its own and one for the sum.
+    half_ulp = 2.0**-25
+    for name, span in (("f", 1e9), ("p", 0.099)):
+        error = np.abs(getattr(again, name) - getattr(wanted, name))
+        assert error.max() <= 1.01 * half_ulp * span
+    np.testing.assert_allclose(again.q, wanted.q, rtol=2.02 * scale * half_ulp + 1e-12)
+
+
+def test_encode__what_the_box_cannot_express_is_clipped_and_keeps_its_order():
+    wanted = Allocation(**VALID | {"q": np.array([1e-12, 1e-6, 1 - 1e-6 - 1e-12])})
+    action = encode_action(wanted, SCENARIO, 2.0)
+    assert action[2].tolist()[::2] == [-1, 1]
+    assert -1 < action[2, 1] < 1
+    decode_action(action, SCENARIO, 2.0).validate(SCENARIO)
 
 
 @pytest.mark.parametrize(
     ("action", "message"),
     [
         (np.zeros((3, 4)), r"shape \(3, 3\) with rows f, p, q, got shape \(3, 4\)"),
+        (np.zeros((2, 3)), r"got shape \(2, 3\)"),
+        (0.0, r"got shape \(\)"),
+        (np.zeros((3, 3), complex), "action must hold real numbers"),
+        (np.zeros((3, 3), bool), "action must hold real numbers"),
+        (np.where(np.arange(9) == 8, np.nan, 0).reshape(3, 3), "got NaN"),
         (np.zeros(9), r"got shape \(9,\)"),
-        (np.full((3, 3), np.nan), r"numbers in \[-1, 1\], got NaN"),
+        (np.full((3, 3), np.nan), r"action must hold numbers in \[-1, 1\], got NaN"),
         ("left", "action must hold real numbers, got 'left'"),
         (None, "action must hold real numbers, got None"),
     ],
@@ -109,3 +181,11 @@ def test_encode__decodes_to_the_same_decision(action):
 def test_decode__names_what_is_wrong(action, message):
     with pytest.raises(ValueError, match=message):
         decode_action(action, SCENARIO, 2.0)
+
+
+def test_decode__takes_lists_and_integers():
+    action = [[-1, 0, 1], [1, 0, -1], [0, 0, 1]]
+    listed = decode_action(action, SCENARIO, 2.0)
+    floats = decode_action(np.array(action, np.float32), SCENARIO, 2.0)
+    for name in ("f", "p", "q"):
+        np.testing.assert_array_equal(getattr(listed, name), getattr(floats, name))

@@ -13,26 +13,41 @@ from fl_edge_env import ExponentialChannel
 COUNT = 200_000
 
 
-def test_exponential__clipping_moves_the_outliers_to_the_ends():
-    gain = ExponentialChannel().draw(np.random.default_rng(0), COUNT, 1).ravel()
-    below, above = -math.expm1(-0.1), math.exp(-5)
-    for share, probability in ((np.mean(gain == 0.01), below), (np.mean(gain == 0.5), above)):
+@pytest.mark.parametrize(("m", "low", "high"), [(0.1, 0.01, 0.5), (2.0, 0.5, 3.0)])
+def test_exponential__clipping_moves_the_outliers_to_the_ends(m, low, high):
+    gain = ExponentialChannel(m, low, high).draw(np.random.default_rng(0), COUNT, 1).ravel()
+    below, above = -math.expm1(-low / m), math.exp(-high / m)
+    for share, probability in ((np.mean(gain == low), below), (np.mean(gain == high), above)):
         assert abs(share - probability) < 4 * math.sqrt(probability / COUNT)
-    inner = gain[(gain > 0.01) & (gain < 0.5)]
-    law = stats.truncexpon(b=(0.5 - 0.01) / 0.1, loc=0.01, scale=0.1)
+    inner = gain[(gain > low) & (gain < high)]
+    law = stats.truncexpon(b=(high - low) / m, loc=low, scale=m)
     assert stats.kstest(inner, law.cdf).pvalue > 1e-3
     # E[clip] = min + integral of the tail between the ends
-    mean = 0.01 + 0.1 * (math.exp(-0.1) - math.exp(-5))
+    mean = low + m * (math.exp(-low / m) - math.exp(-high / m))
     assert abs(gain.mean() - mean) < 4 * gain.std() / math.sqrt(COUNT)
 
 
-def test_exponential__resampling_gives_the_truncated_distribution():
-    channel = ExponentialChannel(filter="resample")
+# In the third case the interval lies so far in the tail that the distribution function of the
+# whole exponential rounds to one.
+@pytest.mark.parametrize(
+    ("m", "low", "high"), [(0.1, 0.01, 0.5), (2.0, 0.5, 3.0), (0.001, 0.05, 0.5)]
+)
+def test_exponential__resampling_gives_the_truncated_distribution(m, low, high):
+    channel = ExponentialChannel(m, low, high, filter="resample")
     gain = channel.draw(np.random.default_rng(1), COUNT, 1).ravel()
-    law = stats.truncexpon(b=(0.5 - 0.01) / 0.1, loc=0.01, scale=0.1)
+    law = stats.truncexpon(b=(high - low) / m, loc=low, scale=m)
     assert stats.kstest(gain, law.cdf).pvalue > 1e-3
-    assert gain.min() >= 0.01
-    assert gain.max() <= 0.5
+    assert gain.min() >= low
+    assert gain.max() <= high
+
+
+def test_exponential__devices_and_rounds_are_independent():
+    gain = ExponentialChannel(filter="resample").draw(np.random.default_rng(2), COUNT, 3)
+    assert np.unique(gain).size == gain.size
+    # A correlation of independent samples has standard deviation 1 / sqrt(count).
+    between_devices = np.corrcoef(gain.T)[np.triu_indices(3, 1)]
+    between_rounds = np.corrcoef(gain[1:, 0], gain[:-1, 0])[0, 1]
+    assert np.abs([*between_devices, between_rounds]).max() < 4 / math.sqrt(COUNT)
 
 
 @pytest.mark.parametrize("filter_", ["clip", "resample"])
@@ -49,6 +64,12 @@ def test_exponential__splitting_the_rounds_changes_nothing(filter_):
     [
         ({"mean": 0.0}, "mean must be positive and finite, got 0.0"),
         ({"mean": math.nan}, "mean must be positive and finite, got nan"),
+        ({"mean": math.inf}, "mean must be positive and finite, got inf"),
+        ({"mean": "0.1"}, "mean must be .*got '0.1'"),
+        ({"mean": None}, "mean must be .*got None"),
+        ({"mean": True, "gain_max": 2.0}, "mean must be .*got True"),
+        ({"gain_min": "0.01"}, "gain_min .*got '0.01'"),
+        ({"gain_min": math.nan}, "got nan and 0.5"),
         ({"gain_min": 0.0}, "0 < gain_min < gain_max < inf, got 0.0"),
         ({"gain_min": 0.6}, "got 0.6 and 0.5"),
         ({"gain_max": math.inf}, "got 0.01 and inf"),

@@ -12,27 +12,36 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import fl_edge_env
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Allocation, ExponentialChannel, FLEdgeEnv, Scenario
 from fl_edge_env.allocation import decode_action
 
-
-def test_env__passes_gymnasiums_checker():
-    check_env(gym.make("FLEdge-v0", num_rounds=20).unwrapped)
+CHECKED = [{}, {"scenario": "femnist"}, {"scenario": "digits", "num_devices": 1}]
 
 
-def test_env__passes_stable_baselines3s_checker():
+# Warnings are errors: the checkers have nothing to criticise.
+@pytest.mark.parametrize("arguments", CHECKED)
+def test_env__passes_gymnasiums_checker(arguments):
+    check_env(gym.make("FLEdge-v0", num_rounds=20, **arguments).unwrapped)
+
+
+@pytest.mark.parametrize("arguments", CHECKED)
+def test_env__passes_stable_baselines3s_checker(arguments):
     from stable_baselines3.common.env_checker import check_env as check
 
-    check(gym.make("FLEdge-v0", num_rounds=20))
+    check(gym.make("FLEdge-v0", num_rounds=20, **arguments))
 
 
 def test_ppo__trains_without_any_wrapper():
     from stable_baselines3 import PPO
 
-    model = PPO("MultiInputPolicy", gym.make("FLEdge-v0"), n_steps=64, batch_size=32, seed=0)
-    before = [p.detach().clone() for p in model.policy.parameters()]
-    model.learn(128)
-    assert any((a != b).any() for a, b in zip(before, model.policy.parameters(), strict=True))
+    env = gym.make("FLEdge-v0")
+    model = PPO("MultiInputPolicy", env, n_steps=64, batch_size=32, n_epochs=2, seed=0)
+    before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}
+    model.learn(320)
+    assert model.num_timesteps == 320
+    for name, after in model.policy.named_parameters():
+        assert after.isfinite().all()
+        assert (before[name] != after).any(), name
 
 
 def fingerprint(seed: int | None, rounds: int = 30) -> str:
@@ -61,18 +70,30 @@ def test_seed__gives_the_same_trajectory_also_in_another_process():
     assert fingerprint(None) != fingerprint(None)
 
 
+def test_reset__with_the_same_seed_starts_over():
+    env = gym.make("FLEdge-v0", num_rounds=5)
+    zero = np.zeros((3, 120), np.float32)
+    runs = []
+    for _ in range(2):
+        runs.append([env.reset(seed=1), *(env.step(zero) for _ in range(5))])
+        env.reset()
+    np.testing.assert_equal(*runs)
+
+
 def test_reset__without_a_seed_goes_on_to_the_next_episode_of_the_last_one():
     a, b = gym.make("FLEdge-v0"), gym.make("FLEdge-v0")
     episodes = []
     for env in (a, b):
-        first, _ = env.reset(seed=4)
-        second, _ = env.reset()
-        episodes.append((first["channel_gain"], second["channel_gain"]))
+        gains = [env.reset(seed=4)[0]["channel_gain"]]
+        if env is b:  # how long an episode was played makes no difference
+            env.step(np.zeros((3, 120), np.float32))
+        gains += [env.reset()[0]["channel_gain"] for _ in range(3)]
+        episodes.append(np.array(gains))
     np.testing.assert_array_equal(*episodes)
-    assert not np.array_equal(*episodes[0])
+    assert np.unique(episodes[0], axis=0).shape[0] == 4
 
 
-@pytest.mark.parametrize("extreme", [-1.0, 1.0, None])
+@pytest.mark.parametrize("extreme", [-1.0, 1.0, np.inf, -3e38, None])
 def test_observation__stays_inside_its_space(extreme):
     env = gym.make("FLEdge-v0", num_rounds=60, num_devices=30, scenario="femnist")
     env.action_space.seed(0)
@@ -83,6 +104,34 @@ def test_observation__stays_inside_its_space(extreme):
         action = env.action_space.sample() if extreme is None else np.full((3, 30), extreme)
         observation, *_, truncated, _ = env.step(action.astype(np.float32))
     assert env.observation_space.contains(observation)
+
+
+# The second factor is within the tolerance to which `Allocation.validate` keeps the ranges.
+@pytest.mark.parametrize("factor", [1.0, 1 + 9e-10])
+def test_observation__queue_stays_inside_its_space_at_the_largest_overshoot(factor):
+    # One device, always drawn, at full speed and power on the worst channel: the bound itself
+    worst = ExponentialChannel(gain_min=0.1, gain_max=np.nextafter(0.1, 1))
+    env = FLEdgeEnv(Scenario(num_devices=1, num_rounds=1000, channel=worst))
+    observation, _ = env.reset(seed=0)
+    for _ in range(1000):
+        observation, *_ = env.step(Allocation([factor * 2e9], [factor * 0.1], [1.0]))
+    bound = env.observation_space["queue"].high
+    np.testing.assert_allclose(observation["queue"], bound, rtol=1e-6)
+    assert env.observation_space.contains(observation)
+
+
+# Scores beyond about 700 leave q no positive float: such a scale must be refused, or handled.
+@pytest.mark.parametrize("scale", [0.01, 300.0, 1e3])
+def test_softmax_scale__one_that_is_accepted_allows_every_action(scale):
+    try:
+        env = FLEdgeEnv("digits", softmax_scale=scale)
+    except ValueError:
+        assert scale > 300
+        return
+    env.reset(seed=0)
+    action = np.zeros((3, 40), np.float32)
+    action[2] = np.linspace(-1, 1, 40)
+    assert np.isfinite(env.step(action)[1])
 
 
 def test_step__truncates_after_the_last_round_and_then_needs_a_reset():
@@ -110,6 +159,16 @@ def test_step__array_and_the_decision_it_stands_for_are_the_same():
     np.testing.assert_equal(left[4], right[4])
 
 
+def test_step__takes_the_cohort_that_a_decision_names():
+    env = gym.make("FLEdge-v0", cohort_size=3)
+    env.reset(seed=0)
+    uniform = Allocation(np.full(120, 1e9), np.full(120, 0.1), np.full(120, 1 / 120), [7, 3, 7])
+    *_, info = env.step(uniform)
+    np.testing.assert_array_equal(info["cohort"], [7, 3, 7])
+    assert np.flatnonzero(info["energy_spent"]).tolist() == [3, 7]
+    assert info["round_time"] == max(info["device_time"][[3, 7]])
+
+
 def test_info__has_the_documented_keys_and_the_parts_of_the_reward():
     env = gym.make("FLEdge-v0")
     env.reset(seed=0)
@@ -128,7 +187,13 @@ def test_info__has_the_documented_keys_and_the_parts_of_the_reward():
         "drift",
         "reward_terms",
     }
-    assert sum(info["reward_terms"].values()) == pytest.approx(reward)
+    vectors = {"device_time", "energy_expected", "energy_spent"}
+    assert {name for name, value in info.items() if np.shape(value) == (120,)} == vectors
+    assert info["cohort"].shape == (2,)
+    others = set(info) - vectors - {"cohort", "reward_terms"}
+    assert {type(info[name]) for name in others} == {float}
+    assert set(info["reward_terms"]) == {"latency", "sampling_error", "drift"}
+    assert sum(info["reward_terms"].values()) == pytest.approx(reward, rel=1e-14)
     scenario = env.unwrapped.scenario
     assert reward == pytest.approx(-(scenario.V * info["penalty"] + info["drift"]))
     assert info["penalty"] == pytest.approx(
@@ -151,8 +216,15 @@ def test_make__takes_scenarios_names_and_fields():
         ({"cohort_sise": 3}, TypeError, "cohort_sise"),
         ({"scenario": "mnist"}, ValueError, "one of cifar10, femnist, digits, got 'mnist'"),
         ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
+        ({"scenario": None}, TypeError, "must be a Scenario or a preset's name, got None"),
+        ({"scenario": Scenario}, TypeError, "must be a Scenario or a preset's name, got <class"),
+        ({"scenario": Scenario.digits(), "f_maks": 1e9}, TypeError, "f_maks"),
+        ({"softmax_scale": np.nan}, ValueError, "softmax_scale must be .* got nan"),
+        ({"softmax_scale": np.inf}, ValueError, "softmax_scale must be .* got inf"),
+        ({"softmax_scale": "2"}, ValueError, "softmax_scale must be .* got '2'"),
+        ({"softmax_scale": True}, ValueError, "softmax_scale must be .* got True"),
         ({"cohort_size": 0}, ValueError, "cohort_size must be an integer of at least 1, got 0"),
-        ({"softmax_scale": 0}, ValueError, "softmax_scale must be positive and finite, got 0"),
+        ({"softmax_scale": 0}, ValueError, "softmax_scale must be positive and at most 300, got 0"),
     ],
 )
 def test_make__names_what_is_wrong(arguments, error, message):

@@ -55,6 +55,26 @@ def test_drift_plus_penalty__equals_a_loop_over_devices():
     assert float(value) == pytest.approx(total, rel=1e-12)
 
 
+def test_drift_plus_penalty__batch_equals_rows_and_its_slope_in_the_queue_is_the_excess():
+    scenario = Scenario.femnist(num_devices=4)
+    rng = np.random.default_rng(1)
+    gain, queue = rng.uniform(0.01, 0.5, (3, 4)), rng.uniform(0, 50, (3, 4))
+    f, p = rng.uniform(1e9, 2e9, (3, 4)), rng.uniform(0.001, 0.1, (3, 4))
+    q = rng.dirichlet(np.ones(4), 3)
+    batch = lyapunov.drift_plus_penalty(gain, queue, f, p, q, scenario)
+    rows = [
+        lyapunov.drift_plus_penalty(*row, scenario)
+        for row in zip(gain, queue, f, p, q, strict=True)
+    ]
+    np.testing.assert_array_equal(batch, rows)
+    step = np.array([0, 1e6, 0, 0])
+    raised = lyapunov.drift_plus_penalty(gain, queue + step, f, p, q, scenario)
+    energy = 2e-28 * 2e9 * scenario.num_samples[1] * f[:, 1] ** 2
+    energy += p[:, 1] * 32 * 6_603_710 / (5e5 * np.log2(1 + gain[:, 1] * p[:, 1] / 0.01))
+    excess = (1 - (1 - q[:, 1]) ** 2) * energy - 5.0
+    np.testing.assert_allclose((raised - batch) / 1e6, excess, rtol=1e-5)
+
+
 def test_calibration__by_hand_on_the_cifar10_system():
     upload = 32 * 11_172_342 / (1e6 / 2 * math.log2(1 + 0.1 * 0.0505 / 0.01))
     time = 2 * 3e9 * (50_000 / 120) / 1.5e9 + upload
@@ -63,6 +83,31 @@ def test_calibration__by_hand_on_the_cifar10_system():
     scenario = Scenario.cifar10(mu=3.0, nu=7.0)
     assert scenario.lambda_ == pytest.approx(3 * time)
     assert pytest.approx(7 * excess**2 / (time + 3 * time)) == scenario.V
+
+
+def test_calibration__by_a_loop_over_unequal_devices():
+    scenario = Scenario.femnist(
+        num_devices=4, cohort_size=3, f_max=[1e9, 2e9, 3e9, 4e9], energy_budget_j=[1, 2, 3, 4]
+    ).replace(mu=0.5, nu=11.0, p_max=0.3, download_rate_bps=1e7)
+    times, squares = [], []
+    for n, samples in enumerate(scenario.num_samples):
+        f = (1e9 + (n + 1) * 1e9) / 2
+        upload = 32 * 6_603_710 / (1e6 / 3 * math.log2(1 + 0.1 * 0.1505 / 0.01))
+        times.append(2 * 2e9 * samples / f + upload + 32 * 6_603_710 / 1e7)
+        energy = 2 * 2e-28 * 2e9 * samples * f**2 / 2 + 0.1505 * upload
+        squares.append(((1 - (1 - 1 / 4) ** 3) * energy - (n + 1)) ** 2)
+    mean_time = sum(times) / 4
+    assert scenario.lambda_ == pytest.approx(0.5 * mean_time, rel=1e-12)
+    assert pytest.approx(11 * sum(squares) / 4 / (1.5 * mean_time), rel=1e-12) == scenario.V
+
+
+@given(st.floats(0, 1e3), st.floats(1e-3, 1e9))
+def test_calibration__lambda_is_linear_in_mu_and_v_in_nu(mu, nu):
+    unit = Scenario.digits(mu=1.0, nu=1.0)
+    scaled = unit.replace(mu=mu, nu=nu)
+    assert scaled.lambda_ == pytest.approx(mu * unit.lambda_, rel=1e-12)
+    # V0 is a quotient over T0 + lambda F0 = (1 + mu) T0.
+    assert pytest.approx(nu * unit.V * 2 / (1 + mu), rel=1e-12) == scaled.V
 
 
 def test_calibration__sampling_error_at_the_data_weights_is_one():

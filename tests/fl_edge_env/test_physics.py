@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
@@ -37,6 +38,35 @@ def test_times_and_energies__by_hand():
     assert energy == pytest.approx([0.02 + 0.1 * 2.0])
 
 
+@pytest.mark.parametrize("cohort_size", [1, 3, 7])
+def test_upload_rate__the_draws_share_the_bandwidth_evenly(cohort_size):
+    rng = np.random.default_rng(0)
+    gain, p = rng.uniform(0.01, 0.5, 50), rng.uniform(0.001, 0.1, 50)
+    rate = physics.upload_rate(gain, p, ONE.replace(cohort_size=cohort_size))
+    np.testing.assert_allclose(2.0 ** (rate * cohort_size / 1e6), 1 + gain * p / 0.01)
+
+
+def test_upload_rate__keeps_its_precision_in_deep_noise():
+    # log2(1 + x) = x / ln 2 up to a relative x / 2
+    rate = physics.upload_rate(np.array([1e-14]), np.array([0.01]), ONE)
+    assert rate[0] == pytest.approx(5e5 * 1e-14 / math.log(2), rel=1e-13)
+
+
+@given(st.floats(1e6, 1e10))
+def test_compute_energy__is_the_power_of_the_chip_times_the_time(f):
+    # A power of alpha f^3 / 2 over the time of the local epochs
+    energy = physics.compute_energy(np.array([f]), ONE)
+    np.testing.assert_allclose(energy, 2e-28 * f**3 / 2 * physics.compute_time(f, ONE), rtol=1e-12)
+
+
+@given(st.floats(0.01, 0.5), st.floats(0.001, 0.1), st.floats(1.001, 2.0))
+def test_upload__more_power_takes_less_time_and_more_energy(gain, p, factor):
+    power = np.array([p, factor * p])
+    time = physics.upload_time(np.full(2, gain), power, ONE)
+    assert time[1] < time[0]
+    assert (power * time)[1] > (power * time)[0]
+
+
 def test_download_time__counts_when_the_rate_is_finite():
     slow = ONE.replace(download_rate_bps=4e6)
     gain, f, p = np.array([0.1]), np.array([1e9]), np.array([0.1])
@@ -62,11 +92,21 @@ def test_participation_probability__exact_to_the_last_digits(q, cohort_size):
     assert abs(Fraction(float(value)) - exact) <= exact * Fraction(1, 10**14)
 
 
+@pytest.mark.parametrize("cohort_size", [1, 2, 4])
+def test_participation_probability__equals_the_share_of_all_draws(cohort_size):
+    q = np.array([0.1, 0.25, 0.65])
+    share = np.zeros(3)
+    for draw in itertools.product(range(3), repeat=cohort_size):
+        share[list(set(draw))] += np.prod(q[list(draw)])
+    np.testing.assert_allclose(physics.participation_probability(q, cohort_size), share, rtol=1e-13)
+
+
 def test_participation_probability__one_and_zero():
     value = physics.participation_probability(np.array([0.0, 1.0]), 3)
     np.testing.assert_array_equal(value, [0.0, 1.0])
 
 
+@settings(deadline=None)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32 - 1), st.booleans())
 def test_expected_maximum__equals_the_mean_over_all_draws(num_devices, cohort_size, seed, ties):
     rng = np.random.default_rng(seed)
@@ -83,3 +123,18 @@ def test_expected_maximum__batch_equals_rows():
     batch = physics.expected_maximum(value, q, 3)
     for i, j in itertools.product(range(2), range(3)):
         assert batch[i, j] == physics.expected_maximum(value[i, j], q[i, j], 3)
+
+
+def test_expected_maximum__broadcasts_values_against_probabilities():
+    value, q = np.array([1.0, 2.0, 5.0]), np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    np.testing.assert_allclose(physics.expected_maximum(value, q, 2), [1.0, 5.0])
+    np.testing.assert_allclose(physics.expected_maximum(q, np.array([0.5, 0.0, 0.5]), 1), 0.5)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 6))
+def test_expected_maximum__lies_between_the_mean_and_the_largest_value(seed, cohort_size):
+    rng = np.random.default_rng(seed)
+    value, q = rng.uniform(1, 100, 5), rng.dirichlet(np.ones(5))
+    mean = float(q @ value)
+    assert physics.expected_maximum(value, q, 1) == pytest.approx(mean)
+    assert mean * (1 - 1e-12) <= physics.expected_maximum(value, q, cohort_size) <= value.max()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import pickle
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fl_edge_env import ExponentialChannel, Scenario
 
@@ -53,7 +56,7 @@ def test_presets__hold_the_parameters_of_the_paper():
 
 def test_femnist__writers_follow_the_statistics_of_leaf():
     counts = Scenario.femnist(num_devices=20_000).num_samples
-    assert counts.min() >= 50
+    assert counts.min() == 50
     np.testing.assert_array_equal(counts, np.rint(counts))
     # A normal distribution cut at 50, two standard deviations below its mean
     from scipy import stats
@@ -88,8 +91,32 @@ def test_weights__are_the_shares_of_the_data():
     np.testing.assert_allclose(scenario.weights, [0.1, 0.2, 0.7])
 
 
+@given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=40))
+def test_weights__sum_to_one(num_samples):
+    weights = Scenario(num_devices=len(num_samples), num_samples=num_samples).weights
+    assert math.fsum(weights) == pytest.approx(1, abs=1e-14)
+    assert np.all(weights > 0)
+
+
+@pytest.mark.parametrize("num_devices", [1, 7, 120])
+def test_presets__share_out_the_whole_data_set(num_devices):
+    for preset, images in ((Scenario.cifar10, 50_000), (Scenario.digits, 1_440)):
+        assert math.fsum(preset(num_devices=num_devices).num_samples) == pytest.approx(images)
+
+
+def test_scenario__takes_the_numbers_of_numpy():
+    scenario = Scenario(
+        num_devices=np.int64(3),
+        bandwidth_hz=np.float32(2e6),
+        f_max=np.float32(3e9),
+        p_max=[1, 2, 3],
+    )
+    assert scenario == Scenario(num_devices=3, bandwidth_hz=2e6, f_max=3e9, p_max=[1.0, 2.0, 3.0])
+    assert all(getattr(scenario, name).dtype == np.float64 for name in PER_DEVICE)
+
+
 @pytest.mark.parametrize("name", COUNTS)
-@pytest.mark.parametrize("value", [0, -1, 2.0, True, "3", None, math.nan])
+@pytest.mark.parametrize("value", [0, -1, 2.0, True, "3", None, math.nan, 1j])
 def test_scenario__a_wrong_count_is_named(name, value):
     with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got {value!r}"):
         Scenario(**{name: value})
@@ -105,11 +132,44 @@ def test_scenario__a_wrong_scalar_is_named(name, value):
 
 @pytest.mark.parametrize("name", PER_DEVICE)
 @pytest.mark.parametrize(
-    "value", [0.0, -1.0, math.nan, True, "fast", None, [1.0, 2.0], [[1.0, 2.0, 3.0]], [1, -1, 1]]
+    ("value", "shown"),
+    [
+        (0.0, "0."),
+        (-1.0, "-1."),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+        ([1, -2, 1], "-2."),
+        (True, "True"),
+        ([True, True, True], "True, True, True"),
+        ("fast", "'fast'"),
+        ("2e9", "'2e9'"),
+        (["1", "2", "3"], "'1', '2', '3'"),
+        (None, "None"),
+        (1j, "1j"),
+        ([1.0, 2.0], "shape (2,)"),
+        ([[1.0, 2.0, 3.0]], "shape (1, 3)"),
+        ([], "shape (0,)"),
+        ([[1.0], [1.0, 2.0]], "[[1.0], [1.0, 2.0]]"),
+    ],
 )
-def test_scenario__a_wrong_per_device_field_is_named(name, value):
-    with pytest.raises(ValueError, match=f"{name} must .*got "):
+def test_scenario__a_wrong_per_device_field_is_named(name, value, shown):
+    with pytest.raises(ValueError, match=f"{name} must .*got ") as raised:
         Scenario(**{"num_devices": 3, name: value})
+    assert shown in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["model_bits", "f_max"])
+def test_scenario__an_integer_beyond_the_range_of_floats_is_named(name):
+    with pytest.raises(ValueError, match=f"{name} must .*got 1000"):
+        Scenario(**{name: 10**400})
+
+
+@pytest.mark.parametrize("value", [0, -1.0])
+@pytest.mark.parametrize("name", ["bandwidth_hz", "noise_power_w", "model_bits", "nu"])
+def test_scenario__only_mu_may_be_zero(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be positive and finite, got {value!r}"):
+        Scenario(**{name: value})
+    assert Scenario(mu=0).lambda_ == 0
 
 
 @pytest.mark.parametrize("name", [n for n in PER_DEVICE if n != "download_rate_bps"])
@@ -120,13 +180,21 @@ def test_scenario__only_the_download_rate_may_be_infinite(name):
 
 @pytest.mark.parametrize(("low", "high"), [("f_min", "f_max"), ("p_min", "p_max")])
 def test_scenario__an_empty_range_is_named(low, high):
-    with pytest.raises(ValueError, match=f"{low} must not exceed {high}, got"):
-        Scenario(**{low: 3.0, high: [2.0, *[4.0] * 119]})
+    with pytest.raises(ValueError, match=rf"{low} must not exceed {high}, got .*3.* and .*2\. 4"):
+        Scenario(**{"num_devices": 2, low: 3.0, high: [2.0, 4.0]})
 
 
-def test_scenario__what_is_no_channel_is_named():
-    with pytest.raises(ValueError, match=r"channel must be a channel model .*got 'rayleigh'"):
-        Scenario(channel="rayleigh")
+@pytest.mark.parametrize(("low", "high"), [("f_min", "f_max"), ("p_min", "p_max")])
+def test_scenario__a_range_may_be_one_point(low, high):
+    scenario = Scenario(**{low: 3.0, high: 3.0})
+    np.testing.assert_array_equal(getattr(scenario, low), getattr(scenario, high))
+
+
+@pytest.mark.parametrize("value", ["rayleigh", None, 0.1, ExponentialChannel])
+def test_scenario__what_is_no_channel_is_named(value):
+    with pytest.raises(ValueError, match=r"channel must be a channel model .*got ") as raised:
+        Scenario(channel=value)
+    assert repr(value) in str(raised.value)
 
 
 def test_scenario__a_calibration_that_fails_is_told():
@@ -154,16 +222,39 @@ def test_replace__keeps_common_values_for_another_number_of_devices():
     assert Scenario.femnist().replace(mu=2.0).num_samples.shape == (120,)
 
 
+def test_replace__equals_building_anew():
+    fields = {"num_devices": 3, "f_max": [2e9, 3e9, 4e9], "nu": 7.0}
+    assert Scenario.cifar10().replace(**fields) == Scenario(**fields)
+    unequal = Scenario(**fields)
+    assert unequal.replace(f_max=5e9) == Scenario(**fields | {"f_max": 5e9})
+    assert unequal.replace(num_devices=2, f_max=5e9).f_max.shape == (2,)
+
+
 def test_copies__are_equal_and_stay_read_only():
     scenario = Scenario.femnist(mu=0.3, channel=ExponentialChannel(filter="resample"))
     for twin in (copy.deepcopy(scenario), pickle.loads(pickle.dumps(scenario)), scenario.replace()):
         assert twin == scenario
         assert hash(twin) == hash(scenario)
         assert twin.V == scenario.V
-        with pytest.raises(ValueError, match="read-only"):
-            twin.num_samples[0] = 1
-    assert scenario != scenario.replace(p_max=0.2)
-    assert scenario != "femnist"
+        for name in (*PER_DEVICE, "weights", "cycles_per_round", "f_mid", "p_mid"):
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(twin, name)[0] = 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        scenario.mu = 1.0
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Scenario)])
+def test_equality__sees_every_field(name):
+    scenario = Scenario.digits(num_devices=5, download_rate_bps=1e6)
+    if name == "channel":
+        value = ExponentialChannel(mean=0.2)
+    elif name in PER_DEVICE:
+        value = getattr(scenario, name) * np.array([1, 1, 1, 1, 1.01])
+    else:
+        value = getattr(scenario, name) + 1
+    assert scenario.replace(**{name: value}) != scenario
+    assert scenario.replace(**{name: getattr(scenario, name)}) == scenario
+    assert scenario != "digits"
 
 
 def test_scenario__does_not_change_with_the_array_it_was_given():

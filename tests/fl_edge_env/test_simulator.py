@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from fl_edge_env import Allocation, ExponentialChannel, Scenario, Simulator
+from fl_edge_env import Allocation, ExponentialChannel, Scenario, Simulator, physics
 from fl_edge_env.lyapunov import drift_plus_penalty
 
 STEADY = ExponentialChannel(gain_min=0.1, gain_max=np.nextafter(0.1, 1))
@@ -27,10 +28,16 @@ def random_allocation(scenario: Scenario, rng: np.random.Generator, batch: int =
     )
 
 
-def test_round__monte_carlo_means_over_the_cohort():
+# In the second case there are more draws than devices.
+@pytest.mark.parametrize(("num_devices", "cohort_size"), [(5, 3), (2, 6)])
+def test_round__monte_carlo_means_over_the_cohort(num_devices, cohort_size):
     rng = np.random.default_rng(0)
     scenario = Scenario(
-        num_devices=5, cohort_size=3, num_rounds=20_000, channel=STEADY, num_samples=[1, 2, 3, 4, 5]
+        num_devices=num_devices,
+        cohort_size=cohort_size,
+        num_rounds=15_000,
+        channel=STEADY,
+        num_samples=np.arange(1, num_devices + 1),
     )
     simulator = Simulator(scenario)
     simulator.reset([0])
@@ -40,7 +47,7 @@ def test_round__monte_carlo_means_over_the_cohort():
 
     cohorts = np.concatenate([o.cohort[0] for o in outcomes])
     expected = allocation.q[0] * len(cohorts)
-    assert stats.chisquare(np.bincount(cohorts, minlength=5), expected).pvalue > 1e-3
+    assert stats.chisquare(np.bincount(cohorts, minlength=num_devices), expected).pvalue > 1e-3
 
     spent = np.array([o.energy_spent[0] for o in outcomes])
     error = spent.std(axis=0) / math.sqrt(count)
@@ -57,14 +64,34 @@ def test_round__times_and_energies_of_the_cohort():
     simulator = Simulator(scenario)
     simulator.reset([3])
     rng = np.random.default_rng(1)
-    elapsed = 0.0
+    elapsed, repeats = 0.0, 0
     for _ in range(50):
-        o = simulator.advance(random_allocation(scenario, rng))
+        gain = simulator.observe()["channel_gain"]
+        a = random_allocation(scenario, rng)
+        o = simulator.advance(a)
+        time, energy = physics.time_and_energy(gain, a.f, a.p, scenario)
         drawn = set(o.cohort[0].tolist())
-        assert o.round_time[0] == max(o.device_time[0, n] for n in drawn)
-        assert set(np.flatnonzero(o.energy_spent[0])) == drawn
+        repeats += len(drawn) < 4
+        assert o.round_time[0] == max(time[0, n] for n in drawn)
+        # A device drawn twice spends once.
+        spent = [energy[0, n] if n in drawn else 0.0 for n in range(9)]
+        np.testing.assert_array_equal(o.energy_spent[0], spent)
         elapsed += o.round_time[0]
         assert o.elapsed_time[0] == pytest.approx(elapsed)
+    assert repeats > 0
+
+
+def test_expected_round_time__equals_the_mean_over_all_cohorts():
+    scenario = Scenario.femnist(num_devices=3, cohort_size=4)
+    simulator = Simulator(scenario)
+    simulator.reset([0])
+    a = random_allocation(scenario, np.random.default_rng(4))
+    o = simulator.advance(a)
+    mean = sum(
+        np.prod(a.q[0, list(draw)]) * o.device_time[0, list(draw)].max()
+        for draw in itertools.product(range(3), repeat=4)
+    )
+    assert o.expected_round_time[0] == pytest.approx(mean, rel=1e-12)
 
 
 def test_round__reward_is_the_negative_drift_plus_penalty_of_the_state_before():
@@ -81,6 +108,86 @@ def test_round__reward_is_the_negative_drift_plus_penalty_of_the_state_before():
         excess = o.energy_expected - scenario.energy_budget_j
         np.testing.assert_allclose(simulator.queue, np.maximum(queue + excess, 0), rtol=1e-12)
         np.testing.assert_allclose(o.drift, (queue * excess).sum(axis=1), rtol=1e-9)
+
+
+def test_queue__adds_up_the_excess_over_an_episode():
+    # Budgets around the mean energy, so that queues both grow and empty
+    budgets = [60.0, 90.0, 120.0, 150.0]
+    scenario = Scenario.femnist(num_devices=4, num_rounds=200, energy_budget_j=budgets)
+    simulator = Simulator(scenario)
+    simulator.reset([1])
+    rng = np.random.default_rng(3)
+    queue, empty, grown = [0.0] * 4, 0, 0
+    for _ in range(200):
+        gain = simulator.observe()["channel_gain"][0]
+        a = random_allocation(scenario, rng)
+        simulator.advance(a)
+        for n in range(4):
+            upload = scenario.model_bits / (5e5 * math.log2(1 + gain[n] * a.p[0, n] / 0.01))
+            cycles = 2 * 2e9 * scenario.num_samples[n]
+            energy = 1e-28 * cycles * a.f[0, n] ** 2 + a.p[0, n] * upload
+            queue[n] = max(queue[n] + (1 - (1 - a.q[0, n]) ** 2) * energy - budgets[n], 0.0)
+            empty += queue[n] == 0
+            grown += queue[n] > 0
+        np.testing.assert_allclose(simulator.observe()["queue"][0], queue, rtol=1e-9, atol=1e-9)
+    assert min(empty, grown) > 50
+
+
+# Sums that miss 1 by less than the tolerance are accepted too.
+@pytest.mark.parametrize("q", [[1.0, 1e-12], [1.0, 9e-7], [1 - 9e-7, 1e-9], [1.0, 1e-200]])
+def test_round__is_finite_for_every_decision_that_is_accepted(q):
+    scenario = Scenario(num_devices=2)
+    simulator = Simulator(scenario)
+    simulator.reset([0])
+    o = simulator.advance(Allocation(scenario.f_max[None], scenario.p_min[None], [q]))
+    assert all(np.isfinite(v).all() for v in o._asdict().values() if isinstance(v, np.ndarray))
+    assert np.isfinite(o.reward).all()
+    assert np.all(
+        o.energy_expected
+        <= physics.time_and_energy(
+            np.full(2, scenario.channel.gain_min), scenario.f_max, scenario.p_min, scenario
+        )[1]
+    )
+
+
+def test_cohort__rounding_of_q_never_leads_past_the_last_device():
+    scenario = Scenario(num_devices=10)
+    simulator = Simulator(scenario)
+    simulator.reset([0])
+    q = np.full((1, 10), 0.1)
+    largest_draw = np.nextafter(1, 0)
+    assert q.cumsum()[-1] <= largest_draw
+    simulator._draws[:] = largest_draw
+    o = simulator.advance(Allocation(scenario.f_mid[None], scenario.p_mid[None], q))
+    np.testing.assert_array_equal(o.cohort, [[9, 9]])
+
+
+def cohorts(simulator: Simulator, allocations: list[Allocation]) -> np.ndarray:
+    simulator.reset([7])
+    return np.array([simulator.advance(a).cohort[0] for a in allocations])
+
+
+def test_cohort__depends_on_the_seed_and_q_only():
+    scenario = Scenario(num_devices=6, num_rounds=40)
+    rng = np.random.default_rng(0)
+    base = [random_allocation(scenario, rng) for _ in range(40)]
+    wanted = cohorts(Simulator(scenario), base)
+
+    slow = [Allocation(np.full((1, 6), 1e9), np.full((1, 6), 0.001), a.q) for a in base]
+    np.testing.assert_array_equal(cohorts(Simulator(scenario), slow), wanted)
+    for fields in (
+        {"channel": ExponentialChannel(filter="resample")},
+        {"num_rounds": 3},
+        {"model_bits": 1e3, "mu": 2.0, "energy_budget_j": 1.0},
+    ):
+        np.testing.assert_array_equal(cohorts(Simulator(scenario.replace(**fields)), base), wanted)
+
+    # A cohort named in one round leaves the draws of the others as they were.
+    override = base.copy()
+    override[5] = Allocation(base[5].f, base[5].p, base[5].q, np.array([[0, 0]]))
+    drawn = cohorts(Simulator(scenario), override)
+    np.testing.assert_array_equal(drawn[5], [0, 0])
+    np.testing.assert_array_equal(np.delete(drawn, 5, axis=0), np.delete(wanted, 5, axis=0))
 
 
 def test_channel__is_common_to_all_decisions_and_cohorts():
@@ -111,6 +218,57 @@ def test_channel__equals_one_long_draw_of_its_stream():
     channel_seed = np.random.SeedSequence(5).spawn(1)[0].spawn(3)[0]
     whole = scenario.channel.draw(np.random.default_rng(channel_seed), 20, 3000)
     np.testing.assert_array_equal(seen, whole)
+
+
+def test_reset__starts_empty_and_the_seed_decides():
+    scenario = Scenario.femnist(num_devices=5)
+    simulator, fresh = Simulator(scenario), Simulator(scenario)
+    simulator.reset([3])
+    play(simulator, 5, random_allocation(scenario, np.random.default_rng(0)))
+    assert simulator.queue.max() > 0
+    simulator.reset([8])
+    fresh.reset([8])
+    for sim in (simulator, fresh):
+        np.testing.assert_array_equal(sim.queue, np.zeros((1, 5)))
+        assert (sim.round_index[0], sim.elapsed_time[0]) == (0, 0)
+    np.testing.assert_equal(simulator.observe(), fresh.observe())
+    assert simulator.training_seed().generate_state(4).tolist() == (
+        fresh.training_seed().generate_state(4).tolist()
+    )
+
+
+def test_training_seed__is_new_in_every_episode_and_no_other_stream():
+    simulator = Simulator(Scenario(num_devices=2))
+    keys = set()
+    for seed in (0, None, None, 1, None):
+        simulator.reset([seed])
+        stream = simulator._streams[0]
+        keys.add(tuple(simulator.training_seed().generate_state(4)))
+        for generator in (stream._channel, stream._cohort):
+            keys.add(tuple(generator.bit_generator.seed_seq.generate_state(4)))
+    assert len(keys) == 15
+
+
+def test_advance__moves_on_only_the_systems_of_the_mask():
+    scenario = Scenario.femnist(num_devices=4)
+    simulator, twin = Simulator(scenario, 3), Simulator(scenario, 3)
+    rng = np.random.default_rng(0)
+    a, b = random_allocation(scenario, rng, 3), random_allocation(scenario, rng, 3)
+    for sim in (simulator, twin):
+        sim.reset([0, 1, 2])
+        sim.advance(a)
+    mask = np.array([True, False, True])
+    before = simulator.observe()
+    simulator.advance(b, mask)
+    after = simulator.observe()
+    for name in before:
+        np.testing.assert_array_equal(after[name][1], before[name][1])
+    assert simulator.round_index.tolist() == [2, 1, 2]
+    second = twin.advance(b)
+    for name in before:
+        np.testing.assert_array_equal(after[name][mask], twin.observe()[name][mask])
+    # The round that the masked system missed is its next one.
+    np.testing.assert_array_equal(simulator.advance(b).cohort[1], second.cohort[1])
 
 
 def test_cohort__given_by_the_decision_replaces_the_draw():

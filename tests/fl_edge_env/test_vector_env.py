@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -77,6 +79,68 @@ def test_same_step__a_finished_row_starts_anew_at_once_and_keeps_its_end_in_the_
             assert_row(result, index, (observation, reward, terminated, truncated, info))
 
 
+# Rows 0 and 2 start anew after two rounds, so that the episodes end at different times.
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_batch__equals_gymnasiums_own_vector_environment(mode):
+    native = FLEdgeVectorEnv(3, SCENARIO, autoreset_mode=mode)
+    reference = gym.make_vec(
+        "FLEdge-v0",
+        num_envs=3,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": mode},
+        scenario=SCENARIO,
+    )
+    np.testing.assert_equal(native.reset(seed=SEEDS), reference.reset(seed=SEEDS))
+    ended = np.zeros(3, dtype=int)
+    for step, action in enumerate(actions(15)):
+        if step == 2:
+            mask = np.array([True, False, True])
+            for envs in (native, reference):
+                envs.reset(options={"reset_mask": mask.copy()})
+        result, expected = native.step(action), reference.step(action)
+        np.testing.assert_equal(result[:4], expected[:4])
+        assert_covers(result[4], expected[4])
+        ended += expected[3]
+    assert ended.tolist() == ([2, 3, 2] if mode == "NextStep" else [3, 3, 3])
+
+
+def assert_covers(info: dict, expected: dict) -> None:
+    """Where `expected` has a value, `info` has the same one."""
+    for name in [name for name in expected if not name.startswith("_")]:
+        mask = expected[f"_{name}"]
+        assert info[f"_{name}"][mask].all()
+        if name == "final_obs":
+            np.testing.assert_equal(list(info[name][mask]), list(expected[name][mask]))
+            np.testing.assert_array_equal(info[f"_{name}"], mask)
+        elif isinstance(expected[name], dict):
+            assert_covers(info[name], expected[name])
+        else:
+            np.testing.assert_array_equal(info[name][mask], expected[name][mask])
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_batch__works_with_gymnasiums_statistics_of_episodes(mode):
+    envs = gym.make_vec(
+        "FLEdge-v0",
+        num_envs=2,
+        vectorization_mode="vector_entry_point",
+        scenario=SCENARIO,
+        autoreset_mode=mode,
+    )
+    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode(mode)
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+    envs.reset(seed=0)
+    for episode in range(2):
+        total = np.zeros(2)
+        for action in actions(5 if mode == "NextStep" and episode else 4):
+            _, reward, _, truncated, info = envs.step(action[:2])
+            total += reward
+        assert truncated.all()
+        statistics = info["episode"]
+        np.testing.assert_allclose(statistics["r"], total)
+        np.testing.assert_array_equal(statistics["l"], [4, 4])
+
+
 def test_disabled__rows_are_reset_by_a_mask_at_any_time():
     vector, singles = make("Disabled")
     rounds = actions(8)
@@ -138,10 +202,83 @@ def test_step__takes_a_batch_of_decisions():
         assert_row(result, index, env.step(row))
 
 
+def test_step__what_it_returned_does_not_change_later():
+    vector, _ = make("SameStep")
+    results = []
+    for action in actions(6):
+        result = vector.step(action)
+        results.append((result, copy.deepcopy(result)))
+    for result, kept in results:
+        np.testing.assert_equal(as_lists(result), as_lists(kept))
+
+
+def as_lists(value):
+    """`value` with arrays of objects as lists, which NumPy compares entry by entry."""
+    if isinstance(value, dict):
+        return {name: as_lists(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return [as_lists(part) for part in value]
+    return value.tolist() if value.dtype == object else value
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (np.zeros((3, 7)), "shape"),
+        (np.zeros((2, 3, 7)), "shape"),
+        (np.where(np.arange(63) == 60, np.nan, 0).reshape(3, 3, 7), "got NaN"),
+        (Allocation(*np.ones((3, 7))), "f must lie in"),
+        (Allocation(np.full((2, 7), 1e9), np.full((2, 7), 0.1), np.full((2, 7), 1 / 7)), "shape"),
+    ],
+)
+def test_step__a_refused_action_leaves_every_row_as_it_was(action, message):
+    vector, singles = make("NextStep")
+    with pytest.raises(ValueError, match=message):
+        vector.step(action)
+    action = actions(1)[0]
+    result = vector.step(action)
+    for index, env in enumerate(singles):
+        assert_row(result, index, env.step(action[index]))
+
+
+def test_step__needs_a_reset_of_every_row():
+    vector = FLEdgeVectorEnv(3, SCENARIO)
+    action = actions(1)[0]
+    vector.reset(seed=1, options={"reset_mask": np.array([True, False, True])})
+    with pytest.raises(gym.error.ResetNeeded, match=r"call reset\(\) before step"):
+        vector.step(action)
+    vector.reset(seed=1, options={"reset_mask": np.array([False, True, False])})
+    vector.step(action)
+
+
+def test_reset__an_integer_seeds_each_row_with_the_next_number():
+    left, right = FLEdgeVectorEnv(3, SCENARIO), FLEdgeVectorEnv(3, SCENARIO)
+    np.testing.assert_equal(left.reset(seed=4), right.reset(seed=[4, 5, 6]))
+    # No seed at all: every row goes on to its next episode.
+    np.testing.assert_equal(left.reset(), right.reset(seed=[None] * 3))
+    gains = left.reset(seed=4)[0]["channel_gain"]
+    assert np.unique(gains, axis=0).shape[0] == 3
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "abc", [0, 1.5, 2], [0, -1, 2], ["a", "b", "c"]])
+def test_reset__a_seed_of_a_wrong_type_or_sign_leaves_every_row_as_it_was(seed):
+    vector, singles = make("NextStep")
+    with pytest.raises((ValueError, TypeError, gym.error.Error)):
+        vector.reset(seed=seed)
+    action = actions(1)[0]
+    result = vector.step(action)
+    for index, env in enumerate(singles):
+        assert_row(result, index, env.step(action[index]))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"seed": [1, 2]}, "seed must hold 3 seeds, got 2"),
+        ({"seed": [1, 2, 3, 4]}, "seed must hold 3 seeds, got 4"),
+        ({"options": {"reset_mask": np.array([1, 0, 1])}}, "reset_mask must be a bool array"),
+        ({"options": {"reset_mask": np.ones((3, 1), bool)}}, "reset_mask must be a bool array"),
+        ({"options": {"reset_mask": None}}, "reset_mask must be a bool array .*got None"),
         ({"options": {"reset_mask": [True]}}, r"reset_mask must be a bool array of shape \(3,\)"),
         ({"options": {"reset_mask": np.zeros(3, bool)}}, "at least one True"),
     ],
@@ -151,8 +288,25 @@ def test_reset__names_what_is_wrong(arguments, message):
         FLEdgeVectorEnv(3, SCENARIO).reset(**arguments)
 
 
-def test_vector_env__names_what_is_wrong():
-    with pytest.raises(ValueError, match="num_envs must be an integer of at least 1, got 0"):
-        FLEdgeVectorEnv(0, SCENARIO)
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"num_envs": 0}, ValueError, "num_envs must be an integer of at least 1, got 0"),
+        ({"num_envs": -2}, ValueError, "num_envs must be .*got -2"),
+        ({"num_envs": 2.0}, ValueError, r"num_envs must be .*got 2\.0"),
+        ({"num_envs": True}, ValueError, "num_envs must be .*got True"),
+        ({"num_envs": "2"}, ValueError, "num_envs must be .*got '2'"),
+        ({"autoreset_mode": "Sometimes"}, ValueError, "Sometimes"),
+        ({"cohort_sise": 2}, TypeError, "cohort_sise"),
+        ({"scenario": "mnist"}, ValueError, "one of cifar10, femnist, digits, got 'mnist'"),
+        ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
+    ],
+)
+def test_vector_env__names_what_is_wrong(arguments, error, message):
+    with pytest.raises(error, match=message):
+        FLEdgeVectorEnv(**{"num_envs": 2} | arguments)
+
+
+def test_vector_env__needs_a_reset_before_the_first_step():
     with pytest.raises(gym.error.ResetNeeded):
         FLEdgeVectorEnv(2, SCENARIO).step(np.zeros((2, 3, 7), np.float32))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.files import atomic_path, writable_folder
+from fl_edge_env.files import atomic_path, writable_folder
 
 
 def test_atomic_path__keeps_the_old_file_when_writing_fails(tmp_path: Path):

@@ -1,0 +1,73 @@
+"""Devices of different hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fl_edge_env.scenario import Scenario
+
+# Factors on a scenario's fields: an older phone, the scenario's own device, a newer phone.
+HARDWARE_TIERS: tuple[Mapping[str, float], ...] = (
+    {"f_min": 0.5, "f_max": 0.6, "p_max": 0.5, "capacitance": 1.5, "energy_budget_j": 0.7},
+    {},
+    {"f_max": 1.5, "p_max": 1.5, "capacitance": 0.7, "energy_budget_j": 1.3},
+)
+
+
+def with_tiers(
+    scenario: Scenario,
+    tiers: Sequence[Mapping[str, float]] = HARDWARE_TIERS,
+    *,
+    shares: Sequence[float] | None = None,
+    seed: int = 0,
+) -> Scenario:
+    """Draw a hardware tier for each device and scale its fields.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system to vary.
+    tiers : sequence of mappings
+        For each tier the factors on per-device fields; a field not named keeps its value.
+    shares : sequence of float, optional
+        Probability of each tier; equal by default.
+    seed : int
+        Seed of the draw.
+
+    Returns
+    -------
+    Scenario
+
+    Raises
+    ------
+    ValueError
+        If there is no tier, the shares do not fit or a scaled value is wrong.
+    TypeError
+        If a name is not a field.
+
+    Examples
+    --------
+    >>> mixed = with_tiers(Scenario.cifar10(), [{"f_max": 0.75}, {"p_max": 2.0}], seed=1)
+    >>> sorted(set(mixed.f_max))
+    [1500000000.0, 2000000000.0]
+    """
+    if not tiers:
+        raise ValueError("tiers must be one or more mappings of field to factor, got none")
+    odds = np.ones(len(tiers)) if shares is None else np.asarray(shares, dtype=np.float64)
+    if odds.shape != (len(tiers),) or not (np.all(odds >= 0) and 0 < odds.sum() < np.inf):
+        raise ValueError(
+            f"shares must be {len(tiers)} numbers of at least zero, one for each tier, "
+            f"got {shares!r}"
+        )
+    tier = np.random.default_rng(seed).choice(len(tiers), scenario.num_devices, p=odds / odds.sum())
+    fields = {}
+    for name in sorted({name for factors in tiers for name in factors}):
+        if name not in scenario.per_device_fields:
+            raise TypeError(
+                f"tiers may scale {', '.join(scenario.per_device_fields)}, got {name!r}"
+            )
+        factors = np.array([t.get(name, 1.0) for t in tiers])
+        fields[name] = getattr(scenario, name) * factors[tier]
+    return scenario.replace(**fields)

@@ -1,0 +1,99 @@
+"""Scenarios as TOML files."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fl_edge_env.channel import ChannelModel, ExponentialChannel, MarkovChannel, TraceChannel
+from fl_edge_env.files import atomic_path
+
+if TYPE_CHECKING:
+    from fl_edge_env.scenario import Scenario
+
+_CHANNELS: dict[str, type[Any]] = {
+    "exponential": ExponentialChannel,
+    "markov": MarkovChannel,
+    "trace": TraceChannel,
+}
+
+
+def save(scenario: Scenario, path: Path) -> None:
+    """Write a scenario; see `Scenario.save`."""
+    values = scenario.to_dict()
+    channel = describe_channel(values.pop("channel"))
+    lines = [f"{name} = {_toml(value)}" for name, value in values.items()]
+    lines += ["", "[channel]", *(f"{name} = {_toml(value)}" for name, value in channel.items())]
+    with atomic_path(path) as temporary:
+        temporary.write_text("\n".join(lines) + "\n")
+
+
+def load(cls: type[Scenario], path: Path) -> Scenario:
+    """Read a scenario; see `Scenario.load`."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot read the scenario {str(path)!r}: {error}") from None
+    preset = values.pop("preset", "cifar10")
+    try:
+        if "channel" in values:
+            values["channel"] = make_channel(values["channel"])
+        return cls.preset(preset, **values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"in the scenario {str(path)!r}: {error}") from None
+
+
+def describe_channel(channel: ChannelModel) -> dict[str, Any]:
+    """The type and the parameters of a channel of this package.
+
+    Parameters
+    ----------
+    channel : ChannelModel
+        The channel.
+
+    Raises
+    ------
+    ValueError
+        If it is of another type.
+    """
+    for name, kind in _CHANNELS.items():
+        if isinstance(channel, kind):
+            return {"type": name} | {f.name: getattr(channel, f.name) for f in fields(kind)}
+    raise ValueError(f"only channels of {', '.join(_CHANNELS)} type can be saved, got {channel!r}")
+
+
+def make_channel(description: Any) -> ChannelModel:
+    """The channel that `describe_channel` describes.
+
+    Parameters
+    ----------
+    description : dict
+        ``type`` and the parameters of that type.
+
+    Raises
+    ------
+    TypeError
+        If a parameter is unknown.
+    ValueError
+        If the type is unknown or a parameter is wrong.
+    """
+    if not isinstance(description, dict) or description.get("type") not in _CHANNELS:
+        raise ValueError(f"channel needs a type out of {', '.join(_CHANNELS)}, got {description!r}")
+    parameters = {name: value for name, value in description.items() if name != "type"}
+    channel: ChannelModel = _CHANNELS[description["type"]](**parameters)
+    return channel
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)  # integers and floats, inf included, are the same in TOML

@@ -1,0 +1,135 @@
+"""Scenarios as TOML files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_edge_env import (
+    ExponentialChannel,
+    MarkovChannel,
+    Scenario,
+    TraceChannel,
+    with_tiers,
+)
+from fl_edge_env.heterogeneity import HARDWARE_TIERS
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> TraceChannel:
+    path = tmp_path / 'a "quoted" \\ name.csv'
+    pd.DataFrame({"round": 0, "device": range(120), "gain": 0.1}).to_csv(path, index=False)
+    return TraceChannel(path)
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [ExponentialChannel(0.2, filter="resample"), MarkovChannel.correlated(0.7, num_states=3)],
+)
+def test_file__gives_back_the_scenario_it_was_made_from(tmp_path, channel):
+    scenario = Scenario.femnist(channel=channel, cohort_size=5, mu=1 / 3)
+    scenario.save(tmp_path / "scenario.toml")
+    assert Scenario.load(tmp_path / "scenario.toml") == scenario
+
+
+def test_file__gives_back_a_trace_by_its_path(tmp_path, trace):
+    scenario = Scenario(channel=trace)
+    scenario.save(tmp_path / "scenario.toml")
+    assert Scenario.load(tmp_path / "scenario.toml") == scenario
+
+
+@given(st.floats(1e-3, 1e300), st.lists(st.floats(1e-30, 1e30), min_size=3, max_size=3))
+def test_file__keeps_every_digit(tmp_path_factory, number, budgets):
+    path = tmp_path_factory.mktemp("file") / "scenario.toml"
+    scenario = Scenario(num_devices=3, download_rate_bps=number, energy_budget_j=budgets)
+    scenario.save(path)
+    assert Scenario.load(path) == scenario
+
+
+def test_file__needs_only_what_differs_from_its_preset(tmp_path):
+    path = tmp_path / "scenario.toml"
+    path.write_text('preset = "digits"\ncohort_size = 3\n\n[channel]\ntype = "exponential"\n')
+    assert Scenario.load(path) == Scenario.digits(cohort_size=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cohort_sise = 3", "cohort_sise"),
+        ("cohort_size = 0", "cohort_size must be an integer of at least 1, got 0"),
+        ('preset = "mnist"', "must be one of cifar10, femnist, digits, got 'mnist'"),
+        ("cohort_size = ", "Invalid value"),
+        ("[channel]\nmean = 0.1", "channel needs a type out of exponential, markov, trace"),
+        ('channel = "markov"', "channel needs a type"),
+        ('[channel]\ntype = "exponential"\nmeen = 0.1', "meen"),
+        ('[channel]\ntype = "exponential"\nmean = -1.0', "mean must be positive"),
+    ],
+)
+def test_file__what_is_wrong_is_named_with_the_file(tmp_path, text, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as raised:
+        Scenario.load(path)
+    assert "mine.toml" in str(raised.value)
+
+
+def test_file__a_missing_or_binary_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"cannot read the scenario .*nothing.toml"):
+        Scenario.load(tmp_path / "nothing.toml")
+    (tmp_path / "noise.toml").write_bytes(bytes(range(256)))
+    with pytest.raises(ValueError, match=r"cannot read the scenario .*noise.toml"):
+        Scenario.load(tmp_path / "noise.toml")
+
+
+def test_file__a_channel_of_the_users_own_cannot_be_saved(tmp_path):
+    class Mine:
+        mean, gain_min, gain_max = 0.1, 0.01, 0.5
+
+        def draw(self, *_, **__):
+            return np.full((1, 120), 0.1)
+
+        sample = draw
+
+    with pytest.raises(ValueError, match="only channels of exponential, markov, trace type"):
+        Scenario(channel=Mine()).save(tmp_path / "scenario.toml")
+    assert not list(tmp_path.iterdir())
+
+
+def test_tiers__scale_the_fields_of_the_devices_that_drew_them():
+    scenario = Scenario.femnist()
+    tiers = [{"f_max": 0.75, "capacitance": 3.0}, {"p_max": 2.0}]
+    mixed = with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=4)
+    slow = mixed.f_max == 1.5e9
+    np.testing.assert_array_equal(mixed.f_max, np.where(slow, 1.5e9, 2e9))
+    np.testing.assert_allclose(mixed.capacitance, np.where(slow, 6e-28, 2e-28))
+    np.testing.assert_allclose(mixed.p_max, np.where(slow, 0.1, 0.2))
+    np.testing.assert_array_equal(mixed.num_samples, scenario.num_samples)
+    assert 10 < slow.sum() < 50
+    assert with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=4) == mixed
+    assert with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=5) != mixed
+
+
+def test_tiers__of_hardware_give_valid_scenarios():
+    mixed = with_tiers(Scenario.cifar10())
+    for name in ("f_min", "f_max", "p_max", "capacitance", "energy_budget_j"):
+        assert len(set(getattr(mixed, name))) == len({t.get(name, 1.0) for t in HARDWARE_TIERS})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"tiers": []}, ValueError, "tiers must be one or more"),
+        ({"tiers": [{"mu": 2.0}]}, TypeError, "tiers may scale num_samples, .*got 'mu'"),
+        ({"tiers": [{"f_max": -1.0}]}, ValueError, "f_max must be positive"),
+        ({"shares": [1.0]}, ValueError, r"shares must be 3 numbers .*got \[1.0\]"),
+        ({"shares": [1.0, -1.0, 1.0]}, ValueError, "shares must be 3 numbers"),
+    ],
+)
+def test_tiers__names_what_is_wrong(arguments, error, message):
+    with pytest.raises(error, match=message):
+        with_tiers(Scenario(), **arguments)

@@ -7,9 +7,9 @@ python examples/compare.py --scenario cifar10 --no-train    # the paper's system
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import subprocess
@@ -18,12 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 import pandas as pd
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from fl_edge_env import (
     ExponentialChannel,
@@ -35,12 +40,13 @@ from fl_edge_env import (
 from fl_edge_env.channel import ChannelModel
 from fl_edge_env.files import atomic_path, writable_folder
 from fl_edge_env.scenario_file import describe_channel
-from policies import POLICIES, Policy, lower_bound, make_policy
-from policies.evaluation import EnvFactory, run, summarise
+from policies import POLICIES, lower_bound, make_policy
+from policies.evaluation import summarise
+from policies.experiment import Backend, Job, JobsFailedError, make_jobs, run_jobs
 from policies.reporting import comparison_table, save_plots
 
 if TYPE_CHECKING:
-    from train_fl import Task
+    from train_fl import TrainingEnvFactory
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,13 @@ class Options:
     """The seeds are first_seed, first_seed + 1, and so on."""
     workers: int = os.cpu_count() or 1
     """Processes to run on."""
+    backend: Backend = "processes"
+    """Processes of this machine, or of a Ray cluster."""
+    address: str | None = None
+    """Address of the Ray cluster; a local one is started by default."""
     out: Path | None = None
-    """Folder for the results, overwritten there; runs/<scenario> by default."""
+    """Folder for the results; runs/<scenario> by default. Runs that a folder has finished are not
+    repeated, so that a killed comparison continues when it is started again."""
     num_devices: int | None = None
     """Number of devices N; the scenario's own by default."""
     cohort_size: int | None = None
@@ -87,41 +98,37 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Run the comparison; a wrong option ends it with one line."""
+    """Run the comparison; a wrong option or a failed run ends it with a message."""
     console = Console()
     try:
         compare(options, console)
-    except ValueError as error:
-        console.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+    except (ValueError, JobsFailedError) as error:
+        console.print("error:", str(error), style="bold red", highlight=False, soft_wrap=True)
+        sys.exit(2 if isinstance(error, ValueError) else 1)
 
 
 def compare(options: Options, console: Console) -> None:
     """Run the comparison and write its results."""
     scenario = make_scenario(options)
-    task = make_task(options, scenario) if options.train else None
-    policies = [make_policy(n, scenario, **policy_options(n, task)) for n in options.policies]
+    make_env = make_training(options, scenario) if options.train else None
+    policies = [make_policy(n, scenario, **policy_options(n, make_env)) for n in options.policies]
     number = options.seeds if options.seeds is not None else (5 if options.train else 30)
     if number < 1:
         raise ValueError(f"seeds must be at least 1, got {number}")
     if not 0 < options.target_accuracy <= 1:
         raise ValueError(f"target_accuracy must lie in (0, 1], got {options.target_accuracy}")
     seeds = range(options.first_seed, options.first_seed + number)
-    folder = writable_folder(options.out or Path("runs") / Path(options.scenario).stem)
-
-    make_env = None
-    if task is not None:
-        make_env = functools.partial(training_env, scenario, task, options)
+    jobs = make_jobs(policies, scenario, seeds, make_env)
+    if make_env is not None:
         make_env(policies[0])  # refuses a wrong option here, not in a worker
-    rounds = run_with_progress(policies, scenario, seeds, make_env, options.workers, console)
+    folder = writable_folder(options.out or Path("runs") / Path(options.scenario).stem)
+    rounds = run_with_progress(jobs, folder / "jobs", options, console)
     bound = lower_bound(scenario)
     target = options.target_accuracy if options.train else None
     summary = summarise(rounds, target, bound)
 
-    write_text(
-        folder / "config.json",
-        json.dumps(config(options, scenario), indent=2, default=plain) + "\n",
-    )
+    settings = json.dumps(config(options, scenario), indent=2, default=str, allow_nan=False)
+    write_text(folder / "config.json", settings + "\n")
     write_text(folder / "rounds.csv", rounds.to_csv(index=False))
     write_text(folder / "summary.csv", summary.to_csv(index=False))
     save_plots(rounds, bound, folder)
@@ -173,53 +180,36 @@ def make_channel(text: str) -> ChannelModel:
     )
 
 
-def make_task(options: Options, scenario: Scenario) -> Task:
-    """The learning task of the scenario; torch is imported only here."""
-    import train_fl
+def make_training(options: Options, scenario: Scenario) -> TrainingEnvFactory:
+    """What makes the training environments; torch is imported only here."""
+    from train_fl import TrainingEnvFactory
 
-    return train_fl.make_task(options.scenario, num_devices=scenario.num_devices)
+    return TrainingEnvFactory(scenario, options.scenario, options.eval_every)
 
 
-def policy_options(name: str, task: Task | None) -> dict[str, Any]:
+def policy_options(name: str, training: TrainingEnvFactory | None) -> dict[str, Any]:
     """What a policy needs beside the scenario."""
-    if name == "divfl" and task is not None:
-        return {"label_histogram": task.label_histogram}
+    if name == "divfl" and training is not None:
+        return {"label_histogram": training.make_task().label_histogram}
     return {}
 
 
-def training_env(
-    scenario: Scenario, task: Task, options: Options, policy: Policy
-) -> gym.Env[Any, Any]:
-    """The environment with training inside; one thread each, as many processes share the cores."""
-    import torch
-
-    import train_fl
-
-    torch.set_num_threads(1)
-    env = gym.make("FLEdge-v0", scenario=scenario)
-    return train_fl.TrainingWrapper(
-        env, task, eval_every=options.eval_every, report_gradients=policy.uses_gradients
-    )
-
-
 def run_with_progress(
-    policies: list[Policy],
-    scenario: Scenario,
-    seeds: range,
-    make_env: EnvFactory | None,
-    workers: int,
-    console: Console,
+    jobs: list[Job], folder: Path, options: Options, console: Console
 ) -> pd.DataFrame:
     """All rounds of all jobs, with a progress bar meanwhile."""
-    total = len(policies) * (1 if make_env is None else len(seeds))
-    columns = (*Progress.get_default_columns()[:1], BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        task = progress.add_task("running", total=total)
-        jobs = []
-        for job in run(policies, scenario, seeds, make_env=make_env, workers=workers):
-            jobs.append(job)
-            progress.advance(task)
-    return pd.concat(jobs, ignore_index=True)
+    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("", total=len(jobs))
+        results = run_jobs(
+            jobs,
+            folder=folder,
+            workers=options.workers,
+            backend=options.backend,
+            address=options.address,
+            on_finish=lambda _: progress.advance(bar),
+        )
+    return pd.concat(results, ignore_index=True)
 
 
 def config(options: Options, scenario: Scenario) -> dict[str, Any]:
@@ -228,7 +218,8 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
     return {
         "command": ["python", *sys.argv],
         "options": dataclasses.asdict(options),
-        "scenario": scenario.to_dict() | {"channel": describe_channel(scenario.channel)},
+        "scenario": {name: plain(value) for name, value in scenario.to_dict().items()}
+        | {"channel": describe_channel(scenario.channel)},
         "lambda": scenario.lambda_,
         "V": scenario.V,
         "commit": git_commit(),
@@ -237,9 +228,11 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def plain(value: object) -> object:
-    """What JSON does not know: arrays and paths."""
-    return value.tolist() if isinstance(value, np.ndarray) else str(value)
+def plain(value: Any) -> Any:
+    """A field of the scenario as JSON has it, which knows neither arrays nor infinity."""
+    if isinstance(value, np.ndarray):
+        return [plain(item) for item in value.tolist()]
+    return "inf" if value == math.inf else value
 
 
 def version(package: str) -> str | None:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from fl_edge_env.scenario import Scenario
 
 # How far a decision may miss its bounds: relative for f and p, absolute for the sum of q.
-_BOUND_TOLERANCE = 1e-9
+BOUND_TOLERANCE = 1e-9
 _SUM_TOLERANCE = 1e-6
+# Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
+_LEAST_Q = 1e-100
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +81,11 @@ class Allocation:
         _check_range("f", self.f, scenario.f_min, scenario.f_max)
         _check_range("p", self.p, scenario.p_min, scenario.p_max)
         # Written so that NaN fails the comparisons.
-        if not _all((self.q > 0) & (self.q <= 1)):
-            raise ValueError(f"q must lie in (0, 1] for every device, got {_extremes(self.q)}")
+        if not _all((self.q >= _LEAST_Q) & (self.q <= 1)):
+            raise ValueError(
+                f"q must lie in (0, 1] for every device and not be below {_LEAST_Q:g}, "
+                f"got {_extremes(self.q)}"
+            )
         total = self.q.sum(axis=-1)
         if not _all(np.abs(total - 1) <= _SUM_TOLERANCE):
             raise ValueError(
@@ -206,7 +211,7 @@ def _index_array(value: object) -> IntArray:
 def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray) -> None:
     if _all((value >= low) & (value <= high)):
         return
-    inside = (value >= low * (1 - _BOUND_TOLERANCE)) & (value <= high * (1 + _BOUND_TOLERANCE))
+    inside = (value >= low * (1 - BOUND_TOLERANCE)) & (value <= high * (1 + BOUND_TOLERANCE))
     if not _all(inside):
         worst = np.unravel_index(int(np.argmin(inside)), inside.shape)
         device = int(worst[-1])

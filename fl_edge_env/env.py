@@ -195,10 +195,10 @@ def resolve_scenario(scenario: Scenario | str, **fields: Any) -> Scenario:
 
 
 def check_softmax_scale(value: Any) -> float:
-    """`value` as a float, if q = exp(-2 softmax_scale) is a positive number."""
+    """`value` as a float, if it leaves the smallest q, exp(-2 softmax_scale) / N, in range."""
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not (real and 0 < value <= 300):
-        raise ValueError(f"softmax_scale must be positive and at most 300, got {value!r}")
+    if not (real and 0 < value <= 100):
+        raise ValueError(f"softmax_scale must be positive and at most 100, got {value!r}")
     return float(value)
 
 

@@ -114,7 +114,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         for name in ("num_devices", "cohort_size", "local_epochs", "num_rounds"):
-            self._set(name, _positive_integer(name, getattr(self, name)))
+            self._set(name, positive_integer(name, getattr(self, name)))
         for name in ("bandwidth_hz", "noise_power_w", "model_bits", "nu"):
             self._set(name, _scalar(name, getattr(self, name)))
         self._set("mu", _scalar("mu", self.mu, zero_allowed=True))
@@ -147,7 +147,7 @@ class Scenario:
         **fields
             Any field, to change it.
         """
-        num_devices = _positive_integer("num_devices", fields.get("num_devices", 120))
+        num_devices = positive_integer("num_devices", fields.get("num_devices", 120))
         return cls(**{"num_samples": 50_000 / num_devices} | fields)
 
     @classmethod
@@ -163,7 +163,7 @@ class Scenario:
         **fields
             Any field, to change it.
         """
-        num_devices = _positive_integer("num_devices", fields.get("num_devices", 120))
+        num_devices = positive_integer("num_devices", fields.get("num_devices", 120))
         preset: dict[str, Any] = {
             "model_bits": 32.0 * _FEMNIST_CNN_PARAMETERS,
             "num_samples": _femnist_sample_counts(num_devices),
@@ -185,7 +185,7 @@ class Scenario:
         **fields
             Any field, to change it.
         """
-        num_devices = _positive_integer("num_devices", fields.get("num_devices", 40))
+        num_devices = positive_integer("num_devices", fields.get("num_devices", 40))
         preset: dict[str, Any] = {
             "num_devices": num_devices,
             "num_rounds": 300,
@@ -376,7 +376,8 @@ def _show(values: FloatArray) -> str:
     return np.array2string(values, threshold=6, edgeitems=2)
 
 
-def _positive_integer(name: str, value: object) -> int:
+def positive_integer(name: str, value: object) -> int:
+    """`value` as an int, if it is an integer of at least 1; `name` is for the error."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
     return int(value)

@@ -6,6 +6,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fl_edge_env import physics
+from fl_edge_env.allocation import BOUND_TOLERANCE
 from fl_edge_env.scenario import Scenario
 
 
@@ -23,7 +24,10 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
     shape = (scenario.num_devices,)
     channel = scenario.channel
     _, largest_energy = physics.time_and_energy(
-        np.full(shape, channel.gain_min), scenario.f_max, scenario.p_max, scenario
+        np.full(shape, channel.gain_min),
+        (1 + BOUND_TOLERANCE) * scenario.f_max,
+        (1 + BOUND_TOLERANCE) * scenario.p_max,
+        scenario,
     )
     overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
     # Adding up rounds rounds; and a queue that never grows still needs an interval of some width.

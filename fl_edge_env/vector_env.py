@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
 from fl_edge_env.env import Observation, check_softmax_scale, resolve_scenario
-from fl_edge_env.scenario import Scenario
+from fl_edge_env.scenario import Scenario, positive_integer
 from fl_edge_env.simulator import Round, Simulator
 from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import BoolArray, FloatArray
@@ -57,9 +57,7 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         **fields: Any,
     ) -> None:
-        if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-            raise ValueError(f"num_envs must be an integer of at least 1, got {num_envs!r}")
-        self.num_envs = num_envs
+        self.num_envs = num_envs = positive_integer("num_envs", num_envs)
         self.scenario = resolve_scenario(scenario, **fields)
         self.softmax_scale = check_softmax_scale(softmax_scale)
         self.autoreset_mode = AutoresetMode(autoreset_mode)

@@ -129,7 +129,7 @@ def save_plots(rounds: pd.DataFrame, bound: LowerBound | None, folder: Path) -> 
     Parameters
     ----------
     rounds : pandas.DataFrame
-        As `policies.evaluation.run` yields it, all policies together.
+        As `policies.rollout.run_episode` gives it, all policies together.
     bound : LowerBound, optional
         Drawn with the objective.
     folder : Path

@@ -75,7 +75,12 @@ def test_compare__prints_a_row_for_each_question(trained):
 def test_compare__leaves_all_numbers_and_plots(trained):
     folder, _ = trained
     plots = ("accuracy_over_rounds", "accuracy_over_time", "energy", "objective", "overview")
-    expected = {f"{name}.png" for name in plots} | {"config.json", "rounds.csv", "summary.csv"}
+    expected = {f"{name}.png" for name in plots} | {
+        "config.json",
+        "jobs",
+        "rounds.csv",
+        "summary.csv",
+    }
     assert {path.name for path in folder.iterdir()} == expected
     rounds = pd.read_csv(folder / "rounds.csv")
     assert len(rounds) == 4 * 2 * 6
@@ -159,7 +164,7 @@ def test_compare__help_explains_every_option(module, call, capsys):
         ("--scenario mine.toml", "cannot read the scenario 'mine.toml'"),
         (
             "--channel fading",
-            "channel must be clip, resample, markov:P, or a .csv or .parquet file",
+            "channel must be clip, resample, markov:P, or a .csv",
         ),
         ("--channel markov:2", "channel markov:P needs a probability P: persistence must lie in"),
         ("--channel gains.csv", "cannot read the trace 'gains.csv'"),

@@ -112,7 +112,7 @@ def test_decode__corners_are_the_ends_of_the_ranges():
 
 @given(
     arrays(np.float64, (2, 3, 3), elements=st.floats(allow_nan=False, allow_infinity=True)),
-    st.floats(1e-3, 300),
+    st.floats(1e-3, 100),
 )
 def test_decode__every_array_without_nan_gives_a_valid_decision(action, scale):
     decode_action(action, SCENARIO, scale).validate(SCENARIO)

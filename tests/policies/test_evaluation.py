@@ -13,7 +13,8 @@ from scipy import stats
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, Scenario
 from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, lower_bound, make_policy
-from policies.evaluation import run_episode, summarise
+from policies.evaluation import summarise
+from policies.rollout import run_episode
 from policies.statistics import mean_interval
 
 

@@ -1,0 +1,188 @@
+"""The runner: nothing is lost, nothing is run twice, failures are told at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fl_edge_env import Allocation, Scenario
+from policies import LROA, DivFL, Policy, UniD, UniS
+from policies.experiment import Job, JobsFailedError, make_jobs, run_jobs
+
+COMPARE = Path(__file__).parents[2] / "examples" / "compare.py"
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return Scenario.digits(num_devices=10, num_rounds=12)
+
+
+@pytest.fixture
+def jobs(scenario: Scenario) -> list[Job]:
+    policies = [LROA(scenario), UniD(scenario), DivFL(scenario)]
+    return [Job(policy, scenario, (seed,)) for policy in policies for seed in range(3)]
+
+
+def assert_equal(left: list[pd.DataFrame], right: list[pd.DataFrame]) -> None:
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        pd.testing.assert_frame_equal(a, b, check_exact=True)
+
+
+class Broken(UniD):
+    name = "Broken"
+
+    def decide(self, observation: Mapping[str, np.ndarray]) -> Allocation:
+        raise RuntimeError(f"out of order at {len(observation)} observations")
+
+
+def test_run_jobs__finished_jobs_are_read_and_not_run_again(jobs, tmp_path, monkeypatch):
+    first = run_jobs(jobs, folder=tmp_path)
+    assert len(list(tmp_path.iterdir())) == len(jobs)
+    monkeypatch.setattr(Job, "run", lambda _: pytest.fail("ran again"))
+    seen = []
+    assert_equal(run_jobs(jobs, folder=tmp_path, on_finish=seen.append), first)
+    assert seen == jobs
+
+
+def test_run_jobs__processes_give_the_same_in_the_order_of_the_jobs(jobs, tmp_path):
+    assert_equal(run_jobs(jobs, folder=tmp_path, workers=2), run_jobs(jobs))
+
+
+def test_run_jobs__a_damaged_file_is_run_again(jobs, tmp_path):
+    first = run_jobs(jobs[:3], folder=tmp_path)
+    files = sorted(tmp_path.iterdir())
+    whole = files[0].read_bytes()
+    files[0].write_bytes(whole[: len(whole) // 2])
+    files[1].write_bytes(b"")
+    files[2].write_bytes(bytes(200) + whole[200:])
+    assert_equal(run_jobs(jobs[:3], folder=tmp_path), first)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_run_jobs__a_failure_is_told_at_the_end_and_stops_no_other(scenario, tmp_path, workers):
+    jobs = [Job(policy(scenario), scenario, (0,)) for policy in (Broken, UniS, UniD)]
+    with pytest.raises(JobsFailedError, match=r"Broken, seeds \[0\]: .*out of order") as raised:
+        run_jobs(jobs, folder=tmp_path, workers=workers)
+    assert [job.policy.name for job, _ in raised.value.failures] == ["Broken"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_key__changes_with_all_that_changes_the_result(scenario):
+    job = Job(LROA(scenario), scenario, (0, 1))
+    assert job.key == Job(LROA(scenario), scenario.replace(), (0, 1)).key
+    others = [
+        Job(LROA(scenario, variant="paper"), scenario, (0, 1)),
+        Job(UniD(scenario), scenario, (0, 1)),
+        Job(LROA(scenario), scenario.replace(mu=1.5), (0, 1)),
+        Job(LROA(scenario), scenario.replace(p_max=0.1 * (1 + 1e-15)), (0, 1)),
+        Job(LROA(scenario), scenario, (0, 2)),
+        Job(LROA(scenario), scenario, (0, 1), make_env=str),
+    ]
+    assert len({job.key, *(other.key for other in others)}) == 1 + len(others)
+
+
+def test_key__is_the_same_in_another_process(scenario):
+    code = (
+        "from fl_edge_env import Scenario; from policies import DivFL\n"
+        "from policies.experiment import Job\n"
+        "s = Scenario.digits(num_devices=10, num_rounds=12); print(Job(DivFL(s), s, (3,)).key)"
+    )
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert there.stdout.strip() == Job(DivFL(scenario), scenario, (3,)).key
+
+
+def test_key__is_not_changed_by_an_episode(scenario):
+    policy = DivFL(scenario)
+    key = Job(policy, scenario, (0,)).key
+    run_jobs([Job(policy, scenario, (0,))])
+    assert Job(policy, scenario, (0,)).key == key
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": 0}, "workers must be at least 1, got 0"),
+        ({"backend": "dask"}, "backend must be 'processes' or 'ray', got 'dask'"),
+    ],
+)
+def test_run_jobs__names_what_is_wrong(jobs, options, message):
+    with pytest.raises(ValueError, match=message):
+        run_jobs(jobs, **options)
+
+
+def test_make_jobs__trains_seeds_one_by_one_and_else_in_a_batch(scenario):
+    policies: list[Policy] = [LROA(scenario), UniD(scenario)]
+    assert [j.seeds for j in make_jobs(policies, scenario, [4, 7])] == [(4, 7)] * 2
+    trained = make_jobs(policies, scenario, [4, 7], make_env=str)
+    assert [j.seeds for j in trained] == [(4,), (7,), (4,), (7,)]
+
+
+def test_run_jobs__a_local_ray_cluster_gives_the_same(jobs):
+    # In a process of its own: Ray leaves threads and sockets behind.
+    code = (
+        "import pandas as pd, pickle, sys\n"
+        "from policies.experiment import run_jobs\n"
+        "jobs = pickle.load(sys.stdin.buffer)\n"
+        "rounds = run_jobs(jobs, workers=2, backend='ray')\n"
+        "sys.stdout.write(pd.concat(rounds).to_csv(index=False))"
+    )
+    import pickle
+
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        input=pickle.dumps([dataclasses.replace(job) for job in jobs]),
+        capture_output=True,
+        check=False,
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+    )
+    assert result.returncode == 0, result.stderr.decode()[-2000:]
+    assert result.stdout.decode() == pd.concat(run_jobs(jobs)).to_csv(index=False)
+
+
+def test_compare__a_killed_run_continues_to_the_same_result(tmp_path):
+    options = [
+        "--rounds",
+        "10",
+        "--seeds",
+        "3",
+        "--policies",
+        "lroa",
+        "uni-d",
+        "divfl",
+        "--workers",
+        "1",
+        "--out",
+    ]
+
+    def start(folder: Path) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(COMPARE), *options, str(folder)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+
+    assert start(tmp_path / "whole").wait() == 0
+    killed = tmp_path / "killed"
+    process = start(killed)
+    deadline = time.monotonic() + 120
+    while len(list(killed.glob("jobs/[!.]*.npz"))) < 3:
+        assert process.poll() is None, "finished before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (killed / "rounds.csv").exists()
+    kept = {path: path.stat().st_mtime_ns for path in killed.glob("jobs/[!.]*.npz")}
+    assert 3 <= len(kept) < 9
+    assert start(killed).wait() == 0
+    assert all(path.stat().st_mtime_ns == mtime for path, mtime in kept.items())
+    for name in ("rounds.csv", "summary.csv"):
+        assert (killed / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from fl_edge_env.checks import is_real
 from fl_edge_env.typing import FloatArray
 
 
@@ -95,7 +95,7 @@ class ExponentialChannel:
     def __post_init__(self) -> None:
         for name in ("mean", "gain_min", "gain_max"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            if not is_real(value):
                 raise ValueError(f"{name} must be positive and finite, got {value!r}")
         if not 0 < self.mean < math.inf:
             raise ValueError(f"mean must be positive and finite, got {self.mean!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import gymnasium as gym
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
+from fl_edge_env.checks import is_real
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Round, Simulator
 from fl_edge_env.spaces import action_space, observation_space
@@ -194,10 +194,9 @@ def resolve_scenario(scenario: Scenario | str, **fields: Any) -> Scenario:
     return scenario.replace(**fields) if fields else scenario
 
 
-def check_softmax_scale(value: Any) -> float:
+def check_softmax_scale(value: object) -> float:
     """`value` as a float, if it leaves the smallest q, exp(-2 softmax_scale) / N, in range."""
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not (real and 0 < value <= 100):
+    if not (is_real(value) and 0 < value <= 100):
         raise ValueError(f"softmax_scale must be positive and at most 100, got {value!r}")
     return float(value)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from fl_edge_env import lyapunov, scenario_file
 from fl_edge_env.channel import ChannelModel, ExponentialChannel
+from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.typing import FloatArray
 
 # A per-device field is given as a scalar or an (N,) array and is kept as an (N,) array.
@@ -378,14 +378,14 @@ def _show(values: FloatArray) -> str:
 
 def positive_integer(name: str, value: object) -> int:
     """`value` as an int, if it is an integer of at least 1; `name` is for the error."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+    if not is_integer(value) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
     return int(value)
 
 
 def _scalar(name: str, value: object, *, zero_allowed: bool = False) -> float:
     allowed = "at least zero" if zero_allowed else "positive"
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if not is_real(value):
         raise ValueError(f"{name} must be a real number, {allowed} and finite, got {value!r}")
     try:
         number = float(value)

@@ -24,6 +24,7 @@ import pandas as pd
 from gymnasium.vector import AutoresetMode
 
 from fl_edge_env import FLEdgeVectorEnv, Scenario
+from fl_edge_env.checks import is_integer
 from fl_edge_env.files import atomic_path, writable_folder
 from policies.base import Policy
 from policies.rollout import run_episode
@@ -114,9 +115,10 @@ def make_jobs(
     names = [policy.name for policy in policies]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"policies must be one or more with distinct names, got {names}")
+    whole = all(is_integer(seed) and seed >= 0 for seed in seeds)
+    if not whole or not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must be one or more distinct integers >= 0, got {list(seeds)}")
     seeds = [int(seed) for seed in seeds]
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise ValueError(f"seeds must be one or more distinct integers >= 0, got {seeds}")
     batches = [tuple(seeds)] if make_env is None else [(seed,) for seed in seeds]
     return [Job(policy, scenario, batch, make_env) for policy in policies for batch in batches]
 
@@ -176,7 +178,7 @@ def run_jobs(
     JobsFailedError
         If a job raised, after all others are finished.
     """
-    if workers < 1:
+    if not is_integer(workers) or workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers!r}")
     if backend not in ("processes", "ray"):
         raise ValueError(f"backend must be 'processes' or 'ray', got {backend!r}")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from rich import box
 from rich.table import Table
+from scipy import stats
 
 from fl_edge_env.files import atomic_path
 from policies.bound import LowerBound
@@ -19,7 +20,8 @@ from policies.statistics import mean_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+    Panel: TypeAlias = Callable[[Axes], None]
 
 # Okabe and Ito's colours with a line style each: apart also in grey and for the colour-blind.
 _STYLES = (
@@ -123,8 +125,8 @@ def _mark(group: pd.DataFrame) -> str:
     return "" if group["within_budget"].all() else "*"
 
 
-def save_plots(rounds: pd.DataFrame, bound: LowerBound | None, folder: Path) -> list[Path]:
-    """Draw each panel to a file of its own, and all of them to ``overview.png``.
+def save_plots(rounds: pd.DataFrame, bound: LowerBound | None, folder: Path) -> None:
+    """Draw each panel to a PNG file of its own, and all of them to ``overview.png``.
 
     Parameters
     ----------
@@ -134,44 +136,73 @@ def save_plots(rounds: pd.DataFrame, bound: LowerBound | None, folder: Path) -> 
         Drawn with the objective.
     folder : Path
         Existing folder for the files.
+    """
+    panels: dict[str, Panel] = {
+        "energy": lambda axes: draw_energy(axes, rounds),
+        "objective": lambda axes: draw_objective(axes, rounds, bound),
+    }
+    if "test_accuracy" in rounds:
+        panels = {
+            "accuracy_over_time": lambda axes: draw_accuracy_over_time(axes, rounds),
+            "accuracy_over_rounds": lambda axes: draw_accuracy_over_rounds(axes, rounds),
+        } | panels
+    else:
+        panels = {"time": lambda axes: draw_time(axes, rounds)} | panels
+    for name, panel in panels.items():
+        save_figure([[panel]], [folder / f"{name}.png"])
+    all_panels = list(panels.values())
+    grid = [all_panels[:2], all_panels[2:]] if len(all_panels) == 4 else [all_panels]
+    save_figure(grid, [folder / "overview.png"])
 
-    Returns
-    -------
-    list of Path
-        The files.
+
+def save_figure(grid: Sequence[Sequence[Panel]], paths: Sequence[Path]) -> None:
+    """Draw a grid of panels to files.
+
+    Parameters
+    ----------
+    grid : sequence of sequences of callable
+        Rows of panels, all of the same length; each draws on the axes it is given.
+    paths : sequence of Path
+        The files, with a suffix for each format.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    panels: dict[str, Callable[[Axes], None]] = {
-        "energy": lambda axes: _draw_energy(axes, rounds),
-        "objective": lambda axes: _draw_objective(axes, rounds, bound),
-    }
-    if "test_accuracy" in rounds:
-        panels = {
-            "accuracy_over_time": lambda axes: _draw_accuracy_over_time(axes, rounds),
-            "accuracy_over_rounds": lambda axes: _draw_accuracy_over_rounds(axes, rounds),
-        } | panels
-    else:
-        panels = {"time": lambda axes: _draw_time(axes, rounds)} | panels
-
-    def save(name: str, draw: dict[str, Callable[[Axes], None]], rows: int) -> Path:
-        columns = len(draw) // rows
-        figure: Figure = Figure(figsize=(5.2 * columns, 3.7 * rows), layout="constrained")
-        FigureCanvasAgg(figure)
-        for axes, panel in zip(
-            np.ravel(np.asarray(figure.subplots(rows, columns))), draw.values(), strict=True
-        ):
-            panel(axes)
-            axes.grid(alpha=0.3)
-        path = folder / f"{name}.png"
-        with atomic_path(path) as temporary:
-            figure.savefig(temporary, dpi=150)
-        return path
-
+    rows, columns = len(grid), len(grid[0])
     with mpl.rc_context({"axes.spines.top": False, "axes.spines.right": False}):
-        paths = [save(name, {name: panel}, 1) for name, panel in panels.items()]
-        return [*paths, save("overview", panels, 2 if len(panels) == 4 else 1)]
+        figure = Figure(figsize=(5.2 * columns, 3.7 * rows), layout="constrained")
+        FigureCanvasAgg(figure)
+        for row, axes_row in zip(grid, figure.subplots(rows, columns, squeeze=False), strict=True):
+            for panel, axes in zip(row, axes_row, strict=True):
+                panel(axes)
+                axes.grid(alpha=0.3)
+        for path in paths:
+            # A fixed date makes the file repeatable.
+            metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
+            with atomic_path(path) as temporary:
+                figure.savefig(temporary, dpi=150, metadata=metadata)
+
+
+def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
+    """The data of the curves: for each policy and round the mean over seeds and its 95 % interval.
+
+    Parameters
+    ----------
+    rounds : pandas.DataFrame
+        As `policies.rollout.run_episode` gives it, all policies together.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `policy`, `round`, and for each quantity a column with the mean and one with the half
+        width of Student's t interval, NaN for a single seed.
+    """
+    names = ["elapsed_time", "energy_ratio", "penalty", "sampling_error", "test_accuracy"]
+    groups = rounds.groupby(["policy", "round"], sort=False)[[n for n in names if n in rounds]]
+    count = groups.count()
+    quantile = count.map(lambda n: stats.t.ppf(0.975, max(n - 1, 1)))
+    half = groups.std().div(np.sqrt(count)).mul(quantile)
+    return groups.mean().join(half.add_suffix("_half_width")).reset_index()
 
 
 def _by_policy(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -198,7 +229,8 @@ def _draw_band(axes: Axes, index: int, name: str, x: pd.Index, values: pd.DataFr
     axes.fill_between(x, intervals[:, 1], intervals[:, 2], color=color, alpha=0.2, linewidth=0)
 
 
-def _draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame) -> None:
+def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame) -> None:
+    """Test accuracy over simulated time, with a circle where a run ends."""
     unit, length = time_unit(rounds["elapsed_time"].max())
     accuracy, time = _curves(rounds, "test_accuracy"), _curves(rounds, "elapsed_time")
     for index, (name, values) in enumerate(accuracy.items()):
@@ -214,7 +246,8 @@ def _draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame) -> None:
     _finish_accuracy(axes)
 
 
-def _draw_accuracy_over_rounds(axes: Axes, rounds: pd.DataFrame) -> None:
+def draw_accuracy_over_rounds(axes: Axes, rounds: pd.DataFrame) -> None:
+    """Test accuracy over rounds."""
     for index, (name, values) in enumerate(_curves(rounds, "test_accuracy").items()):
         values = 100 * values.dropna()
         _draw_band(axes, index, name, values.index, values)
@@ -224,18 +257,20 @@ def _draw_accuracy_over_rounds(axes: Axes, rounds: pd.DataFrame) -> None:
 
 def _finish_accuracy(axes: Axes) -> None:
     axes.set(ylabel="test accuracy [%]", ylim=(0, 100))
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower right", fontsize="small", framealpha=0.6)
 
 
-def _draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
+def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
+    """Simulated time over rounds."""
     unit, length = time_unit(rounds["elapsed_time"].max())
     for index, (name, values) in enumerate(_curves(rounds, "elapsed_time").items()):
         _draw_band(axes, index, name, values.index, values / length)
     axes.set(xlabel="round", ylabel=f"elapsed time [{unit}]", title="Time to finish")
-    axes.legend()
+    axes.legend(fontsize="small", framealpha=0.6)
 
 
-def _draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
+def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
+    """Time-average expected energy over budget, mean over devices."""
     for index, (name, values) in enumerate(_curves(rounds, "energy_ratio").items()):
         _draw_band(axes, index, name, values.index, _time_average(values))
     axes.axhline(1.0, color="black", linewidth=1, label="budget")
@@ -244,10 +279,11 @@ def _draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
         ylabel="time-average energy / budget",
         title="Mean energy of a device against its budget",
     )
-    axes.legend()
+    axes.legend(fontsize="small", framealpha=0.6)
 
 
-def _draw_objective(axes: Axes, rounds: pd.DataFrame, bound: LowerBound | None) -> None:
+def draw_objective(axes: Axes, rounds: pd.DataFrame, bound: LowerBound | None) -> None:
+    """Time-average objective, with the lower bound and its 95 % band where it is given."""
     for index, (name, values) in enumerate(_curves(rounds, "penalty").items()):
         _draw_band(axes, index, name, values.index, _time_average(values))
     if bound is not None:
@@ -255,4 +291,4 @@ def _draw_objective(axes: Axes, rounds: pd.DataFrame, bound: LowerBound | None) 
         axes.axhline(bound.value, color="black", linewidth=1, label="lower bound")
         axes.axhspan(bound.value - error, bound.value + error, color="black", alpha=0.2, lw=0)
     axes.set(xlabel="round", ylabel="time-average objective [s]", title="Objective")
-    axes.legend()
+    axes.legend(fontsize="small", framealpha=0.6)

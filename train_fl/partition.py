@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.typing import FloatArray, IntArray
 
 
@@ -48,11 +49,11 @@ def dirichlet_equal(
     .. [1] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
        Federated Visual Classification", 2019.
     """
-    if not 1 <= num_devices <= len(labels):
+    if not (is_integer(num_devices) and 1 <= num_devices <= len(labels)):
         raise ValueError(
             f"num_devices must be from 1 to the {len(labels)} samples, got {num_devices!r}"
         )
-    if not 0 < concentration < np.inf:
+    if not (is_real(concentration) and 0 < concentration < np.inf):
         raise ValueError(f"concentration must be positive and finite, got {concentration!r}")
     classes = np.unique(labels)
     pools = [rng.permutation(np.flatnonzero(labels == c)).tolist() for c in classes]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.typing import FloatArray, IntArray
 from train_fl.datasets import DATASETS, Dataset
 from train_fl.models import DigitsCNN
@@ -102,14 +103,14 @@ def make_task(
     """
     if name not in DATASETS:
         raise ValueError(f"data set must be one of {', '.join(DATASETS)}, got {name!r}")
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
-    if not 0 < learning_rate < math.inf:
+    if not (is_integer(batch_size) and batch_size >= 1):
+        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
+    if not (is_real(learning_rate) and 0 < learning_rate < math.inf):
         raise ValueError(f"learning_rate must be positive and finite, got {learning_rate!r}")
-    if not 0 <= momentum < 1:
+    if not (is_real(momentum) and 0 <= momentum < 1):
         raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}")
-    if seed < 0:
-        raise ValueError(f"seed must not be negative, got {seed!r}")
+    if not (is_integer(seed) and seed >= 0):
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
     dataset = DATASETS[name]()
     parts = dirichlet_equal(
         dataset.train_labels.numpy(), num_devices, concentration, np.random.default_rng(seed)

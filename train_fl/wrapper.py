@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.typing import IntArray
+from fl_edge_env.checks import is_integer
+from fl_edge_env.typing import FloatArray, IntArray
 from train_fl.aggregation import aggregation_weights
 from train_fl.local_sgd import LocalTrainer
 from train_fl.task import Task
@@ -68,7 +69,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         if not isinstance(env.unwrapped, FLEdgeEnv):
             raise ValueError(f"env must be an FLEdge environment, got {env.unwrapped!r}")
-        if eval_every < 1:
+        if not (is_integer(eval_every) and eval_every >= 1):
             raise ValueError(f"eval_every must be at least 1, got {eval_every!r}")
         self._base = env.unwrapped
         self.scenario = self._base.scenario
@@ -104,7 +105,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         observation, info = self.env.reset(seed=seed, options=options)
         model_seed, order_seed = self._base.training_seed.spawn(2)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(model_seed.generate_state(1, np.uint64)[0]))
+            # Not torch.manual_seed, which reseeds every GPU as well.
+            torch.default_generator.manual_seed(int(model_seed.generate_state(1, np.uint64)[0]))
             model = self.task.make_model().to(self._device)
         self._trainer = LocalTrainer(
             model, batch_size=self.task.batch_size, momentum=self.task.momentum
@@ -129,7 +131,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         Raises
         ------
         FloatingPointError
-            If a device's update is not finite.
+            If a device's update or the new global model is not finite.
         """
         if not isinstance(action, Allocation):
             action = decode_action(action, self.scenario, self._base.softmax_scale)
@@ -140,14 +142,14 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         if self._report_gradients:
             info |= self._gradients(participants)
         updates, losses = zip(*(self._train(device) for device in participants), strict=True)
-        for coefficient, update in zip(coefficients, updates, strict=True):
-            self._parameters.add_(update, alpha=float(coefficient))
+        client_updates = torch.stack(updates)
+        self._aggregate(client_updates, coefficients)
         self._round += 1
         evaluated = truncated or self._round % self._eval_every == 0
         test_loss, test_accuracy = self._evaluate() if evaluated else (math.nan, math.nan)
         info |= {
             "participants": participants,
-            "client_updates": _to_numpy(torch.stack(updates)),
+            "client_updates": _to_numpy(client_updates),
             "train_loss": float(np.average(losses, weights=self.task.num_samples[participants])),
             "test_loss": test_loss,
             "test_accuracy": test_accuracy,
@@ -169,6 +171,15 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
                 "keeps the sampling probabilities and with them the aggregation weights even"
             )
         return update, loss
+
+    def _aggregate(self, updates: Tensor, coefficients: FloatArray) -> None:
+        self._parameters += torch.as_tensor(coefficients).to(updates) @ updates
+        if not torch.isfinite(self._parameters).all():
+            raise FloatingPointError(
+                f"the global model after round {self._round + 1} is not finite: its largest "
+                f"aggregation weight is {coefficients.max():g}; choose a larger mu, which keeps "
+                "the sampling probabilities and with them the aggregation weights even"
+            )
 
     def _evaluate(self) -> tuple[float, float]:
         return self._trainer.evaluate(self._parameters, *self._test)

@@ -20,6 +20,7 @@ from policies import LROA, DivFL, Policy, UniD, UniS
 from policies.experiment import Job, JobsFailedError, make_jobs, run_jobs
 
 COMPARE = Path(__file__).parents[2] / "examples" / "compare.py"
+OPTIONS = "--rounds 10 --seeds 3 --policies lroa uni-d divfl --workers 1 --out"
 
 
 @pytest.fixture(scope="module")
@@ -151,22 +152,8 @@ def test_run_jobs__a_local_ray_cluster_gives_the_same(jobs):
 
 
 def test_compare__a_killed_run_continues_to_the_same_result(tmp_path):
-    options = [
-        "--rounds",
-        "10",
-        "--seeds",
-        "3",
-        "--policies",
-        "lroa",
-        "uni-d",
-        "divfl",
-        "--workers",
-        "1",
-        "--out",
-    ]
-
     def start(folder: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(COMPARE), *options, str(folder)]
+        command = [sys.executable, str(COMPARE), *OPTIONS.split(), str(folder)]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
 
     assert start(tmp_path / "whole").wait() == 0

@@ -65,6 +65,7 @@ def test_gradient__equals_finite_differences(model, data):
     trainer = LocalTrainer(model.double(), batch_size=8, momentum=0.9)
     images, labels = data[0].double(), data[1]
     at = trainer.initial_parameters()
+    trainer.evaluate(at + 1, images, labels)  # the network now holds other parameters
     gradient = trainer.gradient(at, images, labels)
     for index in np.random.default_rng(0).choice(len(at), 20, replace=False):
         step = torch.zeros_like(at)

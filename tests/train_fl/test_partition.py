@@ -59,6 +59,8 @@ def test_label_histogram__counts_by_hand():
     [
         (0, 0.5, "num_devices must be from 1 to the 2000 samples, got 0"),
         (2001, 0.5, "got 2001"),
+        (2.5, 0.5, "got 2.5"),
+        (5, "even", "got 'even'"),
         (5, 0.0, "concentration must be positive and finite, got 0.0"),
         (5, float("nan"), "got nan"),
     ],

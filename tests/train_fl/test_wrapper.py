@@ -71,6 +71,18 @@ def test_step__moves_the_model_by_the_weighted_updates(scenario, task):
         assert np.all(np.linalg.norm(info["client_updates"], axis=1) > 0)
 
 
+def test_step__the_weights_of_the_updates_follow_q(scenario, task):
+    env = wrap(scenario, task)
+    env.reset(seed=0)
+    q = np.linspace(1, 3, 20) / 40
+    before = env.parameters
+    cohort = np.array([0, 19, 19])
+    _, _, _, _, info = env.step(Allocation(scenario.f_mid, scenario.p_mid, q, cohort))
+    coefficients = np.array([1 / (3 * 20 * q[0]), 2 / (3 * 20 * q[19])])  # of equal data weights
+    expected = before + coefficients @ info["client_updates"].astype(np.float64)
+    np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_step__a_device_trains_from_the_global_model_on_its_own_data(scenario, task):
     env = wrap(scenario, task)
     env.reset(seed=4)
@@ -118,6 +130,22 @@ def test_learning_rate__halves_after_half_and_three_quarters(task):
     assert rates == [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25]
 
 
+def test_step__trains_at_the_halved_rates(scenario, task, monkeypatch):
+    rates = []
+    update = LocalTrainer.update
+
+    def recording(self, *data, learning_rate, **options):
+        rates.append(learning_rate / task.learning_rate)
+        return update(self, *data, learning_rate=learning_rate, **options)
+
+    monkeypatch.setattr(LocalTrainer, "update", recording)
+    env = wrap(scenario, task)
+    env.reset(seed=0)
+    for _ in range(8):
+        env.step(uniform(scenario, [3, 3, 3]))
+    assert rates == [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25]
+
+
 def fingerprint(seed: int) -> str:
     scenario = Scenario.digits(num_devices=20, num_rounds=4)
     env = wrap(scenario, make_task("digits", num_devices=20))
@@ -152,6 +180,14 @@ def test_training__policies_start_from_the_same_model_and_torch_keeps_its_state(
     assert not np.array_equal(a.parameters, b.parameters)
 
 
+def test_reset__leaves_the_generators_of_gpus_alone(scenario, task, monkeypatch):
+    def reseed(seed: int) -> None:
+        raise AssertionError(f"GPUs reseeded with {seed}")
+
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", reseed)
+    wrap(scenario, task).reset(seed=0)
+
+
 def test_gradients__are_those_of_the_model_that_was_sent_out(scenario, task):
     env = wrap(scenario, task, report_gradients=True)
     _, info = env.reset(seed=0)
@@ -162,8 +198,16 @@ def test_gradients__are_those_of_the_model_that_was_sent_out(scenario, task):
     _, _, _, _, info = env.step(uniform(scenario, [4, 9, 4]))
     np.testing.assert_array_equal(info["gradient_devices"], [4, 9])
     np.testing.assert_array_equal(info["client_gradients"], first[[4, 9]])
+    received = torch.from_numpy(env.parameters)
     _, _, _, _, info = env.step(uniform(scenario, [4, 9, 4]))
-    assert not np.array_equal(info["client_gradients"], first[[4, 9]])
+    trainer = LocalTrainer(DigitsCNN(), batch_size=task.batch_size, momentum=task.momentum)
+    dataset = task.dataset
+    for row, device in enumerate([4, 9]):
+        part = task.parts[device]
+        expected = trainer.gradient(
+            received, dataset.train_images[part], dataset.train_labels[part]
+        )
+        np.testing.assert_allclose(info["client_gradients"][row], expected, rtol=1e-4, atol=1e-7)
 
 
 def test_divfl__chooses_by_gradients_where_models_are_trained(scenario, task):
@@ -199,6 +243,15 @@ def test_step__an_update_that_is_not_finite_names_device_and_round(scenario):
         env.step(uniform(scenario, [3, 3, 3]))
 
 
+def test_step__a_global_model_that_is_not_finite_names_the_round(scenario, task):
+    env = wrap(scenario, task)
+    env.reset(seed=0)
+    q = np.full(20, 1 / 19)
+    q[3] = 1e-60
+    with pytest.raises(FloatingPointError, match="global model after round 1 is not finite"):
+        env.step(Allocation(scenario.f_mid, scenario.p_mid, q, np.array([3, 3, 3])))
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -217,6 +270,8 @@ def test_wrapper__refuses_other_environments_and_a_wrong_interval(scenario, task
         TrainingWrapper(gym.make("CartPole-v1"), task)
     with pytest.raises(ValueError, match="eval_every must be at least 1, got 0"):
         wrap(scenario, task, eval_every=0)
+    with pytest.raises(ValueError, match=r"got 2\.5"):
+        wrap(scenario, task, eval_every=2.5)
 
 
 @pytest.mark.parametrize(
@@ -225,10 +280,13 @@ def test_wrapper__refuses_other_environments_and_a_wrong_interval(scenario, task
         ("digit", {}, "data set must be one of digits, got 'digit'"),
         ("digits", {"num_devices": 0}, "num_devices must be from 1"),
         ("digits", {"concentration": -1.0}, "concentration must be positive"),
-        ("digits", {"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ("digits", {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        ("digits", {"batch_size": 2.5}, "batch_size must be an integer of at least 1, got 2.5"),
         ("digits", {"learning_rate": 0.0}, "learning_rate must be positive"),
+        ("digits", {"learning_rate": "0.1"}, "learning_rate must be positive"),
         ("digits", {"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
-        ("digits", {"seed": -1}, "seed must not be negative, got -1"),
+        ("digits", {"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ("digits", {"seed": None}, "seed must be an integer of at least 0, got None"),
     ],
 )
 def test_make_task__wrong_input_is_named(name, options, message):

@@ -1,0 +1,132 @@
+"""The paper's experiments in miniature: figures, data, tables and refusals."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tyro
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL = "--scenarios digits --rounds 8 --seeds 2 --workers 1"
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def module():
+    yield load("reproduce_paper")
+    del sys.modules["reproduce_paper"]
+
+
+@pytest.fixture
+def call(module, monkeypatch, capsys):
+    """Run an experiment in this process and give what it prints."""
+    monkeypatch.setenv("COLUMNS", "120")
+    experiments = (
+        module.Baselines | module.LambdaSweep | module.VSweep | module.KSweep | module.Bound
+    )
+
+    def run(arguments: str) -> str:
+        module.main(tyro.cli(experiments, args=arguments.split()))
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stem", "curves"),
+    [
+        ("baselines", "baselines", {"LROA", "Uni-D", "Uni-S", "DivFL"}),
+        ("lambda-sweep --mu 1 5", "lambda", {"μ = 1", "μ = 5"}),
+        ("v-sweep --nu 1e3 1e5", "v", {"ν = 1e+03", "ν = 1e+05"}),
+        (
+            "k-sweep --energy 9",
+            "k",
+            {f"{p}, K = {k}" for p in ("LROA", "Uni-D") for k in (2, 4, 6)},
+        ),
+    ],
+)
+def test_experiment__leaves_its_figure_and_the_data_of_it(call, tmp_path, arguments, stem, curves):
+    call(f"{arguments} {SMALL} --out {tmp_path}")
+    assert (tmp_path / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
+    data = pd.read_csv(tmp_path / f"{stem}.csv")
+    assert set(data.policy) == curves
+    assert data.groupby("policy")["round"].apply(list).map(lambda r: r == [*range(1, 9)]).all()
+    assert np.isfinite(data.filter(like="half_width")).all().all()
+
+
+def test_bound__tells_gap_queue_and_energy_for_each_nu(call, tmp_path):
+    call(f"bound --nu 1e4 1e5 {SMALL} --out {tmp_path}")
+    data = pd.read_csv(tmp_path / "bound.csv")
+    assert data.nu.tolist() == [1e4, 1e5]
+    assert data["queue"].is_monotonic_increasing
+
+
+def test_baselines__with_training_draws_accuracies_and_is_not_run_twice(call, tmp_path):
+    arguments = f"baselines --train {SMALL} --rounds 10 --out {tmp_path}"
+    first = call(arguments)
+    data = (tmp_path / "baselines.csv").read_bytes()
+    assert "test_accuracy" in pd.read_csv(tmp_path / "baselines.csv")
+    jobs = {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()}
+    assert len(jobs) == 8
+    assert call(arguments) == first
+    assert (tmp_path / "baselines.csv").read_bytes() == data
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == jobs
+
+
+def test_k_sweep__selects_the_fastest_run_that_is_good_enough(module):
+    sweep = module.KSweep(train=True, accuracy=(60.0,))
+
+    def run(time: float, accuracy: float) -> pd.DataFrame:
+        columns = dict.fromkeys(
+            ("penalty", "reward", "energy_ratio", "worst_energy_ratio", "sampling_error"), 1.0
+        )
+        row = {"policy": "A", "seed": [0], "elapsed_time": time, "test_accuracy": accuracy}
+        return pd.DataFrame(row | columns)
+
+    runs = {"slow": run(3.0, 0.9), "good": run(2.0, 0.6), "fast": run(1.0, 0.5)}
+    assert sweep.select("digits", 0, runs) == ("good", pytest.approx(60.0), True)
+    del runs["slow"], runs["good"]
+    runs["bad"] = run(0.5, 0.4)
+    assert sweep.select("digits", 0, runs) == ("fast", pytest.approx(50.0), False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("baselines --scenarios mnist", "scenario must be one of cifar10, femnist, digits"),
+        ("baselines --scenarios cifar10 --train", "data set must be one of digits, got 'cifar10'"),
+        ("v-sweep --nu -1", "nu must be positive and finite, got -1.0"),
+        ("lambda-sweep --seeds 0", "seeds must be at least 1, got 0"),
+        ("bound --workers 0", "workers must be at least 1, got 0"),
+    ],
+)
+def test_experiment__a_wrong_option_ends_with_one_line(call, capsys, tmp_path, arguments, message):
+    with pytest.raises(SystemExit) as raised:
+        call(f"{arguments} --out {tmp_path}")
+    assert raised.value.code == 2
+    assert message in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "last"), [("custom_policy", "threshold"), ("custom_scenario", "Uni-S")]
+)
+def test_custom__examples_are_forty_lines_and_compare_with_the_paper(name, last, capsys):
+    import runpy
+
+    path = EXAMPLES / f"{name}.py"
+    assert len(path.read_text().splitlines()) <= 45
+    runpy.run_path(str(path), run_name="__main__")
+    assert last in capsys.readouterr().out.splitlines()[-1]

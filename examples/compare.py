@@ -22,13 +22,6 @@ import numpy as np
 import pandas as pd
 import tyro
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from fl_edge_env import (
     ExponentialChannel,
@@ -41,8 +34,9 @@ from fl_edge_env.channel import ChannelModel
 from fl_edge_env.files import atomic_path, writable_folder
 from fl_edge_env.scenario_file import describe_channel
 from policies import POLICIES, lower_bound, make_policy
+from policies.command_line import errors_in_one_line, run_with_progress
 from policies.evaluation import summarise
-from policies.experiment import Backend, Job, JobsFailedError, make_jobs, run_jobs
+from policies.experiment import Backend, make_jobs
 from policies.reporting import comparison_table, save_plots
 
 if TYPE_CHECKING:
@@ -100,11 +94,8 @@ class Options:
 def main(options: Options) -> None:
     """Run the comparison; a wrong option or a failed run ends it with a message."""
     console = Console()
-    try:
+    with errors_in_one_line(console):
         compare(options, console)
-    except (ValueError, JobsFailedError) as error:
-        console.print("error:", str(error), style="bold red", highlight=False, soft_wrap=True)
-        sys.exit(2 if isinstance(error, ValueError) else 1)
 
 
 def compare(options: Options, console: Console) -> None:
@@ -122,7 +113,16 @@ def compare(options: Options, console: Console) -> None:
     if make_env is not None:
         make_env(policies[0])  # refuses a wrong option here, not in a worker
     folder = writable_folder(options.out or Path("runs") / Path(options.scenario).stem)
-    rounds = run_with_progress(jobs, folder / "jobs", options, console)
+    results = run_with_progress(
+        "runs",
+        jobs,
+        folder=folder / "jobs",
+        workers=options.workers,
+        backend=options.backend,
+        address=options.address,
+        console=console,
+    )
+    rounds = pd.concat(results, ignore_index=True)
     bound = lower_bound(scenario)
     target = options.target_accuracy if options.train else None
     summary = summarise(rounds, target, bound)
@@ -192,24 +192,6 @@ def policy_options(name: str, training: TrainingEnvFactory | None) -> dict[str, 
     if name == "divfl" and training is not None:
         return {"label_histogram": training.make_task().label_histogram}
     return {}
-
-
-def run_with_progress(
-    jobs: list[Job], folder: Path, options: Options, console: Console
-) -> pd.DataFrame:
-    """All rounds of all jobs, with a progress bar meanwhile."""
-    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=len(jobs))
-        results = run_jobs(
-            jobs,
-            folder=folder,
-            workers=options.workers,
-            backend=options.backend,
-            address=options.address,
-            on_finish=lambda _: progress.advance(bar),
-        )
-    return pd.concat(results, ignore_index=True)
 
 
 def config(options: Options, scenario: Scenario) -> dict[str, Any]:

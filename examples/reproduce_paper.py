@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
@@ -26,20 +25,14 @@ import tyro
 from matplotlib.axes import Axes
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, writable_folder
 from policies import lower_bound, make_policy
+from policies.command_line import errors_in_one_line, run_with_progress
 from policies.evaluation import summarise
-from policies.experiment import Backend, Job, JobsFailedError, make_jobs, run_jobs
+from policies.experiment import Backend, Job, make_jobs
 from policies.reporting import (
     curve_table,
     draw_accuracy_over_rounds,
@@ -100,7 +93,7 @@ class Experiment(ABC):
         return Scenario.preset(name, **rounds | fields)
 
     def collect(
-        self, name: str, settings: list[Setting], console: Console
+        self, name: str, settings: list[Setting], console: Console, detail: str = ""
     ) -> dict[str, pd.DataFrame]:
         """The rounds of each setting by label, with a progress bar meanwhile."""
         seeds = range(self.seeds if self.seeds is not None else (5 if self.train else 30))
@@ -110,17 +103,15 @@ class Experiment(ABC):
             new = self.jobs(name, setting, seeds)
             jobs += new
             labels += [setting.label] * len(new)
-        columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console) as progress:
-            bar = progress.add_task("", total=len(jobs))
-            results = run_jobs(
-                jobs,
-                folder=writable_folder(self.out) / "jobs",
-                workers=self.workers,
-                backend=self.backend,
-                address=self.address,
-                on_finish=lambda _: progress.advance(bar),
-            )
+        results = run_with_progress(
+            name + detail,
+            jobs,
+            folder=writable_folder(self.out) / "jobs",
+            workers=self.workers,
+            backend=self.backend,
+            address=self.address,
+            console=console,
+        )
         collected: dict[str, list[pd.DataFrame]] = {}
         for label, rounds in zip(labels, results, strict=True):
             collected.setdefault(label, []).append(rounds.assign(policy=label))
@@ -297,7 +288,7 @@ class KSweep(Experiment):
                         )
                         for mu, nu in points
                     ]
-                    runs = self.collect(f"{name} K = {size} {label}", settings, console)
+                    runs = self.collect(name, settings, console, f", K = {size}, {label}")
                     best, quality, good = self.select(name, index, runs)
                     mu, nu = points[list(runs).index(best)]
                     days = total_time(runs[best]) / 86_400
@@ -444,14 +435,11 @@ def new_table(title: str, *columns: str) -> Table:
 def main(experiment: Experiment) -> None:
     """Run the experiment; a wrong option or a failed run ends it with a message."""
     console = Console()
-    try:
+    with errors_in_one_line(console):
         if experiment.seeds is not None and experiment.seeds < 1:
             raise ValueError(f"seeds must be at least 1, got {experiment.seeds}")
         experiment.run(console)
         console.print(f"Figures and data: {experiment.out}", soft_wrap=True)
-    except (ValueError, JobsFailedError) as error:
-        console.print("error:", str(error), style="bold red", highlight=False, soft_wrap=True)
-        sys.exit(2 if isinstance(error, ValueError) else 1)
 
 
 if __name__ == "__main__":

@@ -86,6 +86,13 @@ def test_baselines__with_training_draws_accuracies_and_is_not_run_twice(call, tm
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == jobs
 
 
+def test_k_sweep__with_training_selects_by_accuracy(call, tmp_path):
+    grid = "--cohort-sizes 2 --mu 1 --nu 1e4 1e5 --accuracy 0"
+    output = call(f"k-sweep --train {grid} {SMALL} --rounds 10 --out {tmp_path}")
+    assert "final accuracy" in output
+    assert set(pd.read_csv(tmp_path / "k.csv").policy) == {"LROA, K = 2", "Uni-D, K = 2"}
+
+
 def test_k_sweep__selects_the_fastest_run_that_is_good_enough(module):
     sweep = module.KSweep(train=True, accuracy=(60.0,))
 

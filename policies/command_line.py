@@ -1,0 +1,69 @@
+"""What the programs in `examples` share: a progress bar over jobs, and errors in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from policies.experiment import Backend, Job, JobsFailedError, run_jobs
+
+
+@contextmanager
+def errors_in_one_line(console: Console) -> Iterator[None]:
+    """End the program with a message, not a traceback: status 2 for wrong input, 1 for failed runs.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to print.
+    """
+    try:
+        yield
+    except (ValueError, JobsFailedError) as error:
+        console.print("error:", str(error), style="bold red", highlight=False, soft_wrap=True)
+        sys.exit(2 if isinstance(error, ValueError) else 1)
+
+
+def run_with_progress(
+    title: str,
+    jobs: Sequence[Job],
+    *,
+    folder: Path,
+    workers: int,
+    backend: Backend,
+    address: str | None,
+    console: Console,
+) -> list[pd.DataFrame]:
+    """Run jobs with a bar that tells how many are finished and how long the rest may take.
+
+    Parameters
+    ----------
+    title : str
+        Stands before the bar.
+    jobs, folder, workers, backend, address
+        As in `policies.experiment.run_jobs`.
+    console : rich.console.Console
+        Where to draw.
+
+    Returns
+    -------
+    list of pandas.DataFrame
+        The rounds of each job.
+    """
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("", total=len(jobs))
+        return run_jobs(
+            jobs,
+            folder=folder,
+            workers=workers,
+            backend=backend,
+            address=address,
+            on_finish=lambda _: progress.advance(bar),
+        )

@@ -10,13 +10,16 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from policies.experiment import Backend, Job, JobsFailedError, run_jobs
 
 
 @contextmanager
 def errors_in_one_line(console: Console) -> Iterator[None]:
-    """End the program with a message, not a traceback: status 2 for wrong input, 1 for failed runs.
+    """End the program with a message, not a traceback.
+
+    The status is 2 for wrong input or a missing package, and 1 for failed runs.
 
     Parameters
     ----------
@@ -25,9 +28,10 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, JobsFailedError) as error:
-        console.print("error:", str(error), style="bold red", highlight=False, soft_wrap=True)
-        sys.exit(2 if isinstance(error, ValueError) else 1)
+    except (ValueError, ModuleNotFoundError, JobsFailedError) as error:
+        message = Text(f"error: {error}", style="bold red")
+        console.print(message, soft_wrap=True)
+        sys.exit(1 if isinstance(error, JobsFailedError) else 2)
 
 
 def run_with_progress(

@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -175,6 +176,8 @@ def run_jobs(
     ------
     ValueError
         If `workers` or `backend` is wrong.
+    ModuleNotFoundError
+        If the Ray backend is asked for and Ray is not installed.
     JobsFailedError
         If a job raised, after all others are finished.
     """
@@ -221,11 +224,16 @@ def _on_processes(jobs: list[tuple[int, Job]], workers: int) -> Iterator[_Outcom
 
 
 def _on_ray(jobs: list[tuple[int, Job]], workers: int, address: str | None) -> Iterator[_Outcome]:
+    if not jobs:
+        return
+    if find_spec("ray") is None:
+        raise ModuleNotFoundError(
+            "backend 'ray' needs the package ray: install the extra `cluster`, "
+            'for example by pip install -e ".[cluster]"'
+        )
     import ray
     from ray.util.multiprocessing import Pool
 
-    if not jobs:
-        return
     if address is None:
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
     else:

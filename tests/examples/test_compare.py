@@ -143,6 +143,24 @@ def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, 
     assert isinstance(config["f_max"], list) == ("--tiers" in options)
 
 
+@pytest.mark.parametrize(
+    ("package", "options", "extra"),
+    [("torch", "", "train"), ("sklearn", "", "train"), ("ray", "--backend ray", "cluster")],
+)
+def test_compare__a_missing_package_is_named_with_its_extra(
+    call, capsys, monkeypatch, tmp_path, package, options, extra
+):
+    for name in [name for name in sys.modules if name.split(".")[0] == "train_fl"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SystemExit) as raised:
+        call(f"--rounds 2 --seeds 1 --out {tmp_path} {options}")
+    assert raised.value.code == 2
+    output = capsys.readouterr().out
+    assert f"needs the package {package}" in output
+    assert f"[{extra}]" in output
+
+
 def test_compare__help_explains_every_option(module, call, capsys):
     with pytest.raises(SystemExit):
         call("--help")

@@ -139,7 +139,7 @@ def test_certificate__closes_in_every_round_of_the_default_scenarios(preset):
         assert np.max(policy.solution.gap) <= 1e-6
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(small_problems(), st.integers(0, 2**32 - 1))
 def test_certificate__no_decision_lies_below_the_bound(problem, seed):
     scenario, gain, queue = problem
@@ -155,7 +155,7 @@ def test_certificate__no_decision_lies_below_the_bound(problem, seed):
     assert solution.lower_bound <= solution.objective + 1e-8 * scale.min()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(small_problems(), st.booleans())
 def test_solve_p2__decision_is_valid_on_every_scale(problem, exact):
     scenario, gain, queue = problem
@@ -192,7 +192,7 @@ def best_on_a_grid(scenario: Scenario, gain, queue) -> float:
     return float(best)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(small_problems().filter(lambda problem: problem[0].num_devices in (2, 3)))
 def test_solve_p2__exact_matches_a_global_search(problem):
     scenario, gain, queue = problem

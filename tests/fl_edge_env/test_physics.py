@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
@@ -106,7 +106,6 @@ def test_participation_probability__one_and_zero():
     np.testing.assert_array_equal(value, [0.0, 1.0])
 
 
-@settings(deadline=None)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32 - 1), st.booleans())
 def test_expected_maximum__equals_the_mean_over_all_draws(num_devices, cohort_size, seed, ties):
     rng = np.random.default_rng(seed)

@@ -1,7 +1,12 @@
 """Compare scheduling policies: run them under common random numbers, print a table, draw plots.
 
-python examples/compare.py                                  # digits, real training
-python examples/compare.py --scenario cifar10 --no-train    # the paper's system side
+Without options it trains real models on digits:
+
+    python examples/compare.py
+
+The system side of the paper's scenarios:
+
+    python examples/compare.py --scenario cifar10 --no-train
 """
 
 from __future__ import annotations
@@ -58,8 +63,7 @@ class Options:
     train: bool = True
     """Train real models inside every round. Only digits has its data at hand."""
     channel: str | None = None
-    """The channel: clip or resample (exponential), markov:P (each device keeps its gain with
-    probability P), or a CSV or Parquet file of recorded gains; the scenario's own by default."""
+    """clip or resample (exponential), markov:P (gains stay with probability P), or a trace file."""
     tiers: bool = False
     """Draw an older, the scenario's own, or newer hardware for each device."""
     rounds: int | None = None
@@ -75,8 +79,7 @@ class Options:
     address: str | None = None
     """Address of the Ray cluster; a local one is started by default."""
     out: Path | None = None
-    """Folder for the results; runs/<scenario> by default. Runs that a folder has finished are not
-    repeated, so that a killed comparison continues when it is started again."""
+    """Folder for the results, runs/<scenario> by default; what it has finished is not run again."""
     num_devices: int | None = None
     """Number of devices N; the scenario's own by default."""
     cohort_size: int | None = None

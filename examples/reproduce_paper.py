@@ -1,10 +1,8 @@
 """Reproduce the figures of the paper's Section VII, one subcommand for each experiment.
 
+For example:
+
     python examples/reproduce_paper.py baselines
-    python examples/reproduce_paper.py lambda-sweep
-    python examples/reproduce_paper.py v-sweep
-    python examples/reproduce_paper.py k-sweep
-    python examples/reproduce_paper.py bound            # an experiment of our own
 
 Without --train it is the system side alone. A killed experiment continues when it is started
 again. Figures (PNG and PDF) and the data of each figure (CSV) go to runs/paper.

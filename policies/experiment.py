@@ -64,7 +64,9 @@ class Job:
             policy_code = inspect.getsource(type(self.policy))
         except (OSError, TypeError):  # defined where there is no file
             policy_code = ""
-        inputs = (self.policy, self.scenario, self.seeds, self.make_env, policy_code)
+        # The class by its name and code: joblib cannot hash one that is defined in a function.
+        policy = (type(self.policy).__qualname__, policy_code, vars(self.policy))
+        inputs = (*policy, self.scenario, self.seeds, self.make_env)
         # One by one: a pickle of all would also tell which of them share objects.
         return str(joblib.hash([joblib.hash(value) for value in inputs] + [_code_hash()]))
 

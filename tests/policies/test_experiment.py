@@ -40,11 +40,12 @@ def assert_equal(left: list[pd.DataFrame], right: list[pd.DataFrame]) -> None:
         pd.testing.assert_frame_equal(a, b, check_exact=True)
 
 
-class Broken(UniD):
-    name = "Broken"
+def broken(scenario: Scenario) -> Policy:
+    class Broken(UniD):
+        def decide(self, observation: Mapping[str, np.ndarray]) -> Allocation:
+            raise RuntimeError(f"out of order at {len(observation)} observations")
 
-    def decide(self, observation: Mapping[str, np.ndarray]) -> Allocation:
-        raise RuntimeError(f"out of order at {len(observation)} observations")
+    return Broken(scenario)
 
 
 def test_run_jobs__finished_jobs_are_read_and_not_run_again(jobs, tmp_path, monkeypatch):
@@ -72,7 +73,7 @@ def test_run_jobs__a_damaged_file_is_run_again(jobs, tmp_path):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_run_jobs__a_failure_is_told_at_the_end_and_stops_no_other(scenario, tmp_path, workers):
-    jobs = [Job(policy(scenario), scenario, (0,)) for policy in (Broken, UniS, UniD)]
+    jobs = [Job(policy(scenario), scenario, (0,)) for policy in (broken, UniS, UniD)]
     with pytest.raises(JobsFailedError, match=r"Broken, seeds \[0\]: .*out of order") as raised:
         run_jobs(jobs, folder=tmp_path, workers=workers)
     assert [job.policy.name for job, _ in raised.value.failures] == ["Broken"]

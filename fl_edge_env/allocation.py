@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # How far a decision may miss its bounds: relative for f and p, absolute for the sum of q.
 BOUND_TOLERANCE = 1e-9
 _SUM_TOLERANCE = 1e-6
+_FLOAT64 = np.dtype(np.float64)
 # Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
 _LEAST_Q = 1e-100
 
@@ -48,9 +49,8 @@ class Allocation:
     cohort: IntArray | None = None
 
     def __post_init__(self) -> None:
-        for name in ("f", "p", "q"):
-            value = getattr(self, name)
-            if type(value) is not np.ndarray or value.dtype != np.float64:
+        for name, value in (("f", self.f), ("p", self.p), ("q", self.q)):
+            if type(value) is not np.ndarray or value.dtype is not _FLOAT64:
                 object.__setattr__(self, name, _float_array(name, value))
         if not (self.f.shape == self.p.shape == self.q.shape) or self.f.ndim == 0:
             raise ValueError(

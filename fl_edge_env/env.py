@@ -155,7 +155,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         truncated = bool(self.simulator.round_index[0] >= self.scenario.num_rounds)
         return (
             self._observation(),
-            float(outcome.reward[0]),
+            outcome.reward.item(),
             False,
             truncated,
             _first(outcome),
@@ -220,7 +220,7 @@ def _first(outcome: Round) -> dict[str, Any]:
     info: dict[str, Any] = {}
     for name, batch in outcome._asdict().items():
         if isinstance(batch, dict):
-            info[name] = {part: float(values[0]) for part, values in batch.items()}
+            info[name] = {part: values.item() for part, values in batch.items()}
         else:
-            info[name] = batch[0] if batch.ndim > 1 else float(batch[0])
+            info[name] = batch[0] if batch.ndim > 1 else batch.item()
     return info

@@ -150,13 +150,10 @@ class Simulator:
             self.queue[index] = 0.0
             self.round_index[index] = 0
             self.elapsed_time[index] = 0.0
-            self._next_round(index)
+            self.channel_gain[index], self._draws[index] = self._streams[index].next_round()
 
     def _rows(self, mask: BoolArray | None) -> Iterable[int]:
         return range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
-
-    def _next_round(self, index: int) -> None:
-        self.channel_gain[index], self._draws[index] = self._streams[index].next_round()
 
     def training_seed(self, index: int = 0) -> np.random.SeedSequence:
         """Seed of the training stream in the present episode of one system."""
@@ -219,7 +216,7 @@ class Simulator:
             self.queue[mask], self.elapsed_time[mask] = queue[mask], elapsed_time[mask]
             self.round_index[mask] += 1
         for index in self._rows(mask):
-            self._next_round(index)
+            self.channel_gain[index], self._draws[index] = self._streams[index].next_round()
 
         return Round(
             cohort=cohort,

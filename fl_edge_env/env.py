@@ -1,4 +1,4 @@
-"""The single environment: a thin Gymnasium shell over a simulator batch of one."""
+"""The single environment: a thin Gymnasium shell over a simulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fl_edge_env.allocation import Allocation, decode_action
 from fl_edge_env.checks import is_real
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.simulator import Round, Simulator
+from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import FloatArray
 
@@ -117,7 +117,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         super().reset(seed=seed)
         self.simulator.reset([seed])
         self._started = True
-        return self._observation(), {}
+        return self.simulator.observe(), {}
 
     def step(
         self, action: NDArray[np.float32] | Allocation
@@ -147,27 +147,24 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         gymnasium.error.ResetNeeded
             If no episode is under way.
         """
-        if not self._started or self.simulator.round_index[0] >= self.scenario.num_rounds:
+        if not self._started or self.simulator.done:
             raise gym.error.ResetNeeded("no episode is under way: call reset() before step()")
         if not isinstance(action, Allocation):
             action = decode_action(action, self.scenario, self.softmax_scale)
-        outcome = self.simulator.advance(_as_batch(action))
-        truncated = bool(self.simulator.round_index[0] >= self.scenario.num_rounds)
+        outcome = self.simulator.advance(action)
+        truncated = bool(self.simulator.done)
         return (
-            self._observation(),
-            outcome.reward.item(),
+            self.simulator.observe(),
+            float(outcome.reward),
             False,
             truncated,
-            _first(outcome),
+            outcome._asdict(),
         )
 
     @property
     def training_seed(self) -> np.random.SeedSequence:
         """Seed of the training stream in the present episode."""
         return self.simulator.training_seed()
-
-    def _observation(self) -> Observation:
-        return {name: batch[0] for name, batch in self.simulator.observe().items()}
 
 
 def resolve_scenario(scenario: Scenario | str, **fields: Any) -> Scenario:
@@ -199,28 +196,3 @@ def check_softmax_scale(value: object) -> float:
     if not (is_real(value) and 0 < value <= 100):
         raise ValueError(f"softmax_scale must be positive and at most 100, got {value!r}")
     return float(value)
-
-
-def _as_batch(allocation: Allocation) -> Allocation:
-    if allocation.f.ndim != 1:
-        raise ValueError(
-            f"f, p and q must have shape (N,) in a single environment, got {allocation.f.shape}"
-        )
-    cohort = allocation.cohort
-    return Allocation(
-        allocation.f[None],
-        allocation.p[None],
-        allocation.q[None],
-        cohort if cohort is None else cohort[None],
-    )
-
-
-def _first(outcome: Round) -> dict[str, Any]:
-    """The fields of the first system, with scalars as floats."""
-    info: dict[str, Any] = {}
-    for name, batch in outcome._asdict().items():
-        if isinstance(batch, dict):
-            info[name] = {part: values.item() for part, values in batch.items()}
-        else:
-            info[name] = batch[0] if batch.ndim > 1 else batch.item()
-    return info

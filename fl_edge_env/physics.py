@@ -94,7 +94,8 @@ def time_and_energy(
 def participation_probability(q: FloatArray, cohort_size: int) -> FloatArray:
     """Probability that a device is drawn at least once, ``1 - (1 - q)**K``, equation (16).
 
-    Written with ``expm1`` and ``log1p``, which keeps full relative precision for tiny `q`.
+    Built up from one draw by doubling, in sums and products of positive terms: full relative
+    precision for tiny `q`, and the exact limit at q = 1.
 
     Parameters
     ----------
@@ -103,8 +104,11 @@ def participation_probability(q: FloatArray, cohort_size: int) -> FloatArray:
     cohort_size : int
         Number of draws K.
     """
-    with np.errstate(divide="ignore"):  # q = 1: log1p(-1) = -inf is the right limit
-        probability: FloatArray = -np.expm1(cohort_size * np.log1p(-q))
+    probability = q
+    for bit in f"{cohort_size:b}"[1:]:
+        probability = probability * (2.0 - probability)  # twice as many draws
+        if bit == "1":
+            probability = probability + q * (1.0 - probability)  # one more
     return probability
 
 

@@ -1,4 +1,4 @@
-"""The federated round, for a batch of independent systems.
+"""The federated round, for one system or a batch of independent ones.
 
 This is the only implementation of the round: the single and the vector environment and the
 evaluation without training all call it.
@@ -6,7 +6,7 @@ evaluation without training all call it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +16,14 @@ from fl_edge_env.allocation import Allocation
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
-# Channel gains are drawn ahead, this many numbers at a time for each system.
+# Size of a block of channel gains that are drawn ahead for each system.
 _BLOCK_NUMBERS = 1 << 14
 
 
 class Round(NamedTuple):
     """What happened in a round, for each of the B systems of a batch.
+
+    For a single system the shapes have no B, and a quantity of shape (B,) is a number.
 
     Attributes
     ----------
@@ -81,9 +83,6 @@ class _Streams:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self._root = np.random.SeedSequence()
-        self._block_rounds = max(
-            1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // scenario.num_devices)
-        )
 
     def start_episode(self, seed: int | None) -> None:
         if seed is not None:
@@ -91,49 +90,61 @@ class _Streams:
         channel, cohort, self.training = self._root.spawn(1)[0].spawn(3)
         self._channel = np.random.default_rng(channel)
         self._cohort = np.random.default_rng(cohort)
-        self._drawn, self._left = 0, 0
-        self._gains: FloatArray | None = None
+        self._drawn = 0
+        self._last: FloatArray | None = None
 
-    def next_round(self) -> tuple[FloatArray, FloatArray]:
-        """Gains of the next round, shape (N,), and the uniform numbers of its K draws."""
+    def next_rounds(self, count: int) -> tuple[FloatArray, FloatArray]:
+        """Gains of the next rounds, shape (count, N), and the uniform numbers of their K draws."""
         scenario = self._scenario
-        if self._gains is None or self._left == 0:
-            self._gains = scenario.channel.draw(
-                self._channel,
-                self._block_rounds,
-                scenario.num_devices,
-                first_round=self._drawn,
-                previous=None if self._gains is None else self._gains[-1],
-            )
-            self._uniforms = self._cohort.random((self._block_rounds, scenario.cohort_size))
-            self._drawn += self._block_rounds
-            self._left = self._block_rounds
-        self._left -= 1
-        return self._gains[-self._left - 1], self._uniforms[-self._left - 1]
+        gains = scenario.channel.draw(
+            self._channel,
+            count,
+            scenario.num_devices,
+            first_round=self._drawn,
+            previous=self._last,
+        )
+        self._drawn += count
+        self._last = gains[-1]
+        return gains, self._cohort.random((count, scenario.cohort_size))
 
 
 class Simulator:
-    """A batch of B independent systems of one scenario.
+    """One system of a scenario, or a batch of B independent ones.
 
     Parameters
     ----------
     scenario : Scenario
         The system.
-    num_envs : int
-        Batch size B.
+    num_envs : int, optional
+        Batch size B. Without it there is one system, and the arrays have no batch axis.
     """
 
-    def __init__(self, scenario: Scenario, num_envs: int = 1) -> None:
+    def __init__(self, scenario: Scenario, num_envs: int | None = None) -> None:
         self.scenario = scenario
-        self.num_envs = num_envs
-        shape = (num_envs, scenario.num_devices)
-        self.channel_gain = np.zeros(shape)
-        self.queue = np.zeros(shape)
-        self.round_index = np.zeros(num_envs, dtype=np.int64)
-        self.elapsed_time = np.zeros(num_envs)
-        self._draws = np.zeros((num_envs, scenario.cohort_size))
-        self._batch_index = np.arange(num_envs)[:, None]
-        self._streams = [_Streams(scenario) for _ in range(num_envs)]
+        batch = () if num_envs is None else (num_envs,)
+        self.queue = np.zeros((*batch, scenario.num_devices))
+        self.round_index = np.zeros(batch, dtype=np.int64)
+        self.elapsed_time = np.zeros(batch)
+        self._indices = list(np.ndindex(batch))
+        self._streams = [_Streams(scenario) for _ in self._indices]
+        # Draws are made ahead, a block of rounds at a time for each system.
+        rounds = max(1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // scenario.num_devices))
+        self._block_gains = np.ones((*batch, rounds, scenario.num_devices))
+        self._block_draws = np.zeros((*batch, rounds, scenario.cohort_size))
+        self._position = np.zeros(batch, dtype=np.int64)
+        self._rows = tuple(np.indices(batch))
+        self._load_round()
+
+    def _load_round(self) -> None:
+        now = (*self._rows, self._position)
+        self.channel_gain: FloatArray = self._block_gains[now]
+        self._draws: FloatArray = self._block_draws[now]
+
+    def _draw_block(self, system: int) -> None:
+        index = self._indices[system]
+        block = self._streams[system].next_rounds(self._block_gains.shape[-2])
+        self._block_gains[index], self._block_draws[index] = block
+        self._position[index] = 0
 
     def reset(self, seeds: Sequence[int | None], mask: BoolArray | None = None) -> None:
         """Start a new episode: empty queues, the first channel gains.
@@ -145,22 +156,22 @@ class Simulator:
         mask : ndarray of bool, shape (B,), optional
             The systems to reset; all by default.
         """
-        for index in self._rows(mask):
-            self._streams[index].start_episode(seeds[index])
+        systems = range(len(self._indices)) if mask is None else np.flatnonzero(mask).tolist()
+        for system in systems:
+            index = self._indices[system]
+            self._streams[system].start_episode(seeds[system])
+            self._draw_block(system)
             self.queue[index] = 0.0
             self.round_index[index] = 0
             self.elapsed_time[index] = 0.0
-            self.channel_gain[index], self._draws[index] = self._streams[index].next_round()
+        self._load_round()
 
-    def _rows(self, mask: BoolArray | None) -> Iterable[int]:
-        return range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
-
-    def training_seed(self, index: int = 0) -> np.random.SeedSequence:
+    def training_seed(self, system: int = 0) -> np.random.SeedSequence:
         """Seed of the training stream in the present episode of one system."""
-        return self._streams[index].training
+        return self._streams[system].training
 
     def observe(self) -> dict[str, FloatArray]:
-        """Channel gains and queues [J], arrays of shape (B, N) that later rounds do not change."""
+        """Channel gains and queues [J], shape (B, N); later rounds do not change the arrays."""
         return {"channel_gain": self.channel_gain.copy(), "queue": self.queue.copy()}
 
     @property
@@ -174,7 +185,7 @@ class Simulator:
         Parameters
         ----------
         allocation : Allocation
-            The decision, with fields of shape (B, N).
+            The decision, with fields of shape (B, N), or (N,) for a single system.
         mask : ndarray of bool, shape (B,), optional
             The systems whose state moves on; all by default. The result covers all.
 
@@ -188,18 +199,18 @@ class Simulator:
             If the decision is not valid in this scenario.
         """
         scenario = self.scenario
-        allocation.validate(scenario)
         if allocation.f.shape != self.queue.shape:
             raise ValueError(
                 f"f, p and q must have shape {self.queue.shape}, got {allocation.f.shape}"
             )
+        allocation.validate(scenario)
         q = allocation.q
         device_time, device_energy = physics.time_and_energy(
             self.channel_gain, allocation.f, allocation.p, scenario
         )
         energy_expected, excess = lyapunov.energy_excess(q, device_energy, scenario)
         cohort = self._draw_cohort(q) if allocation.cohort is None else allocation.cohort
-        drawn = self._batch_index, cohort
+        drawn = (*(row[:, None] for row in self._rows), cohort)
         round_time = device_time[drawn].max(axis=-1)
         energy_spent = np.zeros(device_energy.shape)
         energy_spent[drawn] = device_energy[drawn]
@@ -209,21 +220,23 @@ class Simulator:
 
         queue = lyapunov.next_queue(self.queue, excess)
         elapsed_time = self.elapsed_time + round_time
-        if mask is None:
-            self.queue, self.elapsed_time = queue, elapsed_time
-            self.round_index += 1
-        else:
-            self.queue[mask], self.elapsed_time[mask] = queue[mask], elapsed_time[mask]
-            self.round_index[mask] += 1
-        for index in self._rows(mask):
-            self.channel_gain[index], self._draws[index] = self._streams[index].next_round()
+        moving = ... if mask is None else mask
+        self.queue[moving] = queue[moving]
+        self.elapsed_time[moving] = elapsed_time[moving]
+        self.round_index[moving] += 1
+        self._position[moving] += 1
+        rounds = self._block_gains.shape[-2]
+        if self._position.max() == rounds:
+            for system in np.flatnonzero(self._position == rounds).tolist():
+                self._draw_block(system)
+        self._load_round()
 
         return Round(
             cohort=cohort,
             device_time=device_time,
             round_time=round_time,
             expected_round_time=physics.expected_maximum(device_time, q, scenario.cohort_size),
-            elapsed_time=elapsed_time.copy(),  # a reset clears the state in place
+            elapsed_time=elapsed_time,
             energy_expected=energy_expected,
             energy_spent=energy_spent,
             latency=latency,
@@ -240,8 +253,8 @@ class Simulator:
     def _draw_cohort(self, q: FloatArray) -> IntArray:
         """K draws with replacement: invert the distribution function at the uniform numbers."""
         cdf = q.cumsum(axis=-1)
-        cdf[:, -1] = np.inf  # rounding must not lead past the last device
-        cohort = np.empty(self._draws.shape, dtype=np.int64)
-        for index in range(self.num_envs):
-            cohort[index] = cdf[index].searchsorted(self._draws[index], side="right")
+        cdf[..., -1] = np.inf  # rounding must not lead past the last device
+        if cdf.ndim == 1:
+            return cdf.searchsorted(self._draws, side="right")
+        cohort: IntArray = (cdf[:, None, :] > self._draws[..., None]).argmax(axis=-1)
         return cohort

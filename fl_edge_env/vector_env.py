@@ -155,8 +155,9 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
             If a sub-environment has no episode under way.
         """
         finished = self.simulator.done
+        restarting = bool(finished.any())
         next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
-        if not self._started.all() or (finished.any() and not next_step):
+        if not self._started.all() or (restarting and not next_step):
             raise gym.error.ResetNeeded(
                 "a sub-environment has no episode under way: call reset() before step()"
             )
@@ -164,8 +165,8 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
             actions = decode_action(actions, self.scenario, self.softmax_scale)
         # In next-step mode a finished sub-environment ignores its action and starts anew.
         playing = ~finished
-        outcome = self.simulator.advance(actions, playing if finished.any() else None)
-        if finished.any():
+        outcome = self.simulator.advance(actions, playing if restarting else None)
+        if restarting:
             self.simulator.reset([None] * self.num_envs, finished)
         reward = np.where(playing, outcome.reward, 0.0)
         info = _masked(outcome, playing)

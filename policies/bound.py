@@ -88,5 +88,5 @@ def _settled_queue(scenario: Scenario, seed: np.random.SeedSequence) -> FloatArr
     for index in range(num_rounds):
         simulator.advance(policy.decide(simulator.observe()))
         if index >= num_rounds // 2:
-            total += simulator.queue[0]
+            total += simulator.queue
     return total / (num_rounds - num_rounds // 2)

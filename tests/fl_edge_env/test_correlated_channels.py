@@ -60,7 +60,7 @@ def test_markov__sample_draws_independent_rounds():
 def test_simulator__carries_the_chain_over_blocks_and_episodes():
     # 20,000 devices leave room for no more than one round in a block.
     scenario = Scenario(num_devices=20_000, channel=CHAIN, num_rounds=4)
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([0])
     allocation = decode_action(np.zeros((1, 3, 20_000)), scenario, 2.0)
     states = []
@@ -121,7 +121,7 @@ def test_trace__replays_the_recorded_gains_and_starts_again(table, tmp_path: Pat
     recorded = table["gain"].to_numpy().reshape(5, 3)
     assert (channel.gain_min, channel.gain_max) == (recorded.min(), recorded.max())
     scenario = Scenario(num_devices=3, channel=channel, num_rounds=12)
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([0])
     allocation = decode_action(np.zeros((1, 3, 3)), scenario, 2.0)
     for index in range(12):
@@ -132,7 +132,7 @@ def test_trace__replays_the_recorded_gains_and_starts_again(table, tmp_path: Pat
 
 def test_trace__of_other_devices_is_refused(table, tmp_path):
     table.to_csv(tmp_path / "trace.csv", index=False)
-    simulator = Simulator(Scenario(num_devices=4, channel=TraceChannel(tmp_path / "trace.csv")))
+    simulator = Simulator(Scenario(num_devices=4, channel=TraceChannel(tmp_path / "trace.csv")), 1)
     with pytest.raises(ValueError, match="has 3 devices and the scenario 4: set num_devices=3"):
         simulator.reset([0])
 

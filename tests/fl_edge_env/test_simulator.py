@@ -39,7 +39,7 @@ def test_round__monte_carlo_means_over_the_cohort(num_devices, cohort_size):
         channel=STEADY,
         num_samples=np.arange(1, num_devices + 1),
     )
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([0])
     allocation = random_allocation(scenario, rng)
     outcomes = play(simulator, scenario.num_rounds, allocation)
@@ -61,7 +61,7 @@ def test_round__monte_carlo_means_over_the_cohort(num_devices, cohort_size):
 
 def test_round__times_and_energies_of_the_cohort():
     scenario = Scenario.femnist(num_devices=9, cohort_size=4)
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([3])
     rng = np.random.default_rng(1)
     elapsed, repeats = 0.0, 0
@@ -83,7 +83,7 @@ def test_round__times_and_energies_of_the_cohort():
 
 def test_expected_round_time__equals_the_mean_over_all_cohorts():
     scenario = Scenario.femnist(num_devices=3, cohort_size=4)
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([0])
     a = random_allocation(scenario, np.random.default_rng(4))
     o = simulator.advance(a)
@@ -114,7 +114,7 @@ def test_queue__adds_up_the_excess_over_an_episode():
     # Budgets around the mean energy, so that queues both grow and empty
     budgets = [60.0, 90.0, 120.0, 150.0]
     scenario = Scenario.femnist(num_devices=4, num_rounds=200, energy_budget_j=budgets)
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([1])
     rng = np.random.default_rng(3)
     queue, empty, grown = [0.0] * 4, 0, 0
@@ -137,7 +137,7 @@ def test_queue__adds_up_the_excess_over_an_episode():
 @pytest.mark.parametrize("q", [[1.0, 1e-12], [1.0, 9e-7], [1 - 9e-7, 1e-9], [1.0, 1e-100]])
 def test_round__is_finite_for_every_decision_that_is_accepted(q):
     scenario = Scenario(num_devices=2)
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([0])
     o = simulator.advance(Allocation(scenario.f_max[None], scenario.p_min[None], [q]))
     assert all(np.isfinite(v).all() for v in o._asdict().values() if isinstance(v, np.ndarray))
@@ -152,7 +152,7 @@ def test_round__is_finite_for_every_decision_that_is_accepted(q):
 
 def test_cohort__rounding_of_q_never_leads_past_the_last_device():
     scenario = Scenario(num_devices=10)
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([0])
     q = np.full((1, 10), 0.1)
     largest_draw = np.nextafter(1, 0)
@@ -171,21 +171,23 @@ def test_cohort__depends_on_the_seed_and_q_only():
     scenario = Scenario(num_devices=6, num_rounds=40)
     rng = np.random.default_rng(0)
     base = [random_allocation(scenario, rng) for _ in range(40)]
-    wanted = cohorts(Simulator(scenario), base)
+    wanted = cohorts(Simulator(scenario, 1), base)
 
     slow = [Allocation(np.full((1, 6), 1e9), np.full((1, 6), 0.001), a.q) for a in base]
-    np.testing.assert_array_equal(cohorts(Simulator(scenario), slow), wanted)
+    np.testing.assert_array_equal(cohorts(Simulator(scenario, 1), slow), wanted)
     for fields in (
         {"channel": ExponentialChannel(filter="resample")},
         {"num_rounds": 3},
         {"model_bits": 1e3, "mu": 2.0, "energy_budget_j": 1.0},
     ):
-        np.testing.assert_array_equal(cohorts(Simulator(scenario.replace(**fields)), base), wanted)
+        np.testing.assert_array_equal(
+            cohorts(Simulator(scenario.replace(**fields), 1), base), wanted
+        )
 
     # A cohort named in one round leaves the draws of the others as they were.
     override = base.copy()
     override[5] = Allocation(base[5].f, base[5].p, base[5].q, np.array([[0, 0]]))
-    drawn = cohorts(Simulator(scenario), override)
+    drawn = cohorts(Simulator(scenario, 1), override)
     np.testing.assert_array_equal(drawn[5], [0, 0])
     np.testing.assert_array_equal(np.delete(drawn, 5, axis=0), np.delete(wanted, 5, axis=0))
 
@@ -195,7 +197,7 @@ def test_channel__is_common_to_all_decisions_and_cohorts():
     gains = []
     for policy_seed in (0, 1):
         rng = np.random.default_rng(policy_seed)
-        simulator = Simulator(scenario)
+        simulator = Simulator(scenario, 1)
         simulator.reset([7])
         seen = []
         for _ in range(300):
@@ -208,7 +210,7 @@ def test_channel__is_common_to_all_decisions_and_cohorts():
 def test_channel__equals_one_long_draw_of_its_stream():
     # Drawing ahead in blocks must not repeat or skip a round.
     scenario = Scenario(num_devices=3000, num_rounds=20)
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([5])
     allocation = random_allocation(scenario, np.random.default_rng(0))
     seen = []
@@ -222,7 +224,7 @@ def test_channel__equals_one_long_draw_of_its_stream():
 
 def test_reset__starts_empty_and_the_seed_decides():
     scenario = Scenario.femnist(num_devices=5)
-    simulator, fresh = Simulator(scenario), Simulator(scenario)
+    simulator, fresh = Simulator(scenario, 1), Simulator(scenario, 1)
     simulator.reset([3])
     play(simulator, 5, random_allocation(scenario, np.random.default_rng(0)))
     assert simulator.queue.max() > 0
@@ -238,7 +240,7 @@ def test_reset__starts_empty_and_the_seed_decides():
 
 
 def test_training_seed__is_new_in_every_episode_and_no_other_stream():
-    simulator = Simulator(Scenario(num_devices=2))
+    simulator = Simulator(Scenario(num_devices=2), 1)
     keys = set()
     for seed in (0, None, None, 1, None):
         simulator.reset([seed])
@@ -273,7 +275,7 @@ def test_advance__moves_on_only_the_systems_of_the_mask():
 
 def test_cohort__given_by_the_decision_replaces_the_draw():
     scenario = Scenario(num_devices=5, cohort_size=3)
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([0])
     a = random_allocation(scenario, np.random.default_rng(0))
     o = simulator.advance(Allocation(a.f, a.p, a.q, np.array([[4, 1, 4]])))
@@ -285,7 +287,7 @@ def test_cohort__given_by_the_decision_replaces_the_draw():
 
 def test_observe__is_not_changed_by_later_rounds():
     scenario = Scenario(num_devices=4)
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([0])
     first = simulator.observe()
     kept = {name: values.copy() for name, values in first.items()}
@@ -296,7 +298,7 @@ def test_observe__is_not_changed_by_later_rounds():
 
 def test_one_device__is_always_the_cohort():
     scenario = Scenario(num_devices=1, cohort_size=4)
-    simulator = Simulator(scenario)
+    simulator = Simulator(scenario, 1)
     simulator.reset([0])
     o = simulator.advance(Allocation(scenario.f_mid[None], scenario.p_mid[None], np.ones((1, 1))))
     np.testing.assert_array_equal(o.cohort, [[0, 0, 0, 0]])

@@ -227,7 +227,8 @@ def as_lists(value):
         (np.zeros((3, 7)), "shape"),
         (np.zeros((2, 3, 7)), "shape"),
         (np.where(np.arange(63) == 60, np.nan, 0).reshape(3, 3, 7), "got NaN"),
-        (Allocation(*np.ones((3, 7))), "f must lie in"),
+        (Allocation(*np.ones((3, 7))), "shape"),
+        (Allocation(*np.ones((3, 3, 7))), "f must lie in"),
         (Allocation(np.full((2, 7), 1e9), np.full((2, 7), 0.1), np.full((2, 7), 1 / 7)), "shape"),
     ],
 )

@@ -41,8 +41,8 @@ from fl_edge_env.scenario_file import describe_channel
 from policies import POLICIES, lower_bound, make_policy
 from policies.command_line import errors_in_one_line, run_with_progress
 from policies.evaluation import summarise
-from policies.experiment import Backend, make_jobs
-from policies.reporting import comparison_table, save_plots
+from policies.experiment import Backend, check_runner, make_jobs
+from policies.reporting import comparison_table, draw_partition, save_figure, save_plots
 
 if TYPE_CHECKING:
     from train_fl import TrainingEnvFactory
@@ -59,9 +59,25 @@ class Options:
     policies: tuple[str, ...] = tuple(POLICIES)
     """Policies to compare: lroa, uni-d, uni-s, divfl."""
     scenario: str = "digits"
-    """The system: digits, cifar10, femnist, or a TOML file; with training also the data set."""
+    """The system: digits, fashion_mnist, cifar10, femnist, or a TOML file."""
     train: bool = True
     """Train real models inside every round. Only digits has its data at hand."""
+    dataset: str | None = None
+    """Data to train on: digits, fashion_mnist, cifar10, femnist; the scenario's by default."""
+    data_dir: Path = Path("data")
+    """Folder with the data set's files."""
+    download: bool = False
+    """Fetch missing data from the internet."""
+    partition: str | None = None
+    """Split of the data: dirichlet, dirichlet-by-class, iid or writer; the usual by default."""
+    concentration: float = 0.5
+    """Concentration of the split's Dirichlet distribution."""
+    learning_rate: float | None = None
+    """Initial learning rate; the data set's own by default."""
+    on_non_finite: str = "raise"
+    """What to do with an update that is not finite: raise an error, or skip it."""
+    device: str = "cpu"
+    """Where to train, as torch names it."""
     channel: str | None = None
     """clip or resample (exponential), markov:P (gains stay with probability P), or a trace file."""
     tiers: bool = False
@@ -80,6 +96,10 @@ class Options:
     """Address of the Ray cluster; a local one is started by default."""
     out: Path | None = None
     """Folder for the results, runs/<scenario> by default; what it has finished is not run again."""
+    resume: Path | None = None
+    """Folder of a comparison to go on with, by its own options but for those about workers."""
+    checkpoint_every: int = 50
+    """Rounds after which a training run is saved, to go on from there after a crash."""
     num_devices: int | None = None
     """Number of devices N; the scenario's own by default."""
     cohort_size: int | None = None
@@ -103,8 +123,13 @@ def main(options: Options) -> None:
 
 def compare(options: Options, console: Console) -> None:
     """Run the comparison and write its results."""
+    command = ["python", *sys.argv]
+    if options.resume is not None:
+        options, command = stored(options)
     scenario = make_scenario(options)
     make_env = make_training(options, scenario) if options.train else None
+    if make_env is not None:
+        scenario = make_env.scenario
     policies = [make_policy(n, scenario, **policy_options(n, make_env)) for n in options.policies]
     number = options.seeds if options.seeds is not None else (5 if options.train else 30)
     if number < 1:
@@ -115,7 +140,10 @@ def compare(options: Options, console: Console) -> None:
     jobs = make_jobs(policies, scenario, seeds, make_env)
     if make_env is not None:
         make_env(policies[0])  # refuses a wrong option here, not in a worker
+    check_runner(options.workers, options.backend, options.checkpoint_every)
     folder = writable_folder(options.out or Path("runs") / Path(options.scenario).stem)
+    settings = config(options, command, scenario)
+    write_text(folder / "config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
     results = run_with_progress(
         "runs",
         jobs,
@@ -123,6 +151,7 @@ def compare(options: Options, console: Console) -> None:
         workers=options.workers,
         backend=options.backend,
         address=options.address,
+        checkpoint_every=options.checkpoint_every,
         console=console,
     )
     rounds = pd.concat(results, ignore_index=True)
@@ -130,17 +159,28 @@ def compare(options: Options, console: Console) -> None:
     target = options.target_accuracy if options.train else None
     summary = summarise(rounds, target, bound)
 
-    settings = json.dumps(config(options, scenario), indent=2, default=str, allow_nan=False)
-    write_text(folder / "config.json", settings + "\n")
+    timing = None
+    if "real_time" in rounds:  # kept apart from what a repetition repeats
+        timing = rounds[["policy", "seed", "round", "real_time"]]
+        write_text(folder / "timing.csv", timing.to_csv(index=False))
+        rounds = rounds.drop(columns="real_time")
     write_text(folder / "rounds.csv", rounds.to_csv(index=False))
     write_text(folder / "summary.csv", summary.to_csv(index=False))
     save_plots(rounds, bound, folder)
+    if make_env is not None:
+        task = make_env.make_task()
+        counts = task.num_samples[:, None] * task.label_histogram
+        save_figure([[lambda axes: draw_partition(axes, counts)]], [folder / "partition.png"])
     console.print(comparison_table(summary, target))
     console.print(
         f"lower bound on the objective: {bound.value:.6g} s, "
         f"standard error {bound.standard_error:.2g} s",
         highlight=False,
     )
+    if timing is not None:
+        seconds = timing.groupby("policy", sort=False)["real_time"].mean()
+        told = ", ".join(f"{name} {value:.2g} s" for name, value in seconds.items())
+        console.print(f"real time of a round: {told}", highlight=False)
     for policy in policies:
         if policy.name == "DivFL":
             description = "gradients" if options.train else "label histograms"
@@ -187,7 +227,18 @@ def make_training(options: Options, scenario: Scenario) -> TrainingEnvFactory:
     """What makes the training environments; torch is imported only here."""
     from train_fl import TrainingEnvFactory
 
-    return TrainingEnvFactory(scenario, options.scenario, options.eval_every)
+    return TrainingEnvFactory(
+        scenario,
+        task=options.dataset or Path(options.scenario).stem,
+        eval_every=options.eval_every,
+        partition=options.partition,
+        concentration=options.concentration,
+        learning_rate=options.learning_rate,
+        on_non_finite=options.on_non_finite,
+        data_dir=options.data_dir,
+        download=options.download,
+        device=options.device,
+    ).fitted()
 
 
 def policy_options(name: str, training: TrainingEnvFactory | None) -> dict[str, Any]:
@@ -197,12 +248,37 @@ def policy_options(name: str, training: TrainingEnvFactory | None) -> dict[str, 
     return {}
 
 
-def config(options: Options, scenario: Scenario) -> dict[str, Any]:
+def stored(given: Options) -> tuple[Options, list[str]]:
+    """Options and command of the comparison in the folder, run by the workers given now."""
+    assert given.resume is not None
+    path = given.resume / "config.json"
+    try:
+        settings = json.loads(path.read_text())
+        options = Options(**settings["options"])
+        command = list(settings["command"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{str(given.resume)!r} is not the folder of a comparison that can go on: "
+            f"cannot use {path.name} ({error})"
+        ) from None
+    options = dataclasses.replace(
+        options,
+        policies=tuple(options.policies),
+        data_dir=Path(options.data_dir),
+        out=given.resume,
+        workers=given.workers,
+        backend=given.backend,
+        address=given.address,
+    )
+    return options, command
+
+
+def config(options: Options, command: list[str], scenario: Scenario) -> dict[str, Any]:
     """All that is needed to repeat the run."""
     packages = ("fledge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
     return {
-        "command": ["python", *sys.argv],
-        "options": dataclasses.asdict(options),
+        "command": command,
+        "options": {n: plain(value) for n, value in dataclasses.asdict(options).items()},
         "scenario": {name: plain(value) for name, value in scenario.to_dict().items()}
         | {"channel": describe_channel(scenario.channel)},
         "lambda": scenario.lambda_,
@@ -214,9 +290,11 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A field of the scenario as JSON has it, which knows neither arrays nor infinity."""
+    """A value as JSON has it, which knows neither arrays nor paths nor infinity."""
     if isinstance(value, np.ndarray):
         return [plain(item) for item in value.tolist()]
+    if isinstance(value, Path):
+        return str(value)
     return "inf" if value == math.inf else value
 
 

@@ -68,6 +68,14 @@ class Experiment(ABC):
     """Systems, a row of panels for each; with --train also the data sets."""
     train: bool = False
     """Train real models; of the data sets only digits is at hand."""
+    data_dir: Path = Path("data")
+    """Folder with the data sets' files."""
+    download: bool = False
+    """Fetch missing data from the internet."""
+    eval_every: int = 10
+    """Rounds between two evaluations on the test set."""
+    device: str = "cpu"
+    """Where to train, as torch names it."""
     seeds: int | None = None
     """Number of seeds; 30, or 5 with training, by default."""
     rounds: int | None = None
@@ -78,6 +86,8 @@ class Experiment(ABC):
     """Processes of this machine, or of a Ray cluster."""
     address: str | None = None
     """Address of the Ray cluster; a local one is started by default."""
+    checkpoint_every: int = 50
+    """Rounds after which a training run is saved, to go on from there after a crash."""
     out: Path = Path("runs/paper")
     """Folder for figures, data and finished runs."""
 
@@ -108,6 +118,7 @@ class Experiment(ABC):
             workers=self.workers,
             backend=self.backend,
             address=self.address,
+            checkpoint_every=self.checkpoint_every,
             console=console,
         )
         collected: dict[str, list[pd.DataFrame]] = {}
@@ -117,16 +128,24 @@ class Experiment(ABC):
 
     def jobs(self, name: str, setting: Setting, seeds: range) -> list[Job]:
         """The runs of a setting."""
-        options: dict[str, Any] = {}
-        make_env = None
-        if self.train:
-            from train_fl import TrainingEnvFactory
+        if not self.train:
+            policy = make_policy(setting.policy, setting.scenario)
+            return make_jobs([policy], setting.scenario, seeds)
+        from train_fl import TrainingEnvFactory
 
-            make_env = TrainingEnvFactory(setting.scenario, name)
-            if setting.policy == "divfl":
-                options["label_histogram"] = make_env.make_task().label_histogram
-        policy = make_policy(setting.policy, setting.scenario, **options)
-        return make_jobs([policy], setting.scenario, seeds, make_env)
+        make_env = TrainingEnvFactory(
+            setting.scenario,
+            name,
+            eval_every=self.eval_every,
+            data_dir=self.data_dir,
+            download=self.download,
+            device=self.device,
+        ).fitted()
+        options: dict[str, Any] = {}
+        if setting.policy == "divfl":
+            options["label_histogram"] = make_env.make_task().label_histogram
+        policy = make_policy(setting.policy, make_env.scenario, **options)
+        return make_jobs([policy], make_env.scenario, seeds, make_env)
 
     def save(self, stem: str, grid: list[list[Any]], data: dict[str, pd.DataFrame]) -> None:
         """Write a figure and the data of its curves."""

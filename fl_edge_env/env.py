@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from fl_edge_env.checks import is_real
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import FloatArray, IntArray
 
 Observation = dict[str, FloatArray]
 
@@ -160,6 +161,33 @@ class FLEdgeEnv(gym.Env[Any, Any]):
             truncated,
             outcome._asdict(),
         )
+
+    def state(self) -> dict[str, FloatArray | IntArray]:
+        """The state of the episode: queues [J], rounds played and time [s].
+
+        The random streams follow from the seed and the number of rounds.
+        """
+        return self.simulator.state()
+
+    def restore(self, seed: int, state: Mapping[str, FloatArray | IntArray]) -> Observation:
+        """Take up the first episode of a seed where `state` was called.
+
+        Parameters
+        ----------
+        seed : int
+            The seed that the episode was reset with.
+        state : mapping of ndarray
+            As `state` returned it.
+
+        Returns
+        -------
+        dict of ndarray, shape (N,)
+            The observation at that point.
+        """
+        super().reset(seed=seed)
+        self.simulator.restore([seed], state)
+        self._started = True
+        return self.simulator.observe()
 
     @property
     def training_seed(self) -> np.random.SeedSequence:

@@ -23,6 +23,7 @@ PerDevice: TypeAlias = Any
 
 _RESNET18_PARAMETERS = 11_172_342
 _FEMNIST_CNN_PARAMETERS = 6_603_710
+_FASHION_MNIST_CNN_PARAMETERS = 6_497_162
 _DIGITS_CNN_PARAMETERS = 6_090
 _DIGITS_TRAIN_IMAGES = 1_440
 
@@ -173,6 +174,27 @@ class Scenario:
         return cls(**preset | fields)
 
     @classmethod
+    def fashion_mnist(cls, **fields: Any) -> Scenario:
+        """The FEMNIST system with the 60,000 images of Fashion-MNIST, which anyone can get.
+
+        Its CNN has ten classes, every device holds as many samples as the others, and the budget
+        has grown with them.
+
+        Parameters
+        ----------
+        **fields
+            Any field, to change it.
+        """
+        num_devices = positive_integer("num_devices", fields.get("num_devices", 120))
+        preset: dict[str, Any] = {
+            "model_bits": 32.0 * _FASHION_MNIST_CNN_PARAMETERS,
+            "num_samples": 60_000 / num_devices,
+            "cycles_per_sample": 2e9,
+            "energy_budget_j": 11.0,
+        }
+        return cls(**preset | fields)
+
+    @classmethod
     def digits(cls, **fields: Any) -> Scenario:
         """A small system that trains within seconds: a CNN on scikit-learn's digits.
 
@@ -198,7 +220,7 @@ class Scenario:
 
     @classmethod
     def preset(cls, name: str, **fields: Any) -> Scenario:
-        """A preset by name: ``"cifar10"``, ``"femnist"`` or ``"digits"``.
+        """A preset by name: ``"cifar10"``, ``"femnist"``, ``"fashion_mnist"`` or ``"digits"``.
 
         Parameters
         ----------
@@ -215,6 +237,7 @@ class Scenario:
         presets: dict[str, Callable[..., Scenario]] = {
             "cifar10": cls.cifar10,
             "femnist": cls.femnist,
+            "fashion_mnist": cls.fashion_mnist,
             "digits": cls.digits,
         }
         if name not in presets:

@@ -6,7 +6,7 @@ evaluation without training all call it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -164,6 +164,36 @@ class Simulator:
             self.queue[index] = 0.0
             self.round_index[index] = 0
             self.elapsed_time[index] = 0.0
+        self._load_round()
+
+    def state(self) -> dict[str, FloatArray | IntArray]:
+        """What the rounds so far have left, to be taken up by `restore`."""
+        return {
+            "queue": self.queue,
+            "round_index": self.round_index,
+            "elapsed_time": self.elapsed_time,
+        }
+
+    def restore(self, seeds: Sequence[int], state: Mapping[str, FloatArray | IntArray]) -> None:
+        """Take up the first episode of the seeds where `state` was called.
+
+        Parameters
+        ----------
+        seeds : sequence of int, length B
+            Seed of each system.
+        state : mapping
+            As `state` returned it.
+        """
+        self.reset(seeds)
+        self.queue[...] = state["queue"]
+        self.round_index[...] = state["round_index"]
+        self.elapsed_time[...] = state["elapsed_time"]
+        blocks, self._position[...] = divmod(self.round_index, self._block_gains.shape[-2])
+        for system, index in enumerate(self._indices):
+            for _ in range(int(blocks[index])):
+                position = self._position[index]
+                self._draw_block(system)
+                self._position[index] = position
         self._load_round()
 
     def training_seed(self, system: int = 0) -> np.random.SeedSequence:

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from numpy.typing import NDArray
+
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.typing import FloatArray
 
@@ -25,7 +27,8 @@ class Policy(ABC):
     name : str
         Name in tables and plots; the class name by default.
     uses_gradients : bool
-        Whether `feedback` wants the devices' gradients where models are trained.
+        Whether `feedback` wants distances between the devices' gradients where models are
+        trained.
     """
 
     name: str
@@ -72,3 +75,32 @@ class Policy(ABC):
         info : mapping
             The environment's info.
         """
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What it remembers between rounds, for a run that is saved and taken up again.
+
+        A policy that overrides `reset` or `feedback` should override `state` and `restore` too;
+        without them its runs are not saved on the way but start anew after a crash.
+
+        Returns
+        -------
+        dict of ndarray
+            By name; copies or arrays that later rounds leave alone are not needed.
+        """
+        return {}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:  # noqa: B027 - optional
+        """Take up what `state` gave, after a `reset` with the same seed.
+
+        Parameters
+        ----------
+        state : mapping of ndarray
+            As `state` returned it.
+        """
+
+    @property
+    def resumable(self) -> bool:
+        """Whether `state` tells all that it remembers."""
+        kind = type(self)
+        forgets = kind.reset is Policy.reset and kind.feedback is Policy.feedback
+        return forgets or kind.state is not Policy.state

@@ -42,6 +42,7 @@ def run_with_progress(
     workers: int,
     backend: Backend,
     address: str | None,
+    checkpoint_every: int,
     console: Console,
 ) -> list[pd.DataFrame]:
     """Run jobs with a bar that tells how many are finished and how long the rest may take.
@@ -50,7 +51,7 @@ def run_with_progress(
     ----------
     title : str
         Stands before the bar.
-    jobs, folder, workers, backend, address
+    jobs, folder, workers, backend, address, checkpoint_every
         As in `policies.experiment.run_jobs`.
     console : rich.console.Console
         Where to draw.
@@ -69,5 +70,6 @@ def run_with_progress(
             workers=workers,
             backend=backend,
             address=address,
+            checkpoint_every=checkpoint_every,
             on_finish=lambda _: progress.advance(bar),
         )

@@ -74,30 +74,30 @@ class DivFL(UniS):
     def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - draws nothing
         """Forget the gradients of the last episode; see `Policy.reset`."""
         self.description = "label histogram"
-        self._gradients: NDArray[np.floating] | None = None
-        self._distance = self._histogram_distance
+        self._distance = self._histogram_distance.copy()
 
     def feedback(self, info: Mapping[str, Any]) -> None:
-        """Take in ``client_gradients`` of ``gradient_devices``; see `Policy.feedback`.
+        """Take in the rows of the distance matrix that are new; see `Policy.feedback`.
 
         Parameters
         ----------
         info : mapping
-            Where models are trained, `client_gradients` of shape (k, d), one row for each of
-            the `gradient_devices`: all N after a reset, the participants after a round.
+            Where models are trained, `gradient_distance` of shape (k, N), Euclidean distances
+            from the gradients of the `gradient_devices` to those of all: all N after a reset,
+            the participants after a round.
         """
-        if "client_gradients" not in info:
-            return
-        devices = info["gradient_devices"]
-        if self._gradients is None:
-            self._gradients = np.array(info["client_gradients"])
-            self._distance = pairwise_distance(self._gradients)
+        if "gradient_distance" in info:
+            devices, rows = info["gradient_devices"], info["gradient_distance"]
+            self._distance[devices], self._distance[:, devices] = rows, rows.T
             self.description = "gradient"
-            return
-        self._gradients[devices] = info["client_gradients"]
-        for device in devices:  # a participant's row and column of the matrix, no others
-            row = np.linalg.norm(self._gradients - self._gradients[device], axis=1)
-            self._distance[device] = self._distance[:, device] = row
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The distances and what they are of; see `Policy.state`."""
+        return {"distance": self._distance, "description": np.array(self.description)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up saved distances; see `Policy.restore`."""
+        self._distance, self.description = state["distance"], str(state["description"])
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""

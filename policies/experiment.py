@@ -11,11 +11,13 @@ import inspect
 import traceback
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import gymnasium as gym
 import joblib
@@ -28,6 +30,7 @@ from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import is_integer
 from fl_edge_env.files import atomic_path, writable_folder
 from policies.base import Policy
+from policies.checkpoint import Checkpoints
 from policies.rollout import run_episode
 
 # Makes the environment in which a policy trains real models.
@@ -60,17 +63,20 @@ class Job:
     @cached_property
     def key(self) -> str:
         """Hash of all that determines the result, the code included."""
-        try:
-            policy_code = inspect.getsource(type(self.policy))
-        except (OSError, TypeError):  # defined where there is no file
-            policy_code = ""
+        kind = type(self.policy)
+        # What the policy has beside the job's scenario, which would be hashed twice.
+        fields = {
+            name: value
+            for name, value in vars(self.policy).items()
+            if not (isinstance(value, Scenario) and value == self.scenario)
+        }
         # The class by its name and code: joblib cannot hash one that is defined in a function.
-        policy = (type(self.policy).__qualname__, policy_code, vars(self.policy))
+        policy = (kind.__qualname__, _source(kind), fields)
         inputs = (*policy, self.scenario, self.seeds, self.make_env)
         # One by one: a pickle of all would also tell which of them share objects.
         return str(joblib.hash([joblib.hash(value) for value in inputs] + [_code_hash()]))
 
-    def run(self) -> pd.DataFrame:
+    def run(self, checkpoints: Checkpoints | None = None) -> pd.DataFrame:
         """The rounds of the job; see `run_episode`."""
         if self.make_env is not None:
             env: Any = self.make_env(self.policy)
@@ -78,16 +84,30 @@ class Job:
             env = FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
             )
-        return run_episode(self.policy, env, self.scenario, self.seeds)
+        return run_episode(self.policy, env, self.scenario, self.seeds, checkpoints)
+
+
+@lru_cache(maxsize=64)
+def _source(kind: type) -> str:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):  # defined where there is no file
+        return ""
 
 
 @lru_cache(maxsize=1)
 def _code_hash() -> str:
-    """Hash of the packages' sources, so that results of other code are not taken for these."""
+    """Hash of the packages' sources and the libraries' versions.
+
+    Results of other code are not taken for these, nor is a run taken up that began with it.
+    """
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parents[1].glob("*/*.py")):
         if path.parent.name in ("fl_edge_env", "policies", "train_fl"):
             digest.update(path.name.encode() + path.read_bytes())
+    for library in ("numba", "numpy", "scipy", "torch"):
+        with suppress(PackageNotFoundError):
+            digest.update(f"{library} {version(library)}".encode())
     return digest.hexdigest()
 
 
@@ -151,6 +171,7 @@ def run_jobs(
     workers: int = 1,
     backend: Backend = "processes",
     address: str | None = None,
+    checkpoint_every: int = 50,
     on_finish: Callable[[Job], None] = lambda _: None,
 ) -> list[pd.DataFrame]:
     """Run jobs and give their rounds in the order of the jobs.
@@ -167,6 +188,9 @@ def run_jobs(
         Processes of this machine, or of a Ray cluster.
     address : str, optional
         Address of the Ray cluster; a local one is started by default.
+    checkpoint_every : int
+        Rounds between two checkpoints of a training run, in the subfolder ``checkpoints``: a
+        killed run goes on from the last one.
     on_finish : callable
         Called with each job when it is finished or found on disk.
 
@@ -177,57 +201,76 @@ def run_jobs(
     Raises
     ------
     ValueError
-        If `workers` or `backend` is wrong.
+        If `workers`, `backend` or `checkpoint_every` is wrong.
     ModuleNotFoundError
         If the Ray backend is asked for and Ray is not installed.
     JobsFailedError
         If a job raised, after all others are finished.
     """
-    if not is_integer(workers) or workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers!r}")
-    if backend not in ("processes", "ray"):
-        raise ValueError(f"backend must be 'processes' or 'ray', got {backend!r}")
+    check_runner(workers, backend, checkpoint_every)
     if folder is not None:
-        writable_folder(folder)
+        folder = writable_folder(folder).resolve()
+    saves = [_checkpoints(folder, job, checkpoint_every) for job in jobs]
+    present = set() if folder is None else {path.name for path in folder.iterdir()}
+    found = [index for index, job in enumerate(jobs) if present and _name(job) in present]
+    for index in found:
+        on_finish(jobs[index])
     results: dict[int, pd.DataFrame] = {}
-    for index, job in enumerate(jobs):
-        rounds = None if folder is None else _load(_path(folder, job))
-        if rounds is not None:
-            results[index] = rounds
-            on_finish(job)
-    missing = [(index, jobs[index]) for index in range(len(jobs)) if index not in results]
-    workers = min(workers, len(missing))
     failures = []
-    if backend == "processes":
-        outcomes = _on_processes(missing, workers)
-    else:
-        outcomes = _on_ray(missing, workers, address)
-    for index, outcome in outcomes:
-        job = jobs[index]
-        if isinstance(outcome, str):
-            failures.append((job, outcome))
-        else:
-            if folder is not None:
-                _save(outcome, _path(folder, job))
-            results[index] = outcome
-        on_finish(job)
+    absent = sorted(set(range(len(jobs))) - set(found))
+    for indices in (absent, found):  # those found too, where the file turns out to be damaged
+        if folder is not None:
+            read = {index: _load(folder / _name(jobs[index])) for index in indices}
+            results |= {index: rounds for index, rounds in read.items() if rounds is not None}
+        missing = [(i, jobs[i], saves[i]) for i in indices if i not in results]
+        for index, outcome in _outcomes(missing, workers, backend, address):
+            job = jobs[index]
+            if isinstance(outcome, str):
+                failures.append((job, outcome))
+            else:
+                if folder is not None:
+                    _save(outcome, folder / _name(job))
+                if (checkpoints := saves[index]) is not None:
+                    checkpoints.clear()
+                results[index] = outcome
+            if indices is absent:
+                on_finish(job)
+    if folder is not None:
+        with suppress(OSError):  # failed runs keep theirs
+            (folder / "checkpoints").rmdir()
     if failures:
         raise JobsFailedError(failures)
     return [results[index] for index in range(len(jobs))]
 
 
+def check_runner(workers: int, backend: str, checkpoint_every: int) -> None:
+    """Raise `ValueError` where `run_jobs` would refuse one of these."""
+    if not is_integer(workers) or workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers!r}")
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend must be 'processes' or 'ray', got {backend!r}")
+    if not is_integer(checkpoint_every) or checkpoint_every < 1:
+        raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every!r}")
+
+
+_Missing: TypeAlias = tuple[int, Job, Checkpoints | None]
 _Outcome: TypeAlias = tuple[int, pd.DataFrame | str]
 
 
-def _on_processes(jobs: list[tuple[int, Job]], workers: int) -> Iterator[_Outcome]:
-    if jobs:
+def _outcomes(
+    jobs: list[_Missing], workers: int, backend: Backend, address: str | None
+) -> Iterator[_Outcome]:
+    if not jobs:
+        return
+    workers = min(workers, len(jobs))
+    if backend == "ray":
+        yield from _on_ray(jobs, workers, address)
+    else:
         parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
         yield from parallel(joblib.delayed(_attempt)(*job, workers) for job in jobs)
 
 
-def _on_ray(jobs: list[tuple[int, Job]], workers: int, address: str | None) -> Iterator[_Outcome]:
-    if not jobs:
-        return
+def _on_ray(jobs: list[_Missing], workers: int, address: str | None) -> Iterator[_Outcome]:
     if find_spec("ray") is None:
         raise ModuleNotFoundError(
             "backend 'ray' needs the package ray: install the extra `cluster`, "
@@ -242,31 +285,38 @@ def _on_ray(jobs: list[tuple[int, Job]], workers: int, address: str | None) -> I
         ray.init(address=address, log_to_driver=False)
     try:
         with Pool(workers) as pool:
-            calls = [(index, job, workers) for index, job in jobs]
+            calls = [(*job, workers) for job in jobs]
             yield from pool.imap_unordered(_attempt_call, calls, chunksize=1)
     finally:
         ray.shutdown()
 
 
-def _attempt_call(call: tuple[int, Job, int]) -> _Outcome:
+def _attempt_call(call: tuple[int, Job, Checkpoints | None, int]) -> _Outcome:
     return _attempt(*call)
 
 
-def _attempt(index: int, job: Job, workers: int) -> _Outcome:
+def _attempt(index: int, job: Job, checkpoints: Checkpoints | None, workers: int) -> _Outcome:
     """Run a job; one thread each where several run at a time, so that they do not compete."""
     threads = numba.get_num_threads()
     try:
         if workers > 1:
             numba.set_num_threads(1)
-        return index, job.run()
+        return index, job.run(checkpoints)
     except Exception:
         return index, traceback.format_exc()
     finally:
         numba.set_num_threads(threads)
 
 
-def _path(folder: Path, job: Job) -> Path:
-    return folder / f"{job.key}.npz"
+def _checkpoints(folder: Path | None, job: Job, every: int) -> Checkpoints | None:
+    """Where a training run is saved on the way; the others are over in seconds."""
+    if folder is None or job.make_env is None:
+        return None
+    return Checkpoints(folder / "checkpoints", job.key, every)
+
+
+def _name(job: Job) -> str:
+    return f"{job.key}.npz"
 
 
 def _save(rounds: pd.DataFrame, path: Path) -> None:

@@ -15,6 +15,7 @@ from rich.table import Table
 from scipy import stats
 
 from fl_edge_env.files import atomic_path
+from fl_edge_env.typing import FloatArray
 from policies.bound import LowerBound
 from policies.statistics import mean_interval
 
@@ -126,7 +127,7 @@ def _mark(group: pd.DataFrame) -> str:
 
 
 def save_plots(rounds: pd.DataFrame, bound: LowerBound | None, folder: Path) -> None:
-    """Draw each panel to a PNG file of its own, and all of them to ``overview.png``.
+    """Draw each panel to a PNG file of its own, and the main ones to ``overview.png``.
 
     Parameters
     ----------
@@ -148,7 +149,10 @@ def save_plots(rounds: pd.DataFrame, bound: LowerBound | None, folder: Path) -> 
         } | panels
     else:
         panels = {"time": lambda axes: draw_time(axes, rounds)} | panels
-    for name, panel in panels.items():
+    alone: dict[str, Panel] = {}
+    if "test_loss" in rounds:
+        alone = {"loss": lambda axes: draw_loss(axes, rounds)}
+    for name, panel in (panels | alone).items():
         save_figure([[panel]], [folder / f"{name}.png"])
     all_panels = list(panels.values())
     grid = [all_panels[:2], all_panels[2:]] if len(all_panels) == 4 else [all_panels]
@@ -197,7 +201,8 @@ def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
         `policy`, `round`, and for each quantity a column with the mean and one with the half
         width of Student's t interval, NaN for a single seed.
     """
-    names = ["elapsed_time", "energy_ratio", "penalty", "sampling_error", "test_accuracy"]
+    names = ["elapsed_time", "energy_ratio", "penalty", "sampling_error"]
+    names += ["train_loss", "test_loss", "test_accuracy"]
     groups = rounds.groupby(["policy", "round"], sort=False)[[n for n in names if n in rounds]]
     count = groups.count()
     quantile = count.map(lambda n: stats.t.ppf(0.975, max(n - 1, 1)))
@@ -258,6 +263,44 @@ def draw_accuracy_over_rounds(axes: Axes, rounds: pd.DataFrame) -> None:
 def _finish_accuracy(axes: Axes) -> None:
     axes.set(ylabel="test accuracy [%]", ylim=(0, 100))
     axes.legend(loc="lower right", fontsize="small", framealpha=0.6)
+
+
+def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
+    """Loss on the test set over rounds, and behind it that of the participants in training."""
+    train = _curves(rounds, "train_loss")
+    for index, (name, values) in enumerate(_curves(rounds, "test_loss").items()):
+        values = values.dropna()
+        _draw_band(axes, index, name, values.index, values)
+        color, _ = _STYLES[index % len(_STYLES)]
+        axes.plot(train[name].mean(axis=1), color=color, alpha=0.25, linewidth=0.6)
+    axes.set(
+        xlabel="round", ylabel="cross-entropy", title="Loss on the test set (pale: in training)"
+    )
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize="small", framealpha=0.6)
+
+
+def draw_partition(axes: Axes, counts: FloatArray) -> None:
+    """Samples of each class on each device, stacked.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        Where to draw.
+    counts : ndarray, shape (N, C)
+        Number of samples.
+    """
+    devices, colors = np.arange(len(counts)), mpl.colormaps["turbo"]
+    base = np.zeros(len(counts))
+    for label, height in enumerate(counts.T):
+        color = colors(label / max(counts.shape[1] - 1, 1))
+        axes.bar(devices, height, bottom=base, width=1.0, color=color, label=str(label))
+        base += height
+    axes.set(xlabel="device", ylabel="samples", title="Classes on the devices")
+    axes.margins(x=0)
+    axes.set_axisbelow(True)
+    if counts.shape[1] <= 10:
+        axes.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5), title="class")
 
 
 def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +12,9 @@ import pandas as pd
 from gymnasium.vector import VectorEnv
 
 from fl_edge_env import Scenario
+from fl_edge_env.typing import FloatArray
 from policies.base import Policy
+from policies.checkpoint import Checkpoints, Resumable, State, join, part
 
 _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty")
 _TRAINING = ("train_loss", "test_loss", "test_accuracy")
@@ -22,6 +25,7 @@ def run_episode(
     env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
     scenario: Scenario,
     seeds: Sequence[int],
+    checkpoints: Checkpoints | None = None,
 ) -> pd.DataFrame:
     """Run a policy for one episode.
 
@@ -35,6 +39,9 @@ def run_episode(
         The environment's scenario.
     seeds : sequence of int
         One seed for a single environment.
+    checkpoints : Checkpoints, optional
+        Where to save the run as it goes, and to look first for where it stopped. Nothing is saved
+        where the environment is not `Resumable` or the policy not `resumable`.
 
     Returns
     -------
@@ -42,38 +49,75 @@ def run_episode(
         A row per round and seed with `policy`, `seed`, `round`, the round's scalars, `reward`,
         `energy_ratio` (mean over devices of expected energy over budget in this round),
         `spent_ratio` (the same of the energy really spent), `worst_energy_ratio` (largest over
-        devices of the time average so far), `mean_queue`, and what training adds.
+        devices of the time average so far), `mean_queue`, and where models are trained
+        `train_loss`, `test_loss`, `test_accuracy` and `real_time`, the time the round took on
+        this machine [s].
     """
     seed: Any = list(seeds) if isinstance(env, VectorEnv) else seeds[0]
-    observation, info = env.reset(seed=seed)
+    records = _Records(scenario, len(seeds))
+    saved = env if checkpoints and isinstance(env, Resumable) and policy.resumable else None
+    state = checkpoints.load() if checkpoints and saved else None
     policy.reset(seed)
-    policy.feedback(info)
-    budget = scenario.energy_budget_j
-    consumed = np.zeros((len(seeds), scenario.num_devices))
-    columns: dict[str, list[Any]] = {}
-
-    def record(name: str, value: object) -> None:
-        columns.setdefault(name, []).append(np.atleast_1d(np.asarray(value, dtype=np.float64)))
-
-    for index in range(scenario.num_rounds):
+    if saved and state:
+        observation = saved.restore(seed, part("env", state))
+        policy.restore(part("policy", state))
+        records.restore(part("records", state))
+    else:
+        observation, info = env.reset(seed=seed)
+        policy.feedback(info)
+    for done in range(records.num_rounds + 1, scenario.num_rounds + 1):
+        start = time.perf_counter()
         observation, reward, _, _, info = env.step(policy.decide(observation))
         policy.feedback(info)
-        consumed += info["energy_expected"]
-        for name in _SCALARS:
-            record(name, info[name])
-        record("reward", reward)
-        record("energy_ratio", np.mean(info["energy_expected"] / budget, axis=-1))
-        record("spent_ratio", np.mean(info["energy_spent"] / budget, axis=-1))
-        record("worst_energy_ratio", np.max(consumed / budget, axis=-1) / (index + 1))
-        record("mean_queue", np.mean(observation["queue"], axis=-1))
-        for name in _TRAINING:
-            if name in info:
-                record(name, info[name])
-    rounds = pd.DataFrame(
-        {
-            "policy": policy.name,
-            "seed": np.repeat(np.asarray(seeds, dtype=np.int64), scenario.num_rounds),
-            "round": np.tile(np.arange(1, scenario.num_rounds + 1), len(seeds)),
+        records.add(observation, reward, info, time.perf_counter() - start)
+        if checkpoints and saved and done % checkpoints.every == 0 and done < scenario.num_rounds:
+            parts = {"env": saved.state(), "policy": policy.state(), "records": records.state()}
+            checkpoints.save(done, join(parts))
+    return records.table(policy.name, seeds)
+
+
+class _Records:
+    """The columns of the table, which grow by a round at a time."""
+
+    def __init__(self, scenario: Scenario, num_seeds: int) -> None:
+        self._scenario = scenario
+        self._consumed = np.zeros((num_seeds, scenario.num_devices))
+        self._columns: dict[str, list[FloatArray]] = {}
+        self.num_rounds = 0
+
+    def add(
+        self, observation: Mapping[str, Any], reward: object, info: Mapping[str, Any], time: float
+    ) -> None:
+        budget = self._scenario.energy_budget_j
+        self.num_rounds += 1
+        self._consumed += info["energy_expected"]
+        values = {name: info[name] for name in _SCALARS} | {
+            "reward": reward,
+            "energy_ratio": np.mean(info["energy_expected"] / budget, axis=-1),
+            "spent_ratio": np.mean(info["energy_spent"] / budget, axis=-1),
+            "worst_energy_ratio": np.max(self._consumed / budget, axis=-1) / self.num_rounds,
+            "mean_queue": np.mean(observation["queue"], axis=-1),
         }
-    )
-    return rounds.assign(**{name: np.stack(v, axis=1).ravel() for name, v in columns.items()})
+        if "train_loss" in info:
+            values |= {name: info[name] for name in _TRAINING} | {"real_time": time}
+        for name, value in values.items():
+            column = np.atleast_1d(np.asarray(value, dtype=np.float64))
+            self._columns.setdefault(name, []).append(column)
+
+    def state(self) -> State:
+        columns = {name: np.stack(values) for name, values in self._columns.items()}
+        return join({"columns": columns, "energy": {"consumed": self._consumed}})
+
+    def restore(self, state: State) -> None:
+        self._consumed = state["energy.consumed"]
+        self._columns = {name: list(values) for name, values in part("columns", state).items()}
+        self.num_rounds = len(self._columns["reward"])
+
+    def table(self, policy: str, seeds: Sequence[int]) -> pd.DataFrame:
+        index = {
+            "policy": policy,
+            "seed": np.repeat(np.asarray(seeds, dtype=np.int64), self.num_rounds),
+            "round": np.tile(np.arange(1, self.num_rounds + 1), len(seeds)),
+        }
+        columns = {n: np.stack(values, axis=1).ravel() for n, values in self._columns.items()}
+        return pd.DataFrame(index | columns)

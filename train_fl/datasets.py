@@ -1,60 +1,40 @@
-"""Image data sets, one function each."""
+"""The data sets by name, one function each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits as sklearn_digits
-from torch import Tensor
+from sklearn.datasets import load_digits
+
+from train_fl.dataset import Dataset, DataSource, standardise
+from train_fl.femnist import femnist
+from train_fl.image_files import cifar10, fashion_mnist
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Images and labels for training and for testing.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    train_images, test_images : Tensor of float32, shape (samples, channels, height, width)
-        Normalised images.
-    train_labels, test_labels : Tensor of int64, shape (samples,)
-        Classes from 0 on.
-    num_classes : int
-        Number of classes C.
-    """
-
-    name: str
-    train_images: Tensor
-    train_labels: Tensor
-    test_images: Tensor
-    test_labels: Tensor
-    num_classes: int
-
-
-def digits() -> Dataset:
+def digits(source: DataSource) -> Dataset:  # noqa: ARG001 - it comes with scikit-learn
     """Handwritten digits of 8 by 8 pixels that come with scikit-learn: 1440 to train, 357 to test.
 
     The split is a fixed shuffle. Pixels are standardised with the mean and the deviation of the
     training images.
+
+    Parameters
+    ----------
+    source : DataSource
+        Not used.
     """
-    bunch = sklearn_digits()
+    bunch = load_digits()
     order = np.random.default_rng(0).permutation(len(bunch.target))
     images = torch.from_numpy(bunch.images[order, None].astype(np.float32))
     labels = torch.from_numpy(bunch.target[order].astype(np.int64))
-    train_images, test_images = images[:1440], images[1440:]
-    mean, deviation = train_images.mean(), train_images.std()
-    return Dataset(
-        name="digits",
-        train_images=(train_images - mean) / deviation,
-        train_labels=labels[:1440],
-        test_images=(test_images - mean) / deviation,
-        test_labels=labels[1440:],
-        num_classes=10,
-    )
+    train_images, test_images = standardise(images[:1440], images[1440:])
+    return Dataset("digits", train_images, labels[:1440], test_images, labels[1440:], 10)
 
 
-DATASETS: dict[str, Callable[[], Dataset]] = {"digits": digits}
+DATASETS: dict[str, Callable[[DataSource], Dataset]] = {
+    "digits": digits,
+    "fashion_mnist": fashion_mnist,
+    "cifar10": cifar10,
+    "femnist": femnist,
+}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -11,8 +12,8 @@ import torch
 
 from fl_edge_env import Scenario
 from policies.base import Policy
-from train_fl.task import Task, make_task
-from train_fl.wrapper import TrainingWrapper
+from train_fl.task import Partition, Task, make_task
+from train_fl.wrapper import NonFinite, TrainingWrapper
 
 
 @dataclass(frozen=True)
@@ -25,38 +26,78 @@ class TrainingEnvFactory:
     Parameters
     ----------
     scenario : Scenario
-        The system.
+        The system, which must fit the task; see `fitted`.
     task : str
         Name of the data set.
     eval_every : int
         Rounds between evaluations on the test set.
+    partition : str, optional
+        How samples are split; see `train_fl.make_task`.
+    concentration : float
+        Of the split's Dirichlet distribution.
+    learning_rate : float, optional
+        Initial learning rate; the data set's own by default.
+    on_non_finite : {"raise", "skip"}
+        What to do with an update that is not finite.
+    data_dir : Path
+        Folder with the data set's files.
+    download : bool
+        Whether to fetch missing files from the internet.
+    device : str
+        Where to train.
+    threads : int
+        Threads of torch. One by default, as several processes share the cores; the number may
+        change the last digits.
     """
 
     scenario: Scenario
     task: str
     eval_every: int = 10
+    partition: Partition | None = None
+    concentration: float = 0.5
+    learning_rate: float | None = None
+    on_non_finite: NonFinite = "raise"
+    data_dir: Path = Path("data")
+    download: bool = False
+    device: str = "cpu"
+    threads: int = 1
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
-        """Make it; torch gets one thread, as several processes share the cores.
+        """Make it.
 
         Parameters
         ----------
         policy : Policy
             Says whether it needs gradients.
         """
-        torch.set_num_threads(1)
+        torch.set_num_threads(self.threads)
         return TrainingWrapper(
             gym.make("FLEdge-v0", scenario=self.scenario),
             self.make_task(),
             eval_every=self.eval_every,
             report_gradients=policy.uses_gradients,
+            on_non_finite=self.on_non_finite,
+            device=self.device,
         )
+
+    def fitted(self) -> TrainingEnvFactory:
+        """The same with the scenario fitted to the task.
+
+        The data say how many samples each device has, and the network how large an upload is.
+        """
+        return replace(self, scenario=self.make_task().fit(self.scenario))
 
     def make_task(self) -> Task:
         """The learning task, split over the scenario's devices."""
-        return _cached_task(self.task, self.scenario.num_devices)
+        return _cached_task(
+            self.task,
+            num_devices=self.scenario.num_devices,
+            partition=self.partition,
+            concentration=self.concentration,
+            learning_rate=self.learning_rate,
+            data_dir=self.data_dir,
+            download=self.download,
+        )
 
 
-@lru_cache(maxsize=4)
-def _cached_task(name: str, num_devices: int) -> Task:
-    return make_task(name, num_devices=num_devices)
+_cached_task = lru_cache(maxsize=4)(make_task)

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-# Samples in a pass without gradients.
-_EVALUATION_BATCH = 2048
+from train_fl.dataset import Augmentation
+
+# Samples in a forward pass at most, where the result does not depend on it.
+_CHUNK = 512
 
 
 class LocalTrainer:
@@ -63,6 +65,7 @@ class LocalTrainer:
         epochs: int,
         learning_rate: float,
         rng: np.random.Generator,
+        augment: Augmentation | None = None,
     ) -> tuple[Tensor, float]:
         """Run some epochs of SGD from the given parameters.
 
@@ -79,7 +82,9 @@ class LocalTrainer:
         learning_rate : float
             Step size.
         rng : numpy.random.Generator
-            Stream of the orders.
+            Stream of the orders and of the augmentation.
+        augment : callable, optional
+            Random changes of the images of a batch.
 
         Returns
         -------
@@ -96,6 +101,8 @@ class LocalTrainer:
             for batch_images, batch_labels in _batches(
                 images[order], labels[order], self._batch_size
             ):
+                if augment is not None:
+                    batch_images = augment(batch_images, rng)
                 loss, gradients = self._backward(batch_images, batch_labels)
                 # One pass over the memory: velocity = momentum * velocity + gradient,
                 # parameters -= learning rate * velocity.
@@ -123,8 +130,12 @@ class LocalTrainer:
             As in `update`.
         """
         self._flat.copy_(parameters)
-        _, gradients = self._backward(images, labels)
-        return torch.cat([gradient.flatten() for gradient in gradients])
+        total = torch.zeros_like(self._flat)
+        for chunk_images, chunk_labels in _batches(images, labels, _CHUNK):
+            _, gradients = self._backward(chunk_images, chunk_labels)
+            chunk = torch.cat([gradient.flatten() for gradient in gradients])
+            total.add_(chunk, alpha=len(chunk_labels) / len(labels))
+        return total
 
     @torch.no_grad()
     def evaluate(self, parameters: Tensor, images: Tensor, labels: Tensor) -> tuple[float, float]:
@@ -143,7 +154,7 @@ class LocalTrainer:
         """
         self._flat.copy_(parameters)
         loss, correct = 0.0, 0
-        for batch_images, batch_labels in _batches(images, labels, _EVALUATION_BATCH):
+        for batch_images, batch_labels in _batches(images, labels, _CHUNK):
             scores = self._model(batch_images)
             loss += float(cross_entropy(scores, batch_labels, reduction="sum"))
             correct += int((scores.argmax(dim=1) == batch_labels).sum())

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.typing import FloatArray, IntArray
 
+# Splits that are drawn before giving up on a least size.
+_ATTEMPTS = 1000
+
 
 def dirichlet_equal(
     labels: NDArray[np.integer],
@@ -49,12 +52,8 @@ def dirichlet_equal(
     .. [1] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
        Federated Visual Classification", 2019.
     """
-    if not (is_integer(num_devices) and 1 <= num_devices <= len(labels)):
-        raise ValueError(
-            f"num_devices must be from 1 to the {len(labels)} samples, got {num_devices!r}"
-        )
-    if not (is_real(concentration) and 0 < concentration < np.inf):
-        raise ValueError(f"concentration must be positive and finite, got {concentration!r}")
+    _check_devices(num_devices, len(labels))
+    _check_concentration(concentration)
     classes = np.unique(labels)
     pools = [rng.permutation(np.flatnonzero(labels == c)).tolist() for c in classes]
     sizes = np.full(num_devices, len(labels) // num_devices)
@@ -65,6 +64,137 @@ def dirichlet_equal(
         part = [pools[_draw_class(mix, pools, rng)].pop() for _ in range(size)]
         parts.append(np.array(part, dtype=np.int64))
     return parts
+
+
+def dirichlet_by_class(
+    labels: NDArray[np.integer],
+    num_devices: int,
+    concentration: float,
+    rng: np.random.Generator,
+    *,
+    least: int = 10,
+) -> list[IntArray]:
+    """Split each class over the devices with Dirichlet shares, so that sizes differ too.
+
+    The split is drawn anew until every device has enough samples [1]_.
+
+    Parameters
+    ----------
+    labels : ndarray of int, shape (samples,)
+        Class of each sample.
+    num_devices : int
+        Number of parts N.
+    concentration : float
+        Of the symmetric Dirichlet distribution over devices.
+    rng : numpy.random.Generator
+        The stream to draw from.
+    least : int
+        Samples that every device has at least.
+
+    Returns
+    -------
+    list of ndarray of int
+        For each device its samples; every sample once.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or no draw gave every device enough samples.
+
+    References
+    ----------
+    .. [1] Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural Networks",
+       ICML 2019.
+    """
+    _check_devices(num_devices, len(labels))
+    _check_concentration(concentration)
+    if not is_integer(least) or least < 1:
+        raise ValueError(f"least must be an integer of at least 1, got {least!r}")
+    pools = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+    for _ in range(_ATTEMPTS):
+        shares = rng.dirichlet(np.full(num_devices, concentration), size=len(pools))
+        cuts = [
+            np.rint(np.cumsum(share)[:-1] * len(pool)).astype(np.int64)
+            for share, pool in zip(shares, pools, strict=True)
+        ]
+        sizes = sum(
+            np.diff(cut, prepend=0, append=len(pool)) for cut, pool in zip(cuts, pools, strict=True)
+        )
+        if np.min(sizes) >= least:
+            pieces = [np.split(pool, cut) for pool, cut in zip(pools, cuts, strict=True)]
+            return [np.concatenate(part) for part in zip(*pieces, strict=True)]
+    raise ValueError(
+        f"in {_ATTEMPTS} draws no split gave each of {num_devices} devices at least {least} of "
+        f"{len(labels)} samples: choose a concentration above {concentration}, or fewer devices"
+    )
+
+
+def iid(num_samples: int, num_devices: int, rng: np.random.Generator) -> list[IntArray]:
+    """Split samples at random into parts of equal size.
+
+    Parameters
+    ----------
+    num_samples : int
+        Number of samples.
+    num_devices : int
+        Number of parts N.
+    rng : numpy.random.Generator
+        The stream to draw from.
+
+    Returns
+    -------
+    list of ndarray of int
+        For each device its samples; every sample once, sizes apart by at most one.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer samples than devices.
+    """
+    _check_devices(num_devices, num_samples)
+    return np.array_split(rng.permutation(num_samples), num_devices)
+
+
+def by_writer(writers: IntArray, num_devices: int) -> list[IntArray]:
+    """Give each device the samples of one writer.
+
+    Parameters
+    ----------
+    writers : ndarray of int, shape (samples,)
+        Who made each sample, counted from 0.
+    num_devices : int
+        Number of parts N, the number of writers.
+
+    Returns
+    -------
+    list of ndarray of int
+        For each device its samples.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer writers than devices, or they are not counted from 0.
+    """
+    found = np.unique(writers)
+    if not np.array_equal(found, np.arange(num_devices)):
+        raise ValueError(
+            f"a split by writer needs as many devices as writers, and writers counted from 0: "
+            f"num_devices is {num_devices!r} and there are {len(found)} writers from {found[0]} "
+            f"to {found[-1]}"
+        )
+    return [np.flatnonzero(writers == writer) for writer in range(num_devices)]
+
+
+def _check_devices(num_devices: object, num_samples: int) -> None:
+    if not (is_integer(num_devices) and 1 <= num_devices <= num_samples):
+        raise ValueError(
+            f"num_devices must be from 1 to the {num_samples} samples, got {num_devices!r}"
+        )
+
+
+def _check_concentration(concentration: object) -> None:
+    if not (is_real(concentration) and 0 < concentration < np.inf):
+        raise ValueError(f"concentration must be positive and finite, got {concentration!r}")
 
 
 def _draw_class(mix: FloatArray, pools: list[list[int]], rng: np.random.Generator) -> int:

@@ -5,17 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import nn
 
+from fl_edge_env import Scenario
 from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.typing import FloatArray, IntArray
-from train_fl.datasets import DATASETS, Dataset
-from train_fl.models import DigitsCNN
-from train_fl.partition import dirichlet_equal, label_histogram
+from train_fl.dataset import Dataset, DataSource
+from train_fl.datasets import DATASETS
+from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
+from train_fl.partition import (
+    by_writer,
+    dirichlet_by_class,
+    dirichlet_equal,
+    iid,
+    label_histogram,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +60,16 @@ class Task:
         """Number of training samples of each device, shape (N,)."""
         return np.array([len(part) for part in self.parts], dtype=np.float64)
 
+    def fit(self, scenario: Scenario) -> Scenario:
+        """The scenario with this task's model size and sample counts.
+
+        Parameters
+        ----------
+        scenario : Scenario
+            With as many devices as the task.
+        """
+        return scenario.replace(model_bits=32.0 * self.num_parameters, num_samples=self.num_samples)
+
     @cached_property
     def num_parameters(self) -> int:
         """Number of parameters of the network, d."""
@@ -59,38 +79,72 @@ class Task:
     @cached_property
     def label_histogram(self) -> FloatArray:
         """Share of each class in each device's data, shape (N, C)."""
-        labels = self.dataset.train_labels.cpu().numpy()
+        labels = self.dataset.train_labels.numpy()
         return label_histogram(labels, self.parts, self.dataset.num_classes)
 
 
+Partition = Literal["dirichlet", "dirichlet-by-class", "iid", "writer"]
+
+
+class _Defaults(NamedTuple):
+    make_model: Callable[[], nn.Module]
+    learning_rate: float
+    num_devices: int = 120
+    partition: Partition = "dirichlet"
+
+
+# The network and the paper's settings for each data set.
+_DEFAULTS = {
+    "digits": _Defaults(DigitsCNN, 0.02, num_devices=40),
+    "fashion_mnist": _Defaults(partial(FemnistCNN, num_classes=10), 0.01),
+    "cifar10": _Defaults(resnet18_group_norm, 0.05),
+    "femnist": _Defaults(FemnistCNN, 0.1, partition="writer"),
+}
+
+
 def make_task(
-    name: str,
+    dataset: str | Dataset,
     *,
-    num_devices: int = 40,
+    num_devices: int | None = None,
+    partition: Partition | None = None,
     concentration: float = 0.5,
     seed: int = 0,
     batch_size: int = 32,
-    learning_rate: float = 0.02,
+    learning_rate: float | None = None,
     momentum: float = 0.9,
+    make_model: Callable[[], nn.Module] | None = None,
+    data_dir: str | Path = "data",
+    download: bool = False,
 ) -> Task:
-    """A task by the name of its data set, split evenly with a Dirichlet label mix.
+    """A task from a data set, split over the devices.
 
     Parameters
     ----------
-    name : str
-        ``"digits"``.
-    num_devices : int
-        Number of devices N.
+    dataset : str or Dataset
+        ``"digits"``, ``"fashion_mnist"``, ``"cifar10"``, ``"femnist"``, or one's own data, which
+        need `num_devices`, `learning_rate` and `make_model`.
+    num_devices : int, optional
+        Number of devices N: 40 for digits and 120 for the others by default.
+    partition : {"dirichlet", "dirichlet-by-class", "iid", "writer"}, optional
+        How samples are split, see `train_fl.partition`: into equal sizes with a Dirichlet label
+        mix, each class with Dirichlet shares, equally at random, or by writer. By default
+        FEMNIST is split by writer and the others by ``"dirichlet"``.
     concentration : float
-        Of the label mix; see `train_fl.partition.dirichlet_equal`.
+        Of the Dirichlet distribution: small for devices that differ.
     seed : int
-        Seed of the split.
+        Seed of the split, and of the draw of writers.
     batch_size : int
         Samples in a step of SGD.
-    learning_rate : float
-        Initial learning rate.
+    learning_rate : float, optional
+        Initial learning rate: by default the paper's for its data sets.
     momentum : float
         Momentum of SGD.
+    make_model : callable, optional
+        Makes the network, which must have no buffers that change in training.
+    data_dir : str or Path
+        Folder with the data set's files.
+    download : bool
+        Whether to fetch missing files from the internet.
 
     Returns
     -------
@@ -99,10 +153,22 @@ def make_task(
     Raises
     ------
     ValueError
-        If there is no such data set or an argument is out of its range.
+        If there is no such data set, its files are missing or damaged, or an argument is out of
+        its range.
     """
-    if name not in DATASETS:
-        raise ValueError(f"data set must be one of {', '.join(DATASETS)}, got {name!r}")
+    if isinstance(dataset, str):
+        if dataset not in DATASETS:
+            raise ValueError(f"data set must be one of {', '.join(DATASETS)}, got {dataset!r}")
+        defaults = _DEFAULTS[dataset]
+        num_devices = defaults.num_devices if num_devices is None else num_devices
+        partition = defaults.partition if partition is None else partition
+        learning_rate = defaults.learning_rate if learning_rate is None else learning_rate
+        make_model = defaults.make_model if make_model is None else make_model
+    elif num_devices is None or learning_rate is None or make_model is None:
+        raise ValueError("data of one's own need num_devices, learning_rate and make_model")
+    if partition is not None and partition not in get_args(Partition):
+        names = ", ".join(get_args(Partition))
+        raise ValueError(f"partition must be one of {names}, got {partition!r}")
     if not (is_integer(batch_size) and batch_size >= 1):
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
     if not (is_real(learning_rate) and 0 < learning_rate < math.inf):
@@ -111,8 +177,26 @@ def make_task(
         raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}")
     if not (is_integer(seed) and seed >= 0):
         raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
-    dataset = DATASETS[name]()
-    parts = dirichlet_equal(
-        dataset.train_labels.numpy(), num_devices, concentration, np.random.default_rng(seed)
+    if isinstance(dataset, str):
+        dataset = DATASETS[dataset](DataSource(Path(data_dir), download, num_devices, seed))
+    parts = _split(dataset, num_devices, partition or "dirichlet", concentration, seed)
+    return Task(dataset, parts, make_model, batch_size, learning_rate, momentum)
+
+
+def _split(
+    dataset: Dataset, num_devices: int, partition: Partition, concentration: float, seed: int
+) -> list[IntArray]:
+    labels, rng = dataset.train_labels.numpy(), np.random.default_rng(seed)
+    if partition == "dirichlet":
+        return dirichlet_equal(labels, num_devices, concentration, rng)
+    if partition == "dirichlet-by-class":
+        return dirichlet_by_class(labels, num_devices, concentration, rng)
+    if partition == "iid":
+        return iid(len(labels), num_devices, rng)
+    if partition == "writer":
+        if dataset.train_writers is None:
+            raise ValueError(f"the data set {dataset.name} does not say who its writers are")
+        return by_writer(dataset.train_writers, num_devices)
+    raise ValueError(
+        f"partition must be one of {', '.join(get_args(Partition))}, got {partition!r}"
     )
-    return Task(dataset, parts, DigitsCNN, batch_size, learning_rate, momentum)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -15,28 +17,35 @@ from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import is_integer
 from fl_edge_env.typing import FloatArray, IntArray
+from policies.checkpoint import State
 from train_fl.aggregation import aggregation_weights
+from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
 from train_fl.task import Task
+
+NonFinite: TypeAlias = Literal["raise", "skip"]
 
 
 class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """Trains the cohort of each round from the global model and aggregates the updates.
 
     The learning rate is halved after half and after three quarters of the rounds. The initial
-    model and the order of the samples come from the training stream of the episode's seed, so
-    that every policy starts from the same model under the same seed.
+    model and the order of the samples come from the training stream of the episode's seed: under
+    the same seed every policy starts from the same model, and a device that takes part in a
+    round sees its samples in the same order.
 
     The info of a reset gains `test_loss` and `test_accuracy`; that of a step gains
 
     - `participants`, shape (k,): the distinct devices of the cohort, ascending;
     - `client_updates`, float32 of shape (k, d): their local models less the global one;
+    - `skipped_devices`: those of them whose update was not finite;
     - `train_loss`: mean loss over the samples they trained on;
     - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated.
 
-    With `report_gradients` both also carry `client_gradients`, float32 of shape (k, d), the
-    gradients over all local data of `gradient_devices`: of all devices at the initial model
-    after a reset, and of the participants at the model they received after a step.
+    With `report_gradients` both also carry `gradient_distance` of shape (k, N), the distances
+    from the newest gradients of `gradient_devices` to those of all devices. Gradients are over
+    all local data: of all devices at the initial model after a reset, and of the participants at
+    the model they received after a step.
 
     Parameters
     ----------
@@ -47,14 +56,17 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     eval_every : int
         Rounds between evaluations on the test set; the last round is always evaluated.
     report_gradients : bool
-        Whether the info carries gradients; policies that set `uses_gradients` need them.
+        Whether the info carries `gradient_distance`; policies that set `uses_gradients` need it.
+    on_non_finite : {"raise", "skip"}
+        What to do with an update that is not finite: end with an error, or warn and go on without
+        it, its device then listed in ``info["skipped_devices"]``.
     device : str or torch.device
         Where to train.
 
     Raises
     ------
     ValueError
-        If task and scenario do not fit each other, or `eval_every` is not positive.
+        If task and scenario do not fit each other, or an option is wrong.
     """
 
     def __init__(
@@ -64,6 +76,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         *,
         eval_every: int = 10,
         report_gradients: bool = False,
+        on_non_finite: NonFinite = "raise",
         device: str | torch.device = "cpu",
     ) -> None:
         super().__init__(env)
@@ -71,13 +84,20 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             raise ValueError(f"env must be an FLEdge environment, got {env.unwrapped!r}")
         if not (is_integer(eval_every) and eval_every >= 1):
             raise ValueError(f"eval_every must be at least 1, got {eval_every!r}")
+        if on_non_finite not in get_args(NonFinite):
+            raise ValueError(f"on_non_finite must be 'raise' or 'skip', got {on_non_finite!r}")
         self._base = env.unwrapped
         self.scenario = self._base.scenario
         _check_fit(task, self.scenario)
         self.task = task
         self._eval_every = eval_every
-        self._report_gradients = report_gradients
-        self._device = torch.device(device)
+        self._on_non_finite = on_non_finite
+        self._device = _check_device(device)
+        self._distances = (
+            GradientDistances(self.scenario.num_devices, task.num_parameters, self._device)
+            if report_gradients
+            else None
+        )
         dataset = task.dataset
         self._test = dataset.test_images.to(device), dataset.test_labels.to(device)
         self._data = [
@@ -103,7 +123,15 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             Passed on.
         """
         observation, info = self.env.reset(seed=seed, options=options)
-        model_seed, order_seed = self._base.training_seed.spawn(2)
+        self._start_training()
+        self._round = 0
+        test_loss, test_accuracy = self._evaluate()
+        info |= {"test_loss": test_loss, "test_accuracy": test_accuracy}
+        info |= self._gradients(np.arange(self.scenario.num_devices))
+        return observation, info
+
+    def _start_training(self) -> None:
+        model_seed, self._order_seed = self._base.training_seed.spawn(2)
         with torch.random.fork_rng(devices=[]):
             # Not torch.manual_seed, which reseeds every GPU as well.
             torch.default_generator.manual_seed(int(model_seed.generate_state(1, np.uint64)[0]))
@@ -112,13 +140,38 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             model, batch_size=self.task.batch_size, momentum=self.task.momentum
         )
         self._parameters = self._trainer.initial_parameters()
-        self._rng = np.random.default_rng(order_seed)
-        self._round = 0
-        test_loss, test_accuracy = self._evaluate()
-        info |= {"test_loss": test_loss, "test_accuracy": test_accuracy}
-        if self._report_gradients:
-            info |= self._gradients(np.arange(self.scenario.num_devices))
-        return observation, info
+
+    def state(self) -> State:
+        """The state of the episode: that of the environment, the model, and gradients if any."""
+        state = self._base.state() | {"parameters": self.parameters}
+        if self._distances is not None:
+            # NumPy has no bfloat16; the bits are what counts.
+            state["gradients"] = self._distances.stored.view(torch.int16).cpu().numpy()
+        return state
+
+    def restore(self, seed: int, state: Mapping[str, NDArray[Any]]) -> Any:
+        """Take up the first episode of a seed where `state` was called.
+
+        Parameters
+        ----------
+        seed : int
+            The seed that the episode was reset with.
+        state : mapping of ndarray
+            As `state` returned it.
+
+        Returns
+        -------
+        dict of ndarray, shape (N,)
+            The observation at that point.
+        """
+        observation = self._base.restore(seed, state)
+        self._start_training()
+        self._round = int(state["round_index"])
+        self._parameters.copy_(torch.from_numpy(state["parameters"]))
+        if self._distances is not None:
+            stored = torch.from_numpy(state["gradients"]).view(torch.bfloat16)
+            self._distances.stored = stored.to(self._device)
+        return observation
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one round and train its cohort; see `FLEdgeEnv.step`.
@@ -131,7 +184,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         Raises
         ------
         FloatingPointError
-            If a device's update or the new global model is not finite.
+            If a device's update is not finite, unless these are skipped, or the new global model
+            is not.
         """
         if not isinstance(action, Allocation):
             action = decode_action(action, self.scenario, self._base.softmax_scale)
@@ -139,10 +193,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         participants, coefficients = aggregation_weights(
             info["cohort"], action.q, self.scenario.weights
         )
-        if self._report_gradients:
-            info |= self._gradients(participants)
+        info |= self._gradients(participants)
         updates, losses = zip(*(self._train(device) for device in participants), strict=True)
         client_updates = torch.stack(updates)
+        info["skipped_devices"] = self._skip_non_finite(client_updates, participants)
         self._aggregate(client_updates, coefficients)
         self._round += 1
         evaluated = truncated or self._round % self._eval_every == 0
@@ -157,20 +211,34 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         return observation, float(reward), terminated, truncated, info
 
     def _train(self, device: int) -> tuple[Tensor, float]:
-        update, loss = self._trainer.update(
+        # A stream for each round and device: who else takes part changes nothing.
+        key = (*self._order_seed.spawn_key, self._round, device)
+        order = np.random.SeedSequence(self._order_seed.entropy, spawn_key=key)
+        return self._trainer.update(
             self._parameters,
             *self._data[device],
             epochs=self.scenario.local_epochs,
             learning_rate=learning_rate(self.task, self._round, self.scenario.num_rounds),
-            rng=self._rng,
+            rng=np.random.default_rng(order),
+            augment=self.task.dataset.augment,
         )
-        if not torch.isfinite(update).all():
-            raise FloatingPointError(
-                f"the update of device {device} in round {self._round + 1} is not finite: "
-                f"choose a learning rate below {self.task.learning_rate}, or a larger mu, which "
-                "keeps the sampling probabilities and with them the aggregation weights even"
+
+    def _skip_non_finite(self, updates: Tensor, participants: IntArray) -> IntArray:
+        """Set updates that are not finite to zero; give their devices."""
+        finite = torch.isfinite(updates).all(dim=1)
+        devices: IntArray = participants[~finite.cpu().numpy()]
+        if len(devices):
+            message = (
+                f"the update of device {', '.join(map(str, devices))} in round {self._round + 1} "
+                f"is not finite: choose a learning rate below {self.task.learning_rate}, or a "
+                "larger mu, which keeps the sampling probabilities and with them the aggregation "
+                "weights even"
             )
-        return update, loss
+            if self._on_non_finite == "raise":
+                raise FloatingPointError(message)
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            updates[~finite] = 0.0
+        return devices
 
     def _aggregate(self, updates: Tensor, coefficients: FloatArray) -> None:
         self._parameters += torch.as_tensor(coefficients).to(updates) @ updates
@@ -185,8 +253,14 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         return self._trainer.evaluate(self._parameters, *self._test)
 
     def _gradients(self, devices: IntArray) -> dict[str, Any]:
-        gradients = [self._trainer.gradient(self._parameters, *self._data[n]) for n in devices]
-        return {"gradient_devices": devices, "client_gradients": _to_numpy(torch.stack(gradients))}
+        """What `report_gradients` adds to the info."""
+        if self._distances is None:
+            return {}
+        gradients = (self._trainer.gradient(self._parameters, *self._data[n]) for n in devices)
+        return {
+            "gradient_devices": devices,
+            "gradient_distance": self._distances.update(devices, gradients),
+        }
 
 
 def learning_rate(task: Task, completed_rounds: int, num_rounds: int) -> float:
@@ -223,6 +297,17 @@ def _check_fit(task: Task, scenario: Scenario) -> None:
             "the devices' sample counts differ between task and scenario: use "
             "scenario.replace(num_samples=task.num_samples)"
         )
+
+
+def _check_device(device: str | torch.device) -> torch.device:
+    try:
+        torch.empty(1, device=device)
+        return torch.device(device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts where it lacks a backend
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"device must be one that torch has here, such as 'cpu', got {str(device)!r}: {reason}"
+        ) from None
 
 
 def _to_numpy(values: Tensor) -> NDArray[np.float32]:

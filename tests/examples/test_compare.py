@@ -6,8 +6,11 @@ import dataclasses
 import importlib.util
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -74,16 +77,17 @@ def test_compare__prints_a_row_for_each_question(trained):
 
 def test_compare__leaves_all_numbers_and_plots(trained):
     folder, _ = trained
-    plots = ("accuracy_over_rounds", "accuracy_over_time", "energy", "objective", "overview")
-    expected = {f"{name}.png" for name in plots} | {
+    plots = "accuracy_over_rounds accuracy_over_time energy loss objective overview partition"
+    expected = {f"{name}.png" for name in plots.split()} | {
         "config.json",
         "jobs",
         "rounds.csv",
         "summary.csv",
+        "timing.csv",
     }
     assert {path.name for path in folder.iterdir()} == expected
     rounds = pd.read_csv(folder / "rounds.csv")
-    assert len(rounds) == 4 * 2 * 6
+    assert len(rounds) == len(pd.read_csv(folder / "timing.csv")) == 4 * 2 * 6
     assert rounds.groupby("policy").test_accuracy.count().tolist() == [4] * 4
     summary = pd.read_csv(folder / "summary.csv")
     last = rounds[rounds["round"] == 6].reset_index(drop=True)
@@ -108,6 +112,55 @@ def test_compare__repeats_itself_whatever_the_number_of_processes(trained, call,
     call(f"{TRAINED} --workers 1 --out {tmp_path}")
     for name in ("rounds.csv", "summary.csv"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_compare__resume_takes_the_options_of_the_folder(trained, call, tmp_path):
+    folder, _ = trained
+    shutil.copytree(folder, tmp_path / "copy")
+    config = (folder / "config.json").read_bytes()
+    for path in (tmp_path / "copy").iterdir():
+        if path.is_file() and path.name != "config.json":
+            path.unlink()
+    call(f"--resume {tmp_path / 'copy'}")
+    for name in ("rounds.csv", "summary.csv"):
+        assert (tmp_path / "copy" / name).read_bytes() == (folder / name).read_bytes()
+    again = json.loads((tmp_path / "copy" / "config.json").read_text())
+    first = json.loads(config)
+    assert again.pop("options") | {"out": None} == first.pop("options") | {"out": None}
+    assert again == first
+
+
+def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(tmp_path):
+    def start(arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, str(COMPARE), *arguments.split()],
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    options = "--policies lroa divfl --seeds 1 --num-devices 12 --rounds 600 --checkpoint-every 7"
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert start(f"{options} --workers 2 --out {whole}").wait() == 0
+    rng = np.random.default_rng(0)
+    arguments = f"{options} --workers 2 --out {killed}"
+    for _ in range(3):
+        process = start(arguments)
+        before = {path.name for path in killed.glob("jobs/checkpoints/[!.]*")}
+        deadline = time.monotonic() + 120
+        while {path.name for path in killed.glob("jobs/checkpoints/[!.]*")} == before:
+            assert process.poll() is None, "finished before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.2))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not (killed / "rounds.csv").exists()
+        assert list(killed.glob("jobs/checkpoints/[!.]*"))
+        arguments = f"--resume {killed} --workers 2"
+    assert start(arguments).wait() == 0
+    for name in ("rounds.csv", "summary.csv"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()
+    assert not (killed / "jobs" / "checkpoints").exists()
 
 
 def test_compare__system_side_alone(call, capsys, tmp_path):
@@ -177,8 +230,14 @@ def test_compare__help_explains_every_option(module, call, capsys):
         ("--cohort-size 0", "cohort_size must be an integer of at least 1, got 0"),
         ("--cohort-size 50", "cohort_size must be at most num_devices = 40, got 50"),
         ("--num-devices 2000", "num_devices must be from 1 to the 1440 samples, got 2000"),
-        ("--scenario cifar10", "data set must be one of digits, got 'cifar10'"),
-        ("--scenario mnist", "scenario must be one of cifar10, femnist, digits, got 'mnist'"),
+        ("--scenario cifar10 --data-dir {file}", "data_batch_1' is missing"),
+        ("--dataset mnist", "data set must be one of digits, fashion_mnist, cifar10, femnist"),
+        ("--partition writer", "the data set digits does not say who its writers are"),
+        ("--on-non-finite stop", "on_non_finite must be 'raise' or 'skip', got 'stop'"),
+        ("--device gpu", "device must be one that torch has"),
+        ("--scenario mnist", "scenario must be one of cifar10, femnist, fashion_mnist, digits"),
+        ("--checkpoint-every 0", "checkpoint_every must be at least 1, got 0"),
+        ("--resume {file}", "is not the folder of a comparison that can go on"),
         ("--scenario mine.toml", "cannot read the scenario 'mine.toml'"),
         (
             "--channel fading",

@@ -113,8 +113,11 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough(module):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("baselines --scenarios mnist", "scenario must be one of cifar10, femnist, digits"),
-        ("baselines --scenarios cifar10 --train", "data set must be one of digits, got 'cifar10'"),
+        (
+            "baselines --scenarios mnist",
+            "scenario must be one of cifar10, femnist, fashion_mnist, digits",
+        ),
+        ("baselines --scenarios cifar10 --train --data-dir {out}", "data_batch_1' is missing"),
         ("v-sweep --nu -1", "nu must be positive and finite, got -1.0"),
         ("lambda-sweep --seeds 0", "seeds must be at least 1, got 0"),
         ("bound --workers 0", "workers must be at least 1, got 0"),
@@ -122,7 +125,7 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough(module):
 )
 def test_experiment__a_wrong_option_ends_with_one_line(call, capsys, tmp_path, arguments, message):
     with pytest.raises(SystemExit) as raised:
-        call(f"{arguments} --out {tmp_path}")
+        call(f"{arguments.format(out=tmp_path)} --out {tmp_path}")
     assert raised.value.code == 2
     assert message in " ".join(capsys.readouterr().out.split())
 

@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fl_edge_env import Allocation, ExponentialChannel, Scenario, Simulator, physics
+from fl_edge_env import (
+    Allocation,
+    ExponentialChannel,
+    MarkovChannel,
+    Scenario,
+    Simulator,
+    physics,
+)
 from fl_edge_env.lyapunov import drift_plus_penalty
+from fl_edge_env.simulator import Round
 
 STEADY = ExponentialChannel(gain_min=0.1, gain_max=np.nextafter(0.1, 1))
 
@@ -312,3 +320,62 @@ def test_advance__refuses_another_batch_size():
     simulator.reset([0, 1])
     with pytest.raises(ValueError, match=r"must have shape \(2, 4\), got \(3, 4\)"):
         simulator.advance(random_allocation(scenario, np.random.default_rng(0), 3))
+
+
+@pytest.mark.parametrize(
+    "channel", [ExponentialChannel(), MarkovChannel.correlated(0.7)], ids=["iid", "markov"]
+)
+@pytest.mark.parametrize("num_envs", [None, 3])
+@pytest.mark.parametrize("rounds", [0, 4, 11, 12, 23])  # a block has twelve rounds
+def test_restore__goes_on_with_the_same_numbers(channel, num_envs, rounds):
+    scenario = Scenario(num_devices=1365, num_rounds=30, channel=channel)
+    seeds = [7, 1, 4][: num_envs or 1]
+    whole, other = Simulator(scenario, num_envs), Simulator(scenario, num_envs)
+    assert whole._block_gains.shape[-2] == 12
+    whole.reset(seeds)
+    shape = whole.queue.shape
+    allocation = Allocation(
+        np.broadcast_to(scenario.f_max, shape),
+        np.broadcast_to(scenario.p_max, shape),
+        np.full(shape, 1 / 1365),
+    )
+    for _ in range(rounds):
+        whole.advance(allocation)
+    other.restore(seeds, {name: values.copy() for name, values in whole.state().items()})
+    for _ in range(3):
+        np.testing.assert_equal(other.observe(), whole.observe())
+        np.testing.assert_equal(other.advance(allocation), whole.advance(allocation))
+    np.testing.assert_equal(other.state(), whole.state())
+    for system in range(num_envs or 1):
+        mine, theirs = whole.training_seed(system), other.training_seed(system)
+        assert mine.generate_state(4).tolist() == theirs.generate_state(4).tolist()
+
+
+def test_restore__of_systems_in_different_rounds():
+    scenario = Scenario(num_devices=1365, num_rounds=40)
+    whole, other = Simulator(scenario, 2), Simulator(scenario, 2)
+    whole.reset([0, 1])
+    allocation = random_allocation(scenario, np.random.default_rng(0), 2)
+    for _ in range(20):
+        whole.advance(allocation, np.array([True, False]))
+    whole.advance(allocation)
+    other.restore([0, 1], whole.state())
+    assert other.round_index.tolist() == [21, 1]
+    np.testing.assert_equal(other.advance(allocation), whole.advance(allocation))
+
+
+def test_simulator__without_a_batch_axis_is_the_batch_of_one():
+    scenario = Scenario(num_devices=30, num_rounds=50)
+    alone, batch = Simulator(scenario), Simulator(scenario, 1)
+    alone.reset([3])
+    batch.reset([3])
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        allocation = random_allocation(scenario, rng)
+        one = alone.advance(Allocation(allocation.f[0], allocation.p[0], allocation.q[0]))
+        many = batch.advance(allocation)
+        for name in set(Round._fields) - {"reward_terms"}:
+            np.testing.assert_array_equal(getattr(one, name), getattr(many, name)[0])
+        assert one.reward == many.reward[0]
+        for name, values in alone.observe().items():
+            np.testing.assert_array_equal(values, batch.observe()[name][0])

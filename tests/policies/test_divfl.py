@@ -66,17 +66,34 @@ def test_divfl__gradients_replace_the_histogram_and_only_participants_are_refres
     assert policy.description == "label histogram"
     rng = np.random.default_rng(0)
     gradients = rng.normal(size=(6, 4)).astype(np.float32)
-    policy.feedback({"client_gradients": gradients, "gradient_devices": np.arange(6)})
+    policy.feedback(
+        {"gradient_distance": pairwise_distance(gradients), "gradient_devices": np.arange(6)}
+    )
     assert policy.description == "gradient"
     for _ in range(3):
         devices = rng.choice(6, 2, replace=False)
-        newest = rng.normal(size=(2, 4)).astype(np.float32)
-        gradients[devices] = newest
-        policy.feedback({"client_gradients": newest, "gradient_devices": devices})
+        gradients[devices] = rng.normal(size=(2, 4))
+        rows = pairwise_distance(gradients)[devices]
+        policy.feedback({"gradient_distance": rows, "gradient_devices": devices})
         expected = facility_location(pairwise_distance(gradients), 2)
         np.testing.assert_array_equal(policy.decide(observation(scenario)).cohort, expected)
     policy.reset(1)
     assert policy.description == "label histogram"
+
+
+def test_divfl__a_restored_policy_decides_as_the_one_that_was_saved():
+    scenario = Scenario(num_devices=6, cohort_size=2)
+    policy, other = DivFL(scenario), DivFL(scenario)
+    distance = pairwise_distance(np.random.default_rng(1).normal(size=(6, 4)))
+    policy.feedback({"gradient_distance": distance, "gradient_devices": np.arange(6)})
+    assert policy.resumable
+    other.reset(0)
+    before = other.decide(observation(scenario)).cohort
+    other.restore(policy.state())
+    assert other.description == "gradient"
+    after = other.decide(observation(scenario)).cohort
+    np.testing.assert_array_equal(after, policy.decide(observation(scenario)).cohort)
+    assert not np.array_equal(after, before)
 
 
 def test_divfl__a_round_without_training_changes_nothing():

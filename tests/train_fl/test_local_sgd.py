@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from train_fl.dataset import DataSource
 from train_fl.datasets import digits
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import DigitsCNN
@@ -23,7 +24,7 @@ def model() -> DigitsCNN:
 
 @pytest.fixture(scope="module")
 def data() -> tuple[torch.Tensor, torch.Tensor]:
-    dataset = digits()
+    dataset = digits(DataSource())
     return dataset.train_images[:25], dataset.train_labels[:25]
 
 
@@ -61,6 +62,32 @@ def test_update__leaves_the_given_parameters_alone(model, data):
     assert torch.equal(start, kept)
 
 
+def test_gradient__of_chunks_is_that_of_the_whole(model, data, monkeypatch):
+    trainer = LocalTrainer(model, batch_size=8, momentum=0.9)
+    start = trainer.initial_parameters()
+    whole = trainer.gradient(start, *data)
+    monkeypatch.setattr("train_fl.local_sgd._CHUNK", 7)
+    torch.testing.assert_close(trainer.gradient(start, *data), whole, rtol=1e-4, atol=1e-7)
+
+
+def test_update__augments_every_batch_with_numbers_from_the_stream(model, data):
+    images, labels = data
+    trainer = LocalTrainer(model, batch_size=8, momentum=0.9)
+    start = trainer.initial_parameters()
+    seen = []
+
+    def augment(batch: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        seen.append((len(batch), rng.random()))
+        return torch.zeros_like(batch)
+
+    options = {"epochs": 2, "learning_rate": 0.1, "augment": augment}
+    update, _ = trainer.update(start, images, labels, rng=np.random.default_rng(3), **options)
+    assert [count for count, _ in seen] == [8, 8, 8, 1] * 2
+    assert len({number for _, number in seen}) == 8
+    black = torch.split(start + update, [p.numel() for p in model.parameters()])[0]
+    torch.testing.assert_close(black, start[: len(black)])  # no light, no first-layer gradient
+
+
 def test_gradient__equals_finite_differences(model, data):
     trainer = LocalTrainer(model.double(), batch_size=8, momentum=0.9)
     images, labels = data[0].double(), data[1]
@@ -76,9 +103,9 @@ def test_gradient__equals_finite_differences(model, data):
 
 
 def test_evaluate__counts_every_sample_once_over_several_batches(model, monkeypatch):
-    dataset = digits()
+    dataset = digits(DataSource())
     trainer = LocalTrainer(copy.deepcopy(model), batch_size=8, momentum=0.9)
-    monkeypatch.setattr("train_fl.local_sgd._EVALUATION_BATCH", 100)
+    monkeypatch.setattr("train_fl.local_sgd._CHUNK", 100)
     loss, accuracy = trainer.evaluate(
         trainer.initial_parameters(), dataset.test_images, dataset.test_labels
     )

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import beta, chisquare, kstest
 
-from train_fl.partition import dirichlet_equal, label_histogram
+from train_fl.partition import (
+    by_writer,
+    dirichlet_by_class,
+    dirichlet_equal,
+    iid,
+    label_histogram,
+)
 
 LABELS = np.random.default_rng(0).integers(0, 10, 2000)
 
@@ -68,3 +75,147 @@ def test_label_histogram__counts_by_hand():
 def test_dirichlet_equal__wrong_input_is_named(num_devices, alpha, message):
     with pytest.raises(ValueError, match=message):
         dirichlet_equal(LABELS, num_devices, alpha, np.random.default_rng(0))
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 2, 7]), min_size=60, max_size=90),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.sampled_from([0.5, 2.0, 1000.0]),
+    st.integers(0, 2**32 - 1),
+)
+def test_dirichlet_by_class__every_sample_once_and_no_part_too_small(
+    labels, num_devices, least, alpha, seed
+):
+    labels, rng = np.array(labels), np.random.default_rng(seed)
+    parts = dirichlet_by_class(labels, num_devices, alpha, rng, least=least)
+    assert len(parts) == num_devices
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    assert all(len(part) >= least and part.dtype == np.int64 for part in parts)
+
+
+@pytest.mark.parametrize(("options", "least"), [({}, 10), ({"least": 13}, 13)])
+def test_dirichlet_by_class__is_drawn_anew_until_every_part_has_enough(options, least):
+    labels = LABELS[:300]
+    unchecked, sizes = [], []
+    for seed in range(30):
+        parts = [
+            dirichlet_by_class(labels, 12, 0.5, np.random.default_rng(seed), **kwargs)
+            for kwargs in ({"least": 1}, options)
+        ]
+        unchecked.append(min(map(len, parts[0])))
+        sizes.append(min(map(len, parts[1])))
+    assert min(unchecked) < 10
+    assert min(sizes) >= least
+
+
+def test_dirichlet_by_class__the_least_size_may_be_that_of_every_part():
+    parts = dirichlet_by_class(np.zeros(20), 2, 1e7, np.random.default_rng(0))
+    assert [len(part) for part in parts] == [10, 10]
+
+
+def test_dirichlet_by_class__shares_follow_the_dirichlet_distribution():
+    labels, alpha, num_devices = np.repeat([0, 1], 5_000), 2.0, 4
+    shares = []
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        parts = dirichlet_by_class(labels, num_devices, alpha, rng, least=1)
+        shares.append([np.bincount(labels[part], minlength=2) / 5_000 for part in parts])
+    shares = np.array(shares)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    marginal = beta(alpha, (num_devices - 1) * alpha)
+    for share in shares.reshape(400, -1).T:
+        assert kstest(share, marginal.cdf).pvalue > 1e-3
+    among_devices = np.corrcoef(shares[..., 0].T)[np.triu_indices(num_devices, 1)]
+    np.testing.assert_allclose(among_devices, -1 / (num_devices - 1), atol=0.15)
+    among_classes = [np.corrcoef(shares[:, n].T)[0, 1] for n in range(num_devices)]
+    np.testing.assert_allclose(among_classes, 0.0, atol=0.2)
+
+
+def test_dirichlet_by_class__large_concentration_gives_every_class_in_equal_shares():
+    parts = dirichlet_by_class(LABELS, 8, 1e7, np.random.default_rng(0))
+    for number in range(10):
+        counts = [np.count_nonzero(LABELS[part] == number) for part in parts]
+        assert max(counts) - min(counts) <= 2
+
+
+def test_dirichlet_by_class__a_classs_samples_are_dealt_at_random():
+    counts = np.zeros((4, 4))
+    for seed in range(800):
+        parts = dirichlet_by_class(np.zeros(80), 4, 1e7, np.random.default_rng(seed))
+        for device, part in enumerate(parts):
+            counts[part[part < 4], device] += 1
+    assert chisquare(counts.ravel()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "alpha", "least", "message"),
+    [
+        (0, 0.5, 1, "num_devices must be from 1 to the 2000 samples, got 0"),
+        (2001, 0.5, 1, "got 2001"),
+        (True, 0.5, 1, "got True"),
+        (5, -1.0, 1, "concentration must be positive and finite, got -1.0"),
+        (5, float("inf"), 1, "got inf"),
+        (5, 0.5, 0, "least must be an integer of at least 1, got 0"),
+        (5, 0.5, 2.0, "least must be an integer of at least 1, got 2.0"),
+        (5, 0.5, 401, "no split gave each of 5 devices at least 401 of 2000 samples"),
+        (100, 0.001, 10, "choose a concentration above 0.001, or fewer devices"),
+    ],
+)
+def test_dirichlet_by_class__wrong_input_is_named(num_devices, alpha, least, message):
+    with pytest.raises(ValueError, match=message):
+        dirichlet_by_class(LABELS, num_devices, alpha, np.random.default_rng(0), least=least)
+
+
+@given(st.integers(1, 200), st.integers(0, 2**32 - 1), st.data())
+def test_iid__every_sample_once_in_parts_of_equal_size(num_samples, seed, data):
+    num_devices = data.draw(st.integers(1, num_samples))
+    parts = iid(num_samples, num_devices, np.random.default_rng(seed))
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(num_samples))
+    sizes = [len(part) for part in parts]
+    assert len(sizes) == num_devices
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_iid__every_pair_of_samples_is_equally_often_together():
+    together = np.zeros((8, 8))
+    for seed in range(2_000):
+        for part in iid(8, 4, np.random.default_rng(seed)):
+            together[tuple(np.sort(part))] += 1
+    pairs = together[np.triu_indices(8, 1)]
+    assert pairs.sum() == together.sum() == 8_000
+    assert chisquare(pairs).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("num_devices", [0, -1, 11, 2.0, True, "two"])
+def test_iid__wrong_input_is_named(num_devices):
+    with pytest.raises(ValueError, match=f"from 1 to the 10 samples, got {num_devices!r}"):
+        iid(10, num_devices, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("split", [dirichlet_equal, dirichlet_by_class])
+def test_dirichlet__is_repeated_by_its_seed_alone(split):
+    first, second, other = (split(LABELS, 7, 1.0, np.random.default_rng(s)) for s in (1, 1, 2))
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(first[0], other[0])
+
+
+@given(st.permutations(list(range(6)) * 3 + [2, 2, 5]))
+def test_by_writer__each_device_has_all_samples_of_its_writer(writers):
+    parts = by_writer(np.array(writers), 6)
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(21))
+    for writer, part in enumerate(parts):
+        assert {writers[sample] for sample in part} == {writer}
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 4, 0])
+def test_by_writer__more_or_fewer_writers_than_devices_are_told(num_devices):
+    message = f"num_devices is {num_devices} and there are 3 writers"
+    with pytest.raises(ValueError, match=message):
+        by_writer(np.array([0, 2, 1, 1]), num_devices)
+
+
+def test_by_writer__writers_must_be_counted_from_0():
+    with pytest.raises(ValueError, match="split by writer"):
+        by_writer(np.array([1, 2, 3]), 3)

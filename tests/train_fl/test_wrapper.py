@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import torch
 
 from fl_edge_env import Allocation, Scenario
 from policies import LROA, DivFL, UniD, evaluate
+from policies.divfl import pairwise_distance
 from train_fl import Task, TrainingWrapper, make_task
 from train_fl.aggregation import aggregation_weights
+from train_fl.dataset import DataSource
 from train_fl.datasets import digits
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import DigitsCNN
@@ -49,7 +52,7 @@ def test_scenario_digits__has_the_size_of_the_model_and_the_split():
 
 
 def test_digits__train_and_test_share_no_image_and_are_standardised():
-    dataset = digits()
+    dataset = digits(DataSource())
     assert len(dataset.train_images) + len(dataset.test_images) == 1797
     assert abs(float(dataset.train_images.mean())) < 1e-5
     assert float(dataset.train_images.std()) == pytest.approx(1, abs=1e-5)
@@ -88,8 +91,8 @@ def test_step__a_device_trains_from_the_global_model_on_its_own_data(scenario, t
     env.reset(seed=4)
     start = torch.from_numpy(env.parameters)
     _, _, _, _, info = env.step(uniform(scenario, [7, 7, 7]))
-    seed = env.unwrapped.training_seed  # its second child orders the samples
-    order_seed = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, 1))
+    seed = env.unwrapped.training_seed  # its second child orders the samples, by round and device
+    order_seed = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, 1, 0, 7))
     trainer = LocalTrainer(DigitsCNN(), batch_size=task.batch_size, momentum=task.momentum)
     part = task.parts[7]
     update, loss = trainer.update(
@@ -188,26 +191,28 @@ def test_reset__leaves_the_generators_of_gpus_alone(scenario, task, monkeypatch)
     wrap(scenario, task).reset(seed=0)
 
 
-def test_gradients__are_those_of_the_model_that_was_sent_out(scenario, task):
+def test_gradient_distance__is_between_the_models_that_were_sent_out(scenario, task):
     env = wrap(scenario, task, report_gradients=True)
+    trainer = LocalTrainer(DigitsCNN(), batch_size=task.batch_size, momentum=task.momentum)
+
+    def gradient(device: int) -> np.ndarray:
+        part, dataset = task.parts[device], task.dataset
+        received = torch.from_numpy(env.parameters)
+        images, labels = dataset.train_images[part], dataset.train_labels[part]
+        return trainer.gradient(received, images, labels).numpy()
+
     _, info = env.reset(seed=0)
     np.testing.assert_array_equal(info["gradient_devices"], np.arange(20))
-    first = info["client_gradients"]
-    assert first.shape == (20, task.num_parameters)
-    # In the first round the participants still hold the initial model.
+    gradients = np.array([gradient(device) for device in range(20)])
+    np.testing.assert_allclose(
+        info["gradient_distance"], pairwise_distance(gradients), rtol=1e-3, atol=1e-6
+    )
+    env.step(uniform(scenario, [1, 2, 3]))  # gradients at the initial model, as they were
+    gradients[[4, 9]] = [gradient(4), gradient(9)]
     _, _, _, _, info = env.step(uniform(scenario, [4, 9, 4]))
     np.testing.assert_array_equal(info["gradient_devices"], [4, 9])
-    np.testing.assert_array_equal(info["client_gradients"], first[[4, 9]])
-    received = torch.from_numpy(env.parameters)
-    _, _, _, _, info = env.step(uniform(scenario, [4, 9, 4]))
-    trainer = LocalTrainer(DigitsCNN(), batch_size=task.batch_size, momentum=task.momentum)
-    dataset = task.dataset
-    for row, device in enumerate([4, 9]):
-        part = task.parts[device]
-        expected = trainer.gradient(
-            received, dataset.train_images[part], dataset.train_labels[part]
-        )
-        np.testing.assert_allclose(info["client_gradients"][row], expected, rtol=1e-4, atol=1e-7)
+    expected = pairwise_distance(gradients)[[4, 9]]
+    np.testing.assert_allclose(info["gradient_distance"], expected, rtol=1e-3, atol=1e-6)
 
 
 def test_divfl__chooses_by_gradients_where_models_are_trained(scenario, task):
@@ -241,6 +246,52 @@ def test_step__an_update_that_is_not_finite_names_device_and_round(scenario):
     env.reset(seed=0)
     with pytest.raises(FloatingPointError, match="update of device 3 in round 1 is not finite"):
         env.step(uniform(scenario, [3, 3, 3]))
+
+
+def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task, monkeypatch):
+    update = LocalTrainer.update
+
+    def broken(self, parameters, images, labels, **options):
+        result, loss = update(self, parameters, images, labels, **options)
+        if len(labels) == 71:
+            result[5] = torch.inf
+        return result, loss
+
+    parts = [np.arange(71), *(np.arange(72 * n, 72 * n + 72) for n in range(1, 20))]
+    task = dataclasses.replace(task, parts=parts)
+    scenario = scenario.replace(num_samples=task.num_samples)
+    monkeypatch.setattr(LocalTrainer, "update", broken)
+    env = wrap(scenario, task, on_non_finite="skip")
+    env.reset(seed=0)
+    before = env.parameters
+    with pytest.warns(RuntimeWarning, match="update of device 0 in round 1 is not finite"):
+        _, _, _, _, info = env.step(uniform(scenario, [0, 0, 4]))
+    np.testing.assert_array_equal(info["skipped_devices"], [0])
+    np.testing.assert_array_equal(info["client_updates"][0], 0)
+    coefficient = scenario.weights[4] / (3 / 20)
+    expected = before + coefficient * info["client_updates"][1]
+    np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
+    _, _, _, _, info = env.step(uniform(scenario, [4, 5, 6]))
+    assert info["skipped_devices"].size == 0
+
+
+@pytest.mark.parametrize("report_gradients", [False, True])
+def test_restore__goes_on_as_if_nothing_had_happened(scenario, task, report_gradients):
+    whole, saved, taken_up = (
+        wrap(scenario, task, report_gradients=report_gradients) for _ in range(3)
+    )
+    whole.reset(seed=3)
+    saved.reset(seed=3)
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (8, 3, 20)).astype(np.float32)
+    for action in actions[:5]:
+        expected = whole.step(action)
+        saved.step(action)
+    state = {name: values.copy() for name, values in saved.state().items()}
+    np.testing.assert_equal(taken_up.restore(3, state), expected[0])
+    for action in actions[5:]:
+        np.testing.assert_equal(taken_up.step(action), whole.step(action))
+    np.testing.assert_array_equal(taken_up.parameters, whole.parameters)
 
 
 def test_step__a_global_model_that_is_not_finite_names_the_round(scenario, task):
@@ -277,7 +328,7 @@ def test_wrapper__refuses_other_environments_and_a_wrong_interval(scenario, task
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("digit", {}, "data set must be one of digits, got 'digit'"),
+        ("digit", {}, "data set must be one of digits, .* got 'digit'"),
         ("digits", {"num_devices": 0}, "num_devices must be from 1"),
         ("digits", {"concentration": -1.0}, "concentration must be positive"),
         ("digits", {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),

@@ -1,0 +1,50 @@
+"""Cost of running many jobs: several processes against one, and finished jobs on resume.
+
+Run with ``pytest -m benchmark``; nothing here fails for being slow.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+from fl_edge_env import Scenario
+from policies import LROA
+from policies.experiment import Job, make_jobs, run_jobs
+
+pytestmark = pytest.mark.benchmark
+
+
+def sweep(count: int, num_rounds: int) -> list[Job]:
+    jobs = []
+    for mu in np.linspace(0.1, 10, count):
+        scenario = Scenario.cifar10(num_rounds=num_rounds, mu=float(mu))
+        jobs += make_jobs([LROA(scenario)], scenario, [0])
+    return jobs
+
+
+def test_jobs__two_processes_against_one(report):
+    seconds = {}
+    for workers in (1, 2):
+        run_jobs(sweep(2, 10), workers=workers)  # starts the processes
+        start = time.perf_counter()
+        run_jobs(sweep(40, 4000), workers=workers)
+        seconds[workers] = time.perf_counter() - start
+    report(f"40 jobs: two processes {seconds[1] / seconds[2]:.2f} times as fast as one")
+
+
+def test_jobs__ten_thousand_finished_ones_on_resume(report, tmp_path):
+    jobs = sweep(10_000, 10)
+    run_jobs(jobs[:1], folder=tmp_path)
+    first = tmp_path / f"{jobs[0].key}.npz"
+    for job in jobs[1:]:
+        os.link(first, tmp_path / f"{job.key}.npz")
+    jobs = sweep(10_000, 10)  # keys are kept by a job once they are known
+    listed = []
+    start = time.perf_counter()
+    run_jobs(jobs, folder=tmp_path, on_finish=lambda _: listed.append(time.perf_counter()))
+    whole = time.perf_counter() - start
+    report(f"10,000 finished jobs: listed in {listed[-1] - start:.1f} s, read in {whole:.1f} s")

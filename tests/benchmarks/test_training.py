@@ -1,0 +1,125 @@
+"""Cost of a round with training, against a bare PyTorch loop over the same steps.
+
+Run with ``pytest -m benchmark``; nothing here fails for being slow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from fl_edge_env import Allocation, Scenario
+from train_fl import Dataset, Task, TrainingWrapper, make_task
+from train_fl.models import FemnistCNN
+
+pytestmark = pytest.mark.benchmark
+
+
+def characters(num_devices: int, num_samples: int) -> Task:
+    """Noise of FEMNIST's shape: the cost of training does not depend on what is on the images."""
+    rng = np.random.default_rng(0)
+    count = num_devices * num_samples
+    images = rng.random((count, 1, 28, 28), dtype=np.float32)
+    labels = np.append(rng.integers(62, size=count - 1), 61)
+    dataset = Dataset.from_arrays("noise", images, labels, images[:10], labels[:10])
+    return make_task(
+        dataset,
+        num_devices=num_devices,
+        partition="iid",
+        learning_rate=0.01,
+        make_model=FemnistCNN,
+    )
+
+
+def bare_round(task: Task, epochs: int, cohort: list[int]) -> Callable[[], None]:
+    """Local SGD of the cohort and the mean of its models, as PyTorch's tutorials write it."""
+    model, dataset = task.make_model(), task.dataset
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def play() -> None:
+        updates = {name: torch.zeros_like(value) for name, value in state.items()}
+        for device in cohort:
+            model.load_state_dict(state)
+            optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=task.momentum)
+            part = torch.from_numpy(task.parts[device])
+            for _ in range(epochs):
+                for batch in part[torch.randperm(len(part))].split(task.batch_size):
+                    optimizer.zero_grad()
+                    loss = cross_entropy(
+                        model(dataset.train_images[batch]), dataset.train_labels[batch]
+                    )
+                    loss.backward()
+                    optimizer.step()
+            for name, value in model.state_dict().items():
+                updates[name] += (value - state[name]) / len(cohort)
+        for name, value in updates.items():
+            state[name] += value
+
+    return play
+
+
+@pytest.mark.parametrize("name", ["digits", "femnist"])
+def test_round__against_a_bare_loop(name, report, seconds):
+    torch.set_num_threads(1)
+    if name == "digits":
+        task, calls = make_task("digits"), 30
+    else:
+        task, calls = characters(num_devices=10, num_samples=227), 2
+    num_devices = len(task.parts)
+    scenario = Scenario(num_devices=num_devices, num_rounds=10**6)
+    scenario = task.fit(scenario)
+    env = TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), task, eval_every=10**6)
+    env.reset(seed=0)
+    allocation = Allocation(
+        scenario.f_mid,
+        scenario.p_mid,
+        np.full(num_devices, 1 / num_devices),
+        cohort=np.array([0, 1]),
+    )
+    bare = bare_round(task, scenario.local_epochs, [0, 1])
+    loop, ours = [], []
+    for _ in range(5):  # in turn, so that both meet the same machine
+        loop.append(seconds(bare, calls, repeats=1))
+        ours.append(seconds(lambda: env.step(allocation), calls, repeats=1))
+    bare_time, our_time = np.median(loop), np.median(ours)
+    report(
+        f"round with training, {name}: {our_time * 1e3:.2f} ms, bare PyTorch loop "
+        f"{bare_time * 1e3:.2f} ms, ratio {our_time / bare_time:.2f}"
+    )
+
+
+def memory(entry: str) -> float:
+    """Memory of this process [GB]: VmRSS now, VmHWM at most."""
+    status = Path("/proc/self/status").read_text()
+    match = re.search(rf"{entry}:\s+(\d+)", status)
+    assert match is not None
+    return int(match[1]) / 1e6
+
+
+@pytest.mark.parametrize("report_gradients", [False, True])
+def test_round__memory_beyond_the_data(report_gradients, report):
+    task = characters(num_devices=120, num_samples=227)
+    scenario = task.fit(Scenario.femnist())
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # starts VmHWM anew
+    env = TrainingWrapper(
+        gym.make("FLEdge-v0", scenario=scenario), task, report_gradients=report_gradients
+    )
+    env.reset(seed=0)
+    action = np.zeros((3, 120), np.float32)
+    resident = []
+    for _ in range(30):
+        env.step(action)
+        resident.append(memory("VmRSS"))
+    what = "with gradients" if report_gradients else "without gradients"
+    report(
+        f"FEMNIST training {what}, 120 devices: {memory('VmHWM') - before:.2f} GB beyond the data "
+        f"at most, {resident[-1] - resident[9]:+.3f} GB from round 10 to 30"
+    )

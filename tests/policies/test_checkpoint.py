@@ -1,0 +1,190 @@
+"""Checkpoints: whole or refused, and a run that goes on from one ends as if never stopped."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from fl_edge_env import Scenario
+from policies import LROA, DivFL, Policy, UniD
+from policies.checkpoint import Checkpoints, join, part
+from policies.rollout import run_episode
+from train_fl import TrainingWrapper, make_task
+
+STATE = {"queue": np.arange(4.0), "round": np.array(5), "name": np.array("gradient")}
+
+
+@given(
+    st.dictionaries(
+        st.from_regex("[a-z]{1,8}", fullmatch=True),
+        arrays(st.sampled_from(["f8", "i8", "i2"]), array_shapes(min_dims=0, max_dims=2)),
+    )
+)
+def test_join__gives_back_its_parts(state):
+    joined = join({"env": state, "en": {"v.x": np.array(1)}})
+    np.testing.assert_equal(part("env", joined), state)
+    assert part("en", joined) == {"v.x": 1}
+
+
+def test_load__gives_what_was_saved_last(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "new", "key", 5)
+    assert checkpoints.load() is None
+    checkpoints.save(5, STATE)
+    checkpoints.save(10, STATE | {"round": np.array(10)})
+    np.testing.assert_equal(checkpoints.load(), STATE | {"round": np.array(10)})
+    assert Checkpoints(tmp_path / "new", "ke", 5).load() is None
+
+
+def test_save__keeps_the_two_newest_and_clear_removes_the_run_alone(tmp_path):
+    checkpoints, other = Checkpoints(tmp_path, "a", 1), Checkpoints(tmp_path, "b", 1)
+    other.save(3, STATE)
+    for num_rounds in (8, 9, 10, 11):
+        checkpoints.save(num_rounds, STATE)
+    assert {path.name for path in tmp_path.iterdir()} == {"a-10.npz", "a-11.npz", "b-3.npz"}
+    checkpoints.clear()
+    assert [path.name for path in tmp_path.iterdir()] == ["b-3.npz"]
+
+
+def test_save__refuses_objects_that_only_a_pickle_could_hold(tmp_path):
+    checkpoints = Checkpoints(tmp_path, "a", 1)
+    checkpoints.save(1, STATE)
+    checkpoints.save(2, {"policy": np.array(LROA(Scenario()), dtype=object)})
+    with pytest.warns(RuntimeWarning, match=r"a-2.npz' is refused: Object arrays cannot be loaded"):
+        np.testing.assert_equal(checkpoints.load(), STATE)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_load__falls_back_where_the_newest_was_cut_short(tmp_path, kept):
+    checkpoints = Checkpoints(tmp_path, "a", 1)
+    checkpoints.save(1, STATE)
+    checkpoints.save(2, STATE | {"round": np.array(6)})
+    newest = tmp_path / "a-2.npz"
+    newest.write_bytes(newest.read_bytes()[: int(kept * newest.stat().st_size)])
+    with pytest.warns(RuntimeWarning, match="a-2.npz' is refused"):
+        np.testing.assert_equal(checkpoints.load(), STATE)
+
+
+def test_load__falls_back_where_a_single_bit_of_the_numbers_has_changed(tmp_path):
+    checkpoints = Checkpoints(tmp_path, "a", 1)
+    checkpoints.save(1, STATE)
+    checkpoints.save(2, STATE)
+    newest = tmp_path / "a-2.npz"
+    data = bytearray(newest.read_bytes())
+    data[data.index(np.float64(3.0).tobytes()) + 3] ^= 1
+    newest.write_bytes(data)
+    with pytest.warns(RuntimeWarning, match="a-2.npz' is refused: Bad CRC-32"):
+        np.testing.assert_equal(checkpoints.load(), STATE)
+
+
+def test_load__refuses_another_run_and_another_format(tmp_path, monkeypatch):
+    Checkpoints(tmp_path, "other", 1).save(1, STATE)
+    (tmp_path / "other-1.npz").rename(tmp_path / "a-1.npz")
+    with pytest.warns(RuntimeWarning, match="belongs to a run with other settings"):
+        assert Checkpoints(tmp_path, "a", 1).load() is None
+    Checkpoints(tmp_path, "b", 1).save(1, STATE)
+    monkeypatch.setattr("policies.checkpoint._FORMAT", 2)
+    with pytest.warns(RuntimeWarning, match="its format is 1, this version reads 2"):
+        assert Checkpoints(tmp_path, "b", 1).load() is None
+
+
+def test_save__cut_short_leaves_the_one_before_and_no_litter(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path, "a", 1)
+    checkpoints.save(1, STATE)
+
+    def dying(path: Path, **_: np.ndarray) -> None:
+        path.write_bytes(b"PK")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", dying)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save(2, STATE)
+    (tmp_path / ".a-2-x7.npz").write_bytes(b"PK")  # what a SIGKILL leaves
+    np.testing.assert_equal(checkpoints.load(), STATE)
+    assert [path.name for path in tmp_path.iterdir()] == ["a-1.npz"]
+
+
+class Interrupted(TrainingWrapper):
+    """Stops the program in a given round."""
+
+    stop_at = 10**9
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps > self.stop_at:
+            raise KeyboardInterrupt
+        return super().step(action)
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return Scenario.digits(num_devices=12, num_rounds=11)
+
+
+@pytest.fixture(scope="module")
+def make_env(scenario):
+    task = make_task("digits", num_devices=12)
+
+    def make(policy: Policy) -> Interrupted:
+        env = gym.make("FLEdge-v0", scenario=scenario)
+        return Interrupted(env, task, eval_every=2, report_gradients=policy.uses_gradients)
+
+    return make
+
+
+def without_clock(rounds: pd.DataFrame) -> pd.DataFrame:
+    assert (rounds["real_time"] > 0).all()
+    return rounds.drop(columns="real_time")
+
+
+@pytest.mark.parametrize("kind", [LROA, DivFL])
+def test_run_episode__stopped_twice_ends_in_the_same_result(scenario, make_env, tmp_path, kind):
+    policy = kind(scenario)
+    whole = run_episode(policy, make_env(policy), scenario, [4])
+    checkpoints = Checkpoints(tmp_path, "a", 3)
+    for stop_at in (5, 4):
+        env = make_env(policy)
+        env.stop_at = stop_at
+        with pytest.raises(KeyboardInterrupt):
+            run_episode(kind(scenario), env, scenario, [4], checkpoints)
+    env = make_env(policy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        resumed = run_episode(kind(scenario), env, scenario, [4], checkpoints)
+    pd.testing.assert_frame_equal(without_clock(resumed), without_clock(whole), check_exact=True)
+    assert env.steps == 11 - 6  # three rounds lost of the first five, one of the next four
+
+
+class Counting(UniD):
+    """Remembers something and cannot say what."""
+
+    def reset(self, seed):
+        self.seed = seed
+
+
+def test_run_episode__saves_nothing_of_a_policy_that_cannot_say_what_it_remembers(
+    scenario, make_env, tmp_path
+):
+    policy = Counting(scenario)
+    assert not policy.resumable
+    assert UniD(scenario).resumable
+    run_episode(policy, make_env(policy), scenario, [0], Checkpoints(tmp_path, "a", 3))
+    assert not list(tmp_path.iterdir())
+
+
+def test_run_episode__a_batch_is_not_saved(scenario, tmp_path):
+    batch = gym.make_vec(
+        "FLEdge-v0", num_envs=2, vectorization_mode="vector_entry_point", scenario=scenario
+    )
+    rounds = run_episode(LROA(scenario), batch, scenario, [0, 1], Checkpoints(tmp_path, "a", 3))
+    assert "real_time" not in rounds
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,133 @@
+"""Data sets of one's own, and the scaling of images."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from train_fl import Dataset
+from train_fl.dataset import standardise
+
+IMAGES = np.random.default_rng(0).normal(size=(6, 2, 3, 4))
+LABELS = np.array([0, 4, 1, 1, 0, 2])
+
+
+def from_arrays(**changes) -> Dataset:
+    arrays = {
+        "train_images": IMAGES,
+        "train_labels": LABELS,
+        "test_images": IMAGES[:3],
+        "test_labels": LABELS[:3],
+    }
+    return Dataset.from_arrays("own", **arrays | changes)
+
+
+def changed(array: np.ndarray, index: object, value: float) -> np.ndarray:
+    array = array.copy()
+    array[index] = value
+    return array
+
+
+def test_from_arrays__keeps_every_value_and_takes_nothing_else():
+    dataset = from_arrays()
+    assert dataset.name == "own"
+    assert dataset.train_images.dtype == dataset.test_images.dtype == torch.float32
+    assert dataset.train_labels.dtype == dataset.test_labels.dtype == torch.int64
+    np.testing.assert_array_equal(dataset.train_images, IMAGES.astype(np.float32))
+    np.testing.assert_array_equal(dataset.test_images, IMAGES[:3].astype(np.float32))
+    np.testing.assert_array_equal(dataset.train_labels, LABELS)
+    np.testing.assert_array_equal(dataset.test_labels, LABELS[:3])
+    assert dataset.train_writers is None
+    assert dataset.augment is None
+
+
+@pytest.mark.parametrize(
+    "convert", [np.ndarray.tolist, torch.as_tensor, lambda array: array.astype(np.float16)]
+)
+def test_from_arrays__takes_lists_tensors_and_other_numbers(convert):
+    dataset = from_arrays(train_images=convert(IMAGES))
+    np.testing.assert_allclose(dataset.train_images, IMAGES, rtol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
+def test_from_arrays__takes_labels_of_any_integer_type(dtype):
+    dataset = from_arrays(train_labels=LABELS.astype(dtype), test_labels=[1, 2, 3])
+    assert dataset.train_labels.tolist() == LABELS.tolist()
+    assert dataset.test_labels.tolist() == [1, 2, 3]
+
+
+@given(st.lists(st.integers(0, 99), min_size=6, max_size=6), st.integers(0, 99))
+def test_from_arrays__classes_reach_to_the_largest_label_of_either_split(labels, test_label):
+    dataset = from_arrays(train_labels=labels, test_labels=[test_label] * 3)
+    assert dataset.num_classes == max([*labels, test_label]) + 1
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("images", lambda a: a[:, 0], r"_images must have shape \(samples, channels, height"),
+        ("images", lambda a: a[..., None], r"_images must have shape .*, got .*, 2, 3, 4, 1\)"),
+        ("images", lambda a: a[:0], r"_images must have shape .*, got \(0, 2, 3, 4\)"),
+        ("images", lambda a: changed(a, (1, 1, 2, 3), np.nan), "_images must be finite"),
+        ("images", lambda a: changed(a, (0, 0, 0, 0), -np.inf), "_images must be finite"),
+        ("labels", lambda a: a[:-1], r"_labels must be \d integers, one for each image"),
+        ("labels", lambda a: a[:, None], "_labels must be .*, got int64 of shape"),
+        ("labels", lambda a: a.astype(float), "_labels must be .*, got float64 of shape"),
+        ("labels", lambda a: a == 0, "_labels must be .*, got bool of shape"),
+        ("labels", lambda a: changed(a, 1, -2), "_labels must be at least 0, got -2"),
+    ],
+)
+def test_from_arrays__wrong_input_is_named(split, name, change, message):
+    array = {"images": IMAGES, "labels": LABELS}[name][: 6 if split == "train" else 3]
+    with pytest.raises(ValueError, match=f"^{split}{message}"):
+        from_arrays(**{f"{split}_{name}": change(array)})
+
+
+def test_from_arrays__train_and_test_images_must_be_of_one_shape():
+    message = r"must be of one shape, got \(2, 3, 4\) and \(2, 3, 3\)"
+    with pytest.raises(ValueError, match=message):
+        from_arrays(test_images=IMAGES[:3, ..., :3])
+
+
+def test_standardise__each_channel_by_the_moments_of_the_training_images():
+    rng = np.random.default_rng(1)
+    scale, shift = np.array([1.0, 5.0, 0.1]), np.array([0.0, -3.0, 2.0])
+    train, test = (
+        (rng.normal(size=(n, 3, 4, 5)) * scale[:, None, None] + shift[:, None, None]).astype("f4")
+        for n in (40, 30)
+    )
+    scaled = standardise(torch.from_numpy(train), torch.from_numpy(test))
+    for channel in range(3):
+        pixels = train[:, channel].astype(np.float64)
+        for images, result in zip((train, test), scaled, strict=True):
+            np.testing.assert_allclose(
+                result[:, channel],
+                (images[:, channel] - pixels.mean()) / pixels.std(ddof=1),
+                rtol=1e-4,
+                atol=1e-5,
+            )
+    assert [images.dtype for images in scaled] == [torch.float32] * 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: np.broadcast_to(np.float32(1), a.shape)[..., ::-1],
+        lambda a: a[..., ::-1],
+        lambda a: np.frombuffer(a.tobytes(), np.float32).reshape(a.shape),
+    ],
+)
+def test_from_arrays__takes_views_and_read_only_arrays(change):
+    images = change(np.ones((3, 1, 2, 2), np.float32))
+    Dataset.from_arrays("own", images, [0, 1, 1], images, [0, 1, 1])
+
+
+def test_from_arrays__is_not_changed_with_the_array():
+    images = np.ones((3, 1, 2, 2), np.float32)
+    dataset = Dataset.from_arrays("own", images, [0, 1, 1], images, [0, 1, 1])
+    images[:] = 9
+    assert float(dataset.train_images.max()) == 1

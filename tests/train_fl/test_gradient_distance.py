@@ -1,0 +1,106 @@
+"""Distances of stored gradients against exact ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from train_fl import gradient_distance
+from train_fl.gradient_distance import GradientDistances
+
+COLUMNS = gradient_distance._COLUMNS
+EVERY = np.arange(7)
+
+
+def gradients(num_parameters: int, *, seed: int = 0) -> torch.Tensor:
+    """Seven gradients that differ in length and share a direction."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(7, num_parameters)) + rng.normal(size=num_parameters)
+    return torch.from_numpy(rows * np.geomspace(0.01, 10.0, 7)[:, None]).float()
+
+
+def exact(vectors: torch.Tensor) -> np.ndarray:
+    rows = vectors.double().numpy()
+    return np.array([[np.linalg.norm(a - b) for b in rows] for a in rows])
+
+
+def distances(num_parameters: int) -> GradientDistances:
+    return GradientDistances(7, num_parameters, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    "num_parameters", [COLUMNS - 1, COLUMNS, COLUMNS + 1, 3 * COLUMNS + 17], ids=str
+)
+def test_update__equals_exact_distances_over_any_number_of_column_blocks(num_parameters):
+    vectors = gradients(num_parameters)
+    result = distances(num_parameters).update(EVERY, vectors)
+    assert result.dtype == np.float64
+    np.testing.assert_allclose(result, exact(vectors), rtol=1e-3)
+
+
+@pytest.mark.parametrize("num_parameters", [1, 2, 50])
+def test_update__equals_the_distances_of_what_is_stored(num_parameters):
+    vectors = gradients(num_parameters)
+    rounded = vectors.bfloat16().float()
+    result = distances(num_parameters).update(EVERY, vectors)
+    np.testing.assert_allclose(result, exact(rounded), rtol=1e-4, atol=3e-3)
+
+
+def test_update__is_symmetric_with_a_diagonal_of_zeros():
+    result = distances(2 * COLUMNS).update(EVERY, gradients(2 * COLUMNS))
+    np.testing.assert_allclose(result, result.T, rtol=1e-6)
+    np.testing.assert_array_equal(np.diag(result), 0.0)
+
+
+def test_update__devices_that_have_not_reported_are_at_zero():
+    vectors = gradients(COLUMNS + 5)[:2]
+    result = distances(COLUMNS + 5).update(np.array([4, 1]), vectors)
+    assert result.shape == (2, 7)
+    norms = vectors.double().norm(dim=1).numpy()
+    silent = [0, 2, 3, 5, 6]
+    np.testing.assert_allclose(result[:, silent], norms[:, None].repeat(5, axis=1), rtol=1e-3)
+    assert result[0, 4] == result[1, 1] == 0.0
+    assert result[0, 1] == pytest.approx(float((vectors[0] - vectors[1]).norm()), rel=1e-3)
+
+
+def test_update__changes_the_rows_of_the_named_devices_only():
+    first, second = gradients(COLUMNS + 3), gradients(COLUMNS + 3, seed=1)
+    stored = distances(COLUMNS + 3)
+    stored.update(EVERY, first)
+    named = np.array([5, 0, 2])
+    result = stored.update(named, second[named])
+    mixed = first.clone()
+    mixed[named] = second[named]
+    assert torch.equal(stored.stored, mixed.bfloat16())
+    np.testing.assert_allclose(result, exact(mixed)[named], rtol=1e-3)
+
+
+@pytest.mark.parametrize("num_parameters", [50, 300])
+def test_update__equal_gradients_are_at_no_distance(num_parameters):
+    stored = distances(num_parameters)
+    for seed in range(15):
+        gradient = gradients(num_parameters, seed=seed)[3]
+        result = stored.update(EVERY, gradient.expand(7, -1))
+        assert np.all(result >= 0.0)
+        assert np.all(result < 1e-2 * float(gradient.norm()))
+
+
+def test_update__stores_a_gradient_before_it_asks_for_the_next():
+    stored, vectors = distances(10), gradients(10)
+
+    def one_buffer():
+        buffer = torch.empty(10)
+        for index in (3, 4, 5):
+            buffer.copy_(vectors[index])
+            yield buffer
+
+    result = stored.update(np.array([3, 4, 5]), one_buffer())
+    assert torch.equal(stored.stored[3:6], vectors[3:6].bfloat16())
+    assert np.all(result[~np.eye(3, 7, 3, dtype=bool)] > 0)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_update__needs_a_gradient_for_each_device(count):
+    with pytest.raises(ValueError, match="zip"):
+        distances(10).update(np.array([1, 2]), gradients(10)[:count])

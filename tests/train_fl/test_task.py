@@ -1,0 +1,208 @@
+"""What make_task puts together, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fl_edge_env import Scenario
+from train_fl import Dataset, Task, make_task
+from train_fl import task as task_module
+from train_fl.dataset import DataSource
+from train_fl.models import DigitsCNN
+from train_fl.partition import by_writer, dirichlet_by_class, dirichlet_equal, iid
+
+LABELS = np.random.default_rng(0).integers(0, 4, 205)
+PARTITIONS = ["dirichlet", "dirichlet-by-class", "iid", "writer"]
+
+
+def own_data() -> Dataset:
+    rng = np.random.default_rng(1)
+    return Dataset.from_arrays(
+        "own", rng.normal(size=(205, 1, 4, 4)), LABELS, rng.normal(size=(9, 1, 4, 4)), [3] * 9
+    )
+
+
+def written_data() -> Dataset:
+    return dataclasses.replace(own_data(), train_writers=np.arange(205)[::-1] % 5)
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
+
+
+def make_own(dataset: Dataset | None = None, **changes) -> Task:
+    options = {"num_devices": 5, "learning_rate": 0.3, "make_model": network}
+    return make_task(dataset or own_data(), **options | changes)
+
+
+def assert_same_parts(a: list[np.ndarray], b: list[np.ndarray]) -> None:
+    for first, second in zip(a, b, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_make_task__splits_as_the_partition_says(partition):
+    dataset = written_data()
+    task = make_own(dataset, partition=partition, concentration=1.5, seed=8)
+    rng = np.random.default_rng(8)
+    expected = {
+        "dirichlet": lambda: dirichlet_equal(LABELS, 5, 1.5, rng),
+        "dirichlet-by-class": lambda: dirichlet_by_class(LABELS, 5, 1.5, rng),
+        "iid": lambda: iid(205, 5, rng),
+        "writer": lambda: by_writer(dataset.train_writers, 5),
+    }[partition]()
+    assert task.dataset is dataset
+    assert_same_parts(task.parts, expected)
+    np.testing.assert_array_equal(np.sort(np.concatenate(task.parts)), np.arange(205))
+    np.testing.assert_array_equal(task.num_samples, [len(part) for part in expected])
+    counts = [np.bincount(LABELS[part], minlength=4) / len(part) for part in expected]
+    np.testing.assert_array_equal(task.label_histogram, counts)
+
+
+def test_make_task__own_data_are_split_by_dirichlet_with_the_paper_settings():
+    task = make_own()
+    assert_same_parts(task.parts, dirichlet_equal(LABELS, 5, 0.5, np.random.default_rng(0)))
+    assert (task.batch_size, task.learning_rate, task.momentum) == (32, 0.3, 0.9)
+    assert task.num_parameters == 16 * 4 + 4
+    assert task.make_model is network
+
+
+def test_make_task__takes_the_given_settings_for_a_data_set_by_name():
+    task = make_task(
+        "digits",
+        num_devices=12,
+        partition="iid",
+        seed=3,
+        batch_size=7,
+        learning_rate=0.5,
+        momentum=0.0,
+        make_model=network,
+    )
+    assert_same_parts(task.parts, iid(1440, 12, np.random.default_rng(3)))
+    assert (task.batch_size, task.learning_rate, task.momentum) == (7, 0.5, 0.0)
+    assert task.make_model is network
+
+
+@pytest.mark.parametrize(
+    ("name", "learning_rate", "num_devices", "size"),
+    [
+        ("digits", 0.02, 40, 6_090),
+        ("fashion_mnist", 0.01, 120, 6_497_162),
+        ("cifar10", 0.05, 120, 11_172_342),
+        ("femnist", 0.1, 120, 6_603_710),
+    ],
+)
+def test_make_task__defaults_of_the_paper(
+    monkeypatch, tmp_path, name, learning_rate, num_devices, size
+):
+    asked = []
+
+    def load(source: DataSource) -> Dataset:
+        asked.append(source)
+        rng = np.random.default_rng(0)
+        images, labels = np.zeros((480, 1, 2, 2)), rng.integers(0, 10, 480)
+        dataset = Dataset.from_arrays(name, images, labels, images, labels)
+        return dataclasses.replace(dataset, train_writers=np.arange(480) % source.num_devices)
+
+    monkeypatch.setitem(task_module.DATASETS, name, load)
+    task = make_task(name, seed=6, data_dir=str(tmp_path), download=True)
+    assert asked == [DataSource(tmp_path, download=True, num_devices=num_devices, seed=6)]
+    assert task.learning_rate == learning_rate
+    assert task.num_parameters == size
+    assert len(task.parts) == num_devices
+    by_each_writer = by_writer(task.dataset.train_writers, num_devices)
+    same = all(map(np.array_equal, task.parts, by_each_writer))
+    assert same == (name == "femnist")
+    if name != "femnist":
+        labels, rng = task.dataset.train_labels.numpy(), np.random.default_rng(6)
+        assert_same_parts(task.parts, dirichlet_equal(labels, num_devices, 0.5, rng))
+
+
+@pytest.mark.parametrize("missing", ["num_devices", "learning_rate", "make_model"])
+def test_make_task__own_data_need_what_has_no_default(missing):
+    message = "data of one's own need num_devices, learning_rate and make_model"
+    with pytest.raises(ValueError, match=message):
+        make_own(**{missing: None})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_devices": 0}, "num_devices must be from 1 to the 205 samples, got 0"),
+        ({"num_devices": 206}, "num_devices must be from 1 to the 205 samples, got 206"),
+        ({"num_devices": 5.0}, "num_devices must be .* got 5.0"),
+        ({"partition": "even"}, "partition must be one of dirichlet, .*, writer, got 'even'"),
+        ({"partition": "writer"}, "the data set own does not say who its writers are"),
+        ({"concentration": 0.0}, "concentration must be positive and finite, got 0.0"),
+        (
+            {"concentration": -1, "partition": "dirichlet-by-class"},
+            "concentration must be positive and finite, got -1",
+        ),
+        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"seed": 1.5}, "seed must be .* got 1.5"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        ({"batch_size": 32.0}, "batch_size must be .* got 32.0"),
+        ({"batch_size": True}, "batch_size must be .* got True"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive and finite, got 0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be .* got nan"),
+        ({"learning_rate": float("inf")}, "learning_rate must be .* got inf"),
+        ({"learning_rate": "high"}, "learning_rate must be .* got 'high'"),
+        ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
+        ({"momentum": -0.1}, "momentum must lie in .* got -0.1"),
+        ({"momentum": None}, "momentum must lie in .* got None"),
+    ],
+)
+def test_make_task__wrong_input_is_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_own(**changes)
+
+
+def test_make_task__as_many_devices_as_writers():
+    with pytest.raises(ValueError, match="num_devices is 4 and there are 5 writers"):
+        make_own(written_data(), partition="writer", num_devices=4)
+
+
+def test_make_task__an_unknown_data_set_is_told_what_there_is():
+    message = "one of digits, fashion_mnist, cifar10, femnist, got 'mnist'"
+    with pytest.raises(ValueError, match=message):
+        make_task("mnist")
+
+
+@pytest.mark.parametrize("name", ["fashion_mnist", "cifar10", "femnist"])
+def test_make_task__names_the_folder_without_files(tmp_path, name):
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
+        make_task(name, data_dir=tmp_path)
+
+
+def test_make_task__an_argument_out_of_range_is_told_before_files_are_read(tmp_path):
+    with pytest.raises(ValueError, match="learning_rate"):
+        make_task("cifar10", data_dir=tmp_path, learning_rate=-1.0)
+
+
+def test_fit__gives_a_scenario_the_size_of_the_model_and_the_sample_counts():
+    task = make_own(written_data(), partition="dirichlet-by-class")
+    scenario = Scenario.digits(num_devices=5, num_rounds=9)
+    fitted = task.fit(scenario)
+    assert fitted.model_bits == 32 * 68
+    np.testing.assert_array_equal(fitted.num_samples, task.num_samples)
+    np.testing.assert_allclose(fitted.weights, task.num_samples / 205)
+    kept = {"model_bits": scenario.model_bits, "num_samples": scenario.num_samples}
+    assert fitted.replace(**kept) == scenario
+    assert scenario.model_bits == 32 * 6_090
+
+
+def test_fit__needs_as_many_devices_as_the_task():
+    with pytest.raises(ValueError, match="num_samples"):
+        make_own().fit(Scenario.digits(num_devices=6))
+
+
+def test_num_parameters__leaves_the_generator_of_torch_alone():
+    state = torch.random.get_rng_state()
+    assert make_task("digits", make_model=DigitsCNN).num_parameters == 6_090
+    assert torch.equal(torch.random.get_rng_state(), state)

@@ -1,0 +1,67 @@
+"""How far the devices' gradients lie from each other, which is all that DivFL needs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from fl_edge_env.typing import FloatArray, IntArray
+
+# Columns in a step of the scalar products: what is converted to float32 stays in the cache.
+_COLUMNS = 1 << 14
+
+
+class GradientDistances:
+    """The newest gradient of every device, and Euclidean distances between them.
+
+    Gradients are kept as bfloat16, two bytes a number: those of 120 devices for the FEMNIST CNN
+    take 1.6 GB. A distance has an error of about 1e-4 of the longer gradient, or 3e-3 where the
+    two are nearly equal.
+
+    Parameters
+    ----------
+    num_devices : int
+        Number of devices N.
+    num_parameters : int
+        Length of a gradient, d.
+    device : torch.device
+        Where to keep them.
+    """
+
+    def __init__(self, num_devices: int, num_parameters: int, device: torch.device) -> None:
+        self.stored = torch.zeros(
+            (num_devices, num_parameters), dtype=torch.bfloat16, device=device
+        )
+
+    def update(self, devices: IntArray, gradients: Iterable[Tensor]) -> FloatArray:
+        """Replace some devices' gradients.
+
+        Parameters
+        ----------
+        devices : ndarray of int, shape (k,)
+            The devices.
+        gradients : iterable of k Tensors, shape (d,)
+            Their gradients; each is stored before the next is asked for.
+
+        Returns
+        -------
+        ndarray, shape (k, N)
+            New distances of these devices to all.
+        """
+        for device, gradient in zip(devices.tolist(), gradients, strict=True):
+            self.stored[device] = gradient
+        rows = torch.as_tensor(devices, device=self.stored.device)
+        product = torch.zeros(
+            (len(devices), len(self.stored)), dtype=torch.float64, device=self.stored.device
+        )
+        square = torch.zeros(len(self.stored), dtype=torch.float64, device=self.stored.device)
+        for columns in torch.split(self.stored, _COLUMNS, dim=1):
+            block = columns.float()
+            product += block[rows] @ block.T
+            square += torch.linalg.vecdot(block, block)
+        distance = (square[rows, None] + square - 2.0 * product).clamp_(min=0.0).sqrt_()
+        distance[torch.arange(len(rows)), rows] = 0.0  # not the rounding error
+        result: FloatArray = distance.cpu().numpy()
+        return result

@@ -1,0 +1,187 @@
+"""Fashion-MNIST and CIFAR-10 from the files in which they are distributed."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from http.client import HTTPException
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+from torchvision.datasets import CIFAR10, FashionMNIST
+from torchvision.datasets.utils import check_integrity
+
+from train_fl.dataset import Dataset, DataSource, standardise
+
+_IDX_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+
+def fashion_mnist(source: DataSource) -> Dataset:
+    """Fashion-MNIST: 60,000 grey images of 28 by 28 pixels to train and 10,000 to test.
+
+    Its four files may lie in the folder itself or in torchvision's ``FashionMNIST/raw``, packed
+    or not. Debian's package ``dataset-fashion-mnist`` puts them into
+    ``/usr/share/datasets/fashion-mnist``.
+
+    Parameters
+    ----------
+    source : DataSource
+        Where the files are.
+
+    Raises
+    ------
+    ValueError
+        If a file is missing or damaged.
+    """
+    if source.download and None in [_find_idx(source.folder, name) for name in _IDX_FILES]:
+        _download(FashionMNIST, source.folder)
+    arrays = []
+    for name in _IDX_FILES:
+        path = _find_idx(source.folder, name)
+        if path is None:
+            raise ValueError(
+                f"there is no file {name} or {name}.gz in {str(source.folder)!r}: use the option "
+                "--download, or --data-dir with the folder that has it, such as "
+                "/usr/share/datasets/fashion-mnist with Debian's package dataset-fashion-mnist"
+            )
+        arrays.append(read_idx(path))
+    for name, images, labels in zip(_IDX_FILES[::2], arrays[::2], arrays[1::2], strict=True):
+        fits = images.shape[1:] == (28, 28) and labels.shape == images.shape[:1]
+        if not fits or images.min() == images.max() or labels.max() > 9:
+            raise ValueError(
+                f"{name} or {name.replace('images-idx3', 'labels-idx1')} in "
+                f"{str(source.folder)!r} is not Fashion-MNIST's: the images have shape "
+                f"{images.shape}, the labels {labels.shape} and values up to {labels.max()}"
+            )
+    train, test = standardise(
+        *(torch.from_numpy(a[:, None].astype(np.float32)) / 255 for a in arrays[::2])
+    )
+    train_labels, test_labels = (torch.from_numpy(a.astype(np.int64)) for a in arrays[1::2])
+    return Dataset("fashion_mnist", train, train_labels, test, test_labels, num_classes=10)
+
+
+def cifar10(source: DataSource) -> Dataset:
+    """CIFAR-10: 50,000 colour images of 32 by 32 pixels to train and 10,000 to test.
+
+    The folder holds ``cifar-10-batches-py``, the version for Python. Training batches are
+    augmented by a random crop out of four more pixels on each side, and by mirroring.
+
+    Parameters
+    ----------
+    source : DataSource
+        Where the files are.
+
+    Raises
+    ------
+    ValueError
+        If a file is missing or damaged.
+    """
+    if source.download:
+        _download(CIFAR10, source.folder)
+    meta = (CIFAR10.meta["filename"], CIFAR10.meta["md5"])
+    for name, checksum in [*CIFAR10.train_list, *CIFAR10.test_list, meta]:
+        path = source.folder / CIFAR10.base_folder / name
+        if not check_integrity(str(path), checksum):
+            raise ValueError(
+                f"{str(path)!r} is {'damaged' if path.exists() else 'missing'}: "
+                f"remove {CIFAR10.base_folder} and use the option --download, or unpack "
+                f"cifar-10-python.tar.gz from {CIFAR10.url.rsplit('/', 1)[0]} in "
+                f"{str(source.folder)!r}"
+            )
+    splits = [CIFAR10(source.folder, train=train) for train in (True, False)]
+    train, test = standardise(
+        *(torch.from_numpy(s.data).permute(0, 3, 1, 2).float().contiguous() / 255 for s in splits)
+    )
+    train_labels, test_labels = (torch.tensor(s.targets) for s in splits)
+    return Dataset(
+        "cifar10",
+        train,
+        train_labels,
+        test,
+        test_labels,
+        num_classes=10,
+        augment=random_crop_and_flip,
+    )
+
+
+def random_crop_and_flip(images: Tensor, rng: np.random.Generator) -> Tensor:
+    """Crop each image at random out of itself with four zero pixels around, and mirror half.
+
+    Parameters
+    ----------
+    images : Tensor, shape (batch, channels, height, width)
+    rng : numpy.random.Generator
+        The stream to draw from.
+
+    Returns
+    -------
+    Tensor, shape (batch, channels, height, width)
+    """
+    count, _, height, width = images.shape
+    margin = 4
+    draws = torch.from_numpy(rng.integers([[2 * margin + 1] * 2 + [2]], size=(count, 3)))
+    top, left, mirrored = draws.to(images.device).T[..., None]
+    rows = top + torch.arange(height, device=images.device)
+    columns = torch.arange(width, device=images.device)
+    columns = left + torch.where(mirrored == 1, width - 1 - columns, columns)
+    padded = pad(images, (margin, margin, margin, margin))
+    batch = torch.arange(count, device=images.device)
+    cropped: Tensor = padded[batch[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+    return cropped.permute(0, 3, 1, 2).contiguous()
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Read a file in the IDX format of MNIST with unsigned bytes, packed by gzip or not.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        If it is not of this format or ends early; the message names it.
+    """
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{str(path)!r} is damaged ({error}): get it again") from None
+    # Two zeros, the type (8 is unsigned byte) and the number of axes, whose lengths follow.
+    if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
+        raise ValueError(f"{str(path)!r} is not an IDX file of unsigned bytes: get it again")
+    start = 4 + 4 * data[3]
+    shape = tuple(np.frombuffer(data[4:start], dtype=">u4").tolist())
+    if len(data) - start != math.prod(shape) or len(data) == start:
+        raise ValueError(
+            f"{str(path)!r} is damaged: its header announces {math.prod(shape)} bytes and "
+            f"{len(data) - start} follow; get it again"
+        )
+    return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def _find_idx(folder: Path, name: str) -> Path | None:
+    for place in (folder, folder / "FashionMNIST" / "raw"):
+        for path in (place / name, place / f"{name}.gz"):
+            if path.is_file():
+                return path
+    return None
+
+
+def _download(dataset: type[FashionMNIST | CIFAR10], folder: Path) -> None:
+    try:
+        dataset(folder, download=True)
+    except (OSError, RuntimeError, HTTPException) as error:
+        raise ValueError(
+            f"cannot download {dataset.__name__} to {str(folder)!r}: {error}"
+        ) from None

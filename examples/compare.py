@@ -41,7 +41,7 @@ from fl_edge_env.scenario_file import describe_channel
 from policies import POLICIES, lower_bound, make_policy
 from policies.command_line import errors_in_one_line, run_with_progress
 from policies.evaluation import summarise
-from policies.experiment import Backend, check_runner, make_jobs
+from policies.experiment import Backend, check_runner, code_hash, make_jobs
 from policies.reporting import comparison_table, draw_partition, save_figure, save_plots
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class Options:
     """What to do with an update that is not finite: raise an error, or skip it."""
     device: str = "cpu"
     """Where to train, as torch names it."""
+    threads: int = 1
+    """Threads of torch in each process; another number may change the last digits."""
     channel: str | None = None
     """clip or resample (exponential), markov:P (gains stay with probability P), or a trace file."""
     tiers: bool = False
@@ -97,7 +99,7 @@ class Options:
     out: Path | None = None
     """Folder for the results, runs/<scenario> by default; what it has finished is not run again."""
     resume: Path | None = None
-    """Folder of a comparison to go on with, by its own options but for those about workers."""
+    """Folder of a comparison to go on with, by its own options but for how to run it."""
     checkpoint_every: int = 50
     """Rounds after which a training run is saved, to go on from there after a crash."""
     num_devices: int | None = None
@@ -123,26 +125,26 @@ def main(options: Options) -> None:
 
 def compare(options: Options, console: Console) -> None:
     """Run the comparison and write its results."""
-    command = ["python", *sys.argv]
+    settings: dict[str, Any] | None = None
     if options.resume is not None:
-        options, command = stored(options)
-    scenario = make_scenario(options)
-    make_env = make_training(options, scenario) if options.train else None
-    if make_env is not None:
-        scenario = make_env.scenario
-    policies = [make_policy(n, scenario, **policy_options(n, make_env)) for n in options.policies]
+        options, settings = stored(options)
     number = options.seeds if options.seeds is not None else (5 if options.train else 30)
     if number < 1:
         raise ValueError(f"seeds must be at least 1, got {number}")
     if not 0 < options.target_accuracy <= 1:
         raise ValueError(f"target_accuracy must lie in (0, 1], got {options.target_accuracy}")
+    check_runner(options.workers, options.backend, options.checkpoint_every)
+    scenario = make_scenario(options)
+    make_env = make_training(options, scenario) if options.train else None
+    if make_env is not None:
+        scenario = make_env.scenario
+    policies = [make_policy(n, scenario, **policy_options(n, make_env)) for n in options.policies]
     seeds = range(options.first_seed, options.first_seed + number)
     jobs = make_jobs(policies, scenario, seeds, make_env)
     if make_env is not None:
         make_env(policies[0])  # refuses a wrong option here, not in a worker
-    check_runner(options.workers, options.backend, options.checkpoint_every)
+    settings = continued(settings, config(options, scenario), console)
     folder = writable_folder(options.out or Path("runs") / Path(options.scenario).stem)
-    settings = config(options, command, scenario)
     write_text(folder / "config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
     results = run_with_progress(
         "runs",
@@ -238,6 +240,7 @@ def make_training(options: Options, scenario: Scenario) -> TrainingEnvFactory:
         data_dir=options.data_dir,
         download=options.download,
         device=options.device,
+        threads=options.threads,
     ).fitted()
 
 
@@ -248,42 +251,68 @@ def policy_options(name: str, training: TrainingEnvFactory | None) -> dict[str, 
     return {}
 
 
-def stored(given: Options) -> tuple[Options, list[str]]:
-    """Options and command of the comparison in the folder, run by the workers given now."""
+# Options that do not change the result: with --resume they are those of the new command.
+HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every")
+
+
+def stored(given: Options) -> tuple[Options, dict[str, Any]]:
+    """Options and configuration of the comparison in the folder to go on with."""
     assert given.resume is not None
+    for field in dataclasses.fields(Options):
+        new = getattr(given, field.name) != field.default
+        if new and field.name not in (*HOW_TO_RUN, "resume"):
+            raise ValueError(
+                f"--resume takes the options from the folder: {field.name} cannot be given with "
+                f"it, only {', '.join(HOW_TO_RUN)}"
+            )
     path = given.resume / "config.json"
     try:
-        settings = json.loads(path.read_text())
+        settings: dict[str, Any] = json.loads(path.read_text())
         options = Options(**settings["options"])
-        command = list(settings["command"])
+        options = dataclasses.replace(
+            options,
+            policies=tuple(options.policies),
+            data_dir=Path(options.data_dir),
+            out=given.resume,
+            **{name: getattr(given, name) for name in HOW_TO_RUN},
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{str(given.resume)!r} is not the folder of a comparison that can go on: "
             f"cannot use {path.name} ({error})"
         ) from None
-    options = dataclasses.replace(
-        options,
-        policies=tuple(options.policies),
-        data_dir=Path(options.data_dir),
-        out=given.resume,
-        workers=given.workers,
-        backend=given.backend,
-        address=given.address,
-    )
-    return options, command
+    return options, settings
 
 
-def config(options: Options, command: list[str], scenario: Scenario) -> dict[str, Any]:
+def continued(old: dict[str, Any] | None, new: dict[str, Any], console: Console) -> dict[str, Any]:
+    """The configuration of a comparison; of one that goes on, the new must fit the old."""
+    if old is None:
+        return new
+    if old["scenario"] != new["scenario"]:
+        raise ValueError(
+            f"the scenario {new['options']['scenario']!r} has changed since the comparison began: "
+            "restore its file, or start anew in another folder"
+        )
+    if old["code"] != new["code"]:
+        console.print(
+            "The code or a library has changed since: runs and checkpoints of before are not used.",
+            style="yellow",
+        )
+    return new | {"command": old["command"]}
+
+
+def config(options: Options, scenario: Scenario) -> dict[str, Any]:
     """All that is needed to repeat the run."""
     packages = ("fledge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
     return {
-        "command": command,
+        "command": ["python", *sys.argv],
         "options": {n: plain(value) for n, value in dataclasses.asdict(options).items()},
         "scenario": {name: plain(value) for name, value in scenario.to_dict().items()}
         | {"channel": describe_channel(scenario.channel)},
         "lambda": scenario.lambda_,
         "V": scenario.V,
         "commit": git_commit(),
+        "code": code_hash(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in packages},
     }

@@ -167,11 +167,11 @@ class Simulator:
         self._load_round()
 
     def state(self) -> dict[str, FloatArray | IntArray]:
-        """What the rounds so far have left, to be taken up by `restore`."""
+        """What the rounds so far have left, to be taken up by `restore`; copies."""
         return {
-            "queue": self.queue,
-            "round_index": self.round_index,
-            "elapsed_time": self.elapsed_time,
+            "queue": self.queue.copy(),
+            "round_index": self.round_index.copy(),
+            "elapsed_time": self.elapsed_time.copy(),
         }
 
     def restore(self, seeds: Sequence[int], state: Mapping[str, FloatArray | IntArray]) -> None:

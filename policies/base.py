@@ -80,12 +80,13 @@ class Policy(ABC):
         """What it remembers between rounds, for a run that is saved and taken up again.
 
         A policy that overrides `reset` or `feedback` should override `state` and `restore` too;
-        without them its runs are not saved on the way but start anew after a crash.
+        without them its runs are not saved on the way but start anew after a crash. What
+        `decide` remembers must be part of it.
 
         Returns
         -------
         dict of ndarray
-            By name; copies or arrays that later rounds leave alone are not needed.
+            By name, numbers or text; the arrays are written before the next round.
         """
         return {}
 
@@ -100,7 +101,13 @@ class Policy(ABC):
 
     @property
     def resumable(self) -> bool:
-        """Whether `state` tells all that it remembers."""
+        """Whether `state` and `restore` are as new as the methods by which it may remember."""
         kind = type(self)
-        forgets = kind.reset is Policy.reset and kind.feedback is Policy.feedback
-        return forgets or kind.state is not Policy.state
+        owner = {
+            name: next(base for base in kind.__mro__ if name in vars(base))
+            for name in ("reset", "feedback", "state", "restore")
+        }
+        newest = owner["state"]
+        return owner["restore"] is newest and all(
+            issubclass(newest, owner[name]) for name in ("reset", "feedback")
+        )

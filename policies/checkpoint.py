@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,18 @@ State: TypeAlias = dict[str, NDArray[Any]]
 
 _FORMAT = 1
 
+# What reading a damaged file can raise.
+_DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
 
 @runtime_checkable
 class Resumable(Protocol):
@@ -34,9 +47,10 @@ class Resumable(Protocol):
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one run: the newest, and the one before in case it is damaged.
+    """The checkpoints of one run: the newest, and the one before in case that is damaged.
 
-    They are NumPy's ``.npz`` files without pickled objects, which carry checksums.
+    They are NumPy's ``.npz`` files without pickled objects, which carry checksums. In a run on
+    several machines the folder must be one that they share.
 
     Parameters
     ----------
@@ -53,7 +67,7 @@ class Checkpoints:
     every: int
 
     def save(self, num_rounds: int, state: State) -> None:
-        """Write a checkpoint, whole or not at all, and remove all but the one before it.
+        """Write a checkpoint, whole or not at all, and keep of the others the one before it.
 
         Parameters
         ----------
@@ -61,25 +75,35 @@ class Checkpoints:
             Rounds played.
         state : dict of ndarray
             What to save.
+
+        Raises
+        ------
+        ValueError
+            If an array holds objects, which only a pickle could save.
         """
-        header = {"format": np.array(_FORMAT), "key": np.array(self.key)}
-        self.folder.mkdir(exist_ok=True)
+        for name, values in state.items():
+            if values.dtype.hasobject:
+                raise ValueError(f"a state must be arrays of numbers or text, {name} holds objects")
+        names = np.array(list(state))
+        header = {"format": np.array(_FORMAT), "key": np.array(self.key), "names": names}
+        self.folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(self.folder / f"{self.key}-{num_rounds}.npz") as temporary:
             np.savez(temporary, **header, **state)  # type: ignore[arg-type]
-        for path in self._newest_first()[2:]:
-            path.unlink()
+        found = self._found()
+        before = max((number for number in found if number < num_rounds), default=num_rounds)
+        for number, path in found.items():
+            if number not in (num_rounds, before):
+                path.unlink(missing_ok=True)
 
     def load(self) -> State | None:
         """The newest checkpoint that is whole and of this run, or None.
 
         Warns of those that are refused, with the reason.
         """
-        for leftover in self.folder.glob(f".{self.key}-*"):  # of a save that was cut short
-            leftover.unlink()
-        for path in self._newest_first():
+        for _, path in sorted(self._found().items(), reverse=True):
             try:
                 return self._read(path)
-            except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            except _DAMAGE as error:
                 warnings.warn(
                     f"the checkpoint {str(path)!r} is refused: {error}",
                     RuntimeWarning,
@@ -88,17 +112,17 @@ class Checkpoints:
         return None
 
     def clear(self) -> None:
-        """Remove all checkpoints of the run."""
-        for path in self._newest_first():
-            path.unlink()
+        """Remove all checkpoints of the run, and what saves that were cut short have left."""
+        for path in (*self._found().values(), *self.folder.glob(f".{self.key}-*.npz")):
+            path.unlink(missing_ok=True)
 
-    def _newest_first(self) -> list[Path]:
-        found = {
+    def _found(self) -> dict[int, Path]:
+        """The checkpoints by their number of rounds."""
+        return {
             int(match[1]): path
             for path in self.folder.glob(f"{self.key}-*.npz")
             if (match := re.fullmatch(r".*-(\d+)\.npz", path.name))
         }
-        return [found[num_rounds] for num_rounds in sorted(found, reverse=True)]
 
     def _read(self, path: Path) -> State:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -106,7 +130,7 @@ class Checkpoints:
                 raise ValueError(f"its format is {file['format']}, this version reads {_FORMAT}")
             if str(file["key"]) != self.key:
                 raise ValueError("it belongs to a run with other settings, code or libraries")
-            return {name: file[name] for name in file.files if name not in ("format", "key")}
+            return {name: file[name] for name in file["names"].tolist()}
 
 
 def join(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> State:

@@ -93,11 +93,11 @@ class DivFL(UniS):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The distances and what they are of; see `Policy.state`."""
-        return {"distance": self._distance, "description": np.array(self.description)}
+        return {"distance": self._distance.copy(), "description": np.array(self.description)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take up saved distances; see `Policy.restore`."""
-        self._distance, self.description = state["distance"], str(state["description"])
+        self._distance, self.description = state["distance"].copy(), str(state["description"])
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""

@@ -70,11 +70,12 @@ class Job:
             for name, value in vars(self.policy).items()
             if not (isinstance(value, Scenario) and value == self.scenario)
         }
-        # The class by its name and code: joblib cannot hash one that is defined in a function.
-        policy = (kind.__qualname__, _source(kind), fields)
-        inputs = (*policy, self.scenario, self.seeds, self.make_env)
+        # Classes by name and code: joblib cannot hash one that is defined in a function.
+        maker: Any = self.make_env if inspect.isfunction(self.make_env) else type(self.make_env)
+        code = "".join(map(_source, (*kind.__mro__, maker)))
+        inputs = (kind.__qualname__, code, fields, self.scenario, self.seeds, self.make_env)
         # One by one: a pickle of all would also tell which of them share objects.
-        return str(joblib.hash([joblib.hash(value) for value in inputs] + [_code_hash()]))
+        return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
 
     def run(self, checkpoints: Checkpoints | None = None) -> pd.DataFrame:
         """The rounds of the job; see `run_episode`."""
@@ -88,15 +89,16 @@ class Job:
 
 
 @lru_cache(maxsize=64)
-def _source(kind: type) -> str:
+def _source(what: Any) -> str:
+    """Code of a class or function, empty for another object or where there is no file."""
     try:
-        return inspect.getsource(kind)
-    except (OSError, TypeError):  # defined where there is no file
+        return inspect.getsource(what)
+    except (OSError, TypeError):
         return ""
 
 
 @lru_cache(maxsize=1)
-def _code_hash() -> str:
+def code_hash() -> str:
     """Hash of the packages' sources and the libraries' versions.
 
     Results of other code are not taken for these, nor is a run taken up that began with it.
@@ -105,7 +107,7 @@ def _code_hash() -> str:
     for path in sorted(Path(__file__).parents[1].glob("*/*.py")):
         if path.parent.name in ("fl_edge_env", "policies", "train_fl"):
             digest.update(path.name.encode() + path.read_bytes())
-    for library in ("numba", "numpy", "scipy", "torch"):
+    for library in ("numba", "numpy", "pillow", "scikit-learn", "scipy", "torch", "torchvision"):
         with suppress(PackageNotFoundError):
             digest.update(f"{library} {version(library)}".encode())
     return digest.hexdigest()
@@ -190,7 +192,7 @@ def run_jobs(
         Address of the Ray cluster; a local one is started by default.
     checkpoint_every : int
         Rounds between two checkpoints of a training run, in the subfolder ``checkpoints``: a
-        killed run goes on from the last one.
+        killed run goes on from the last one. On a cluster the folder must be a shared one.
     on_finish : callable
         Called with each job when it is finished or found on disk.
 
@@ -222,6 +224,9 @@ def run_jobs(
         if folder is not None:
             read = {index: _load(folder / _name(jobs[index])) for index in indices}
             results |= {index: rounds for index, rounds in read.items() if rounds is not None}
+            for index in results.keys() & indices:  # the last kill may have come before this
+                if (checkpoints := saves[index]) is not None:
+                    checkpoints.clear()
         missing = [(i, jobs[i], saves[i]) for i in indices if i not in results]
         for index, outcome in _outcomes(missing, workers, backend, address):
             job = jobs[index]

@@ -269,8 +269,9 @@ def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
     """Loss on the test set over rounds, and behind it that of the participants in training."""
     train = _curves(rounds, "train_loss")
     for index, (name, values) in enumerate(_curves(rounds, "test_loss").items()):
-        values = values.dropna()
-        _draw_band(axes, index, name, values.index, values)
+        values = values.dropna(how="all")
+        if len(values):
+            _draw_band(axes, index, name, values.index, values)
         color, _ = _STYLES[index % len(_STYLES)]
         axes.plot(train[name].mean(axis=1), color=color, alpha=0.25, linewidth=0.6)
     axes.set(

@@ -41,7 +41,8 @@ def run_episode(
         One seed for a single environment.
     checkpoints : Checkpoints, optional
         Where to save the run as it goes, and to look first for where it stopped. Nothing is saved
-        where the environment is not `Resumable` or the policy not `resumable`.
+        where the environment is not `Resumable`, as is one in another wrapper, or the policy not
+        `resumable`.
 
     Returns
     -------
@@ -55,24 +56,33 @@ def run_episode(
     """
     seed: Any = list(seeds) if isinstance(env, VectorEnv) else seeds[0]
     records = _Records(scenario, len(seeds))
-    saved = env if checkpoints and isinstance(env, Resumable) and policy.resumable else None
-    state = checkpoints.load() if checkpoints and saved else None
+    resumable = env if checkpoints and isinstance(env, Resumable) and policy.resumable else None
+    state = checkpoints.load() if checkpoints and resumable else None
     policy.reset(seed)
-    if saved and state:
-        observation = saved.restore(seed, part("env", state))
+    if resumable and state:
+        observation = resumable.restore(seed, part("env", state))
         policy.restore(part("policy", state))
         records.restore(part("records", state))
     else:
         observation, info = env.reset(seed=seed)
         policy.feedback(info)
-    for done in range(records.num_rounds + 1, scenario.num_rounds + 1):
+    del state  # it may be large
+    for number in range(records.num_rounds + 1, scenario.num_rounds + 1):
         start = time.perf_counter()
         observation, reward, _, _, info = env.step(policy.decide(observation))
         policy.feedback(info)
         records.add(observation, reward, info, time.perf_counter() - start)
-        if checkpoints and saved and done % checkpoints.every == 0 and done < scenario.num_rounds:
-            parts = {"env": saved.state(), "policy": policy.state(), "records": records.state()}
-            checkpoints.save(done, join(parts))
+        if checkpoints and resumable and number % checkpoints.every == 0:
+            checkpoints.save(
+                number,
+                join(
+                    {
+                        "env": resumable.state(),
+                        "policy": policy.state(),
+                        "records": records.state(),
+                    }
+                ),
+            )
     return records.table(policy.name, seeds)
 
 
@@ -86,7 +96,11 @@ class _Records:
         self.num_rounds = 0
 
     def add(
-        self, observation: Mapping[str, Any], reward: object, info: Mapping[str, Any], time: float
+        self,
+        observation: Mapping[str, Any],
+        reward: object,
+        info: Mapping[str, Any],
+        seconds: float,
     ) -> None:
         budget = self._scenario.energy_budget_j
         self.num_rounds += 1
@@ -99,7 +113,7 @@ class _Records:
             "mean_queue": np.mean(observation["queue"], axis=-1),
         }
         if "train_loss" in info:
-            values |= {name: info[name] for name in _TRAINING} | {"real_time": time}
+            values |= {name: info[name] for name in _TRAINING} | {"real_time": seconds}
         for name, value in values.items():
             column = np.atleast_1d(np.asarray(value, dtype=np.float64))
             self._columns.setdefault(name, []).append(column)

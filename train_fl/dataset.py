@@ -106,12 +106,15 @@ class Dataset:
                 "train_images and test_images must be of one shape, "
                 f"got {tuple(parts[0].shape[1:])} and {tuple(parts[2].shape[1:])}"
             )
-        writers = None if train_writers is None else np.array(train_writers, dtype=np.int64)
-        if writers is not None and writers.shape != parts[1].shape:
-            raise ValueError(
-                f"train_writers must be {len(parts[1])} integers, one for each image, "
-                f"got shape {writers.shape}"
-            )
+        writers = None
+        if train_writers is not None:
+            given = np.asarray(train_writers)
+            if given.dtype.kind not in "iu" or given.shape != parts[1].shape:
+                raise ValueError(
+                    f"train_writers must be {len(parts[1])} integers, one for each image, "
+                    f"got {given.dtype} of shape {given.shape}"
+                )
+            writers = given.astype(np.int64)
         num_classes = 1 + int(max(parts[1].max(), parts[3].max()))
         return cls(name, parts[0], parts[1], parts[2], parts[3], num_classes, writers, augment)
 

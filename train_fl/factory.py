@@ -11,6 +11,7 @@ import gymnasium as gym
 import torch
 
 from fl_edge_env import Scenario
+from fl_edge_env.checks import is_integer
 from policies.base import Policy
 from train_fl.task import Partition, Task, make_task
 from train_fl.wrapper import NonFinite, TrainingWrapper
@@ -48,6 +49,11 @@ class TrainingEnvFactory:
     threads : int
         Threads of torch. One by default, as several processes share the cores; the number may
         change the last digits.
+
+    Raises
+    ------
+    ValueError
+        If `threads` is not positive.
     """
 
     scenario: Scenario
@@ -62,6 +68,10 @@ class TrainingEnvFactory:
     device: str = "cpu"
     threads: int = 1
 
+    def __post_init__(self) -> None:
+        if not is_integer(self.threads) or self.threads < 1:
+            raise ValueError(f"threads must be at least 1, got {self.threads!r}")
+
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
         """Make it.
 
@@ -71,6 +81,7 @@ class TrainingEnvFactory:
             Says whether it needs gradients.
         """
         torch.set_num_threads(self.threads)
+        torch.backends.cudnn.deterministic = True
         return TrainingWrapper(
             gym.make("FLEdge-v0", scenario=self.scenario),
             self.make_task(),
@@ -100,4 +111,4 @@ class TrainingEnvFactory:
         )
 
 
-_cached_task = lru_cache(maxsize=4)(make_task)
+_cached_task = lru_cache(maxsize=1)(make_task)

@@ -15,6 +15,27 @@ from train_fl.dataset import Augmentation
 _CHUNK = 512
 
 
+def check_network(model: nn.Module) -> None:
+    """Refuse what local training cannot treat rightly.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The network.
+
+    Raises
+    ------
+    ValueError
+        If it has buffers, such as the running statistics of batch norm, which are no parameters
+        and would not be aggregated, or dropout, whose random numbers no seed names.
+    """
+    for name, _ in model.named_buffers():
+        raise ValueError(f"the network must have no buffers, got {name}: use group norm instead")
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            raise ValueError(f"the network must have no dropout, got {name}: {module}")
+
+
 class LocalTrainer:
     """Trains a network from given parameters on a device's data.
 
@@ -24,7 +45,7 @@ class LocalTrainer:
     Parameters
     ----------
     model : torch.nn.Module
-        The network; without buffers that change in training, such as running statistics.
+        The network; see `check_network`.
     batch_size : int
         Samples in a step of SGD.
     momentum : float

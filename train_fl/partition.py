@@ -110,6 +110,11 @@ def dirichlet_by_class(
     _check_concentration(concentration)
     if not is_integer(least) or least < 1:
         raise ValueError(f"least must be an integer of at least 1, got {least!r}")
+    if least * num_devices > len(labels):
+        raise ValueError(
+            f"least must be at most {len(labels) // num_devices}, for {len(labels)} samples on "
+            f"{num_devices} devices, got {least!r}"
+        )
     pools = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
     for _ in range(_ATTEMPTS):
         shares = rng.dirichlet(np.full(num_devices, concentration), size=len(pools))
@@ -175,6 +180,8 @@ def by_writer(writers: IntArray, num_devices: int) -> list[IntArray]:
     ValueError
         If there are more or fewer writers than devices, or they are not counted from 0.
     """
+    if not is_integer(num_devices):
+        raise ValueError(f"num_devices must be an integer, got {num_devices!r}")
     found = np.unique(writers)
     if not np.array_equal(found, np.arange(num_devices)):
         raise ValueError(

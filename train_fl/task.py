@@ -18,6 +18,7 @@ from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.typing import FloatArray, IntArray
 from train_fl.dataset import Dataset, DataSource
 from train_fl.datasets import DATASETS
+from train_fl.local_sgd import check_network
 from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
 from train_fl.partition import (
     by_writer,
@@ -74,7 +75,9 @@ class Task:
     def num_parameters(self) -> int:
         """Number of parameters of the network, d."""
         with torch.random.fork_rng(devices=[]):
-            return sum(p.numel() for p in self.make_model().parameters())
+            model = self.make_model()
+        check_network(model)
+        return sum(p.numel() for p in model.parameters())
 
     @cached_property
     def label_histogram(self) -> FloatArray:
@@ -140,7 +143,8 @@ def make_task(
     momentum : float
         Momentum of SGD.
     make_model : callable, optional
-        Makes the network, which must have no buffers that change in training.
+        Makes the network, without batch norm or dropout: devices share parameters alone, and
+        all random numbers come from the streams of the seed.
     data_dir : str or Path
         Folder with the data set's files.
     download : bool

@@ -39,7 +39,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     - `participants`, shape (k,): the distinct devices of the cohort, ascending;
     - `client_updates`, float32 of shape (k, d): their local models less the global one;
     - `skipped_devices`: those of them whose update was not finite;
-    - `train_loss`: mean loss over the samples they trained on;
+    - `train_loss`: mean loss over the samples they trained on, where it is finite;
     - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated.
 
     With `report_gradients` both also carry `gradient_distance` of shape (k, N), the distances
@@ -142,7 +142,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self._parameters = self._trainer.initial_parameters()
 
     def state(self) -> State:
-        """The state of the episode: that of the environment, the model, and gradients if any."""
+        """The state of the episode: that of the environment, the model, and gradients if any.
+
+        The gradients, which may be large, are not copied: they move on with the next round.
+        """
         state = self._base.state() | {"parameters": self.parameters}
         if self._distances is not None:
             # NumPy has no bfloat16; the bits are what counts.
@@ -157,7 +160,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         seed : int
             The seed that the episode was reset with.
         state : mapping of ndarray
-            As `state` returned it.
+            As `state` returned it; its gradients become those of this environment.
 
         Returns
         -------
@@ -204,7 +207,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         info |= {
             "participants": participants,
             "client_updates": _to_numpy(client_updates),
-            "train_loss": float(np.average(losses, weights=self.task.num_samples[participants])),
+            "train_loss": self._mean_loss(np.array(losses), participants),
             "test_loss": test_loss,
             "test_accuracy": test_accuracy,
         }
@@ -239,6 +242,13 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             warnings.warn(message, RuntimeWarning, stacklevel=3)
             updates[~finite] = 0.0
         return devices
+
+    def _mean_loss(self, losses: FloatArray, participants: IntArray) -> float:
+        """Mean over the samples seen, without the devices whose training diverged."""
+        seen = np.isfinite(losses)
+        if not seen.any():
+            return math.nan
+        return float(np.average(losses[seen], weights=self.task.num_samples[participants][seen]))
 
     def _aggregate(self, updates: Tensor, coefficients: FloatArray) -> None:
         self._parameters += torch.as_tensor(coefficients).to(updates) @ updates
@@ -301,7 +311,7 @@ def _check_fit(task: Task, scenario: Scenario) -> None:
 
 def _check_device(device: str | torch.device) -> torch.device:
     try:
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).item()
         return torch.device(device)
     except (RuntimeError, AssertionError) as error:  # torch asserts where it lacks a backend
         reason = str(error).splitlines()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -121,13 +122,38 @@ def test_compare__resume_takes_the_options_of_the_folder(trained, call, tmp_path
     for path in (tmp_path / "copy").iterdir():
         if path.is_file() and path.name != "config.json":
             path.unlink()
-    call(f"--resume {tmp_path / 'copy'}")
+    call(f"--resume {tmp_path / 'copy'} --workers 2")
     for name in ("rounds.csv", "summary.csv"):
         assert (tmp_path / "copy" / name).read_bytes() == (folder / name).read_bytes()
     again = json.loads((tmp_path / "copy" / "config.json").read_text())
     first = json.loads(config)
     assert again.pop("options") | {"out": None} == first.pop("options") | {"out": None}
     assert again == first
+
+
+def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp_path):
+    folder, _ = trained
+    for arguments, message in (
+        (f"--resume {folder} --rounds 9", "rounds cannot be given with it, only workers"),
+        (f"--resume {folder} --out {tmp_path}", "out cannot be given with it"),
+        (f"--resume {tmp_path}", "is not the folder of a comparison that can go on"),
+    ):
+        with pytest.raises(SystemExit):
+            call(arguments)
+        assert message in " ".join(capsys.readouterr().out.split())
+    config = json.loads((folder / "config.json").read_text())
+
+    def resume(**changes) -> str:
+        (tmp_path / "config.json").write_text(json.dumps(config | changes))
+        with contextlib.suppress(SystemExit):
+            call(f"--resume {tmp_path}")
+        return " ".join(capsys.readouterr().out.split())
+
+    assert "the scenario 'digits' has changed" in resume(scenario=config["scenario"] | {"mu": 2.0})
+    assert "cannot use config.json" in resume(options=config["options"] | {"policies": None})
+    assert "cannot use config.json" in resume(options=config["options"] | {"color": "red"})
+    assert "The code or a library has changed" in resume(code="another")
+    assert json.loads((tmp_path / "config.json").read_text())["code"] == config["code"]
 
 
 def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(tmp_path):
@@ -234,10 +260,10 @@ def test_compare__help_explains_every_option(module, call, capsys):
         ("--dataset mnist", "data set must be one of digits, fashion_mnist, cifar10, femnist"),
         ("--partition writer", "the data set digits does not say who its writers are"),
         ("--on-non-finite stop", "on_non_finite must be 'raise' or 'skip', got 'stop'"),
+        ("--threads 0", "threads must be at least 1, got 0"),
         ("--device gpu", "device must be one that torch has"),
         ("--scenario mnist", "scenario must be one of cifar10, femnist, fashion_mnist, digits"),
         ("--checkpoint-every 0", "checkpoint_every must be at least 1, got 0"),
-        ("--resume {file}", "is not the folder of a comparison that can go on"),
         ("--scenario mine.toml", "cannot read the scenario 'mine.toml'"),
         (
             "--channel fading",

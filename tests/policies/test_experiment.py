@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -130,26 +131,52 @@ def test_make_jobs__trains_seeds_one_by_one_and_else_in_a_batch(scenario):
     assert [j.seeds for j in trained] == [(4,), (7,), (4,), (7,)]
 
 
-def test_run_jobs__a_local_ray_cluster_gives_the_same(jobs):
-    # In a process of its own: Ray leaves threads and sockets behind.
+def rounds_on_ray(jobs: list[Job], address: str | None) -> str:
+    """The rounds as CSV, by a process of its own: Ray leaves threads and sockets behind."""
     code = (
         "import pandas as pd, pickle, sys\n"
         "from policies.experiment import run_jobs\n"
-        "jobs = pickle.load(sys.stdin.buffer)\n"
-        "rounds = run_jobs(jobs, workers=2, backend='ray')\n"
+        "jobs, address = pickle.load(sys.stdin.buffer)\n"
+        "rounds = run_jobs(jobs, workers=2, backend='ray', address=address)\n"
         "sys.stdout.write(pd.concat(rounds).to_csv(index=False))"
     )
-    import pickle
-
     result = subprocess.run(
         [sys.executable, "-c", code],
-        input=pickle.dumps([dataclasses.replace(job) for job in jobs]),
+        input=pickle.dumps(([dataclasses.replace(job) for job in jobs], address)),
         capture_output=True,
         check=False,
         env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
     )
     assert result.returncode == 0, result.stderr.decode()[-2000:]
-    assert result.stdout.decode() == pd.concat(run_jobs(jobs)).to_csv(index=False)
+    return result.stdout.decode()
+
+
+def test_run_jobs__a_local_ray_cluster_gives_the_same(jobs):
+    assert rounds_on_ray(jobs, None) == pd.concat(run_jobs(jobs)).to_csv(index=False)
+
+
+@pytest.mark.slow
+def test_run_jobs__a_ray_cluster_at_an_address_gives_the_same(jobs):
+    code = (
+        "import sys\n"
+        "from ray.cluster_utils import Cluster\n"
+        "cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 2})\n"
+        "print('address', cluster.address, flush=True)\n"
+        "sys.stdin.read()\n"
+        "cluster.shutdown()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+    ) as cluster:
+        address = next(line.split()[1] for line in cluster.stdout if line.startswith("address"))
+        rounds = rounds_on_ray(jobs, address)
+        cluster.stdin.close()
+    assert rounds == pd.concat(run_jobs(jobs)).to_csv(index=False)
 
 
 def test_compare__a_killed_run_continues_to_the_same_result(tmp_path):

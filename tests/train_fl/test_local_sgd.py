@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from train_fl.dataset import DataSource
 from train_fl.datasets import digits
-from train_fl.local_sgd import LocalTrainer
+from train_fl.local_sgd import LocalTrainer, check_network
 from train_fl.models import DigitsCNN
 
 
@@ -86,6 +86,20 @@ def test_update__augments_every_batch_with_numbers_from_the_stream(model, data):
     assert len({number for _, number in seen}) == 8
     black = torch.split(start + update, [p.numel() for p in model.parameters()])[0]
     torch.testing.assert_close(black, start[: len(black)])  # no light, no first-layer gradient
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (torch.nn.BatchNorm2d(1), "must have no buffers, got 1.running_mean: use group norm"),
+        (torch.nn.Dropout(), "must have no dropout, got 1: Dropout"),
+        (torch.nn.Dropout2d(), "must have no dropout, got 1: Dropout2d"),
+    ],
+)
+def test_check_network__refuses_what_no_seed_or_average_covers(layer, message):
+    check_network(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.GroupNorm(1, 4)))
+    with pytest.raises(ValueError, match=message):
+        check_network(torch.nn.Sequential(torch.nn.Flatten(), layer))
 
 
 def test_gradient__equals_finite_differences(model, data):

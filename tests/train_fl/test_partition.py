@@ -158,7 +158,8 @@ def test_dirichlet_by_class__a_classs_samples_are_dealt_at_random():
         (5, float("inf"), 1, "got inf"),
         (5, 0.5, 0, "least must be an integer of at least 1, got 0"),
         (5, 0.5, 2.0, "least must be an integer of at least 1, got 2.0"),
-        (5, 0.5, 401, "no split gave each of 5 devices at least 401 of 2000 samples"),
+        (5, 0.5, 400, "no split gave each of 5 devices at least 400 of 2000 samples"),
+        (5, 0.5, 401, "least must be at most 400, for 2000 samples on 5 devices, got 401"),
         (100, 0.001, 10, "choose a concentration above 0.001, or fewer devices"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import subprocess
 import sys
 
@@ -20,7 +21,7 @@ from train_fl.aggregation import aggregation_weights
 from train_fl.dataset import DataSource
 from train_fl.datasets import digits
 from train_fl.local_sgd import LocalTrainer
-from train_fl.models import DigitsCNN
+from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
 from train_fl.wrapper import learning_rate
 
 
@@ -49,6 +50,18 @@ def test_scenario_digits__has_the_size_of_the_model_and_the_split():
     assert scenario.model_bits == 32 * task.num_parameters
     np.testing.assert_array_equal(scenario.num_samples, task.num_samples)
     assert sum(p.numel() for p in DigitsCNN().parameters()) == task.num_parameters
+
+
+@pytest.mark.parametrize(
+    ("scenario", "make_model"),
+    [
+        (Scenario.cifar10(), resnet18_group_norm),
+        (Scenario.femnist(), FemnistCNN),
+        (Scenario.fashion_mnist(), lambda: FemnistCNN(num_classes=10)),
+    ],
+)
+def test_scenario__has_the_size_of_the_model(scenario, make_model):
+    assert scenario.model_bits == 32 * sum(p.numel() for p in make_model().parameters())
 
 
 def test_digits__train_and_test_share_no_image_and_are_standardised():
@@ -254,7 +267,7 @@ def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task,
     def broken(self, parameters, images, labels, **options):
         result, loss = update(self, parameters, images, labels, **options)
         if len(labels) == 71:
-            result[5] = torch.inf
+            result[5], loss = torch.inf, math.nan
         return result, loss
 
     parts = [np.arange(71), *(np.arange(72 * n, 72 * n + 72) for n in range(1, 20))]
@@ -268,6 +281,7 @@ def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task,
         _, _, _, _, info = env.step(uniform(scenario, [0, 0, 4]))
     np.testing.assert_array_equal(info["skipped_devices"], [0])
     np.testing.assert_array_equal(info["client_updates"][0], 0)
+    assert np.isfinite(info["train_loss"])
     coefficient = scenario.weights[4] / (3 / 20)
     expected = before + coefficient * info["client_updates"][1]
     np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)

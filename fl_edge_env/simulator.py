@@ -188,12 +188,11 @@ class Simulator:
         self.queue[...] = state["queue"]
         self.round_index[...] = state["round_index"]
         self.elapsed_time[...] = state["elapsed_time"]
-        blocks, self._position[...] = divmod(self.round_index, self._block_gains.shape[-2])
+        blocks, position = divmod(self.round_index, self._block_gains.shape[-2])
         for system, index in enumerate(self._indices):
             for _ in range(int(blocks[index])):
-                position = self._position[index]
                 self._draw_block(system)
-                self._position[index] = position
+        self._position[...] = position
         self._load_round()
 
     def training_seed(self, system: int = 0) -> np.random.SeedSequence:

@@ -164,7 +164,7 @@ def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(tmp_path
             start_new_session=True,
         )
 
-    options = "--policies lroa divfl --seeds 1 --num-devices 12 --rounds 600 --checkpoint-every 7"
+    options = "--policies lroa divfl --seeds 1 --num-devices 12 --rounds 240 --checkpoint-every 7"
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert start(f"{options} --workers 2 --out {whole}").wait() == 0
     rng = np.random.default_rng(0)

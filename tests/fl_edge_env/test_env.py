@@ -214,7 +214,11 @@ def test_make__takes_scenarios_names_and_fields():
     ("arguments", "error", "message"),
     [
         ({"cohort_sise": 3}, TypeError, "cohort_sise"),
-        ({"scenario": "mnist"}, ValueError, "one of cifar10, femnist, digits, got 'mnist'"),
+        (
+            {"scenario": "mnist"},
+            ValueError,
+            "one of cifar10, femnist, fashion_mnist, digits, got 'mnist'",
+        ),
         ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
         ({"scenario": None}, TypeError, "must be a Scenario or a preset's name, got None"),
         ({"scenario": Scenario}, TypeError, "must be a Scenario or a preset's name, got <class"),

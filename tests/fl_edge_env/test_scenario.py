@@ -209,7 +209,9 @@ def test_scenario__a_misspelt_keyword_is_a_type_error():
 
 
 def test_preset__unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match="one of cifar10, femnist, digits, got 'mnist'"):
+    with pytest.raises(
+        ValueError, match="one of cifar10, femnist, fashion_mnist, digits, got 'mnist'"
+    ):
         Scenario.preset("mnist")
 
 

@@ -62,7 +62,7 @@ def test_file__needs_only_what_differs_from_its_preset(tmp_path):
     [
         ("cohort_sise = 3", "cohort_sise"),
         ("cohort_size = 0", "cohort_size must be an integer of at least 1, got 0"),
-        ('preset = "mnist"', "must be one of cifar10, femnist, digits, got 'mnist'"),
+        ('preset = "mnist"', "must be one of cifar10, femnist, fashion_mnist, digits, got 'mnist'"),
         ("cohort_size = ", "Invalid value"),
         ("[channel]\nmean = 0.1", "channel needs a type out of exponential, markov, trace"),
         ('channel = "markov"', "channel needs a type"),

@@ -299,7 +299,11 @@ def test_reset__names_what_is_wrong(arguments, message):
         ({"num_envs": "2"}, ValueError, "num_envs must be .*got '2'"),
         ({"autoreset_mode": "Sometimes"}, ValueError, "Sometimes"),
         ({"cohort_sise": 2}, TypeError, "cohort_sise"),
-        ({"scenario": "mnist"}, ValueError, "one of cifar10, femnist, digits, got 'mnist'"),
+        (
+            {"scenario": "mnist"},
+            ValueError,
+            "one of cifar10, femnist, fashion_mnist, digits, got 'mnist'",
+        ),
         ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
     ],
 )

@@ -268,6 +268,8 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
     path = given.resume / "config.json"
     try:
         settings: dict[str, Any] = json.loads(path.read_text())
+        if missing := {"command", "scenario", "code"} - settings.keys():
+            raise KeyError(*missing)
         options = Options(**settings["options"])
         options = dataclasses.replace(
             options,
@@ -306,9 +308,8 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
     packages = ("fledge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
     return {
         "command": ["python", *sys.argv],
-        "options": {n: plain(value) for n, value in dataclasses.asdict(options).items()},
-        "scenario": {name: plain(value) for name, value in scenario.to_dict().items()}
-        | {"channel": describe_channel(scenario.channel)},
+        "options": plain(dataclasses.asdict(options)),
+        "scenario": plain(scenario.to_dict() | {"channel": describe_channel(scenario.channel)}),
         "lambda": scenario.lambda_,
         "V": scenario.V,
         "commit": git_commit(),
@@ -319,9 +320,13 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it, which knows neither arrays nor paths nor infinity."""
+    """A value as it comes back from JSON, which knows no arrays, tuples, paths or infinity."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, np.ndarray):
-        return [plain(item) for item in value.tolist()]
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     return "inf" if value == math.inf else value

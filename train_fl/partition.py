@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.checks import is_integer, is_real
+from fl_edge_env.scenario import positive_integer
 from fl_edge_env.typing import FloatArray, IntArray
 
 # Splits that are drawn before giving up on a least size.
@@ -108,8 +109,7 @@ def dirichlet_by_class(
     """
     _check_devices(num_devices, len(labels))
     _check_concentration(concentration)
-    if not is_integer(least) or least < 1:
-        raise ValueError(f"least must be an integer of at least 1, got {least!r}")
+    positive_integer("least", least)
     if least * num_devices > len(labels):
         raise ValueError(
             f"least must be at most {len(labels) // num_devices}, for {len(labels)} samples on "

@@ -15,6 +15,7 @@ from torch import nn
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import is_integer, is_real
+from fl_edge_env.scenario import positive_integer
 from fl_edge_env.typing import FloatArray, IntArray
 from train_fl.dataset import Dataset, DataSource
 from train_fl.datasets import DATASETS
@@ -173,8 +174,7 @@ def make_task(
     if partition is not None and partition not in get_args(Partition):
         names = ", ".join(get_args(Partition))
         raise ValueError(f"partition must be one of {names}, got {partition!r}")
-    if not (is_integer(batch_size) and batch_size >= 1):
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
+    batch_size = positive_integer("batch_size", batch_size)
     if not (is_real(learning_rate) and 0 < learning_rate < math.inf):
         raise ValueError(f"learning_rate must be positive and finite, got {learning_rate!r}")
     if not (is_real(momentum) and 0 <= momentum < 1):
@@ -197,10 +197,6 @@ def _split(
         return dirichlet_by_class(labels, num_devices, concentration, rng)
     if partition == "iid":
         return iid(len(labels), num_devices, rng)
-    if partition == "writer":
-        if dataset.train_writers is None:
-            raise ValueError(f"the data set {dataset.name} does not say who its writers are")
-        return by_writer(dataset.train_writers, num_devices)
-    raise ValueError(
-        f"partition must be one of {', '.join(get_args(Partition))}, got {partition!r}"
-    )
+    if dataset.train_writers is None:
+        raise ValueError(f"the data set {dataset.name} does not say who its writers are")
+    return by_writer(dataset.train_writers, num_devices)

@@ -131,6 +131,18 @@ def test_compare__resume_takes_the_options_of_the_folder(trained, call, tmp_path
     assert again == first
 
 
+def test_compare__resume_knows_every_channel_and_device_again(call, tmp_path):
+    options = "--no-train --channel markov:0.5 --tiers --rounds 4 --seeds 2 --policies lroa"
+    call(f"{options} --out {tmp_path}")
+    rounds, config = tmp_path / "rounds.csv", (tmp_path / "config.json").read_text()
+    expected = rounds.read_bytes()
+    rounds.unlink()
+    call(f"--resume {tmp_path}")
+    assert rounds.read_bytes() == expected
+    again = json.loads((tmp_path / "config.json").read_text())
+    assert again["scenario"] == json.loads(config)["scenario"]
+
+
 def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp_path):
     folder, _ = trained
     for arguments, message in (
@@ -152,6 +164,10 @@ def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp
     assert "the scenario 'digits' has changed" in resume(scenario=config["scenario"] | {"mu": 2.0})
     assert "cannot use config.json" in resume(options=config["options"] | {"policies": None})
     assert "cannot use config.json" in resume(options=config["options"] | {"color": "red"})
+    (tmp_path / "config.json").write_text(json.dumps({"options": config["options"]}))
+    with pytest.raises(SystemExit):
+        call(f"--resume {tmp_path}")
+    assert "cannot use config.json" in capsys.readouterr().out
     assert "The code or a library has changed" in resume(code="another")
     assert json.loads((tmp_path / "config.json").read_text())["code"] == config["code"]
 

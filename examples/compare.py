@@ -28,18 +28,11 @@ import pandas as pd
 import tyro
 from rich.console import Console
 
-from fl_edge_env import (
-    ExponentialChannel,
-    MarkovChannel,
-    Scenario,
-    TraceChannel,
-    with_tiers,
-)
-from fl_edge_env.channel import ChannelModel
+from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, writable_folder
 from fl_edge_env.scenario_file import describe_channel
 from policies import POLICIES, lower_bound, make_policy
-from policies.command_line import errors_in_one_line, run_with_progress
+from policies.command_line import ScenarioOptions, errors_in_one_line, run_with_progress
 from policies.evaluation import summarise
 from policies.experiment import Backend, check_runner, code_hash, make_jobs
 from policies.reporting import comparison_table, draw_partition, save_figure, save_plots
@@ -49,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(ScenarioOptions):
     """Compare policies for federated learning at the wireless edge.
 
     All policies meet the same channel under the same seed. The first policy is compared with the
@@ -57,9 +50,7 @@ class Options:
     """
 
     policies: tuple[str, ...] = tuple(POLICIES)
-    """Policies to compare: lroa, uni-d, uni-s, divfl."""
-    scenario: str = "digits"
-    """The system: digits, fashion_mnist, cifar10, femnist, or a TOML file."""
+    """Policies to compare: lroa, uni-d, uni-s, divfl, or the folder of a trained agent."""
     train: bool = True
     """Train real models inside every round. Only digits has its data at hand."""
     dataset: str | None = None
@@ -80,12 +71,6 @@ class Options:
     """Where to train, as torch names it."""
     threads: int = 1
     """Threads of torch in each process; another number may change the last digits."""
-    channel: str | None = None
-    """clip or resample (exponential), markov:P (gains stay with probability P), or a trace file."""
-    tiers: bool = False
-    """Draw an older, the scenario's own, or newer hardware for each device."""
-    rounds: int | None = None
-    """Rounds in an episode; the scenario's own number by default."""
     seeds: int | None = None
     """Number of seeds; 5 with training, 30 without by default."""
     first_seed: int = 0
@@ -102,14 +87,6 @@ class Options:
     """Folder of a comparison to go on with, by its own options but for how to run it."""
     checkpoint_every: int = 50
     """Rounds after which a training run is saved, to go on from there after a crash."""
-    num_devices: int | None = None
-    """Number of devices N; the scenario's own by default."""
-    cohort_size: int | None = None
-    """Number of draws in a round, K; the scenario's own by default."""
-    mu: float | None = None
-    """Scale of the weight lambda of the sampling error; the scenario's own by default."""
-    nu: float | None = None
-    """Scale of the weight V of the penalty against the queues; the scenario's own by default."""
     target_accuracy: float = 0.9
     """Accuracy whose first arrival the table tells."""
     eval_every: int = 10
@@ -134,7 +111,7 @@ def compare(options: Options, console: Console) -> None:
     if not 0 < options.target_accuracy <= 1:
         raise ValueError(f"target_accuracy must lie in (0, 1], got {options.target_accuracy}")
     check_runner(options.workers, options.backend, options.checkpoint_every)
-    scenario = make_scenario(options)
+    scenario = options.make_scenario()
     make_env = make_training(options, scenario) if options.train else None
     if make_env is not None:
         scenario = make_env.scenario
@@ -188,41 +165,6 @@ def compare(options: Options, console: Console) -> None:
             description = "gradients" if options.train else "label histograms"
             console.print(f"DivFL chose its cohorts by {description}.")
     console.print(f"Results and plots: {folder}", soft_wrap=True)
-
-
-def make_scenario(options: Options) -> Scenario:
-    """The preset or the file with the options that were given."""
-    fields = {
-        "channel": None if options.channel is None else make_channel(options.channel),
-        "num_rounds": options.rounds,
-        "num_devices": options.num_devices,
-        "cohort_size": options.cohort_size,
-        "mu": options.mu,
-        "nu": options.nu,
-    }
-    given = {name: value for name, value in fields.items() if value is not None}
-    if options.scenario.endswith(".toml"):
-        scenario = Scenario.load(options.scenario).replace(**given)
-    else:
-        scenario = Scenario.preset(options.scenario, **given)
-    return with_tiers(scenario) if options.tiers else scenario
-
-
-def make_channel(text: str) -> ChannelModel:
-    """The channel that the option describes."""
-    name, _, parameter = text.partition(":")
-    if name in ("clip", "resample"):
-        return ExponentialChannel(filter=name)
-    if name == "markov":
-        try:
-            return MarkovChannel.correlated(float(parameter))
-        except ValueError as error:
-            raise ValueError(f"channel markov:P needs a probability P: {error}") from None
-    if Path(text).suffix in (".csv", ".parquet"):
-        return TraceChannel(text)
-    raise ValueError(
-        f"channel must be clip, resample, markov:P, or a .csv or .parquet file, got {text!r}"
-    )
 
 
 def make_training(options: Options, scenario: Scenario) -> TrainingEnvFactory:

@@ -12,6 +12,9 @@ import numpy as np
 from fl_edge_env import physics
 from fl_edge_env.typing import FloatArray
 
+# What may stand for the round time in the penalty.
+LATENCIES = ("proxy", "round_time")
+
 if TYPE_CHECKING:
     from fl_edge_env.scenario import Scenario
 
@@ -32,6 +35,32 @@ def sampling_error(q: FloatArray, weights: FloatArray) -> FloatArray:
     """
     error: FloatArray = (weights**2 / q).sum(axis=-1)
     return error
+
+
+def latency(device_time: FloatArray, q: FloatArray, scenario: Scenario) -> FloatArray:
+    """The part of the penalty that stands for the round time [s].
+
+    By default the paper's proxy ``sum_n q_n T_n``, equation (11); in a scenario with
+    ``latency="round_time"`` the mean of the largest time in the cohort, which is at least as
+    long.
+
+    Parameters
+    ----------
+    device_time : ndarray, shape (..., N)
+        Time of each device T_n [s].
+    q : ndarray, shape (..., N)
+        Sampling probabilities.
+    scenario : Scenario
+        Supplies K and which of the two it is.
+
+    Returns
+    -------
+    ndarray, shape (...)
+    """
+    if scenario.latency == "round_time":
+        return physics.expected_maximum(device_time, q, scenario.cohort_size)
+    proxy: FloatArray = (q * device_time).sum(axis=-1)
+    return proxy
 
 
 def energy_excess(
@@ -79,14 +108,14 @@ def drift_plus_penalty(
     q: FloatArray,
     scenario: Scenario,
 ) -> FloatArray:
-    """Objective of P2: ``V (sum q T + lambda sum w^2/q) + sum Q a``.
+    """Objective of P2: ``V (latency + lambda sum w^2/q) + sum Q a``.
 
     Parameters
     ----------
     channel_gain, queue, f, p, q : ndarray, shape (..., N)
         State and decision of the round.
     scenario : Scenario
-        The system.
+        The system; in P2 the latency is the proxy.
 
     Returns
     -------
@@ -94,11 +123,23 @@ def drift_plus_penalty(
         The objective; the reward of the round is its negative.
     """
     device_time, device_energy = physics.time_and_energy(channel_gain, f, p, scenario)
+    return objective(device_time, device_energy, queue, q, scenario)
+
+
+def objective(
+    device_time: FloatArray,
+    device_energy: FloatArray,
+    queue: FloatArray,
+    q: FloatArray,
+    scenario: Scenario,
+) -> FloatArray:
+    """`drift_plus_penalty` from the times [s] and energies [J] of the devices."""
     _, excess = energy_excess(q, device_energy, scenario)
-    penalty: FloatArray = (q * device_time).sum(axis=-1)
-    penalty += scenario.lambda_ * sampling_error(q, scenario.weights)
-    objective: FloatArray = scenario.V * penalty + drift(queue, excess)
-    return objective
+    penalty = latency(device_time, q, scenario) + scenario.lambda_ * sampling_error(
+        q, scenario.weights
+    )
+    value: FloatArray = scenario.V * penalty + drift(queue, excess)
+    return value
 
 
 def calibrate(scenario: Scenario) -> tuple[float, float]:

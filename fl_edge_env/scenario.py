@@ -69,6 +69,11 @@ class Scenario:
         How channel gains are drawn.
     mu, nu : float
         Scale factors of lambda and V.
+    latency : {"proxy", "round_time"}
+        What stands for the round time in penalty and reward: the paper's ``sum_n q_n T_n``, or
+        the mean of the longest time in the cohort.
+    delayed_csi : bool
+        Whether the channel gains in the observation are those of the round before.
 
     Attributes
     ----------
@@ -112,6 +117,8 @@ class Scenario:
     channel: ChannelModel = field(default_factory=ExponentialChannel)
     mu: float = 1.0
     nu: float = 1e5
+    latency: str = "proxy"
+    delayed_csi: bool = False
 
     def __post_init__(self) -> None:
         for name in ("num_devices", "cohort_size", "local_epochs", "num_rounds"):
@@ -128,6 +135,13 @@ class Scenario:
                     f"got {_show(getattr(self, low))} and {_show(getattr(self, high))}"
                 )
         _check_channel(self.channel)
+        if self.latency not in lyapunov.LATENCIES:
+            raise ValueError(
+                f"latency must be one of {', '.join(lyapunov.LATENCIES)}, got {self.latency!r}"
+            )
+        if not isinstance(self.delayed_csi, (bool, np.bool_)):
+            raise ValueError(f"delayed_csi must be True or False, got {self.delayed_csi!r}")
+        self._set("delayed_csi", bool(self.delayed_csi))
         if not (math.isfinite(self.lambda_) and 0 < self.V < math.inf):
             raise ValueError(
                 f"the fields give lambda = {self.lambda_} and V = {self.V}; lambda must be finite "

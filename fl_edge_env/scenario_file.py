@@ -24,27 +24,54 @@ _CHANNELS: dict[str, type[Any]] = {
 
 def save(scenario: Scenario, path: Path) -> None:
     """Write a scenario; see `Scenario.save`."""
+    text = dumps(scenario)
+    with atomic_path(path) as temporary:
+        temporary.write_text(text)
+
+
+def dumps(scenario: Scenario) -> str:
+    """All fields of a scenario as TOML."""
     values = scenario.to_dict()
     channel = describe_channel(values.pop("channel"))
     lines = [f"{name} = {_toml(value)}" for name, value in values.items()]
     lines += ["", "[channel]", *(f"{name} = {_toml(value)}" for name, value in channel.items())]
-    with atomic_path(path) as temporary:
-        temporary.write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 def load(cls: type[Scenario], path: Path) -> Scenario:
     """Read a scenario; see `Scenario.load`."""
     try:
-        values = tomllib.loads(path.read_text())
+        text = path.read_text()
+        tomllib.loads(text)
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read the scenario {str(path)!r}: {error}") from None
-    preset = values.pop("preset", "cifar10")
     try:
-        if "channel" in values:
-            values["channel"] = make_channel(values["channel"])
-        return cls.preset(preset, **values)
+        return loads(cls, text)
     except (TypeError, ValueError) as error:
         raise ValueError(f"in the scenario {str(path)!r}: {error}") from None
+
+
+def loads(cls: type[Scenario], text: str) -> Scenario:
+    """The scenario that `dumps` or a user wrote as TOML.
+
+    Parameters
+    ----------
+    cls : type
+        The class of the scenario.
+    text : str
+        TOML with fields, and ``preset`` for those not given.
+
+    Raises
+    ------
+    TypeError
+        If a key is unknown.
+    ValueError
+        If the text is not TOML or a value is wrong.
+    """
+    values = tomllib.loads(text)
+    if "channel" in values:
+        values["channel"] = make_channel(values["channel"])
+    return cls.preset(values.pop("preset", "cifar10"), **values)
 
 
 def describe_channel(channel: ChannelModel) -> dict[str, Any]:
@@ -96,4 +123,6 @@ def _toml(value: Any) -> str:
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
+    if isinstance(value, bool):
+        return str(value).lower()
     return repr(value)  # integers and floats, inf included, are the same in TOML

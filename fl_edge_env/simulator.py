@@ -7,6 +7,7 @@ evaluation without training all call it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,8 @@ class Round(NamedTuple):
     energy_spent : ndarray, shape (B, N)
         Energy of the devices in the cohort, zero for the others [J].
     latency : ndarray, shape (B,)
-        The paper's proxy of the round time, ``sum_n q_n T_n`` [s].
+        What stands for the round time in the penalty [s]: the paper's proxy ``sum_n q_n T_n``,
+        or `expected_round_time`, as the scenario says.
     sampling_error : ndarray, shape (B,)
         ``sum_n w_n**2 / q_n``.
     penalty : ndarray, shape (B,)
@@ -128,17 +130,31 @@ class Simulator:
         self._indices = list(np.ndindex(batch))
         self._streams = [_Streams(scenario) for _ in self._indices]
         # Draws are made ahead, a block of rounds at a time for each system.
-        rounds = max(1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // scenario.num_devices))
+        rounds = scenario.num_rounds + 1 + scenario.delayed_csi
+        rounds = max(1, min(rounds, _BLOCK_NUMBERS // scenario.num_devices))
         self._block_gains = np.ones((*batch, rounds, scenario.num_devices))
         self._block_draws = np.zeros((*batch, rounds, scenario.cohort_size))
         self._position = np.zeros(batch, dtype=np.int64)
         self._rows = tuple(np.indices(batch))
+        # The gains of the round before the coming one, which are observed where they are delayed.
+        self._last_gain = np.ones((*batch, scenario.num_devices))
         self._load_round()
 
     def _load_round(self) -> None:
         now = (*self._rows, self._position)
         self.channel_gain: FloatArray = self._block_gains[now]
         self._draws: FloatArray = self._block_draws[now]
+
+    def _next_round(self, moving: BoolArray | EllipsisType) -> None:
+        """Go on to the next gains and draws."""
+        if self.scenario.delayed_csi:
+            self._last_gain[moving] = self.channel_gain[moving]
+        self._position[moving] += 1
+        rounds = self._block_gains.shape[-2]
+        if self._position.max() == rounds:
+            for system in np.flatnonzero(self._position == rounds).tolist():
+                self._draw_block(system)
+        self._load_round()
 
     def _draw_block(self, system: int) -> None:
         index = self._indices[system]
@@ -165,6 +181,8 @@ class Simulator:
             self.round_index[index] = 0
             self.elapsed_time[index] = 0.0
         self._load_round()
+        if self.scenario.delayed_csi:  # a round that nobody plays supplies the first observation
+            self._next_round(... if mask is None else mask)
 
     def state(self) -> dict[str, FloatArray | IntArray]:
         """What the rounds so far have left, to be taken up by `restore`; copies."""
@@ -185,15 +203,11 @@ class Simulator:
             As `state` returned it.
         """
         self.reset(seeds)
+        for passed in range(int(np.max(state["round_index"]))):
+            self._next_round(np.asarray(state["round_index"]) > passed)
         self.queue[...] = state["queue"]
         self.round_index[...] = state["round_index"]
         self.elapsed_time[...] = state["elapsed_time"]
-        blocks, position = divmod(self.round_index, self._block_gains.shape[-2])
-        for system, index in enumerate(self._indices):
-            for _ in range(int(blocks[index])):
-                self._draw_block(system)
-        self._position[...] = position
-        self._load_round()
 
     def training_seed(self, system: int = 0) -> np.random.SeedSequence:
         """Seed of the training stream in the present episode of one system."""
@@ -201,7 +215,8 @@ class Simulator:
 
     def observe(self) -> dict[str, FloatArray]:
         """Channel gains and queues [J], shape (B, N); later rounds do not change the arrays."""
-        return {"channel_gain": self.channel_gain.copy(), "queue": self.queue.copy()}
+        gain = self._last_gain if self.scenario.delayed_csi else self.channel_gain
+        return {"channel_gain": gain.copy(), "queue": self.queue.copy()}
 
     @property
     def done(self) -> BoolArray:
@@ -243,22 +258,17 @@ class Simulator:
         round_time = device_time[drawn].max(axis=-1)
         energy_spent = np.zeros(device_energy.shape)
         energy_spent[drawn] = device_energy[drawn]
-        latency = (q * device_time).sum(axis=-1)
+        latency = lyapunov.latency(device_time, q, scenario)
         sampling_error = lyapunov.sampling_error(q, scenario.weights)
         drift = lyapunov.drift(self.queue, excess)
 
         queue = lyapunov.next_queue(self.queue, excess)
         elapsed_time = self.elapsed_time + round_time
-        moving = ... if mask is None else mask
+        moving: BoolArray | EllipsisType = ... if mask is None else mask
         self.queue[moving] = queue[moving]
         self.elapsed_time[moving] = elapsed_time[moving]
         self.round_index[moving] += 1
-        self._position[moving] += 1
-        rounds = self._block_gains.shape[-2]
-        if self._position.max() == rounds:
-            for system in np.flatnonzero(self._position == rounds).tolist():
-                self._draw_block(system)
-        self._load_round()
+        self._next_round(moving)
 
         return Round(
             cohort=cohort,

@@ -1,6 +1,7 @@
 """Policies for FLEdge, their evaluation, and the bound they are measured against."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fl_edge_env import Scenario
@@ -33,12 +34,12 @@ POLICIES: dict[str, Callable[..., Policy]] = {
 
 
 def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
-    """A policy by name.
+    """A policy by name, or a trained agent by its folder or file.
 
     Parameters
     ----------
     name : str
-        ``"lroa"``, ``"uni-d"``, ``"uni-s"`` or ``"divfl"``.
+        ``"lroa"``, ``"uni-d"``, ``"uni-s"``, ``"divfl"``, or a path.
     scenario : Scenario
         The system it controls.
     **options
@@ -47,8 +48,15 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     Raises
     ------
     ValueError
-        If there is no policy of that name.
+        If there is no policy of that name and no agent at that path.
     """
-    if name not in POLICIES:
-        raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {name!r}")
-    return POLICIES[name](scenario, **options)
+    if name in POLICIES:
+        return POLICIES[name](scenario, **options)
+    if Path(name).exists():
+        from policies.learned import SB3Policy
+
+        return SB3Policy.load(name, scenario, **options)
+    raise ValueError(
+        f"policy must be one of {', '.join(POLICIES)}, or the folder of a trained agent, "
+        f"got {name!r}"
+    )

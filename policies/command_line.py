@@ -1,10 +1,11 @@
-"""What the programs in `examples` share: a progress bar over jobs, and errors in one line."""
+"""What the programs in `examples` share: options, a progress bar over jobs, errors in one line."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,90 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, TraceChannel, with_tiers
+from fl_edge_env.channel import ChannelModel
 from policies.experiment import Backend, Job, JobsFailedError, run_jobs
+
+
+@dataclass(frozen=True)
+class ScenarioOptions:
+    """The options by which a command names its system."""
+
+    scenario: str = "digits"
+    """The system: digits, fashion_mnist, cifar10, femnist, or a TOML file."""
+    channel: str | None = None
+    """clip or resample (exponential), markov:P (gains stay with probability P), or a trace file."""
+    delayed_csi: bool = False
+    """Show the channel gains of the round before."""
+    latency: str | None = None
+    """What counts as latency: proxy, the paper's sum of q T, or round_time, of the slowest."""
+    tiers: bool = False
+    """Draw an older, the scenario's own, or newer hardware for each device."""
+    rounds: int | None = None
+    """Rounds in an episode; the scenario's own number by default."""
+    num_devices: int | None = None
+    """Number of devices N; the scenario's own by default."""
+    cohort_size: int | None = None
+    """Number of draws in a round, K; the scenario's own by default."""
+    mu: float | None = None
+    """Scale of the weight lambda of the sampling error; the scenario's own by default."""
+    nu: float | None = None
+    """Scale of the weight V of the penalty against the queues; the scenario's own by default."""
+
+    def make_scenario(self) -> Scenario:
+        """The preset or the file with the options that were given.
+
+        Raises
+        ------
+        ValueError
+            If one of them is wrong.
+        """
+        fields = {
+            "channel": None if self.channel is None else make_channel(self.channel),
+            "delayed_csi": self.delayed_csi or None,
+            "latency": self.latency,
+            "num_rounds": self.rounds,
+            "num_devices": self.num_devices,
+            "cohort_size": self.cohort_size,
+            "mu": self.mu,
+            "nu": self.nu,
+        }
+        given = {name: value for name, value in fields.items() if value is not None}
+        if self.scenario.endswith(".toml"):
+            scenario = Scenario.load(self.scenario).replace(**given)
+        else:
+            scenario = Scenario.preset(self.scenario, **given)
+        return with_tiers(scenario) if self.tiers else scenario
+
+
+def make_channel(text: str) -> ChannelModel:
+    """The channel that an option describes.
+
+    Parameters
+    ----------
+    text : str
+        ``clip``, ``resample``, ``markov:P`` or a trace file.
+
+    Raises
+    ------
+    ValueError
+        If it is none of them.
+    """
+    name, _, parameter = text.partition(":")
+    if text == "clip":
+        return ExponentialChannel()
+    if text == "resample":
+        return ExponentialChannel(filter="resample")
+    if name == "markov":
+        try:
+            return MarkovChannel.correlated(float(parameter))
+        except ValueError as error:
+            raise ValueError(f"channel markov:P needs a probability P: {error}") from None
+    if Path(text).suffix in (".csv", ".parquet"):
+        return TraceChannel(text)
+    raise ValueError(
+        f"channel must be clip, resample, markov:P, or a .csv or .parquet file, got {text!r}"
+    )
 
 
 @contextmanager

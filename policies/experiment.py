@@ -64,10 +64,11 @@ class Job:
     def key(self) -> str:
         """Hash of all that determines the result, the code included."""
         kind = type(self.policy)
+        state: Any = self.policy.__getstate__() or {}
         # What the policy has beside the job's scenario, which would be hashed twice.
         fields = {
             name: value
-            for name, value in vars(self.policy).items()
+            for name, value in state.items()
             if not (isinstance(value, Scenario) and value == self.scenario)
         }
         # Classes by name and code: joblib cannot hash one that is defined in a function.
@@ -104,13 +105,18 @@ def code_hash() -> str:
     Results of other code are not taken for these, nor is a run taken up that began with it.
     """
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].glob("*/*.py")):
-        if path.parent.name in ("fl_edge_env", "policies", "train_fl"):
-            digest.update(path.name.encode() + path.read_bytes())
+    for path in _sources():
+        digest.update(path.name.encode() + path.read_bytes())
     for library in ("numba", "numpy", "pillow", "scikit-learn", "scipy", "torch", "torchvision"):
         with suppress(PackageNotFoundError):
             digest.update(f"{library} {version(library)}".encode())
     return digest.hexdigest()
+
+
+def _sources() -> list[Path]:
+    root = Path(__file__).parents[1]
+    packages = ("fl_edge_env", "policies", "train_fl")
+    return sorted(path for package in packages for path in (root / package).rglob("*.py"))
 
 
 def make_jobs(

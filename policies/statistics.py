@@ -1,17 +1,25 @@
-"""Intervals over seeds."""
+"""Intervals over seeds, and the statistics by which learning agents are compared.
+
+Source of the latter: Agarwal et al., "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice", NeurIPS 2021, and its library rliable. Scores are better when higher.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from fl_edge_env.checks import is_integer
+from fl_edge_env.typing import FloatArray
+
 
 class Interval(NamedTuple):
-    """A mean and its confidence interval."""
+    """A mean, or the statistic in its place, and its confidence interval."""
 
     mean: float
     low: float
@@ -49,3 +57,182 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     error = float(sample.std(ddof=1)) / math.sqrt(sample.size)
     half = float(stats.t.ppf(0.5 + confidence / 2, sample.size - 1)) * error
     return Interval(mean, mean - half, mean + half)
+
+
+def interquartile_mean(values: ArrayLike) -> float:
+    """Mean of the middle half of all entries.
+
+    Less moved by outliers than the mean, and less noisy than the median.
+
+    Parameters
+    ----------
+    values : array_like
+        n >= 1 entries of any shape. As in rliable, floor(n / 4) are left out at either end.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If there are no values or one is not finite.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.size == 0:
+        raise ValueError(f"values must have at least one entry, got shape {sample.shape}")
+    _check_finite("values", sample)
+    return float(stats.trim_mean(sample, 0.25, axis=None))
+
+
+def bootstrap_interval(
+    scores: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    statistic: Callable[[FloatArray], float] = interquartile_mean,
+    confidence: float = 0.95,
+    num_resamples: int = 2000,
+) -> Interval:
+    """A statistic of an agent's scores with its percentile bootstrap interval.
+
+    The agents of all training seeds meet the same evaluation seeds. Entries in a column share
+    the luck of an evaluation seed, and entries in a row that of a training seed, so that they are
+    not independent. A resample therefore draws rows and columns with replacement, independently
+    of each other, and consists of all entries where they cross. Single entries drawn on their
+    own, or runs drawn anew for each column as in rliable, would give too short an interval.
+
+    Parameters
+    ----------
+    scores : array_like, shape (S, E)
+        A row for each training seed and a column for each evaluation seed. A policy that is not
+        trained has S = 1; its interval is over evaluation seeds only.
+    rng : numpy.random.Generator
+        Draws the resamples.
+    statistic : callable
+        Gives a number for an array of shape (S, E).
+    confidence : float
+        Coverage, in (0, 1).
+    num_resamples : int
+        Number of resamples.
+
+    Returns
+    -------
+    Interval
+        `mean` is the statistic of `scores`. The ends are NaN for a single score, which says
+        nothing about the spread.
+
+    Raises
+    ------
+    ValueError
+        If `scores` is not of that shape, is empty or not finite, `confidence` is outside (0, 1)
+        or `num_resamples` is less than one.
+
+    Notes
+    -----
+    Noise of single entries, neither of a row nor of a column, counts about three times in the
+    variance (Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 1(2), 2007), so the
+    interval is too long where it dominates. Few training seeds that differ much make it too
+    short, as percentile intervals of small samples are: in simulations of the mean with normal
+    effects, 95 % became about 90 % with S = 10, 85 % with S = 5 and 75 % with S = 3.
+    """
+    sample = _as_scores("scores", scores)
+    _check_resampling(confidence, num_resamples)
+    value = float(statistic(sample))
+    if sample.size == 1:
+        return Interval(value, math.nan, math.nan)
+    num_rows, num_columns = sample.shape
+    rows = rng.integers(num_rows, size=(num_resamples, num_rows, 1))
+    columns = rng.integers(num_columns, size=(num_resamples, num_columns))
+    resampled = np.array(
+        [statistic(sample[row, column]) for row, column in zip(rows, columns, strict=True)]
+    )
+    return _percentile_interval(value, resampled, confidence)
+
+
+def probability_of_improvement(
+    x: ArrayLike,
+    y: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    confidence: float = 0.95,
+    num_resamples: int = 2000,
+) -> Interval:
+    """Probability that a run of one agent scores higher than a run of another.
+
+    For an evaluation seed it is the share of pairs (a run of x, a run of y) in which x is
+    higher, where ties count one half: the Mann-Whitney U divided by S1 S2. The mean over the
+    evaluation seeds is returned. The interval is a percentile bootstrap: training seeds of x and
+    of y are drawn independently, evaluation seeds once for both, since both met the same (see
+    `bootstrap_interval`).
+
+    Parameters
+    ----------
+    x : array_like, shape (S1, E)
+        Scores of one agent: a row for each training seed, a column for each evaluation seed.
+    y : array_like, shape (S2, E)
+        Scores of the other with the same evaluation seeds in the same order.
+    rng : numpy.random.Generator
+        Draws the resamples.
+    confidence : float
+        Coverage, in (0, 1).
+    num_resamples : int
+        Number of resamples.
+
+    Returns
+    -------
+    Interval
+        `mean` is the probability. The ends are NaN if both have a single score, and have no
+        length if all pairs of runs agree, as x always higher: no resample can then differ.
+
+    Raises
+    ------
+    ValueError
+        If `x` or `y` is not of that shape, is empty or not finite, they differ in E,
+        `confidence` is outside (0, 1) or `num_resamples` is less than one.
+    """
+    x = _as_scores("x", x)
+    y = _as_scores("y", y)
+    num_x, num_y, num_columns = len(x), len(y), x.shape[1]
+    if y.shape[1] != num_columns:
+        raise ValueError(
+            f"y must have as many evaluation seeds as x, shape (S, {num_columns}), got {y.shape}"
+        )
+    _check_resampling(confidence, num_resamples)
+    higher = (x[:, None] > y) + 0.5 * (x[:, None] == y)  # (S1, S2, E)
+    value = float(higher.mean())
+    if higher.size == 1:
+        return Interval(value, math.nan, math.nan)
+    # How often each seed is drawn: shape (num_resamples, seeds).
+    of_x, of_y, of_columns = (
+        rng.multinomial(num, np.full(num, 1 / num), size=num_resamples).astype(np.float64)
+        for num in (num_x, num_y, num_columns)
+    )
+    pairs = higher @ of_columns.T  # (S1, S2, num_resamples)
+    resampled = np.einsum("ijr,ri,rj->r", pairs, of_x, of_y) / higher.size
+    return _percentile_interval(value, resampled, confidence)
+
+
+def _percentile_interval(value: float, resampled: FloatArray, confidence: float) -> Interval:
+    low, high = np.quantile(resampled, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    return Interval(value, float(low), float(high))
+
+
+def _as_scores(name: str, values: ArrayLike) -> FloatArray:
+    """`values` as an array, if it is a matrix of scores; `name` is for the error."""
+    scores = np.asarray(values, dtype=np.float64)
+    if scores.ndim != 2 or scores.size == 0:
+        raise ValueError(f"{name} must have shape (S, E) with S, E >= 1, got {scores.shape}")
+    _check_finite(name, scores)
+    return scores
+
+
+def _check_finite(name: str, values: FloatArray) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite, got {values.min()} to {values.max()}")
+
+
+def _check_resampling(confidence: float, num_resamples: int) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
+    if not is_integer(num_resamples) or num_resamples < 1:
+        raise ValueError(f"num_resamples must be an integer of at least 1, got {num_resamples!r}")

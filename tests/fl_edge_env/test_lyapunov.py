@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fl_edge_env import Scenario, lyapunov
+from fl_edge_env import Scenario, lyapunov, physics
 
 excesses = arrays(np.float64, (12, 3), elements=st.floats(-1e3, 1e3))
 
@@ -53,6 +54,19 @@ def test_drift_plus_penalty__equals_a_loop_over_devices():
         total += queue[n] * ((1 - (1 - q[n]) ** 3) * energy - 5.0)
     value = lyapunov.drift_plus_penalty(gain, queue, f, p, q, scenario)
     assert float(value) == pytest.approx(total, rel=1e-12)
+
+
+def test_drift_plus_penalty__with_the_round_time_equals_the_mean_over_all_cohorts():
+    scenario = Scenario.digits(num_devices=4, cohort_size=3, latency="round_time")
+    rng = np.random.default_rng(0)
+    gain, queue = rng.uniform(0.01, 0.5, 4), rng.uniform(0, 1, 4)
+    f, p, q = rng.uniform(1e9, 2e9, 4), rng.uniform(0.001, 0.1, 4), rng.dirichlet(np.ones(4))
+    time, _ = physics.time_and_energy(gain, f, p, scenario)
+    cohorts = itertools.product(range(4), repeat=3)
+    round_time = sum(np.prod(q[list(drawn)]) * max(time[list(drawn)]) for drawn in cohorts)
+    by_proxy = lyapunov.drift_plus_penalty(gain, queue, f, p, q, scenario.replace(latency="proxy"))
+    value = lyapunov.drift_plus_penalty(gain, queue, f, p, q, scenario)
+    assert value - by_proxy == pytest.approx(scenario.V * (round_time - q @ time), rel=1e-9)
 
 
 def test_drift_plus_penalty__batch_equals_rows_and_its_slope_in_the_queue_is_the_excess():

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import math
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -197,6 +198,14 @@ def test_scenario__what_is_no_channel_is_named(value):
     assert repr(value) in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("latency", "max"), ("latency", 1), ("delayed_csi", 1), ("delayed_csi", "")]
+)
+def test_scenario__a_wrong_choice_is_named(name, value):
+    with pytest.raises(ValueError, match=rf"{name} must be .*got {re.escape(repr(value))}"):
+        Scenario(**{name: value})
+
+
 def test_scenario__a_calibration_that_fails_is_told():
     with pytest.raises(ValueError, match="V = inf"):
         Scenario(nu=1e308, energy_budget_j=1e8)
@@ -250,6 +259,10 @@ def test_equality__sees_every_field(name):
     scenario = Scenario.digits(num_devices=5, download_rate_bps=1e6)
     if name == "channel":
         value = ExponentialChannel(mean=0.2)
+    elif name == "latency":
+        value = "round_time"
+    elif name == "delayed_csi":
+        value = True
     elif name in PER_DEVICE:
         value = getattr(scenario, name) * np.array([1, 1, 1, 1, 1.01])
     else:

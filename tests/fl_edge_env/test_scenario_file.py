@@ -32,7 +32,9 @@ def trace(tmp_path: Path) -> TraceChannel:
     [ExponentialChannel(0.2, filter="resample"), MarkovChannel.correlated(0.7, num_states=3)],
 )
 def test_file__gives_back_the_scenario_it_was_made_from(tmp_path, channel):
-    scenario = Scenario.femnist(channel=channel, cohort_size=5, mu=1 / 3)
+    scenario = Scenario.femnist(
+        channel=channel, cohort_size=5, mu=1 / 3, latency="round_time", delayed_csi=True
+    )
     scenario.save(tmp_path / "scenario.toml")
     assert Scenario.load(tmp_path / "scenario.toml") == scenario
 

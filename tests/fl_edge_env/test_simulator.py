@@ -102,8 +102,9 @@ def test_expected_round_time__equals_the_mean_over_all_cohorts():
     assert o.expected_round_time[0] == pytest.approx(mean, rel=1e-12)
 
 
-def test_round__reward_is_the_negative_drift_plus_penalty_of_the_state_before():
-    scenario = Scenario.femnist(num_devices=6)
+@pytest.mark.parametrize("latency", ["proxy", "round_time"])
+def test_round__reward_is_the_negative_drift_plus_penalty_of_the_state_before(latency):
+    scenario = Scenario.femnist(num_devices=6, latency=latency)
     simulator = Simulator(scenario, 2)
     simulator.reset([0, 1])
     rng = np.random.default_rng(2)
@@ -113,6 +114,11 @@ def test_round__reward_is_the_negative_drift_plus_penalty_of_the_state_before():
         o = simulator.advance(a)
         objective = drift_plus_penalty(gain, queue, a.f, a.p, a.q, scenario)
         np.testing.assert_allclose(o.reward, -objective, rtol=1e-12)
+        # Either is reported under its own name, whichever counts.
+        proxy = (a.q * o.device_time).sum(axis=1)
+        counted = proxy if latency == "proxy" else o.expected_round_time
+        np.testing.assert_allclose(o.latency, counted, rtol=1e-12)
+        assert np.all(o.expected_round_time > proxy)
         excess = o.energy_expected - scenario.energy_budget_j
         np.testing.assert_allclose(simulator.queue, np.maximum(queue + excess, 0), rtol=1e-12)
         np.testing.assert_allclose(o.drift, (queue * excess).sum(axis=1), rtol=1e-9)
@@ -230,6 +236,34 @@ def test_channel__equals_one_long_draw_of_its_stream():
     np.testing.assert_array_equal(seen, whole)
 
 
+@pytest.mark.parametrize("num_envs", [None, 2])
+def test_channel__observed_late_is_that_of_the_round_before(num_envs):
+    # Blocks of five rounds; the second system starts anew in the middle of one.
+    scenario = Scenario(num_devices=3000, num_rounds=20, delayed_csi=True)
+    simulator = Simulator(scenario, num_envs)
+    seeds = [5, 6][: num_envs or 1]
+    simulator.reset(seeds)
+    allocation = random_allocation(scenario, np.random.default_rng(0), num_envs or 1)
+    if num_envs is None:
+        allocation = Allocation(allocation.f[0], allocation.p[0], allocation.q[0])
+    observed, met = [], []
+    for index in range(13):
+        observed.append(simulator.observe()["channel_gain"])
+        met.append(simulator.channel_gain)
+        time, _ = physics.time_and_energy(met[-1], allocation.f, allocation.p, scenario)
+        np.testing.assert_array_equal(simulator.advance(allocation).device_time, time)
+        if num_envs and index == 6:
+            simulator.reset([None, 9], np.array([False, True]))
+    np.testing.assert_array_equal(np.array(observed[1:7]), np.array(met[:6]))
+    assert not np.array_equal(observed[0], met[0])
+    if num_envs:
+        np.testing.assert_array_equal(np.array(observed)[1:, 0], np.array(met)[:-1, 0])
+        np.testing.assert_array_equal(np.array(observed)[8:, 1], np.array(met)[7:-1, 1])
+        anew = Simulator(scenario)
+        anew.reset([9])
+        np.testing.assert_array_equal(observed[7][1], anew.observe()["channel_gain"])
+
+
 def test_reset__starts_empty_and_the_seed_decides():
     scenario = Scenario.femnist(num_devices=5)
     simulator, fresh = Simulator(scenario, 1), Simulator(scenario, 1)
@@ -327,8 +361,9 @@ def test_advance__refuses_another_batch_size():
 )
 @pytest.mark.parametrize("num_envs", [None, 3])
 @pytest.mark.parametrize("rounds", [0, 4, 11, 12, 23])  # a block has twelve rounds
-def test_restore__goes_on_with_the_same_numbers(channel, num_envs, rounds):
-    scenario = Scenario(num_devices=1365, num_rounds=30, channel=channel)
+@pytest.mark.parametrize("delayed", [False, True])
+def test_restore__goes_on_with_the_same_numbers(channel, num_envs, rounds, delayed):
+    scenario = Scenario(num_devices=1365, num_rounds=30, channel=channel, delayed_csi=delayed)
     seeds = [7, 1, 4][: num_envs or 1]
     whole, other = Simulator(scenario, num_envs), Simulator(scenario, num_envs)
     assert whole._block_gains.shape[-2] == 12

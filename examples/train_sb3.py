@@ -1,0 +1,140 @@
+r"""Train an agent of Stable-Baselines3 to schedule the devices.
+
+The shipped agent decides for each device on its own and learns within a minute or two:
+
+    python examples/train_sb3.py
+
+Compare it with the analytic policies:
+
+    python examples/compare.py --scenario cifar10 --no-train \
+        --policies lroa uni-d runs/agents/cifar10-ppo-devices/seed-0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from policies.command_line import ScenarioOptions, errors_in_one_line
+
+
+@dataclass(frozen=True)
+class Options(ScenarioOptions):
+    """Train an agent.
+
+    Killed at whatever moment, the same command goes on from the last validation. With a budget of
+    rounds it ends in the same agent as without the kill.
+    """
+
+    scenario: str = "cifar10"
+    """The system: digits, fashion_mnist, cifar10, femnist, or a TOML file."""
+    algorithm: str = "ppo"
+    """Algorithm: ppo, sac, td3."""
+    view: str = "devices"
+    """devices: decide for each device on its own; joint: for all together."""
+    network: str | None = None
+    """In the joint view mlp, or shared by the devices (PPO only), which is PPO's default."""
+    credit: str = "difference"
+    """Reward of a device: difference (needs the system's model), local or team."""
+    seed: int = 0
+    """Training seed."""
+    train_rounds: int | None = None
+    """Rounds to train, all systems together; 40,000 by default where no minutes are given."""
+    minutes: float | None = None
+    """Minutes to train; the result depends on the machine."""
+    num_envs: int | None = None
+    """Systems played at a time; 8 in the device view and 64 in the joint view by default."""
+    gamma: float = 0.0
+    """Discount factor."""
+    learning_rate: float = 1e-3
+    """Learning rate at the start; it falls linearly to zero."""
+    nu_factor: float = 0.97
+    """Factor on the scenario's nu in training; less than one values energy more."""
+    eval_every: int = 5_000
+    """Rounds between two validations."""
+    threads: int = 1
+    """Threads of torch; another number may change the last digits."""
+    tensorboard: bool = False
+    """Write events for TensorBoard into the run's folder."""
+    out: Path | None = None
+    """Folder for runs, runs/agents/<scenario>-<agent> by default; this one is seed-<seed> in it."""
+
+
+def main(options: Options) -> None:
+    """Train; a wrong option ends with a message."""
+    console = Console()
+    with errors_in_one_line(console):
+        train(options, console)
+
+
+def train(options: Options, console: Console) -> None:
+    """Train the agent, with a progress bar."""
+    # Torch and Stable-Baselines3 take seconds to import, and a wrong scenario is told at once.
+    scenario = options.make_scenario()
+    import torch
+
+    from policies.learning.settings import AgentSettings
+    from policies.learning.training import Budget, train_agent
+    from policies.learning.training import Progress as Report
+
+    network = options.network
+    if network is None:
+        network = "shared" if (options.algorithm, options.view) == ("ppo", "joint") else "mlp"
+    num_envs = options.num_envs
+    if num_envs is None:
+        num_envs = 64 if options.view == "joint" else 8
+    settings = AgentSettings(
+        algorithm=options.algorithm,
+        view=options.view,
+        network=network,
+        credit=options.credit,
+        num_envs=num_envs,
+        gamma=options.gamma,
+        learning_rate=options.learning_rate,
+        nu_factor=options.nu_factor,
+        seed=options.seed,
+    )
+    rounds = options.train_rounds
+    if rounds is None and options.minutes is None:
+        rounds = 40_000
+    name = f"{Path(options.scenario).stem}-{settings.label.lower().replace(' ', '-')}"
+    folder = (options.out or Path("runs/agents") / name) / f"seed-{options.seed}"
+    torch.set_num_threads(options.threads)
+    columns = (
+        TextColumn(settings.label),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def show(report: Report) -> None:
+            told = "" if report.penalty != report.penalty else f"best {report.penalty:.5g} s"
+            bar.update(task, completed=report.share, description=told)
+
+        policy = train_agent(
+            settings,
+            scenario,
+            Budget(rounds=rounds, minutes=options.minutes),
+            folder,
+            eval_every=options.eval_every,
+            tensorboard=options.tensorboard,
+            on_progress=show,
+        )
+    cost = policy.cost
+    taken = f"{cost['rounds']:.0f} rounds in {cost['minutes']:.1f} minutes"
+    console.print(
+        f"{taken}; agent and history: {folder}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))

@@ -1,0 +1,169 @@
+"""Observations and rewards of order one, for learning agents.
+
+Every constant follows from the scenario, none from running statistics: what an agent has learned
+does not depend on numbers that must be kept beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from fl_edge_env import lyapunov, physics
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.spaces import observation_space
+from fl_edge_env.typing import FloatArray
+
+Features: TypeAlias = NDArray[np.float32]
+
+FEATURES = ("upload time", "queue", "compute time", "data weight", "energy demand")
+# Share of the mean penalty that makes one unit of reward.
+_REWARD_UNIT = 0.1
+# Added to the scaled queue before its logarithm is taken: queues start empty.
+_QUEUE_FLOOR = 0.1
+
+
+class Scaling:
+    """What the observation and the reward of a scenario are divided by.
+
+    Each device has the features ``FEATURES``, which are logarithms of ratios: the upload time
+    over its value at the mean gain, the queue over the one for which Theorem 3 gives the middle
+    of the frequency range, and, constant, the compute time over the mean device time, N times
+    the data weight, and the expected energy over the budget; all at the middle of the frequency
+    and power ranges with uniform sampling.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        uniform = np.full(scenario.num_devices, 1.0 / scenario.num_devices)
+        mean_gain = np.full(scenario.num_devices, scenario.channel.mean)
+        device_time, device_energy = physics.time_and_energy(
+            mean_gain, scenario.f_mid, scenario.p_mid, scenario
+        )
+        participation = physics.participation_probability(uniform, scenario.cohort_size)
+        self._upload_time = physics.upload_time(mean_gain, scenario.p_mid, scenario)
+        self.queue: FloatArray = (
+            scenario.V * uniform / (participation * scenario.capacitance * scenario.f_mid**3)
+        )
+        compute_time = physics.compute_time(scenario.f_mid, scenario) / device_time.mean()
+        demand = participation * device_energy / scenario.energy_budget_j
+        weight = scenario.num_devices * scenario.weights
+        self._constant = np.log(np.stack([compute_time, weight, demand], axis=-1))
+        # The penalty at the middle of everything, and its latency part.
+        error = lyapunov.sampling_error(uniform, scenario.weights)
+        latency = float(device_time.mean())
+        self._reward_offset = scenario.V * (latency + scenario.lambda_ * float(error))
+        self._reward_unit = _REWARD_UNIT * scenario.V * latency
+
+    def features(self, observation: Mapping[str, FloatArray]) -> Features:
+        """Features of each device.
+
+        Parameters
+        ----------
+        observation : mapping
+            ``channel_gain`` and ``queue`` [J] of shape (..., N).
+
+        Returns
+        -------
+        ndarray of float32, shape (..., N, 5)
+
+        Raises
+        ------
+        ValueError
+            If the observation holds NaN or infinity.
+        """
+        scenario = self.scenario
+        gain, queue = observation["channel_gain"], observation["queue"]
+        for name, value in (("channel_gain", gain), ("queue", queue)):
+            if not np.isfinite(value).all():
+                raise ValueError(f"{name} must hold finite numbers, got {value!r}")
+        upload_time = physics.upload_time(gain, scenario.p_mid, scenario)
+        result = np.empty((*gain.shape, len(FEATURES)), dtype=np.float32)
+        result[..., 0] = np.log(upload_time / self._upload_time)
+        result[..., 1] = np.log(queue / self.queue + _QUEUE_FLOOR)
+        result[..., 2:] = self._constant
+        return result
+
+    def feature_space(self) -> spaces.Box:
+        """The box, of shape (N, 5), in which the features lie."""
+        raw = observation_space(self.scenario)
+        gain, queue = raw["channel_gain"], raw["queue"]
+        assert isinstance(gain, spaces.Box)
+        assert isinstance(queue, spaces.Box)
+        low = self.features({"channel_gain": gain.high, "queue": queue.low})
+        high = self.features({"channel_gain": gain.low, "queue": queue.high})
+        return spaces.Box(low - 1e-3, high + 1e-3, dtype=np.float32)
+
+    def reward(self, reward: Any) -> Any:
+        """The reward of a round, moved and scaled to order one; an array or a number."""
+        return (reward + self._reward_offset) / self._reward_unit
+
+    def device_reward(self, reward: FloatArray) -> FloatArray:
+        """What a device contributes to the reward, scaled to order one."""
+        scaled: FloatArray = reward * (self.scenario.num_devices / self._reward_unit)
+        return scaled
+
+
+class ScaledEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """An `FLEdgeEnv` whose observation are the features of the devices, with a scaled reward.
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+        An `FLEdgeEnv`, possibly in other wrappers.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.scaling = Scaling(env.get_wrapper_attr("scenario"))
+        self.observation_space = self.scaling.feature_space()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Features, dict[str, Any]]:
+        """Start an episode; see `FLEdgeEnv.reset`.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Seed of the episode.
+        options : dict, optional
+            Passed on.
+
+        Returns
+        -------
+        features : ndarray of float32, shape (N, 5)
+        info : dict
+        """
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self.scaling.features(observation), info
+
+    def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
+        """Play one round; see `FLEdgeEnv.step`.
+
+        Parameters
+        ----------
+        action : ndarray, shape (3, N), or Allocation
+            The decision.
+
+        Returns
+        -------
+        features : ndarray of float32, shape (N, 5)
+        reward : float
+            Scaled.
+        terminated, truncated : bool
+        info : dict
+        """
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        features = self.scaling.features(observation)
+        return features, self.scaling.reward(reward), terminated, truncated, info

@@ -1,0 +1,173 @@
+"""Trained agents as policies."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import zipfile
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.policies import BasePolicy
+
+from fl_edge_env import Allocation, Scenario, scenario_file
+from fl_edge_env.allocation import decode_action
+from fl_edge_env.files import atomic_path
+from fl_edge_env.scaling import FEATURES, Scaling
+from fl_edge_env.typing import FloatArray
+from policies.base import Policy
+from policies.learning.settings import AgentSettings
+from policies.learning.views import device_rows, gather_rows
+
+_FORMAT = 1
+AGENT_FILE = "agent.pt"
+
+
+class SB3Policy(Policy):
+    """An agent trained with Stable-Baselines3, which takes the mean of its actions.
+
+    Made by `policies.learning.training.train_agent` or `load`.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system it controls, not necessarily the one it was trained in.
+    settings : AgentSettings
+        What it is and how it was trained.
+    weights : mapping of ndarray
+        Parameters of its network.
+    trained_in : Scenario, optional
+        The system it was trained in; `scenario` by default.
+    cost : mapping, optional
+        What training has cost: ``rounds`` and ``minutes``.
+
+    Raises
+    ------
+    ValueError
+        If the network is for another number of devices.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        settings: AgentSettings,
+        weights: Mapping[str, NDArray[Any]],
+        *,
+        trained_in: Scenario | None = None,
+        cost: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(scenario)
+        self.settings = settings
+        self.weights = dict(weights)
+        self.trained_in = trained_in if trained_in is not None else scenario
+        self.cost = dict(cost or {})
+        self.name = f"{settings.label} {settings.seed}"
+        known = self.trained_in.num_devices
+        if settings.needs_number_of_devices and scenario.num_devices != known:
+            raise ValueError(
+                f"the agent {self.name!r} decides for {known} devices at a time and cannot run "
+                f"with {scenario.num_devices}: use the view 'devices' or the network 'shared'"
+            )
+
+    @cached_property
+    def _scaling(self) -> Scaling:
+        return Scaling(self.settings.training_scenario(self.scenario))
+
+    @cached_property
+    def _network(self) -> BasePolicy:
+        network = self.settings.make_network(self.scenario)
+        network.load_state_dict({name: torch.as_tensor(w) for name, w in self.weights.items()})
+        network.set_training_mode(False)
+        return network
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it consists of, without what follows from it."""
+        derived = ("_scaling", "_network")
+        return {name: value for name, value in vars(self).items() if name not in derived}
+
+    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+        """The mean of the agent's actions; see `Policy.decide`."""
+        gain = observation["channel_gain"]
+        features = self._scaling.features(observation)
+        if gain.ndim == 1:
+            features = features[None]
+        if self.settings.view == "devices":
+            rows, _ = self._network.predict(device_rows(features), deterministic=True)
+            action = gather_rows(rows, self.scenario.num_devices)
+        else:
+            action, _ = self._network.predict(features, deterministic=True)
+        if gain.ndim == 1:
+            action = action[0]
+        return decode_action(action, self.scenario, self.settings.softmax_scale)
+
+    def save(self, path: str | Path) -> None:
+        """Write the agent to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        """
+        content = {
+            "format": _FORMAT,
+            "features": list(FEATURES),
+            "settings": json.dumps(dataclasses.asdict(self.settings)),
+            "scenario": scenario_file.dumps(self.trained_in),
+            "cost": self.cost,
+            "weights": {name: torch.as_tensor(w) for name, w in self.weights.items()},
+        }
+        with atomic_path(Path(path)) as temporary:
+            torch.save(content, temporary)
+
+    @classmethod
+    def load(cls, path: str | Path, scenario: Scenario | None = None) -> SB3Policy:
+        """Read an agent that `save` or a training has written.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, or the folder of a training.
+        scenario : Scenario, optional
+            The system it is to control; the one it was trained in by default.
+
+        Raises
+        ------
+        ValueError
+            If there is no such file, it is not one of an agent, it was written by another
+            version, or the agent cannot run in the scenario.
+        """
+        path = Path(path)
+        if path.is_dir():
+            path = path / AGENT_FILE
+        try:
+            # Tensors and plain values only: a file cannot bring code.
+            content = torch.load(path, map_location="cpu", weights_only=True)
+            if not isinstance(content, dict) or "format" not in content:
+                raise ValueError("it is not the file of an agent")
+            if content["format"] != _FORMAT or content["features"] != list(FEATURES):
+                raise ValueError("it was written by another version: train the agent anew")
+            trained_in = scenario_file.loads(Scenario, content["scenario"])
+            policy = cls(
+                scenario if scenario is not None else trained_in,
+                AgentSettings(**json.loads(content["settings"])),
+                {name: weight.numpy() for name, weight in content["weights"].items()},
+                trained_in=trained_in,
+                cost=content["cost"],
+            )
+            _ = policy._network  # fails where the weights do not fit
+        except (
+            OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError, AttributeError,
+            pickle.UnpicklingError, zipfile.BadZipFile,
+        ) as error:  # fmt: skip
+            raise ValueError(f"cannot use the agent {str(path)!r}: {error}") from None
+        return policy
+
+
+def weights_of(network: BasePolicy) -> dict[str, NDArray[Any]]:
+    """Copies of the parameters of a network, by name."""
+    return {name: value.cpu().numpy().copy() for name, value in network.state_dict().items()}

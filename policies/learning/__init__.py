@@ -1,0 +1,1 @@
+"""Learning agents: views of the batch for Stable-Baselines3, networks and training."""

@@ -1,0 +1,108 @@
+"""What a device's own decision is worth: rewards for agents that decide for one device each."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from fl_edge_env import Allocation, Scenario, lyapunov, physics
+from fl_edge_env.typing import FloatArray
+
+Credit = Literal["difference", "local", "team"]
+CREDITS: tuple[str, ...] = get_args(Credit)
+
+
+def local_reward(
+    channel_gain: FloatArray, queue: FloatArray, allocation: Allocation, scenario: Scenario
+) -> FloatArray:
+    """Each device's own terms of the reward, which add up to the reward where it is the proxy.
+
+    ``-(V (q_n T_n + lambda w_n^2/q_n) + Q_n a_n)``: it leaves out what a larger q takes from the
+    other devices. The time is always counted by the proxy, of which a device has its own part.
+
+    Parameters
+    ----------
+    channel_gain, queue : ndarray, shape (..., N)
+        State of the round; queues in joules.
+    allocation : Allocation
+        Decision of the round, with fields of that shape.
+    scenario : Scenario
+        The system.
+
+    Returns
+    -------
+    ndarray, shape (..., N)
+    """
+    q = allocation.q
+    device_time, device_energy = physics.time_and_energy(
+        channel_gain, allocation.f, allocation.p, scenario
+    )
+    _, excess = lyapunov.energy_excess(q, device_energy, scenario)
+    penalty = q * device_time + scenario.lambda_ * scenario.weights**2 / q
+    reward: FloatArray = -(scenario.V * penalty + queue * excess)
+    return reward
+
+
+def difference_reward(
+    channel_gain: FloatArray, queue: FloatArray, allocation: Allocation, scenario: Scenario
+) -> FloatArray:
+    """The reward less what it would be, had the device decided as by the zero action.
+
+    For device n the others keep f, p and the ratios of their q, while n has the middle of both
+    ranges and ``q = 1/N``. The difference varies with the device's own decision exactly as the
+    reward does, and far less with those of the others. It needs the model of the system.
+
+    Parameters
+    ----------
+    channel_gain, queue : ndarray, shape (..., N)
+        State of the round; queues in joules.
+    allocation : Allocation
+        Decision of the round, with fields of that shape.
+    scenario : Scenario
+        The system.
+
+    Returns
+    -------
+    ndarray, shape (..., N)
+    """
+    if channel_gain.ndim > 1:  # N^2 numbers at a time stay in the cache
+        systems = [
+            difference_reward(gain, backlog, Allocation(f, p, q), scenario)
+            for gain, backlog, f, p, q in zip(
+                channel_gain, queue, allocation.f, allocation.p, allocation.q, strict=True
+            )
+        ]
+        return np.stack(systems)
+    q = allocation.q
+    time, energy = physics.time_and_energy(channel_gain, allocation.f, allocation.p, scenario)
+    default = physics.time_and_energy(channel_gain, scenario.f_mid, scenario.p_mid, scenario)
+    # Axis -2 says which device has decided otherwise.
+    uniform = 1.0 / scenario.num_devices
+    others = (1.0 - uniform) / np.maximum(1.0 - q, np.finfo(np.float64).tiny)
+    instead = _with_diagonal(q, np.full(q.shape, uniform), others)
+    reward: FloatArray = (
+        lyapunov.objective(
+            _with_diagonal(time, default[0]),
+            _with_diagonal(energy, default[1]),
+            queue[..., None, :],
+            instead,
+            scenario,
+        )
+        - lyapunov.objective(time, energy, queue, q, scenario)[..., None]
+    )
+    return reward
+
+
+def _with_diagonal(
+    value: FloatArray, diagonal: FloatArray, factor: FloatArray | None = None
+) -> FloatArray:
+    """Copies of (..., N) in (..., N, N), each scaled, with another entry n in copy n."""
+    copies: FloatArray
+    if factor is None:
+        copies = np.repeat(value[..., None, :], value.shape[-1], axis=-2)
+    else:
+        copies = factor[..., :, None] * value[..., None, :]
+    index = np.arange(value.shape[-1])
+    copies[..., index, index] = diagonal
+    return copies

@@ -1,0 +1,237 @@
+"""What a learning agent is: its algorithm, what it sees, and how it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from stable_baselines3 import PPO, SAC, TD3
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.policies import BasePolicy
+
+from fl_edge_env import Scenario
+from fl_edge_env.checks import is_real
+from fl_edge_env.env import check_softmax_scale
+from fl_edge_env.scenario import positive_integer
+from policies.learning.credit import CREDITS, Credit
+from policies.learning.networks import SharedNetworkPolicy
+from policies.learning.views import AgentView, DeviceView, JointView
+
+Algorithm = Literal["ppo", "sac", "td3"]
+View = Literal["devices", "joint"]
+Network = Literal["mlp", "shared"]
+
+_ALGORITHMS: dict[str, type[BaseAlgorithm]] = {"ppo": PPO, "sac": SAC, "td3": TD3}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSettings:
+    """An agent and its training; the defaults are those of the README's first agent.
+
+    Attributes
+    ----------
+    algorithm : {"ppo", "sac", "td3"}
+        Algorithm of Stable-Baselines3.
+    view : {"devices", "joint"}
+        Whether the agent decides for each device on its own, or for all together.
+    network : {"mlp", "shared"}
+        In the joint view a plain network of a fixed number of devices, or one that is shared by
+        the devices (PPO only). The device view shares a plain network anyway.
+    credit : {"difference", "local", "team"}
+        Reward of a device in the device view; see `DeviceView`.
+    num_envs : int
+        Systems played at a time.
+    episode_rounds : int
+        Length of a training episode [rounds].
+    gamma : float
+        Discount factor. The reward of a round holds the price of its energy, so 0 fits it.
+    learning_rate : float
+        At the start; it falls linearly to zero.
+    width : int
+        Size of the two hidden layers.
+    nu_factor : float
+        Factor on the scenario's nu in training. Below one it makes energy dearer, a margin for
+        what the agent misses of the optimum.
+    softmax_scale : float
+        As in `FLEdgeEnv`.
+    seed : int
+        Training seed.
+
+    Raises
+    ------
+    ValueError
+        If a value is wrong, or a network does not fit the algorithm or the view.
+    """
+
+    algorithm: Algorithm = "ppo"
+    view: View = "devices"
+    network: Network = "mlp"
+    credit: Credit = "difference"
+    num_envs: int = 8
+    episode_rounds: int = 200
+    gamma: float = 0.0
+    learning_rate: float = 1e-3
+    width: int = 64
+    nu_factor: float = 0.97
+    softmax_scale: float = 2.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in _ALGORITHMS:
+            raise ValueError(
+                f"algorithm must be one of {', '.join(_ALGORITHMS)}, which act in continuous "
+                f"spaces, got {self.algorithm!r}"
+            )
+        for name, allowed in (("view", get_args(View)), ("credit", CREDITS)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"
+                )
+        if self.network not in get_args(Network):
+            raise ValueError(
+                "network must be mlp or shared, as observations are arrays and not dictionaries, "
+                f"got {self.network!r}"
+            )
+        if self.network == "shared" and (self.view, self.algorithm) != ("joint", "ppo"):
+            raise ValueError(
+                "network 'shared' is for the view 'joint' and the algorithm 'ppo': use 'mlp', "
+                f"got view {self.view!r} and algorithm {self.algorithm!r}"
+            )
+        for name in ("num_envs", "episode_rounds", "width"):
+            positive_integer(name, getattr(self, name))
+        for name in ("learning_rate", "nu_factor"):
+            value = getattr(self, name)
+            if not (is_real(value) and 0 < value < float("inf")):
+                raise ValueError(f"{name} must be positive and finite, got {value!r}")
+        if not (is_real(self.gamma) and 0 <= self.gamma < 1):
+            raise ValueError(f"gamma must lie in [0, 1), got {self.gamma!r}")
+        check_softmax_scale(self.softmax_scale)
+
+    @property
+    def label(self) -> str:
+        """Name of the agent, whatever its training seed."""
+        return f"{self.algorithm.upper()} {self.view if self.view == 'devices' else self.network}"
+
+    @property
+    def needs_number_of_devices(self) -> bool:
+        """Whether the network is for one number of devices only."""
+        return self.view == "joint" and self.network == "mlp"
+
+    @property
+    def algorithm_class(self) -> type[BaseAlgorithm]:
+        """The algorithm's class in Stable-Baselines3."""
+        return _ALGORITHMS[self.algorithm]
+
+    def training_scenario(self, scenario: Scenario) -> Scenario:
+        """The scenario with the nu that the agent is trained with."""
+        return scenario.replace(nu=self.nu_factor * scenario.nu)
+
+    def make_view(self, scenario: Scenario) -> AgentView:
+        """The rows of training episodes in a scenario.
+
+        Parameters
+        ----------
+        scenario : Scenario
+            The system in which the agent is to act.
+        """
+        system = self.training_scenario(scenario).replace(num_rounds=self.episode_rounds)
+        scale = self.softmax_scale
+        if self.view == "joint":
+            return JointView(system, self.num_envs, seed=self.seed, softmax_scale=scale)
+        return DeviceView(
+            system, self.num_envs, seed=self.seed, credit=self.credit, softmax_scale=scale
+        )
+
+    def make_model(
+        self,
+        view: AgentView,
+        learning_rate: Callable[[float], float],
+        tensorboard: str | None = None,
+    ) -> BaseAlgorithm:
+        """The untrained agent.
+
+        Parameters
+        ----------
+        view : AgentView
+            The rows that it is trained on.
+        learning_rate : callable
+            Learning rate over the remaining progress.
+        tensorboard : str, optional
+            Folder for the events of TensorBoard.
+        """
+        options: dict[str, Any]
+        if self.algorithm == "ppo":
+            steps, minibatches, epochs = _ON_POLICY[self.view]
+            size = view.num_envs * steps // minibatches
+            options = {
+                "n_steps": steps,
+                "n_epochs": epochs,
+                "batch_size": size,
+                "gae_lambda": 1.0,
+                "target_kl": 0.05,
+            }
+        else:
+            first, capacity = _OFF_POLICY[self.view]
+            options = {
+                "learning_starts": first,
+                "buffer_size": capacity,
+                "batch_size": 1024,
+                "train_freq": 1,
+                "gradient_steps": 8,
+            }
+        if self.algorithm == "td3":
+            assert view.action_space.shape is not None
+            noise = np.full(view.action_space.shape, 0.1)
+            options["action_noise"] = NormalActionNoise(np.zeros_like(noise), noise)
+        kind: Any = self.algorithm_class
+        model: BaseAlgorithm = kind(
+            self._policy_class,
+            view,
+            learning_rate=learning_rate,
+            gamma=self.gamma,
+            policy_kwargs=self._policy_options,
+            tensorboard_log=tensorboard,
+            seed=self.seed,
+            device="cpu",
+            **options,
+        )
+        return model
+
+    def make_network(self, scenario: Scenario) -> BasePolicy:
+        """The network alone, to be filled with trained weights.
+
+        Parameters
+        ----------
+        scenario : Scenario
+            The system in which the agent is to act.
+        """
+        view = self.make_view(scenario)
+        kind: Any = self._policy_class
+        network: BasePolicy = kind(
+            view.observation_space, view.action_space, lambda _: 0.0, **self._policy_options
+        )
+        return network
+
+    @property
+    def _policy_class(self) -> type[BasePolicy]:
+        if self.network == "shared":
+            return SharedNetworkPolicy
+        return self.algorithm_class.policy_aliases["MlpPolicy"]
+
+    @property
+    def _policy_options(self) -> dict[str, Any]:
+        noise = {"log_std_init": _LOG_STD} if self.algorithm == "ppo" else {}
+        if self.network == "shared":
+            return noise | {"width": self.width}
+        return noise | {"net_arch": [self.width, self.width]}
+
+
+# Initial logarithm of PPO's standard deviation; 0 would fill the box of actions.
+_LOG_STD = -1.5
+# Of PPO: steps between updates, minibatches in an epoch, epochs.
+_ON_POLICY = {"devices": (8, 8, 5), "joint": (32, 4, 4)}
+# Of SAC and TD3: rows before learning starts, and capacity of the replay buffer.
+_OFF_POLICY = {"devices": (5_000, 300_000), "joint": (500, 20_000)}

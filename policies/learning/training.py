@@ -1,0 +1,367 @@
+"""Training an agent: validation on seeds of its own, the best one kept, resumable."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+
+from fl_edge_env import Scenario, scenario_file
+from fl_edge_env.checks import is_integer, is_real
+from fl_edge_env.files import atomic_path, writable_folder
+from policies.evaluation import evaluate
+from policies.experiment import code_hash
+from policies.learned import AGENT_FILE, SB3Policy, weights_of
+from policies.learning.settings import AgentSettings
+from policies.learning.views import AgentView
+from policies.lroa import LROA
+
+# Apart from the seeds of training episodes, and from the small numbers used for tests.
+VALIDATION_SEEDS = range(10_000, 10_005)
+_CHECKPOINT_FILE = "checkpoint.pt"
+_HISTORY_FILE = "history.csv"
+_SETTINGS_FILE = "settings.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How long to train: a number of rounds, of minutes on this machine, or whichever ends first.
+
+    Only rounds can be repeated exactly.
+
+    Attributes
+    ----------
+    rounds : int, optional
+        Rounds of all systems together.
+    minutes : float, optional
+        Time with validation [min].
+
+    Raises
+    ------
+    ValueError
+        If neither is given, or one is not positive.
+    """
+
+    rounds: int | None = None
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.rounds is None and self.minutes is None:
+            raise ValueError("a budget needs rounds or minutes")
+        if self.rounds is not None and not (is_integer(self.rounds) and self.rounds >= 1):
+            raise ValueError(f"rounds must be an integer of at least 1, got {self.rounds!r}")
+        if self.minutes is not None and not (is_real(self.minutes) and 0 < self.minutes < math.inf):
+            raise ValueError(f"minutes must be positive and finite, got {self.minutes!r}")
+
+    def progress(self, rounds: int, minutes: float) -> float:
+        """Share of the budget that is spent, 1 at its end."""
+        shares = [
+            spent / limit
+            for spent, limit in ((rounds, self.rounds), (minutes, self.minutes))
+            if limit is not None
+        ]
+        return min(max(shares), 1.0)
+
+
+class Progress(NamedTuple):
+    """How far a training has come.
+
+    Attributes
+    ----------
+    share : float
+        Share of the budget that is spent.
+    rounds : int
+        Rounds played in all systems together.
+    minutes : float
+        Time taken [min].
+    penalty : float
+        Time-average penalty of the best agent so far on the validation seeds [s], NaN before the
+        first validation.
+    worst_energy_ratio : float
+        Largest time-average energy of a device over its budget, of the same agent.
+    """
+
+    share: float
+    rounds: int
+    minutes: float
+    penalty: float
+    worst_energy_ratio: float
+
+
+def train_agent(
+    settings: AgentSettings,
+    scenario: Scenario,
+    budget: Budget,
+    folder: Path,
+    *,
+    eval_every: int = 5_000,
+    tensorboard: bool = False,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> SB3Policy:
+    """Train an agent, or go on with a training that was interrupted.
+
+    Every `eval_every` rounds the agent plays whole episodes of the validation seeds. The best
+    one so far, which is the one of the smallest penalty among those whose worst device uses no
+    more energy than LROA's, is kept in ``agent.pt``; ``history.csv`` has all of them. At the
+    same time the training is saved, and the same call goes on from there. With a budget of rounds
+    it then ends in the same weights.
+
+    Parameters
+    ----------
+    settings : AgentSettings
+        The agent.
+    scenario : Scenario
+        The system in which it is to act.
+    budget : Budget
+        How long to train.
+    folder : Path
+        Folder of the training, made where it is missing.
+    eval_every : int
+        Rounds of all systems together between two validations.
+    tensorboard : bool
+        Whether to write events for TensorBoard, in the subfolder ``tensorboard``.
+    on_progress : callable
+        Called with the `Progress` after every update.
+
+    Returns
+    -------
+    SB3Policy
+        The best agent.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds another training, or an argument is wrong.
+    ModuleNotFoundError
+        If TensorBoard is asked for and not installed.
+    """
+    if not (is_integer(eval_every) and eval_every >= 1):
+        raise ValueError(f"eval_every must be an integer of at least 1, got {eval_every!r}")
+    if tensorboard and find_spec("tensorboard") is None:
+        raise ModuleNotFoundError('events need the package tensorboard: pip install -e ".[rl]"')
+    folder = writable_folder(Path(folder))
+    saved = _continue_or_start(settings, scenario, budget, eval_every, folder)
+    if saved is not None and saved["finished"]:
+        return SB3Policy.load(folder, scenario)
+    # LROA's compiled kernel may have changed the number of threads of torch.
+    threads = torch.get_num_threads()
+    reference = evaluate([LROA(scenario)], scenario, VALIDATION_SEEDS)
+    torch.set_num_threads(threads)
+    view = settings.make_view(scenario)
+    run = _Run(
+        SB3Policy(scenario, settings, {}),
+        view,
+        budget,
+        folder,
+        eval_every,
+        float(reference["worst_energy_ratio"].max()),
+        on_progress,
+    )
+    events = str(folder / "tensorboard") if tensorboard else None
+    if saved is None:
+        model = settings.make_model(view, run.learning_rate, events)
+    else:
+        model = run.restore(saved, events)
+    # The run itself ends the training.
+    model.learn(2**62, run, reset_num_timesteps=False, tb_log_name="training")
+    run.finish()
+    return SB3Policy.load(folder, scenario)
+
+
+class _LearningRate:
+    """Falls linearly with the share of the budget that is left, whatever it is measured in."""
+
+    def __init__(self, initial: float) -> None:
+        self.initial = initial
+        self.left = 1.0
+
+    def __call__(self, _: float) -> float:
+        return self.initial * max(self.left, 1e-3)
+
+
+class _Run(BaseCallback):
+    """Follows a training: validates, keeps the best agent, saves, and ends it."""
+
+    def __init__(
+        self,
+        untrained: SB3Policy,
+        view: AgentView,
+        budget: Budget,
+        folder: Path,
+        eval_every: int,
+        allowed_energy: float,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        super().__init__()
+        self.settings, self.scenario = untrained.settings, untrained.scenario
+        self.view, self.budget, self.folder = view, budget, folder
+        self.eval_every, self.allowed_energy = eval_every, allowed_energy
+        self.on_progress = on_progress
+        self.learning_rate = _LearningRate(self.settings.learning_rate)
+        self.best = untrained
+        self.history: list[dict[str, float]] = []
+        self.next_eval = eval_every
+        self.start = time.monotonic()
+
+    @property
+    def rounds(self) -> int:
+        return self.num_timesteps // self.view.rows_per_env
+
+    @property
+    def minutes(self) -> float:
+        return (time.monotonic() - self.start) / 60
+
+    def _on_rollout_start(self) -> None:
+        # Between two updates: only here is all that goes on part of the saved state.
+        if self.rounds >= self.next_eval:
+            self.next_eval = (self.rounds // self.eval_every + 1) * self.eval_every
+            self._validate()
+            self._save(self._state())
+        self._report()
+
+    def _on_step(self) -> bool:
+        share = self.budget.progress(self.rounds, self.minutes)
+        self.learning_rate.left = 1.0 - share
+        return share < 1.0
+
+    def finish(self) -> None:
+        """Validate the agent as it is at the end."""
+        self._validate()
+        self._save({"finished": True})
+        self._report()
+
+    def _rank(self, row: dict[str, float]) -> tuple[float, float]:
+        return max(row["worst_energy_ratio"] - self.allowed_energy, 0.0), row["penalty"]
+
+    def _report(self) -> None:
+        best = min(self.history, key=self._rank, default={})
+        self.on_progress(
+            Progress(
+                self.budget.progress(self.rounds, self.minutes),
+                self.rounds,
+                self.minutes,
+                best.get("penalty", math.nan),
+                best.get("worst_energy_ratio", math.nan),
+            )
+        )
+
+    def _validate(self) -> None:
+        policy = SB3Policy(self.scenario, self.settings, weights_of(self.model.policy))
+        table = evaluate([policy], self.scenario, VALIDATION_SEEDS)
+        row = {
+            "rounds": self.rounds,
+            "penalty": float(table["mean_objective"].mean()),
+            "worst_energy_ratio": float(table["worst_energy_ratio"].max()),
+        }
+        for name in ("penalty", "worst_energy_ratio"):
+            self.logger.record(f"validation/{name}", row[name])
+        if self._rank(row) < min(map(self._rank, self.history), default=(math.inf, math.inf)):
+            self.best = policy
+        self.history.append(row)
+
+    def _save(self, state: dict[str, Any]) -> None:
+        self.best.cost = {"rounds": self.rounds, "minutes": self.minutes}
+        self.best.save(self.folder / AGENT_FILE)
+        with atomic_path(self.folder / _HISTORY_FILE) as temporary:
+            pd.DataFrame(self.history).to_csv(temporary, index=False)
+        with atomic_path(self.folder / _CHECKPOINT_FILE) as temporary:
+            torch.save(state, temporary)
+
+    def _state(self) -> dict[str, Any]:
+        model, replay = self.model, None
+        if isinstance(model, OffPolicyAlgorithm):
+            replay = _to_bytes(model.save_replay_buffer)
+        return {
+            "finished": False,
+            "model": _to_bytes(model.save),
+            "replay": replay,
+            "view": self.view.state(),
+            "best": self.best.weights,
+            "history": self.history,
+            "next_eval": self.next_eval,
+            "minutes": self.minutes,
+            "actions": model.action_space.np_random.bit_generator.state,
+            "random": random.getstate(),
+            "numpy": np.random.get_state(),  # noqa: NPY002 - Stable-Baselines3 draws from it
+            "torch": torch.get_rng_state(),
+        }
+
+    def restore(self, state: dict[str, Any], tensorboard: str | None) -> BaseAlgorithm:
+        """Take up what `_state` gave; returns the agent as it was."""
+        model = self.settings.algorithm_class.load(
+            io.BytesIO(state["model"]),
+            env=self.view,
+            device="cpu",
+            custom_objects={"learning_rate": self.learning_rate, "lr_schedule": self.learning_rate},
+            force_reset=False,
+            tensorboard_log=tensorboard,
+        )
+        if isinstance(model, OffPolicyAlgorithm):
+            model.load_replay_buffer(io.BytesIO(state["replay"]))
+        self.view.restore(state["view"])
+        self.best = SB3Policy(self.scenario, self.settings, state["best"])
+        self.history, self.next_eval = state["history"], state["next_eval"]
+        self.start -= 60 * state["minutes"]
+        model.action_space.np_random.bit_generator.state = state["actions"]
+        random.setstate(state["random"])
+        np.random.set_state(state["numpy"])  # noqa: NPY002
+        torch.set_rng_state(state["torch"])
+        return model
+
+
+def _to_bytes(save: Callable[[Any], None]) -> bytes:
+    buffer = io.BytesIO()
+    save(buffer)
+    return buffer.getvalue()
+
+
+def _continue_or_start(
+    settings: AgentSettings, scenario: Scenario, budget: Budget, eval_every: int, folder: Path
+) -> dict[str, Any] | None:
+    """The saved state of this training, or None where it begins; another training is refused."""
+    told = {
+        "settings": dataclasses.asdict(settings),
+        "scenario": scenario_file.dumps(scenario),
+        "budget": dataclasses.asdict(budget),
+        "eval_every": eval_every,
+        "code": code_hash(),
+    }
+    path = folder / _SETTINGS_FILE
+    if not path.exists():
+        with atomic_path(path) as temporary:
+            temporary.write_text(json.dumps(told, indent=2) + "\n")
+        return None
+    try:
+        before = json.loads(path.read_text())
+        other = [name for name, value in told.items() if before[name] != value]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError(f"{str(path)!r} is not the settings of a training") from None
+    if other:
+        raise ValueError(
+            f"the folder {str(folder)!r} holds a training that began with other "
+            f"{' and '.join(other)}: choose another folder, or delete it"
+        )
+    checkpoint = folder / _CHECKPOINT_FILE
+    if not checkpoint.exists():
+        return None
+    try:
+        # Written by `_save` in the user's own folder.
+        state: dict[str, Any] = torch.load(checkpoint, weights_only=False)
+    except Exception as error:
+        raise ValueError(f"cannot go on from {str(checkpoint)!r}: {error}") from None
+    return state

@@ -1,0 +1,403 @@
+"""The native batch as a `VecEnv` of Stable-Baselines3, seen whole or device by device."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+
+from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
+from fl_edge_env.allocation import decode_action
+from fl_edge_env.checks import is_integer
+from fl_edge_env.env import check_softmax_scale
+from fl_edge_env.scaling import Features, Scaling
+from fl_edge_env.spaces import action_space
+from fl_edge_env.typing import BoolArray, FloatArray
+from policies.learning.credit import CREDITS, Credit, difference_reward, local_reward
+
+# Training seed s plays the episodes of the seeds from FIRST_EPISODE * (s + 1) on: apart from
+# those of other training seeds, and from the small numbers used for validation and test.
+FIRST_EPISODE = 1_000_000
+# The queues of an episode start at a common level, drawn up to the reference queue of the
+# scaling, times a factor of each device.
+_QUEUE_SPREAD = (0.8, 1.2)
+
+
+class _Played(NamedTuple):
+    """State, decision and reward of a round, of each system."""
+
+    channel_gain: FloatArray
+    queue: FloatArray
+    allocation: Allocation
+    reward: FloatArray
+
+
+class AgentView(VecEnv):
+    """Base of the views: a batch of systems as the rows of a `VecEnv`.
+
+    An episode starts with random queues, and at its end the next one starts in the same step;
+    the observation before that is the ``terminal_observation`` in the info, with
+    ``TimeLimit.truncated``, as an episode never terminates. The info of the last step also has
+    the monitor's ``episode``: return ``r``, length ``l`` and time ``t`` [s].
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system; its `num_rounds` are the length of an episode.
+    num_envs : int
+        Number of systems B.
+    seed : int
+        Training seed, which decides on the episodes.
+    softmax_scale : float
+        As in `FLEdgeEnv`.
+
+    rows_per_env : int
+        Rows of the `VecEnv` for each system.
+    observation_space, action_space : gymnasium.spaces.Box
+        Of a row.
+
+    Attributes
+    ----------
+    batch : FLEdgeVectorEnv
+        The systems.
+    scaling : Scaling
+        What observations and rewards are divided by.
+
+    Raises
+    ------
+    ValueError
+        If `num_envs`, `seed` or `softmax_scale` is wrong.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        num_envs: int,
+        seed: int,
+        softmax_scale: float,
+        *,
+        rows_per_env: int,
+        observation_space: spaces.Box,
+        action_space: spaces.Box,
+    ) -> None:
+        if not is_integer(seed) or seed < 0:
+            raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+        self.scenario = scenario
+        self.scaling = Scaling(scenario)
+        self.softmax_scale = check_softmax_scale(softmax_scale)
+        self.batch = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=AutoresetMode.DISABLED)
+        self.rows_per_env = rows_per_env
+        super().__init__(self.batch.num_envs * rows_per_env, observation_space, action_space)
+        self._first_episode = self._next_episode = FIRST_EPISODE * (int(seed) + 1)
+        self._episodes = np.zeros(self.batch.num_envs, dtype=np.int64)
+        self._return = np.zeros(self.num_envs)
+        self._start_time = time.time()
+
+    @abstractmethod
+    def rows(self, features: Features) -> NDArray[np.float32]:
+        """The features of the systems, shape (B, N, F), as the observations of the rows."""
+
+    @abstractmethod
+    def joint_action(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The actions of the rows as those of the systems, shape (B, 3, N)."""
+
+    @abstractmethod
+    def _reward(self, round_: _Played) -> FloatArray:
+        """The rewards of the rows."""
+
+    def reset(self) -> NDArray[np.float32]:
+        """Start the first episodes of the training seed.
+
+        Returns
+        -------
+        ndarray of float32
+            The observations of the rows.
+        """
+        self._next_episode = self._first_episode
+        self._return[:] = 0.0
+        self._start(np.ones(self.batch.num_envs, dtype=np.bool_))
+        return self._observe()
+
+    def step_async(self, actions: NDArray[np.float32]) -> None:
+        """Take the actions of the coming step.
+
+        Parameters
+        ----------
+        actions : ndarray
+            An action for each row.
+        """
+        self._actions = actions
+
+    def step_wait(
+        self,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], BoolArray, list[dict[str, Any]]]:
+        """Play one round in every system.
+
+        Returns
+        -------
+        observation : ndarray of float32
+        reward : ndarray of float32, shape (rows,)
+        done : ndarray of bool, shape (rows,)
+        info : list of dict
+            Empty but at the end of an episode.
+        """
+        simulator = self.batch.simulator
+        gain, queue = simulator.channel_gain, simulator.queue.copy()  # before they move on
+        allocation = decode_action(
+            self.joint_action(self._actions), self.scenario, self.softmax_scale
+        )
+        _, team_reward, _, truncated, _ = self.batch.step(allocation)
+        reward = self._reward(_Played(gain, queue, allocation, team_reward))
+        self._return += reward
+        observation = self._observe()
+        done = np.repeat(truncated, self.rows_per_env)
+        info: list[dict[str, Any]] = [{}] * self.num_envs
+        if truncated.any():
+            seconds = time.time() - self._start_time
+            for row in np.flatnonzero(done).tolist():
+                info[row] = {
+                    "terminal_observation": observation[row],
+                    "TimeLimit.truncated": True,
+                    "episode": {
+                        "r": float(self._return[row]),
+                        "l": self.scenario.num_rounds,
+                        "t": seconds,
+                    },
+                }
+            self._return[done] = 0.0
+            self._start(truncated)
+            observation = self._observe()
+        return observation, reward.astype(np.float32), done, info
+
+    def _start(self, mask: BoolArray) -> None:
+        """Start the next episodes in the systems of the mask."""
+        systems = np.flatnonzero(mask)
+        self._episodes[systems] = self._next_episode + np.arange(systems.size)
+        self._next_episode += systems.size
+        self.batch.reset(seed=self._episodes.tolist(), options={"reset_mask": mask})
+        for system in systems.tolist():
+            rng = np.random.default_rng([int(self._episodes[system]), 1])
+            level = rng.random() * rng.uniform(*_QUEUE_SPREAD, self.scenario.num_devices)
+            self.batch.simulator.queue[system] = level * self.scaling.queue
+
+    def _observe(self) -> NDArray[np.float32]:
+        return self.rows(self.scaling.features(self.batch.simulator.observe()))
+
+    def state(self) -> dict[str, Any]:
+        """Where the episodes are, to be taken up by `restore`."""
+        return {
+            "next_episode": self._next_episode,
+            "episodes": self._episodes.copy(),
+            "return": self._return.copy(),
+            "simulator": self.batch.simulator.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was called.
+
+        Parameters
+        ----------
+        state : mapping
+            As `state` returned it.
+        """
+        self.batch.reset(seed=state["episodes"].tolist())
+        self.batch.simulator.restore(state["episodes"].tolist(), state["simulator"])
+        self._next_episode = state["next_episode"]
+        self._episodes[:] = state["episodes"]
+        self._return[:] = state["return"]
+
+    # The rest of the interface of `VecEnv`, in which the rows are not objects of their own.
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """An attribute of the batch, the same for every row.
+
+        Parameters
+        ----------
+        attr_name : str
+            Name of the attribute.
+        indices : optional
+            The rows asked for; all by default.
+        """
+        return [getattr(self.batch, attr_name)] * len(list(self._get_indices(indices)))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:  # noqa: ARG002
+        """Refused, as the rows share one batch.
+
+        Parameters
+        ----------
+        attr_name, value, indices
+            Not used.
+        """
+        raise AttributeError(f"the rows share one batch: {attr_name} cannot be set for each")
+
+    def env_method(self, method_name: str, *args: Any, **kwargs: Any) -> list[Any]:  # noqa: ARG002
+        """Refused, as the rows share one batch.
+
+        Parameters
+        ----------
+        method_name, *args, **kwargs
+            Not used.
+        """
+        raise AttributeError(f"the rows share one batch: {method_name} cannot be called on each")
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        """Whether the rows are in a wrapper: never, but the view itself monitors them.
+
+        Parameters
+        ----------
+        wrapper_class : type
+            The wrapper asked for.
+        indices : optional
+            The rows asked for; all by default.
+        """
+        monitored = wrapper_class.__name__ == "Monitor"
+        return [monitored] * len(list(self._get_indices(indices)))
+
+
+class JointView(AgentView):
+    """A row for each system: one agent decides for all devices and gets the scaled reward.
+
+    Observations are the devices' features, shape (N, F), and actions those of `FLEdgeEnv`.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system; its `num_rounds` are the length of an episode.
+    num_envs : int
+        Number of systems, and rows.
+    seed : int
+        Training seed, which decides on the episodes.
+    softmax_scale : float
+        As in `FLEdgeEnv`.
+    """
+
+    def __init__(
+        self, scenario: Scenario, num_envs: int = 1, *, seed: int = 0, softmax_scale: float = 2.0
+    ) -> None:
+        super().__init__(
+            scenario,
+            num_envs,
+            seed,
+            softmax_scale,
+            rows_per_env=1,
+            observation_space=Scaling(scenario).feature_space(),
+            action_space=action_space(scenario),
+        )
+
+    def rows(self, features: Features) -> NDArray[np.float32]:
+        """The features as they are; see `AgentView.rows`."""
+        return features
+
+    def joint_action(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The actions as they are; see `AgentView.joint_action`."""
+        return actions
+
+    def _reward(self, round_: _Played) -> FloatArray:
+        reward: FloatArray = self.scaling.reward(round_.reward)
+        return reward
+
+
+class DeviceView(AgentView):
+    """A row for each device of each system: one agent decides for every device on its own.
+
+    A row sees the features of its device beside their mean and spread over all devices, shape
+    (3 F,), and its action is the device's f, p and score, shape (3,). What it has learned can be
+    used for any number of devices.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system; its `num_rounds` are the length of an episode.
+    num_envs : int
+        Number of systems B; there are B N rows.
+    seed : int
+        Training seed, which decides on the episodes.
+    credit : {"difference", "local", "team"}
+        The reward of a row: how the system's reward changes with the device's decision, which
+        needs the model of the system (`policies.learning.credit.difference_reward`); the
+        device's own terms of it (`local_reward`); or all of it.
+    softmax_scale : float
+        As in `FLEdgeEnv`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        num_envs: int = 1,
+        *,
+        seed: int = 0,
+        credit: Credit = "difference",
+        softmax_scale: float = 2.0,
+    ) -> None:
+        if credit not in CREDITS:
+            raise ValueError(f"credit must be one of {', '.join(CREDITS)}, got {credit!r}")
+        self.credit = credit
+        features = Scaling(scenario).feature_space()
+        low, high = features.low.min(axis=0), features.high.max(axis=0)
+        super().__init__(
+            scenario,
+            num_envs,
+            seed,
+            softmax_scale,
+            rows_per_env=scenario.num_devices,
+            observation_space=spaces.Box(
+                np.concatenate([low, low, np.zeros_like(low)]),
+                np.concatenate([high, high, high - low]),
+                dtype=np.float32,
+            ),
+            action_space=spaces.Box(-1.0, 1.0, (3,), np.float32),
+        )
+
+    def rows(self, features: Features) -> NDArray[np.float32]:
+        """Each device's features beside their mean and spread; see `AgentView.rows`."""
+        return device_rows(features)
+
+    def joint_action(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The actions of a system's devices side by side; see `AgentView.joint_action`."""
+        return gather_rows(actions, self.scenario.num_devices)
+
+    def _reward(self, round_: _Played) -> FloatArray:
+        if self.credit == "team":
+            return np.repeat(self.scaling.reward(round_.reward), self.rows_per_env)
+        own = difference_reward if self.credit == "difference" else local_reward
+        reward = own(round_.channel_gain, round_.queue, round_.allocation, self.scenario)
+        return self.scaling.device_reward(reward).ravel()
+
+
+def device_rows(features: Features) -> NDArray[np.float32]:
+    """A row for each device, with its features beside their mean and spread over all devices.
+
+    Parameters
+    ----------
+    features : ndarray of float32, shape (B, N, F)
+        Features of the devices.
+
+    Returns
+    -------
+    ndarray of float32, shape (B N, 3 F)
+    """
+    mean = features.mean(axis=-2, keepdims=True)
+    context = np.concatenate([mean, features.std(axis=-2, keepdims=True)], axis=-1)
+    everywhere = np.repeat(context, features.shape[-2], axis=-2)
+    rows: NDArray[np.float32] = np.concatenate([features, everywhere], axis=-1)
+    return rows.reshape(-1, rows.shape[-1])
+
+
+def gather_rows(actions: NDArray[np.float32], num_devices: int) -> NDArray[np.float32]:
+    """The joint actions, shape (B, 3, N), of rows of shape (B N, 3)."""
+    return actions.reshape(-1, num_devices, 3).swapaxes(-1, -2)

@@ -7,7 +7,7 @@ The shipped agent decides for each device on its own and learns within a minute 
 Compare it with the analytic policies:
 
     python examples/compare.py --scenario cifar10 --no-train \
-        --policies lroa uni-d runs/agents/cifar10-ppo-devices/seed-0
+        --policies lroa uni-d runs/agents/cifar10-ppo-privileged/seed-0
 """
 
 from __future__ import annotations
@@ -43,25 +43,29 @@ class Options(ScenarioOptions):
     seed: int = 0
     """Training seed."""
     train_rounds: int | None = None
-    """Rounds to train, all systems together; 40,000 by default where no minutes are given."""
+    """Rounds to train, all systems together; by default as the view needs, without minutes."""
     minutes: float | None = None
     """Minutes to train; the result depends on the machine."""
     num_envs: int | None = None
-    """Systems played at a time; 8 in the device view and 64 in the joint view by default."""
+    """Systems played at a time; as the view needs by default."""
     gamma: float = 0.0
     """Discount factor."""
     learning_rate: float = 1e-3
     """Learning rate at the start; it falls linearly to zero."""
-    nu_factor: float = 0.97
+    nu_factor: float | None = None
     """Factor on the scenario's nu in training; less than one values energy more."""
-    eval_every: int = 5_000
-    """Rounds between two validations."""
+    eval_every: int | None = None
+    """Rounds between two validations; as the view needs by default."""
     threads: int = 1
     """Threads of torch; another number may change the last digits."""
     tensorboard: bool = False
     """Write events for TensorBoard into the run's folder."""
     out: Path | None = None
     """Folder for runs, runs/agents/<scenario>-<agent> by default; this one is seed-<seed> in it."""
+
+
+# For each view: systems at a time, factor on nu, rounds to train and between validations.
+SHIPPED = {"devices": (8, 0.97, 40_000, 5_000), "joint": (64, 0.92, 600_000, 50_000)}
 
 
 def main(options: Options) -> None:
@@ -75,8 +79,6 @@ def train(options: Options, console: Console) -> None:
     """Train the agent, with a progress bar."""
     # Torch and Stable-Baselines3 take seconds to import, and a wrong scenario is told at once.
     scenario = options.make_scenario()
-    import torch
-
     from policies.learning.settings import AgentSettings
     from policies.learning.training import Budget, train_agent
     from policies.learning.training import Progress as Report
@@ -84,26 +86,24 @@ def train(options: Options, console: Console) -> None:
     network = options.network
     if network is None:
         network = "shared" if (options.algorithm, options.view) == ("ppo", "joint") else "mlp"
-    num_envs = options.num_envs
-    if num_envs is None:
-        num_envs = 64 if options.view == "joint" else 8
+    num_envs, nu_factor, rounds, eval_every = SHIPPED.get(options.view, SHIPPED["devices"])
     settings = AgentSettings(
         algorithm=options.algorithm,
         view=options.view,
         network=network,
         credit=options.credit,
-        num_envs=num_envs,
+        num_envs=num_envs if options.num_envs is None else options.num_envs,
         gamma=options.gamma,
         learning_rate=options.learning_rate,
-        nu_factor=options.nu_factor,
+        nu_factor=nu_factor if options.nu_factor is None else options.nu_factor,
         seed=options.seed,
     )
-    rounds = options.train_rounds
-    if rounds is None and options.minutes is None:
-        rounds = 40_000
+    if options.train_rounds is not None or options.minutes is not None:
+        budget = Budget(rounds=options.train_rounds, minutes=options.minutes)
+    else:
+        budget = Budget(rounds=rounds)
     name = f"{Path(options.scenario).stem}-{settings.label.lower().replace(' ', '-')}"
     folder = (options.out or Path("runs/agents") / name) / f"seed-{options.seed}"
-    torch.set_num_threads(options.threads)
     columns = (
         TextColumn(settings.label),
         BarColumn(),
@@ -121,9 +121,10 @@ def train(options: Options, console: Console) -> None:
         policy = train_agent(
             settings,
             scenario,
-            Budget(rounds=rounds, minutes=options.minutes),
+            budget,
             folder,
-            eval_every=options.eval_every,
+            eval_every=eval_every if options.eval_every is None else options.eval_every,
+            threads=options.threads,
             tensorboard=options.tensorboard,
             on_progress=show,
         )

@@ -38,11 +38,13 @@ class FLEdgeEnv(gym.Env[Any, Any]):
 
     ## Observation Space
     ``Dict(channel_gain, queue)``, both of shape (N,) and type float64: the gains of the coming
-    round and the energy queues [J].
+    round and the energy queues [J]. With ``delayed_csi=True`` the gains are those of the round
+    before.
 
     ## Rewards
     The negative drift-plus-penalty, ``-(V (sum q T + lambda sum w^2/q) + sum Q a)`` [J^2], with
-    its parts in ``info["reward_terms"]``.
+    its parts in ``info["reward_terms"]``. With ``latency="round_time"`` the mean of the longest
+    time in the cohort stands in place of ``sum q T``.
 
     ## Starting State
     Empty queues and the first draw of the channel.

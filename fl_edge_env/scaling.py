@@ -59,7 +59,7 @@ class Scaling:
         demand = participation * device_energy / scenario.energy_budget_j
         weight = scenario.num_devices * scenario.weights
         self._constant = np.log(np.stack([compute_time, weight, demand], axis=-1))
-        # The penalty at the middle of everything, and its latency part.
+        # The penalty at the middle of everything, by the proxy, and its latency part.
         error = lyapunov.sampling_error(uniform, scenario.weights)
         latency = float(device_time.mean())
         self._reward_offset = scenario.V * (latency + scenario.lambda_ * float(error))
@@ -94,14 +94,21 @@ class Scaling:
         result[..., 2:] = self._constant
         return result
 
-    def feature_space(self) -> spaces.Box:
-        """The box, of shape (N, 5), in which the features lie."""
+    def feature_space(self, first_queue: float = 0.0) -> spaces.Box:
+        """The box, of shape (N, 5), in which the features lie.
+
+        Parameters
+        ----------
+        first_queue : float
+            Largest queue at the start of an episode, over `queue`.
+        """
         raw = observation_space(self.scenario)
         gain, queue = raw["channel_gain"], raw["queue"]
         assert isinstance(gain, spaces.Box)
         assert isinstance(queue, spaces.Box)
         low = self.features({"channel_gain": gain.high, "queue": queue.low})
-        high = self.features({"channel_gain": gain.low, "queue": queue.high})
+        queue_max = queue.high + first_queue * self.queue
+        high = self.features({"channel_gain": gain.low, "queue": queue_max})
         return spaces.Box(low - 1e-3, high + 1e-3, dtype=np.float32)
 
     def reward(self, reward: Any) -> Any:
@@ -114,8 +121,8 @@ class Scaling:
         return scaled
 
 
-class ScaledEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """An `FLEdgeEnv` whose observation are the features of the devices, with a scaled reward.
+class ScaledEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """An `FLEdgeEnv` whose observations are the features of the devices, with a scaled reward.
 
     Parameters
     ----------
@@ -124,6 +131,7 @@ class ScaledEnv(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
         super().__init__(env)
         self.scaling = Scaling(env.get_wrapper_attr("scenario"))
         self.observation_space = self.scaling.feature_space()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,26 @@ from policies.learning.views import device_rows, gather_rows
 
 _FORMAT = 1
 AGENT_FILE = "agent.pt"
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Give torch a number of threads, and after the block what it had before.
+
+    With small networks threads only wait for each other, the more so where several processes
+    share a machine; and another number may change the last digits.
+
+    Parameters
+    ----------
+    number : int
+        Number of threads.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class SB3Policy(Policy):
@@ -97,10 +119,11 @@ class SB3Policy(Policy):
         if gain.ndim == 1:
             features = features[None]
         if self.settings.view == "devices":
-            rows, _ = self._network.predict(device_rows(features), deterministic=True)
-            action = gather_rows(rows, self.scenario.num_devices)
-        else:
+            features = device_rows(features)
+        with torch_threads(1):
             action, _ = self._network.predict(features, deterministic=True)
+        if self.settings.view == "devices":
+            action = gather_rows(action, self.scenario.num_devices)
         if gain.ndim == 1:
             action = action[0]
         return decode_action(action, self.scenario, self.settings.softmax_scale)
@@ -145,8 +168,10 @@ class SB3Policy(Policy):
         if path.is_dir():
             path = path / AGENT_FILE
         try:
-            # Tensors and plain values only: a file cannot bring code.
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what is odd about the file is an error below
+                # Tensors and plain values only: a file cannot bring code.
+                content = torch.load(path, map_location="cpu", weights_only=True)
             if not isinstance(content, dict) or "format" not in content:
                 raise ValueError("it is not the file of an agent")
             if content["format"] != _FORMAT or content["features"] != list(FEATURES):

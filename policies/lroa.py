@@ -13,6 +13,8 @@ from policies.p2 import P2Solution, Variant, solve_p2
 class LROA(Policy):
     """Lyapunov-based resource-efficient online algorithm: solves P2 in every round.
 
+    P2 counts the paper's proxy of the round time, also in a scenario whose latency is another.
+
     Parameters
     ----------
     scenario : Scenario

@@ -65,7 +65,8 @@ def solve_p2_cvxpy(
             q = np.maximum(variable.value, np.finfo(np.float64).tiny)
             q = q / q.sum()
     f, p = _resources(channel_gain, queue, q, scenario)
-    objective = lyapunov.drift_plus_penalty(channel_gain, queue, f, p, q, scenario)
+    proxy = scenario.replace(latency="proxy")  # P2's, whatever the scenario counts
+    objective = lyapunov.drift_plus_penalty(channel_gain, queue, f, p, q, proxy)
     return f, p, q, float(objective)
 
 

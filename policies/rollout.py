@@ -50,7 +50,8 @@ def run_episode(
         A row per round and seed with `policy`, `seed`, `round`, the round's scalars, `reward`,
         `energy_ratio` (mean over devices of expected energy over budget in this round),
         `spent_ratio` (the same of the energy really spent), `worst_energy_ratio` (largest over
-        devices of the time average so far), `mean_queue`, and where models are trained
+        devices of the time average so far), `over_budget` (share of devices above their budget
+        in the time average so far), `mean_queue` and `max_queue`, and where models are trained
         `train_loss`, `test_loss`, `test_accuracy` and `real_time`, the time the round took on
         this machine [s].
     """
@@ -105,12 +106,15 @@ class _Records:
         budget = self._scenario.energy_budget_j
         self.num_rounds += 1
         self._consumed += info["energy_expected"]
+        average = self._consumed / budget / self.num_rounds
         values = {name: info[name] for name in _SCALARS} | {
             "reward": reward,
             "energy_ratio": np.mean(info["energy_expected"] / budget, axis=-1),
             "spent_ratio": np.mean(info["energy_spent"] / budget, axis=-1),
-            "worst_energy_ratio": np.max(self._consumed / budget, axis=-1) / self.num_rounds,
+            "worst_energy_ratio": np.max(average, axis=-1),
+            "over_budget": np.mean(average > 1 + 1e-9, axis=-1),
             "mean_queue": np.mean(observation["queue"], axis=-1),
+            "max_queue": np.max(observation["queue"], axis=-1),
         }
         if "train_loss" in info:
             values |= {name: info[name] for name in _TRAINING} | {"real_time": seconds}

@@ -79,7 +79,7 @@ def difference_reward(
     default = physics.time_and_energy(channel_gain, scenario.f_mid, scenario.p_mid, scenario)
     # Axis -2 says which device has decided otherwise.
     uniform = 1.0 / scenario.num_devices
-    others = (1.0 - uniform) / np.maximum(1.0 - q, np.finfo(np.float64).tiny)
+    others = (1.0 - uniform) / _share_of_others(q)
     instead = _with_diagonal(q, np.full(q.shape, uniform), others)
     reward: FloatArray = (
         lyapunov.objective(
@@ -92,6 +92,13 @@ def difference_reward(
         - lyapunov.objective(time, energy, queue, q, scenario)[..., None]
     )
     return reward
+
+
+def _share_of_others(q: FloatArray) -> FloatArray:
+    """``1 - q`` to full precision, also where a device has almost all of q."""
+    summed = _with_diagonal(q, np.zeros(q.shape)).sum(axis=-1)
+    share: FloatArray = np.where(q < 0.5, 1.0 - q, summed)
+    return np.maximum(share, np.finfo(np.float64).tiny)  # a single device has no others
 
 
 def _with_diagonal(

@@ -60,6 +60,9 @@ class SharedNetworkPolicy(ActorCriticPolicy):
         options = {"lr": lr_schedule(1), **self.optimizer_kwargs}
         self.optimizer = self.optimizer_class(self.parameters(), **options)
 
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return {**super()._get_constructor_parameters(), "width": self.width}
+
     def _get_action_dist_from_latent(self, latent_pi: torch.Tensor) -> Any:
         mean = self.action_net(latent_pi).transpose(-1, -2).flatten(start_dim=-2)
         log_std = self.log_std.expand(3, self._num_devices).flatten()

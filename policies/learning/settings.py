@@ -13,12 +13,12 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import BasePolicy
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import is_real
+from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.env import check_softmax_scale
 from fl_edge_env.scenario import positive_integer
 from policies.learning.credit import CREDITS, Credit
 from policies.learning.networks import SharedNetworkPolicy
-from policies.learning.views import AgentView, DeviceView, JointView
+from policies.learning.views import FIRST_EPISODE, AgentView, DeviceView, JointView
 
 Algorithm = Literal["ppo", "sac", "td3"]
 View = Literal["devices", "joint"]
@@ -100,6 +100,10 @@ class AgentSettings:
                 "network 'shared' is for the view 'joint' and the algorithm 'ppo': use 'mlp', "
                 f"got view {self.view!r} and algorithm {self.algorithm!r}"
             )
+        if not (is_integer(self.seed) and 0 <= self.seed < FIRST_EPISODE):
+            raise ValueError(
+                f"seed must be an integer from 0 to {FIRST_EPISODE - 1}, got {self.seed!r}"
+            )
         for name in ("num_envs", "episode_rounds", "width"):
             positive_integer(name, getattr(self, name))
         for name in ("learning_rate", "nu_factor"):
@@ -112,8 +116,14 @@ class AgentSettings:
 
     @property
     def label(self) -> str:
-        """Name of the agent, whatever its training seed."""
-        return f"{self.algorithm.upper()} {self.view if self.view == 'devices' else self.network}"
+        """Name of the agent, whatever its training seed.
+
+        The algorithm with, in the device view, ``team``, ``local`` or, for difference rewards,
+        which use the system's model, ``privileged``; in the joint view ``shared`` or ``plain``.
+        """
+        kind = self.network if self.view == "joint" else self.credit
+        names = {"difference": "privileged", "mlp": "plain"}
+        return f"{self.algorithm.upper()} {names.get(kind, kind)}"
 
     @property
     def needs_number_of_devices(self) -> bool:

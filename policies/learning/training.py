@@ -24,15 +24,15 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from fl_edge_env import Scenario, scenario_file
 from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.files import atomic_path, writable_folder
+from fl_edge_env.scenario import positive_integer
 from policies.evaluation import evaluate
 from policies.experiment import code_hash
-from policies.learned import AGENT_FILE, SB3Policy, weights_of
+from policies.learned import AGENT_FILE, SB3Policy, torch_threads, weights_of
 from policies.learning.settings import AgentSettings
 from policies.learning.views import AgentView
 from policies.lroa import LROA
+from policies.protocol import VALIDATION_SEEDS, constrained_rank
 
-# Apart from the seeds of training episodes, and from the small numbers used for tests.
-VALIDATION_SEEDS = range(10_000, 10_005)
 _CHECKPOINT_FILE = "checkpoint.pt"
 _HISTORY_FILE = "history.csv"
 _SETTINGS_FILE = "settings.json"
@@ -110,6 +110,7 @@ def train_agent(
     folder: Path,
     *,
     eval_every: int = 5_000,
+    threads: int = 1,
     tensorboard: bool = False,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> SB3Policy:
@@ -133,6 +134,8 @@ def train_agent(
         Folder of the training, made where it is missing.
     eval_every : int
         Rounds of all systems together between two validations.
+    threads : int
+        Threads of torch.
     tensorboard : bool
         Whether to write events for TensorBoard, in the subfolder ``tensorboard``.
     on_progress : callable
@@ -150,18 +153,15 @@ def train_agent(
     ModuleNotFoundError
         If TensorBoard is asked for and not installed.
     """
-    if not (is_integer(eval_every) and eval_every >= 1):
-        raise ValueError(f"eval_every must be an integer of at least 1, got {eval_every!r}")
+    positive_integer("eval_every", eval_every)
+    positive_integer("threads", threads)
     if tensorboard and find_spec("tensorboard") is None:
         raise ModuleNotFoundError('events need the package tensorboard: pip install -e ".[rl]"')
     folder = writable_folder(Path(folder))
-    saved = _continue_or_start(settings, scenario, budget, eval_every, folder)
+    saved = _continue_or_start(settings, scenario, budget, eval_every, threads, folder)
     if saved is not None and saved["finished"]:
         return SB3Policy.load(folder, scenario)
-    # LROA's compiled kernel may have changed the number of threads of torch.
-    threads = torch.get_num_threads()
     reference = evaluate([LROA(scenario)], scenario, VALIDATION_SEEDS)
-    torch.set_num_threads(threads)
     view = settings.make_view(scenario)
     run = _Run(
         SB3Policy(scenario, settings, {}),
@@ -173,13 +173,14 @@ def train_agent(
         on_progress,
     )
     events = str(folder / "tensorboard") if tensorboard else None
-    if saved is None:
-        model = settings.make_model(view, run.learning_rate, events)
-    else:
-        model = run.restore(saved, events)
-    # The run itself ends the training.
-    model.learn(2**62, run, reset_num_timesteps=False, tb_log_name="training")
-    run.finish()
+    with torch_threads(threads):
+        if saved is None:
+            model = settings.make_model(view, run.learning_rate, events)
+        else:
+            model = run.restore(saved, events)
+        # The run itself ends the training.
+        model.learn(2**62, run, reset_num_timesteps=False, tb_log_name="training")
+        run.finish()
     return SB3Policy.load(folder, scenario)
 
 
@@ -246,7 +247,7 @@ class _Run(BaseCallback):
         self._report()
 
     def _rank(self, row: dict[str, float]) -> tuple[float, float]:
-        return max(row["worst_energy_ratio"] - self.allowed_energy, 0.0), row["penalty"]
+        return constrained_rank(row["penalty"], row["worst_energy_ratio"], self.allowed_energy)
 
     def _report(self) -> None:
         best = min(self.history, key=self._rank, default={})
@@ -331,7 +332,12 @@ def _to_bytes(save: Callable[[Any], None]) -> bytes:
 
 
 def _continue_or_start(
-    settings: AgentSettings, scenario: Scenario, budget: Budget, eval_every: int, folder: Path
+    settings: AgentSettings,
+    scenario: Scenario,
+    budget: Budget,
+    eval_every: int,
+    threads: int,
+    folder: Path,
 ) -> dict[str, Any] | None:
     """The saved state of this training, or None where it begins; another training is refused."""
     told = {
@@ -339,6 +345,7 @@ def _continue_or_start(
         "scenario": scenario_file.dumps(scenario),
         "budget": dataclasses.asdict(budget),
         "eval_every": eval_every,
+        "threads": threads,
         "code": code_hash(),
     }
     path = folder / _SETTINGS_FILE

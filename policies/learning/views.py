@@ -87,8 +87,8 @@ class AgentView(VecEnv):
         observation_space: spaces.Box,
         action_space: spaces.Box,
     ) -> None:
-        if not is_integer(seed) or seed < 0:
-            raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+        if not is_integer(seed) or not 0 <= seed < FIRST_EPISODE:
+            raise ValueError(f"seed must be an integer from 0 to {FIRST_EPISODE - 1}, got {seed!r}")
         self.scenario = scenario
         self.scaling = Scaling(scenario)
         self.softmax_scale = check_softmax_scale(softmax_scale)
@@ -158,7 +158,7 @@ class AgentView(VecEnv):
         self._return += reward
         observation = self._observe()
         done = np.repeat(truncated, self.rows_per_env)
-        info: list[dict[str, Any]] = [{}] * self.num_envs
+        info: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if truncated.any():
             seconds = time.time() - self._start_time
             for row in np.flatnonzero(done).tolist():
@@ -290,7 +290,7 @@ class JointView(AgentView):
             seed,
             softmax_scale,
             rows_per_env=1,
-            observation_space=Scaling(scenario).feature_space(),
+            observation_space=Scaling(scenario).feature_space(_QUEUE_SPREAD[1]),
             action_space=action_space(scenario),
         )
 
@@ -347,7 +347,7 @@ class DeviceView(AgentView):
         if credit not in CREDITS:
             raise ValueError(f"credit must be one of {', '.join(CREDITS)}, got {credit!r}")
         self.credit = credit
-        features = Scaling(scenario).feature_space()
+        features = Scaling(scenario).feature_space(_QUEUE_SPREAD[1])
         low, high = features.low.min(axis=0), features.high.max(axis=0)
         super().__init__(
             scenario,

@@ -143,7 +143,8 @@ def test_evaluate__wrong_input_is_named(scenario, arguments, message):
 
 
 def test_make_policy__unknown_name_lists_the_known_ones(scenario):
-    with pytest.raises(ValueError, match="one of lroa, uni-d, uni-s, divfl, got 'lora'"):
+    known = "one of lroa, uni-d, uni-s, divfl, or the folder of a trained agent, got 'lora'"
+    with pytest.raises(ValueError, match=known):
         make_policy("lora", scenario)
 
 

@@ -1,0 +1,160 @@
+"""Compare trained agents with the analytic policies by the protocol in PROTOCOL.md.
+
+Each agent is a folder with the runs of its training seeds, as train_sb3.py writes them:
+
+    python examples/evaluate_agents.py runs/agents/cifar10-ppo-privileged
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+import tyro
+from rich.console import Console
+
+from fl_edge_env import Scenario
+from fl_edge_env.files import atomic_path, writable_folder
+from policies import LROA, Policy, UniD, lower_bound
+from policies.command_line import ScenarioOptions, errors_in_one_line, run_with_progress
+from policies.experiment import make_jobs
+from policies.protocol import (
+    TEST_SEEDS,
+    VALIDATION_SEEDS,
+    Cost,
+    decision_time,
+    method_table,
+    printed_table,
+    tuned,
+    tuning_candidates,
+)
+
+
+@dataclass(frozen=True)
+class Options(ScenarioOptions):
+    """Compare trained agents with LROA and Uni-D, as they are and tuned."""
+
+    agents: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """Folders of agents, each with the runs of its training seeds."""
+    scenario: str = "cifar10"
+    """The system: digits, fashion_mnist, cifar10, femnist, or a TOML file."""
+    seeds: int = len(TEST_SEEDS)
+    """Number of test seeds, from 0 on."""
+    workers: int = os.cpu_count() or 1
+    """Processes to run on."""
+    out: Path | None = None
+    """Folder for the results, runs/<scenario>-agents by default."""
+
+
+def main(options: Options) -> None:
+    """Run the comparison; a wrong option ends it with a message."""
+    console = Console()
+    with errors_in_one_line(console):
+        compare(options, console)
+
+
+def compare(options: Options, console: Console) -> None:
+    """Tune the analytic policies, run all methods on the test seeds, and print the table."""
+    if not 1 <= options.seeds < VALIDATION_SEEDS[0]:
+        raise ValueError(f"seeds must be from 1 to {VALIDATION_SEEDS[0] - 1}, got {options.seeds}")
+    scenario = options.make_scenario()
+    methods: dict[str, list[Policy]] = {kind.name: [kind(scenario)] for kind in (LROA, UniD)}
+    for folder in options.agents:
+        methods |= training_seeds(folder, scenario, taken=methods)
+    folder = writable_folder(options.out or Path(f"runs/{Path(options.scenario).stem}-agents"))
+
+    def run(title: str, policies: Sequence[Policy], seeds: Sequence[int]) -> pd.DataFrame:
+        results = run_with_progress(
+            title,
+            make_jobs(policies, scenario, seeds),
+            folder=folder / "jobs",
+            workers=options.workers,
+            backend="processes",
+            address=None,
+            checkpoint_every=50,
+            console=console,
+        )
+        return pd.concat(results, ignore_index=True)
+
+    candidates = tuning_candidates(scenario)
+    best = tuned(candidates, run("tuning", candidates, VALIDATION_SEEDS))
+    kept = [policy.name for policy in best if policy.name in methods]
+    methods |= {policy.name: [policy] for policy in best}
+    policies = [policy for several in methods.values() for policy in several]
+    rounds = run("test", policies, range(options.seeds))
+    bound = lower_bound(scenario)
+    table = method_table(
+        rounds,
+        {method: [policy.name for policy in several] for method, several in methods.items()},
+        bound,
+        np.random.default_rng(0),
+    )
+    with atomic_path(folder / "agents.csv") as temporary:
+        table.to_csv(temporary, index=False)
+    costs = {method: cost(several, scenario) for method, several in methods.items()}
+    console.print(printed_table(table, costs, title(scenario, options)))
+    console.print(
+        f"lower bound: {bound.value:.6g} s; its standard error, {bound.standard_error:.2g} s, is "
+        f"one of {table['score_error'].max():.2g} in the score",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if kept:
+        console.print(f"Tuning has kept {' and '.join(kept)} as the scenario has it.")
+    for method, several in methods.items():
+        origins = [getattr(policy, "trained_in", scenario) for policy in several]
+        if any(origin != scenario for origin in origins):
+            console.print(f"{method} was trained in another scenario.")
+    console.print(f"Results: {folder}", soft_wrap=True)
+
+
+def training_seeds(
+    folder: Path, scenario: Scenario, taken: dict[str, list[Policy]]
+) -> dict[str, list[Policy]]:
+    """The agents in a folder, one for each training seed, under their common name."""
+    from policies.learned import AGENT_FILE, SB3Policy
+
+    paths = sorted(folder.glob(f"seed-*/{AGENT_FILE}"))
+    if not paths:
+        raise ValueError(
+            f"{str(folder)!r} holds no trained agents: it must have folders seed-0, seed-1, ... "
+            "with them, as train_sb3.py writes them"
+        )
+    policies = [SB3Policy.load(path, scenario) for path in paths]
+    labels = {policy.settings.label for policy in policies}
+    seeds = [policy.settings.seed for policy in policies]
+    label = labels.pop()
+    if labels or len(set(seeds)) < len(seeds):
+        raise ValueError(f"{str(folder)!r} must hold one agent with distinct training seeds")
+    if label in taken:
+        raise ValueError(f"two folders hold the agent {label!r}: compare one at a time")
+    return {label: list(policies)}
+
+
+def cost(policies: Sequence[Policy], scenario: Scenario) -> Cost:
+    """Time of a decision of the first, and mean cost of training."""
+    spent = [getattr(policy, "cost", {}) for policy in policies]
+    return Cost(
+        decision_time(policies[0], scenario),
+        float(np.mean([one.get("rounds", 0) for one in spent])),
+        float(np.mean([one.get("minutes", 0.0) for one in spent])),
+    )
+
+
+def title(scenario: Scenario, options: Options) -> str:
+    """What the table is about."""
+    told = [f"{Path(options.scenario).stem}, N = {scenario.num_devices}"]
+    told += [f"channel {options.channel}"] if options.channel else []
+    told += ["delayed channel state"] if scenario.delayed_csi else []
+    told += ["latency of the slowest"] if scenario.latency == "round_time" else []
+    told += ["tiers"] if options.tiers else []
+    return ", ".join(told)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))

@@ -1,0 +1,269 @@
+"""The comparison of trained agents with analytic policies that `examples/PROTOCOL.md` sets down."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.table import Table
+
+from fl_edge_env import Scenario, Simulator
+from fl_edge_env.typing import FloatArray
+from policies.base import Policy
+from policies.bound import LowerBound
+from policies.lroa import LROA
+from policies.statistics import Interval, bootstrap_interval, probability_of_improvement
+from policies.uniform import UniD
+
+TEST_SEEDS = range(30)
+# Apart from the test seeds, and from those of training episodes, which begin at a million.
+VALIDATION_SEEDS = range(10_000, 10_005)
+
+# Factors on the scenario's mu and nu with which the analytic policies may decide.
+TUNING = tuple(itertools.product((0.5, 0.7, 1.0, 1.4), (0.5, 0.8, 1.0)))
+_AS_IT_IS = (1.0, 1.0)
+
+_ENERGY_TOLERANCE = 1e-9
+
+
+def tuning_candidates(scenario: Scenario) -> list[Policy]:
+    """LROA and Uni-D as they are, and as they would decide with other mu and nu, named by both.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    """
+    candidates: list[Policy] = []
+    kinds: tuple[type[Policy], ...] = (LROA, UniD)
+    for kind, (mu, nu) in itertools.product(kinds, TUNING):
+        policy = kind(scenario.replace(mu=mu * scenario.mu, nu=nu * scenario.nu))
+        if (mu, nu) != _AS_IT_IS:
+            policy.name = f"{kind.name} μ×{mu:g} ν×{nu:g}"
+        candidates.append(policy)
+    return candidates
+
+
+def tuned(candidates: Sequence[Policy], validation: pd.DataFrame) -> list[Policy]:
+    """The best candidate of each kind by its runs on the validation seeds.
+
+    Parameters
+    ----------
+    candidates : sequence of Policy
+        As `tuning_candidates` gives them.
+    validation : pandas.DataFrame
+        Their rounds, as `policies.rollout.run_episode` gives them.
+
+    Returns
+    -------
+    list of Policy
+    """
+    runs = run_table(validation)
+    allowed = runs.loc[runs["policy"] == LROA.name, "worst_energy_ratio"].max()
+    best: dict[type[Policy], tuple[tuple[float, float], Policy]] = {}
+    for policy in candidates:
+        mine = runs[runs["policy"] == policy.name]
+        rank = constrained_rank(
+            mine["penalty"].mean(), mine["worst_energy_ratio"].max(), float(allowed)
+        )
+        if type(policy) not in best or rank < best[type(policy)][0]:
+            best[type(policy)] = (rank, policy)
+    return [policy for _, policy in best.values()]
+
+
+def constrained_rank(penalty: float, worst: float, allowed: float) -> tuple[float, float]:
+    """What the best has least of: excess over the allowed energy first, then penalty [s].
+
+    Parameters
+    ----------
+    penalty : float
+        Time-average penalty [s].
+    worst, allowed : float
+        Time-average energy over budget, of the worst device and of LROA's worst device.
+    """
+    excess = worst - allowed
+    return (excess if excess > _ENERGY_TOLERANCE else 0.0), penalty
+
+
+def run_table(rounds: pd.DataFrame) -> pd.DataFrame:
+    """A row for each run.
+
+    Parameters
+    ----------
+    rounds : pandas.DataFrame
+        As `policies.rollout.run_episode` gives it.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `policy`, `seed`, `penalty` (time average [s]), `worst_energy_ratio`, `over_budget` (share
+        of devices), `largest_queue` (over devices and rounds [J]).
+    """
+    groups = rounds.groupby(["policy", "seed"], sort=False)
+    return groups.agg(
+        penalty=("penalty", "mean"),
+        worst_energy_ratio=("worst_energy_ratio", "last"),
+        over_budget=("over_budget", "last"),
+        largest_queue=("max_queue", "max"),
+    ).reset_index()
+
+
+def method_table(
+    rounds: pd.DataFrame,
+    methods: Mapping[str, Sequence[str]],
+    bound: LowerBound,
+    rng: np.random.Generator,
+) -> pd.DataFrame:
+    """A row for each method, by the protocol.
+
+    Parameters
+    ----------
+    rounds : pandas.DataFrame
+        As `policies.rollout.run_episode` gives it, on the same seeds for every policy, with LROA
+        and Uni-D.
+    methods : mapping
+        For each method the names of its policies, one for each training seed.
+    bound : LowerBound
+        The score's 1.
+    rng : numpy.random.Generator
+        For the bootstrap.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The best first, those within the constraint before the others: `method`; `score`,
+        `score_low`, `score_high`, NaN where Uni-D is below the bound, being over its budget, and
+        `score_error`, the standard error that comes from the bound; `penalty` (mean over runs
+        [s]); `better`, `better_low`, `better_high`, the probability to be better than LROA;
+        `worst_energy_ratio`, `over_budget`, `largest_queue`; and `allowed`, whether the worst
+        device uses no more than LROA's.
+    """
+    runs = run_table(rounds)
+    by_policy = {str(name): group.set_index("seed") for name, group in runs.groupby("policy")}
+    zero = by_policy[UniD.name]["penalty"]
+
+    def penalties(names: Sequence[str]) -> FloatArray:
+        return np.array([by_policy[name]["penalty"].loc[zero.index] for name in names])
+
+    span = zero.to_numpy() - bound.value
+    reference = penalties([LROA.name])
+    allowed = by_policy[LROA.name]["worst_energy_ratio"].max()
+    rows = []
+    for method, names in methods.items():
+        mine = penalties(names)
+        score, error = Interval(math.nan, math.nan, math.nan), math.nan
+        if np.all(span > 0):
+            score = bootstrap_interval((zero.to_numpy() - mine) / span, rng)
+            error = abs(score.mean) * bound.standard_error / float(span.mean())
+        better = probability_of_improvement(-mine, -reference, rng)
+        all_runs = pd.concat([by_policy[name] for name in names])
+        worst = float(all_runs["worst_energy_ratio"].max())
+        rows.append(
+            {
+                "method": method,
+                "score": score.mean,
+                "score_low": score.low,
+                "score_high": score.high,
+                "score_error": error,
+                "penalty": float(mine.mean()),
+                "better": better.mean,
+                "better_low": better.low,
+                "better_high": better.high,
+                "worst_energy_ratio": worst,
+                "over_budget": float(all_runs["over_budget"].mean()),
+                "largest_queue": float(all_runs["largest_queue"].max()),
+                "allowed": constrained_rank(0.0, worst, float(allowed))[0] == 0.0,
+            }
+        )
+    order, ascending = ["allowed", "score", "penalty"], [False, False, True]
+    return pd.DataFrame(rows).sort_values(order, ascending=ascending, ignore_index=True)
+
+
+class Cost(NamedTuple):
+    """What a method costs.
+
+    Attributes
+    ----------
+    decision : float
+        Time of a decision for one system [s].
+    rounds, minutes : float
+        Mean length of a training in rounds, and its time [min]; 0 where nothing is trained.
+    """
+
+    decision: float
+    rounds: float = 0.0
+    minutes: float = 0.0
+
+
+def decision_time(policy: Policy, scenario: Scenario, repetitions: int = 200) -> float:
+    """Median time of a decision for one system on this machine [s].
+
+    Parameters
+    ----------
+    policy : Policy
+        The policy.
+    scenario : Scenario
+        Its system.
+    repetitions : int
+        Decisions to time, in as many successive rounds.
+    """
+    simulator = Simulator(scenario)
+    simulator.reset([VALIDATION_SEEDS[0]])
+    policy.reset(0)
+    simulator.advance(policy.decide(simulator.observe()))  # the first one may compile or build
+    seconds = []
+    for _ in range(repetitions):
+        observation = simulator.observe()
+        start = time.perf_counter()
+        allocation = policy.decide(observation)
+        seconds.append(time.perf_counter() - start)
+        simulator.advance(allocation)
+    return float(np.median(seconds))
+
+
+def _interval(mean: float, low: float, high: float) -> str:
+    return "" if math.isnan(mean) else f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def printed_table(methods: pd.DataFrame, costs: Mapping[str, Cost], title: str) -> Table:
+    """The methods for the terminal.
+
+    Parameters
+    ----------
+    methods : pandas.DataFrame
+        As `method_table` gives it.
+    costs : mapping
+        The cost of each method.
+    title : str
+        Stands above the table.
+    """
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    names = ("", "score", "penalty, s", "better", "worst", "over", "queue, J", "decide", "train")
+    for name in names:
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for row in methods.to_dict("records"):
+        cost = costs[row["method"]]
+        table.add_row(
+            row["method"],
+            _interval(row["score"], row["score_low"], row["score_high"]),
+            f"{row['penalty']:.1f}",
+            f"{row['better']:.2f}" if row["method"] != LROA.name else "",
+            f"{row['worst_energy_ratio']:.4f}" + (" " if row["allowed"] else "!"),
+            f"{100 * row['over_budget']:.0f} %",
+            f"{row['largest_queue']:.4g}",
+            f"{1e3 * cost.decision:.2f} ms",
+            f"{cost.rounds / 1000:.0f}k {cost.minutes:.1f} min" if cost.rounds else "",
+        )
+    table.caption = (
+        "Score: 0 is Uni-D, 1 the lower bound, which a policy over budget may pass; interquartile "
+        "mean and 95 % interval over training and test seeds. Better: probability to be better "
+        "than LROA. Worst: largest energy of a device over its budget, with ! where that is more "
+        "than LROA's. Over: share of devices over budget. Queue: the largest."
+    )
+    return table

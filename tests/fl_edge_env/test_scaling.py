@@ -1,0 +1,227 @@
+"""Scaled observations and rewards: what their zeros and units stand for, and their bounds."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_edge_env import Allocation, Scenario, physics, with_tiers
+from fl_edge_env.lyapunov import drift_plus_penalty
+from fl_edge_env.scaling import FEATURES, ScaledEnv, Scaling
+from fl_edge_env.spaces import observation_space
+from policies.p2 import best_resources
+
+# Devices that differ in their hardware and their data.
+MIXED = with_tiers(Scenario.femnist(num_devices=7, cohort_size=3, num_rounds=5))
+UNIFORM = np.full(7, 1 / 7)
+MEAN_GAIN = np.full(7, MIXED.channel.mean)
+
+
+def observations(scenario: Scenario, seed: int, count: int) -> dict[str, np.ndarray]:
+    """Random observations of the space, and each entry in its corner with probability 1/2."""
+    rng = np.random.default_rng(seed)
+    result = {}
+    for name, box in observation_space(scenario).items():
+        value = rng.uniform(box.low, box.high, (count, scenario.num_devices))
+        corner = rng.integers(4, size=value.shape)
+        value[corner == 0] = np.broadcast_to(box.low, value.shape)[corner == 0]
+        value[corner == 1] = np.broadcast_to(box.high, value.shape)[corner == 1]
+        result[name] = value
+    return result
+
+
+def at(gain: np.ndarray, queue: np.ndarray, scaling: Scaling) -> dict[str, np.ndarray]:
+    features = scaling.features({"channel_gain": gain, "queue": queue})
+    return dict(zip(FEATURES, np.moveaxis(features, -1, 0), strict=True))
+
+
+def test_features__are_zero_for_the_mean_gain_and_known_for_the_reference_and_empty_queue():
+    scaling = Scaling(MIXED)
+    features = at(MEAN_GAIN, scaling.queue, scaling)
+    np.testing.assert_array_equal(features["upload time"], np.zeros(7))
+    np.testing.assert_allclose(features["queue"], np.full(7, np.log(1.1)), rtol=1e-6)
+    empty = at(MEAN_GAIN, np.zeros(7), scaling)
+    np.testing.assert_allclose(empty["queue"], np.full(7, np.log(0.1)), rtol=1e-6)
+
+
+# Theorem 3 does not depend on p, the gain or the noise.
+@pytest.mark.parametrize("cohort_size", [1, 3, 20])
+@pytest.mark.parametrize("gain", [0.01, 0.3])
+def test_reference_queue__makes_the_middle_of_the_frequencies_the_best(cohort_size, gain):
+    scenario = MIXED.replace(cohort_size=cohort_size)
+    f, _ = best_resources(np.full(7, gain), Scaling(scenario).queue, UNIFORM, scenario)
+    np.testing.assert_allclose(f, scenario.f_mid, rtol=1e-12)
+
+
+def test_features__are_logarithms_of_the_ratios_they_are_named_after():
+    scaling = Scaling(MIXED)
+    rng = np.random.default_rng(0)
+    gain = rng.uniform(0.01, 0.5, 7)
+    features = at(gain, rng.uniform(0, 2, 7) * scaling.queue, scaling)
+    times, energies, uploads, computes = [], [], [], []
+    for n in range(7):  # equations (5) to (16) once more, device by device
+        bandwidth = MIXED.bandwidth_hz / 3
+        f, p = MIXED.f_mid[n], MIXED.p_mid[n]
+        cycles = MIXED.local_epochs * MIXED.cycles_per_sample[n] * MIXED.num_samples[n]
+        upload, mean_upload = (
+            MIXED.model_bits / (bandwidth * np.log2(1 + h * p / MIXED.noise_power_w))
+            for h in (gain[n], MIXED.channel.mean)
+        )
+        computes.append(cycles / f)
+        uploads.append(upload / mean_upload)
+        times.append(cycles / f + mean_upload)
+        energies.append(0.5 * MIXED.capacitance[n] * cycles * f**2 + p * mean_upload)
+    demand = (1 - (1 - 1 / 7) ** 3) * np.array(energies) / MIXED.energy_budget_j
+    expected = {
+        "upload time": uploads,
+        "compute time": np.array(computes) / np.mean(times),
+        "data weight": 7 * MIXED.num_samples / MIXED.num_samples.sum(),
+        "energy demand": demand,
+    }
+    for name, ratio in expected.items():
+        np.testing.assert_allclose(features[name], np.log(ratio), rtol=1e-5, atol=1e-6)
+        assert np.ptp(features[name]) > 0.1, name
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["cifar10", "femnist", "digits"]))
+def test_features__lie_in_their_space_and_a_batch_equals_its_rows(seed, preset):
+    scenario = Scenario.preset(preset, num_devices=1 + seed % 9, num_rounds=1 + seed % 50)
+    if seed % 2:
+        scenario = with_tiers(scenario, seed=seed)
+    scaling = Scaling(scenario)
+    space = scaling.feature_space()
+    batch = observations(scenario, seed, 6)
+    features = scaling.features(batch)
+    assert features.dtype == np.float32
+    assert features.shape == (6, scenario.num_devices, len(FEATURES))
+    for row in range(6):
+        assert space.contains(features[row])
+        single = scaling.features({name: value[row] for name, value in batch.items()})
+        np.testing.assert_array_equal(features[row], single)
+
+
+@pytest.mark.parametrize("scenario", [MIXED, Scenario.digits()], ids=["mixed", "digits"])
+def test_feature_space__ends_a_thousandth_beyond_the_corners(scenario):
+    scaling = Scaling(scenario)
+    raw = observation_space(scenario)
+    corners = [
+        scaling.features({"channel_gain": gain, "queue": queue})
+        for gain in (raw["channel_gain"].low, raw["channel_gain"].high)
+        for queue in (raw["queue"].low, raw["queue"].high)
+    ]
+    space = scaling.feature_space()
+    np.testing.assert_allclose(space.low, np.min(corners, axis=0) - 1e-3, atol=1e-6)
+    np.testing.assert_allclose(space.high, np.max(corners, axis=0) + 1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["channel_gain", "queue"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_features__refuse_what_is_not_finite_and_name_it(name, value):
+    observation = {"channel_gain": MEAN_GAIN.copy(), "queue": np.ones(7)}
+    observation[name][3] = value
+    with pytest.raises(ValueError, match=f"^{name} must hold finite numbers"):
+        Scaling(MIXED).features(observation)
+
+
+@pytest.mark.parametrize("scenario", [MIXED, Scenario.cifar10(mu=0.0)], ids=["mixed", "cifar10"])
+def test_reward__is_zero_in_the_middle_and_its_unit_a_tenth_of_the_latency(scenario):
+    count = scenario.num_devices
+    gain, empty = np.full(count, scenario.channel.mean), np.zeros(count)
+    middle = -drift_plus_penalty(
+        gain, empty, scenario.f_mid, scenario.p_mid, np.full(count, 1 / count), scenario
+    )
+    scaling = Scaling(scenario)
+    assert scaling.reward(float(middle)) == pytest.approx(0.0, abs=1e-9)
+    time, _ = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
+    # A latency longer by half costs five units.
+    longer = float(middle) - scenario.V * 0.5 * float(np.mean(time))
+    assert scaling.reward(longer) == pytest.approx(-5.0, rel=1e-9)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
+def test_reward__is_affine_and_the_same_for_an_array(values):
+    scaling = Scaling(MIXED)
+    x, y, z = (scaling.reward(MIXED.V * value) for value in values)
+    scale = max(1.0, *map(abs, values)) ** 2
+    slope = scaling.reward(MIXED.V) - scaling.reward(0.0)
+    assert slope > 0
+    assert x - y == pytest.approx(slope * (values[0] - values[1]), abs=1e-9 * scale * slope)
+    assert (x - y) * (values[0] - values[2]) == pytest.approx(
+        (x - z) * (values[0] - values[1]), abs=1e-9 * scale * slope
+    )
+    together = scaling.reward(MIXED.V * np.array(values))
+    np.testing.assert_array_equal(together, [x, y, z])
+
+
+def test_device_reward__has_the_units_of_the_reward_in_the_mean_over_devices():
+    scaling = Scaling(MIXED)
+    shares = -MIXED.V * np.random.default_rng(0).uniform(0, 3, (4, 7))
+    scaled = scaling.device_reward(shares)
+    assert scaled.shape == shares.shape
+    change = scaling.reward(shares.sum(axis=-1)) - scaling.reward(0.0)
+    np.testing.assert_allclose(scaled.mean(axis=-1), change, rtol=1e-12)
+    np.testing.assert_allclose(scaled / shares, np.full((4, 7), scaled[0, 0] / shares[0, 0]))
+
+
+CHECKED = [{"scenario": MIXED}, {"num_rounds": 20}, {"scenario": "digits", "num_devices": 1}]
+
+
+@pytest.mark.parametrize("arguments", CHECKED)
+def test_scaled_env__passes_gymnasiums_checker(arguments):
+    env = ScaledEnv(gym.make("FLEdge-v0", **arguments))
+    # Only that it is a wrapper: other warnings are raised as errors.
+    with pytest.warns(UserWarning, match="different from the unwrapped version"):
+        check_env(env, skip_close_check=True)
+
+
+@pytest.mark.parametrize("arguments", CHECKED)
+def test_scaled_env__passes_stable_baselines3s_checker(arguments):
+    from stable_baselines3.common.env_checker import check_env as check
+
+    env = ScaledEnv(gym.make("FLEdge-v0", **arguments))
+    # Only that observations are of shape (N, F), for networks shared by the devices.
+    with pytest.warns(UserWarning, match="unconventional shape"):
+        check(env)
+    check(gym.wrappers.FlattenObservation(env))
+
+
+def test_scaled_env__can_be_made_again_from_its_spec():
+    env = ScaledEnv(gym.make("FLEdge-v0", scenario=MIXED))
+    again = env.spec.make()
+    np.testing.assert_array_equal(again.reset(seed=3)[0], env.reset(seed=3)[0])
+
+
+def test_scaled_env__is_the_environment_with_features_and_scaled_rewards():
+    env = ScaledEnv(gym.make("FLEdge-v0", scenario=MIXED))
+    raw = gym.make("FLEdge-v0", scenario=MIXED)
+    scaling = Scaling(MIXED)
+    rng = np.random.default_rng(1)
+    for seed in (4, None):
+        (features, _), (observation, _) = env.reset(seed=seed), raw.reset(seed=seed)
+        np.testing.assert_array_equal(features, scaling.features(observation))
+        for played in range(5):
+            action = rng.uniform(-1, 1, (3, 7)).astype(np.float32)
+            features, reward, terminated, truncated, info = env.step(action)
+            observation, raw_reward, *_, raw_info = raw.step(action)
+            np.testing.assert_array_equal(features, scaling.features(observation))
+            assert env.observation_space.contains(features)
+            assert reward == scaling.reward(raw_reward)
+            assert isinstance(reward, float)
+            assert (terminated, truncated) == (False, played == 4)
+            np.testing.assert_array_equal(info["cohort"], raw_info["cohort"])
+
+
+def test_scaled_env__takes_an_allocation_and_finds_the_scenario_inside_other_wrappers():
+    inner = gym.wrappers.RecordEpisodeStatistics(gym.make("FLEdge-v0", scenario=MIXED))
+    env = ScaledEnv(inner)
+    assert env.scaling.scenario is MIXED
+    env.reset(seed=0)
+    # The zero action is the middle with uniform sampling.
+    _, reward, *_ = env.step(Allocation(MIXED.f_mid, MIXED.p_mid, UNIFORM))
+    env.reset(seed=0)
+    _, expected, *_ = env.step(np.zeros((3, 7), dtype=np.float32))
+    assert reward == pytest.approx(expected, rel=1e-12)

@@ -1,0 +1,240 @@
+"""Rewards of single devices against plain loops, and what they say about the team's reward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_edge_env import Allocation, Scenario, with_tiers
+from fl_edge_env.allocation import decode_action
+from fl_edge_env.lyapunov import drift_plus_penalty
+from policies.learning.credit import CREDITS, difference_reward, local_reward
+
+LATENCIES = ["proxy", "round_time"]
+MIXED = with_tiers(Scenario.femnist(num_devices=7, cohort_size=3))
+
+
+def random_round(scenario: Scenario, seed: int, batch: tuple[int, ...] = ()):
+    """Gains, queues of the size at which energy matters, and a decision over the whole box."""
+    rng = np.random.default_rng(seed)
+    shape = (*batch, scenario.num_devices)
+    gain = rng.uniform(0.01, 0.5, shape)
+    queue = scenario.V / (scenario.capacitance * scenario.f_mid**3) * rng.uniform(0, 2, shape)
+    action = rng.uniform(-1, 1, (*batch, 3, scenario.num_devices))
+    return gain, queue, decode_action(action, scenario, softmax_scale=2.0)
+
+
+def team_reward(gain, queue, allocation: Allocation, scenario: Scenario) -> np.ndarray:
+    return -drift_plus_penalty(gain, queue, allocation.f, allocation.p, allocation.q, scenario)
+
+
+def replaced(allocation: Allocation, n: int, f: float, p: float, q: float) -> Allocation:
+    """Device n decides otherwise; the others keep f, p and the ratios of their q."""
+    fs, ps, qs = allocation.f.copy(), allocation.p.copy(), allocation.q.copy()
+    others = sum(qs[m] for m in range(qs.size) if m != n)
+    for m in range(qs.size):
+        if m != n:
+            qs[m] *= (1 - q) / others
+    fs[n], ps[n], qs[n] = f, p, q
+    return Allocation(fs, ps, qs)
+
+
+def by_a_loop(gain, queue, allocation: Allocation, scenario: Scenario) -> list[float]:
+    count = scenario.num_devices
+    actual = team_reward(gain, queue, allocation, scenario)
+    return [
+        float(
+            actual
+            - team_reward(
+                gain,
+                queue,
+                replaced(allocation, n, scenario.f_mid[n], scenario.p_mid[n], 1 / count),
+                scenario,
+            )
+        )
+        for n in range(count)
+    ]
+
+
+def size(gain, queue, allocation: Allocation, scenario: Scenario) -> float:
+    """Size of the terms that cancel in a difference of rewards."""
+    return float(np.max(np.abs(team_reward(gain, queue, allocation, scenario)))) + scenario.V
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.sampled_from(LATENCIES))
+def test_difference__equals_a_plain_loop(seed, num_devices, latency):
+    scenario = with_tiers(
+        Scenario.femnist(num_devices=num_devices, cohort_size=1 + seed % 4, latency=latency),
+        seed=seed,
+    )
+    state = random_round(scenario, seed)
+    result = difference_reward(*state, scenario)
+    assert result.shape == (num_devices,)
+    atol = 1e-12 * size(*state, scenario)
+    np.testing.assert_allclose(result, by_a_loop(*state, scenario), rtol=1e-9, atol=atol)
+
+
+@pytest.mark.parametrize("latency", LATENCIES)
+@pytest.mark.parametrize("batch", [(1,), (4,), (2, 3)])
+def test_difference__of_a_batch_equals_its_rows(latency, batch):
+    scenario = MIXED.replace(latency=latency)
+    gain, queue, allocation = random_round(scenario, 1, batch)
+    result = difference_reward(gain, queue, allocation, scenario)
+    assert result.shape == gain.shape
+    for row in np.ndindex(batch):
+        single = Allocation(allocation.f[row], allocation.p[row], allocation.q[row])
+        np.testing.assert_allclose(
+            result[row], by_a_loop(gain[row], queue[row], single, scenario), rtol=1e-9
+        )
+
+
+def test_difference__with_two_devices_worked_out_by_hand():
+    # One cycle, one bit and K = 1: T = 1/f + 1/log2(1 + hp), E = a f^2/2 + p/log2(1 + hp).
+    scenario = Scenario(
+        num_devices=2,
+        cohort_size=1,
+        local_epochs=1,
+        bandwidth_hz=1.0,
+        noise_power_w=1.0,
+        model_bits=1.0,
+        num_samples=1.0,
+        cycles_per_sample=1.0,
+        capacitance=2.0,
+        f_min=1.0,
+        f_max=3.0,
+        p_min=1.0,
+        p_max=5.0,
+        energy_budget_j=1.0,
+    )
+    allocation = Allocation(f=[1.0, 2.0], p=[1.0, 3.0], q=[0.25, 0.75])
+    # T = (1/1 + 1/1, 1/2 + 1/2) and E = (1 + 1, 4 + 3/2); the middle is f = 2, p = 3, so that
+    # device 0 would take 1/2 + 1/2 and 4 + 3/2, both with q = 1/2. Device 1 is at the middle but
+    # for its q.
+    V, lambda_ = scenario.V, scenario.lambda_
+    queue = np.array([10.0, 100.0])
+    gain = np.array([1.0, 1.0])
+
+    def reward(q, time, energy):
+        penalty = q @ time + lambda_ * (0.25 / q).sum()
+        return -(V * penalty + queue @ (q * energy - 1.0))
+
+    def worked_out(f, p):
+        upload = 1 / np.log2(1 + p)
+        return 1 / f + upload, f**2 + p * upload
+
+    times, energies = worked_out(np.array([1.0, 2.0]), np.array([1.0, 3.0]))
+    np.testing.assert_allclose([*times, *energies], [2.0, 1.0, 2.0, 5.5])
+    actual = reward(np.array([0.25, 0.75]), times, energies)
+    half = np.array([0.5, 0.5])
+    expected = [
+        actual - reward(half, np.array([1.0, 1.0]), np.array([5.5, 5.5])),
+        actual - reward(half, np.array([2.0, 1.0]), np.array([2.0, 5.5])),
+    ]
+    result = difference_reward(gain, queue, allocation, scenario)
+    np.testing.assert_allclose(result, expected, rtol=1e-12)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(LATENCIES))
+def test_difference__varies_with_the_own_decision_exactly_as_the_teams_reward(seed, latency):
+    scenario = MIXED.replace(latency=latency)
+    gain, queue, allocation = random_round(scenario, seed)
+    rng = np.random.default_rng(seed + 1)
+    n = int(rng.integers(7))
+    own, team = [], []
+    for _ in range(2):
+        decision = replaced(
+            allocation,
+            n,
+            rng.uniform(scenario.f_min[n], scenario.f_max[n]),
+            rng.uniform(scenario.p_min[n], scenario.p_max[n]),
+            rng.uniform(0.02, 0.9),
+        )
+        own.append(difference_reward(gain, queue, decision, scenario)[n])
+        team.append(team_reward(gain, queue, decision, scenario))
+    tolerance = 1e-12 * (max(map(abs, team)) + abs(own[0] - team[0]))
+    assert own[0] - own[1] == pytest.approx(float(team[0] - team[1]), rel=1e-9, abs=tolerance)
+
+
+def test_difference__is_zero_for_the_devices_that_decide_by_the_zero_action():
+    gain, queue, _ = random_round(MIXED, 2)
+    action = np.zeros((3, 7))
+    middle = decode_action(action, MIXED, softmax_scale=2.0)
+    tolerance = 1e-12 * size(gain, queue, middle, MIXED)
+    np.testing.assert_allclose(
+        difference_reward(gain, queue, middle, MIXED), np.zeros(7), atol=tolerance
+    )
+    # Those who keep f, p and q = 1/N have no difference, whatever f and p of the others.
+    action[:2, [2, 5]] = [[0.7, -1.0], [-0.4, 0.9]]
+    some = decode_action(action, MIXED, softmax_scale=2.0)
+    result = difference_reward(gain, queue, some, MIXED)
+    np.testing.assert_allclose(np.delete(result, [2, 5]), np.zeros(5), atol=tolerance)
+    assert (np.abs(result[[2, 5]]) > 1e3 * tolerance).all()
+
+
+def test_difference__leaves_out_most_of_what_the_others_decide():
+    gain, queue, allocation = random_round(MIXED, 3)
+    rng = np.random.default_rng(4)
+    own, team = [], []
+    for _ in range(200):
+        action = rng.uniform(-1, 1, (3, 7))
+        action[2] = 0.0
+        others = decode_action(action, MIXED, softmax_scale=2.0)
+        decision = replaced(others, 0, allocation.f[0], allocation.p[0], allocation.q[0])
+        own.append(difference_reward(gain, queue, decision, MIXED)[0])
+        team.append(team_reward(gain, queue, decision, MIXED))
+    assert np.std(own) < 0.5 * np.std(team)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_local__adds_up_to_the_teams_reward_of_the_proxy(seed):
+    state = random_round(MIXED, seed, (3,))
+    total = local_reward(*state, MIXED).sum(axis=-1)
+    np.testing.assert_allclose(total, team_reward(*state, MIXED), rtol=1e-10)
+    # It always counts time by the proxy.
+    other = MIXED.replace(latency="round_time")
+    np.testing.assert_array_equal(local_reward(*state, other), local_reward(*state, MIXED))
+
+
+def test_local__is_the_rewards_part_that_only_this_devices_decision_and_state_change():
+    gain, queue, allocation = random_round(MIXED, 5)
+    before = local_reward(gain, queue, allocation, MIXED)
+    for n in range(7):
+        f, p = allocation.f.copy(), allocation.p.copy()
+        f[n], p[n] = MIXED.f_mid[n], MIXED.p_mid[n]
+        gains, queues = gain.copy(), queue.copy()
+        gains[n], queues[n] = 0.2, 2 * queue[n] + 1
+        state = gains, queues, Allocation(f, p, allocation.q)
+        change = local_reward(*state, MIXED) - before
+        team = team_reward(*state, MIXED) - team_reward(gain, queue, allocation, MIXED)
+        assert np.flatnonzero(change).tolist() == [n]
+        np.testing.assert_allclose(change[n], team, rtol=1e-8)
+
+
+@pytest.mark.parametrize("latency", LATENCIES)
+def test_one_device__has_its_own_f_and_p_to_answer_for(latency):
+    scenario = Scenario.digits(num_devices=1, latency=latency)
+    gain, queue = np.array([0.2]), np.array([3.0 * scenario.V])
+    zero = Allocation(scenario.f_mid, scenario.p_mid, np.ones(1))
+    fast = Allocation(scenario.f_max, scenario.p_mid, np.ones(1))
+    assert difference_reward(gain, queue, zero, scenario).tolist() == [0.0]
+    expected = team_reward(gain, queue, fast, scenario) - team_reward(gain, queue, zero, scenario)
+    assert expected != 0
+    assert difference_reward(gain, queue, fast, scenario)[0] == pytest.approx(expected, rel=1e-9)
+    local = local_reward(gain, queue, fast, scenario)[0]
+    assert local == pytest.approx(float(team_reward(gain, queue, fast, scenario)), rel=1e-12)
+
+
+@pytest.mark.parametrize("softmax_scale", [10.0, 40.0])
+def test_difference__is_exact_where_one_device_has_almost_all_of_q(softmax_scale):
+    gain, queue, _ = random_round(MIXED, 6)
+    action = np.zeros((3, 7))
+    action[2] = [1, -1, -0.9, -1, -1, -0.8, -1]
+    allocation = decode_action(action, MIXED, softmax_scale)
+    result = difference_reward(gain, queue, allocation, MIXED)
+    np.testing.assert_allclose(result, by_a_loop(gain, queue, allocation, MIXED), rtol=1e-6)
+
+
+def test_credits__are_the_three_of_the_documentation():
+    assert set(CREDITS) == {"difference", "local", "team"}

@@ -1,0 +1,439 @@
+"""The batch as rows for Stable-Baselines3: the single environment, seen whole or by device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecEnvWrapper, VecMonitor
+
+from fl_edge_env import FLEdgeEnv, Scenario, with_tiers
+from fl_edge_env.allocation import decode_action
+from fl_edge_env.lyapunov import drift_plus_penalty
+from fl_edge_env.scaling import FEATURES, Scaling
+from policies.learning.credit import difference_reward, local_reward
+from policies.learning.views import FIRST_EPISODE, AgentView, DeviceView, JointView
+
+SCENARIO = with_tiers(Scenario.femnist(num_devices=6, cohort_size=3, num_rounds=4))
+LATE = SCENARIO.replace(delayed_csi=True, latency="round_time")
+VIEWS = [JointView, DeviceView]
+F = len(FEATURES)
+
+
+def actions(view: AgentView, rounds: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    shape = (rounds, view.num_envs, *view.action_space.shape)
+    return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+
+
+def play(view: AgentView, sequence: np.ndarray) -> list:
+    """Observation, reward and done of each step, and the returns of the episodes that end."""
+    results = []
+    for action in sequence:
+        observation, reward, done, info = view.step(action)
+        ends = [entry["episode"]["r"] for entry in info if "episode" in entry]
+        results.append((observation.copy(), reward.copy(), done.copy(), ends))
+    return results
+
+
+def assert_same(results: list, expected: list) -> None:
+    for got, wanted in zip(results, expected, strict=True):
+        for value, other in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(value, other)
+
+
+def queues(view: AgentView) -> np.ndarray:
+    return view.batch.simulator.queue.copy()
+
+
+class Reference:
+    """The single environments that a view with B systems and training seed s plays, one by one."""
+
+    def __init__(self, view: AgentView, seed: int) -> None:
+        self.view = view
+        self.next_seed = FIRST_EPISODE * (seed + 1)
+        self.envs = [FLEdgeEnv(view.scenario) for _ in range(view.batch.num_envs)]
+        for env, queue in zip(self.envs, queues(view), strict=True):
+            self.start(env, queue)
+
+    def start(self, env: FLEdgeEnv, queue: np.ndarray) -> None:
+        env.reset(seed=self.next_seed)
+        env.simulator.queue[:] = queue
+        self.next_seed += 1
+
+    def features(self) -> np.ndarray:
+        scaling = Scaling(self.view.scenario)
+        return np.stack([scaling.features(env.simulator.observe()) for env in self.envs])
+
+
+@pytest.mark.parametrize("scenario", [SCENARIO, LATE], ids=["plain", "late"])
+def test_joint__is_the_single_environment_row_by_row(scenario):
+    view = JointView(scenario, 3, seed=5)
+    observation = view.reset()
+    reference = Reference(view, 5)
+    scaling = Scaling(scenario)
+    total = np.zeros(3)
+    for played, action in enumerate(actions(view, 13)):
+        assert observation.dtype == np.float32
+        np.testing.assert_array_equal(observation, reference.features())
+        expected = [env.step(action[row]) for row, env in enumerate(reference.envs)]
+        observation, reward, done, info = view.step(action)
+        total += [scaling.reward(result[1]) for result in expected]
+        for row, result in enumerate(expected):
+            assert reward[row] == np.float32(scaling.reward(result[1]))
+            assert done[row] == result[3] == (played % 4 == 3)
+        if not done.any():
+            assert info == [{}, {}, {}]
+            continue
+        last = reference.features()
+        for row, env in enumerate(reference.envs):
+            np.testing.assert_array_equal(info[row]["terminal_observation"], last[row])
+            assert not np.array_equal(observation[row], last[row])
+            assert info[row]["TimeLimit.truncated"] is True
+            assert info[row]["episode"]["r"] == pytest.approx(total[row], rel=1e-12)
+            assert info[row]["episode"]["l"] == 4
+            assert info[row]["episode"]["t"] >= 0
+            reference.start(env, queues(view)[row])
+        total[:] = 0.0
+    assert reference.next_seed == FIRST_EPISODE * 6 + 12
+
+
+@pytest.mark.parametrize("softmax_scale", [0.5, 2.0])
+def test_joint__decodes_scores_with_its_softmax_scale(softmax_scale):
+    view = JointView(SCENARIO, 2, softmax_scale=softmax_scale)
+    view.reset()
+    queue = queues(view)
+    reference = FLEdgeEnv(SCENARIO, softmax_scale=softmax_scale)
+    action = actions(view, 1)[0]
+    _, reward, _, _ = view.step(action)
+    reference.reset(seed=FIRST_EPISODE + 1)
+    reference.simulator.queue[:] = queue[1]
+    _, expected, *_ = reference.step(action[1])
+    assert reward[1] == np.float32(Scaling(SCENARIO).reward(expected))
+
+
+def test_devices__see_their_own_features_beside_mean_and_spread():
+    view = DeviceView(SCENARIO, 3, seed=1)
+    rows = view.reset()
+    features = Reference(view, 1).features()
+    assert rows.shape == (18, 3 * F)
+    assert rows.dtype == np.float32
+    for system in range(3):
+        mean = sum(features[system, n].astype(float) for n in range(6)) / 6
+        square = sum((features[system, n] - mean) ** 2 for n in range(6)) / 6
+        for n in range(6):
+            row = rows[6 * system + n]
+            np.testing.assert_array_equal(row[:F], features[system, n])
+            np.testing.assert_allclose(row[F : 2 * F], mean, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(row[2 * F :], np.sqrt(square), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scenario", [SCENARIO, LATE], ids=["plain", "late"])
+@pytest.mark.parametrize("credit", ["difference", "local", "team"])
+def test_devices__act_each_in_its_own_system_and_are_rewarded_by_the_credit(scenario, credit):
+    view = DeviceView(scenario, 2, seed=3, credit=credit)
+    rows = view.reset()
+    reference = Reference(view, 3)
+    scaling = Scaling(scenario)
+    total = np.zeros(12)
+    for played, action in enumerate(actions(view, 9)):
+        expected = []
+        for system, env in enumerate(reference.envs):
+            joint = np.empty((3, 6), dtype=np.float32)
+            for n in range(6):
+                joint[:, n] = action[6 * system + n]  # f, p and q of device n
+            allocation = decode_action(joint, scenario, 2.0)
+            gain, queue = env.simulator.channel_gain, env.simulator.queue.copy()
+            _, team, _, truncated, _ = env.step(joint)
+            assert truncated == (played % 4 == 3)
+            if credit == "team":
+                expected += [scaling.reward(team)] * 6
+            else:
+                own = {"difference": difference_reward, "local": local_reward}[credit]
+                share = own(gain, queue, allocation, scenario)
+                # In units of the team's reward, times N.
+                unit = scaling.reward(1.0) - scaling.reward(0.0)
+                expected += (6 * unit * share).tolist()
+        last = reference.features()
+        rows, reward, done, info = view.step(action)
+        np.testing.assert_allclose(reward, expected, rtol=1e-5, atol=1e-6)
+        total += expected
+        assert done.tolist() == [played % 4 == 3] * 12
+        if done.any():
+            for row in range(12):
+                system, n = divmod(row, 6)
+                end = info[row]["terminal_observation"]
+                np.testing.assert_array_equal(end[:F], last[system, n])
+                assert info[row]["episode"]["r"] == pytest.approx(total[row], rel=1e-6)
+                assert info[row]["episode"]["l"] == 4
+                assert info[row]["TimeLimit.truncated"] is True
+            total[:] = 0.0
+            for system, env in enumerate(reference.envs):
+                reference.start(env, queues(view)[system])
+        np.testing.assert_array_equal(rows[:, :F], reference.features().reshape(12, F))
+
+
+def test_devices__rows_of_a_system_end_together_where_systems_end_at_different_rounds():
+    view = DeviceView(SCENARIO, 2)
+    view.reset()
+    sequence = actions(view, 9)
+    play(view, sequence[:1])
+    state = view.state()
+    state["simulator"]["round_index"][1] = 3  # system 1 has one round to go, system 0 three
+    view.restore(state)
+    ends, lengths = [], []
+    for action in sequence[1:]:
+        before = queues(view)
+        _, _, done, info = view.step(action)
+        systems = done.reshape(2, 6)
+        assert (systems.all(axis=1) == systems.any(axis=1)).all()
+        assert [bool(entry) for entry in info] == done.tolist()
+        ends.append(systems[:, 0].tolist())
+        lengths.append(view.state()["simulator"]["round_index"].tolist())
+        assert not np.array_equal(queues(view), before)
+    assert [end[0] for end in ends] == [False, False, True, False, False, False, True, False]
+    assert [end[1] for end in ends] == [True, False, False, False, True, False, False, False]
+    # Who has ended starts anew, and the other one goes on.
+    assert [length[0] for length in lengths] == [2, 3, 0, 1, 2, 3, 0, 1]
+    assert [length[1] for length in lengths] == [0, 1, 2, 3, 0, 1, 2, 3]
+    # Episodes are dealt out in the order in which systems ask for them: 1, 0, 1 and 0.
+    assert view.state()["episodes"].tolist() == [FIRST_EPISODE + 5, FIRST_EPISODE + 4]
+
+
+def test_devices__team_credit_is_the_negative_objective_for_each_device():
+    view = DeviceView(SCENARIO, 2, credit="team")
+    view.reset()
+    gain, queue = view.batch.simulator.channel_gain.copy(), queues(view)
+    zero = np.zeros((12, 3), dtype=np.float32)  # the middle of both ranges and q = 1/N
+    _, reward, _, _ = view.step(zero)
+    q = np.full((2, 6), 1 / 6)
+    objective = drift_plus_penalty(gain, queue, SCENARIO.f_mid, SCENARIO.p_mid, q, SCENARIO)
+    expected = np.repeat(Scaling(SCENARIO).reward(-objective), 6)
+    np.testing.assert_allclose(reward, expected, rtol=1e-6)
+
+
+def test_devices__differing_by_zero_actions_get_no_difference_reward():
+    view = DeviceView(SCENARIO, 2)
+    view.reset()
+    action = np.zeros((12, 3), dtype=np.float32)
+    action[7, 0] = 1.0  # device 1 of system 1 computes as fast as it can
+    _, reward, _, _ = view.step(action)
+    assert np.flatnonzero(np.abs(reward) > 1e-6).tolist() == [7]
+
+
+@pytest.mark.parametrize("view_class", VIEWS)
+def test_systems__of_a_seed_are_the_same_and_of_two_seeds_disjoint(view_class):
+    views = [view_class(SCENARIO, 2, seed=seed) for seed in (0, 0, 1)]
+    sequence = actions(views[0], 9)
+    episodes = []
+    runs = []
+    for view in views:
+        start = view.reset()
+        seeds = set(view.state()["episodes"].tolist())
+        results = []
+        for action in sequence:
+            results += play(view, action[None])
+            seeds |= set(view.state()["episodes"].tolist())
+        episodes.append(seeds)
+        runs.append([(start,), *results])
+    assert_same(runs[0], runs[1])
+    assert not np.array_equal(runs[0][0][0], runs[2][0][0])
+    assert episodes[0] == {FIRST_EPISODE + i for i in range(6)}
+    assert episodes[2] == {2 * FIRST_EPISODE + i for i in range(6)}
+
+
+@pytest.mark.parametrize("view_class", VIEWS)
+def test_reset__starts_the_training_seed_from_its_beginning(view_class):
+    view = view_class(SCENARIO, 2, seed=2)
+    first = view.reset()
+    sequence = actions(view, 6)
+    expected = play(view, sequence)  # ends within the second episode
+    np.testing.assert_array_equal(view.reset(), first)
+    assert_same(play(view, sequence), expected)
+
+
+def test_queues__start_at_a_common_level_up_to_the_reference_with_a_factor_for_each_device():
+    view = JointView(SCENARIO, 500, seed=0)
+    view.reset()
+    share = queues(view) / Scaling(SCENARIO).queue
+    assert (share >= 0).all()
+    assert (share <= 1.2).all()
+    # The factors lie between 0.8 and 1.2, whatever the level.
+    spread = share.max(axis=1) / share.min(axis=1)
+    assert 1.4 < spread.max() <= 1.5
+    assert len(np.unique(share)) == share.size
+    level = share.mean(axis=1)
+    # The mean of 500 levels, up to five standard errors.
+    assert level.mean() == pytest.approx(0.5, abs=5 * np.sqrt(1 / 12 / 500))
+    assert level.min() < 0.05
+    assert level.max() > 0.95
+    # Episodes that follow start elsewhere.
+    before = queues(view)
+    play(view, actions(view, 4))
+    again = queues(view) / Scaling(SCENARIO).queue
+    assert (again <= 1.2).all()
+    assert not np.isclose(again, before / Scaling(SCENARIO).queue, rtol=1e-6).any()
+
+
+@pytest.mark.parametrize("scenario", [SCENARIO, LATE], ids=["plain", "late"])
+@pytest.mark.parametrize("view_class", VIEWS)
+@pytest.mark.parametrize("played", [0, 2, 4, 7])
+def test_restore__goes_on_with_the_same_numbers_across_the_ends_of_episodes(
+    scenario, view_class, played
+):
+    view = view_class(scenario, 2, seed=4)
+    view.reset()
+    sequence = actions(view, played + 10)
+    play(view, sequence[:played])
+    state = view.state()
+    expected = play(view, sequence[played:])
+    other = view_class(scenario, 2, seed=4)
+    other.reset()
+    play(other, actions(other, 3, seed=9))
+    for resumed in (view, other, view_class(scenario, 2, seed=4)):  # the state is not used up
+        resumed.restore(state)
+        assert_same(play(resumed, sequence[played:]), expected)
+
+
+def test_restore__resumes_the_return_of_an_episode_under_way():
+    view = JointView(SCENARIO, 1)
+    view.reset()
+    sequence = actions(view, 4)
+    rewards = [result[1][0] for result in play(view, sequence[:3])]
+    state = view.state()
+    other = JointView(SCENARIO, 1)
+    other.restore(state)
+    _, reward, _, info = other.step(sequence[3])
+    assert info[0]["episode"]["r"] == pytest.approx(sum(rewards) + reward[0], rel=1e-5)
+
+
+ROOMY = Scenario.cifar10(num_rounds=20)  # a device alone can spend far more than the reference
+
+
+@pytest.mark.parametrize("scenario", [ROOMY, SCENARIO], ids=["roomy", "short"])
+@pytest.mark.parametrize("view_class", VIEWS)
+def test_observations__lie_in_the_observation_space(scenario, view_class):
+    view = view_class(scenario, 4)
+    rng = np.random.default_rng(3)
+    shown = [view.reset()]
+    for _ in range(2 * scenario.num_rounds):
+        joint = rng.choice([-1.0, 1.0], (4, 3, scenario.num_devices)).astype(np.float32)
+        joint[0, :, 0], joint[0, 2, 1:] = 1.0, -1.0  # a device that spends all it can
+        by_device = joint.swapaxes(1, 2).reshape(-1, 3)
+        observation, _, _, info = view.step(joint if view_class is JointView else by_device)
+        shown += [observation]
+        if "terminal_observation" in info[0]:
+            shown += [np.stack([entry["terminal_observation"] for entry in info])]
+    assert len(shown) == 2 * scenario.num_rounds + 3
+    space = view.observation_space
+    for observation in shown:
+        assert observation.shape == (view.num_envs, *space.shape)
+        assert (observation >= space.low).all()
+        assert (observation <= space.high).all()
+
+
+def test_spaces__of_a_device_do_not_depend_on_the_number_of_devices():
+    for count in (1, 6, 9):
+        view = DeviceView(Scenario.cifar10(num_devices=count), 2)
+        assert view.num_envs == 2 * count
+        assert view.observation_space.shape == (3 * F,)
+        assert view.action_space.shape == (3,)
+        assert np.array_equal(view.action_space.low, [-1, -1, -1])
+        assert np.array_equal(view.action_space.high, [1, 1, 1])
+
+
+@pytest.mark.parametrize("view_class", VIEWS)
+def test_vec_env__is_monitored_by_itself_and_agrees_with_vec_monitor(view_class):
+    view = view_class(SCENARIO, 2)
+    assert view.env_is_wrapped(Monitor) == [True] * view.num_envs
+    assert view.env_is_wrapped(Monitor, indices=[0]) == [True]
+    assert view.env_is_wrapped(VecEnvWrapper) == [False] * view.num_envs
+    sequence = actions(view, 8)
+    with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
+        around = VecMonitor(view)
+    own, monitored = [], []
+    for env, statistics in ((view, own), (around, monitored)):
+        env.reset()
+        for action in sequence:
+            *_, info = env.step(action)
+            statistics += [(e["episode"]["r"], e["episode"]["l"]) for e in info if "episode" in e]
+    assert len(own) == 2 * view.num_envs
+    np.testing.assert_allclose(own, monitored, rtol=1e-5)
+
+
+class EveryReward(RolloutBuffer):
+    """Keeps the first rewards of the rollouts, before the next ones take their place."""
+
+    seen: list
+
+    def add(self, obs, action, reward, *args):
+        type(self).seen.append(reward.copy())
+        super().add(obs, action, reward, *args)
+
+
+@pytest.mark.parametrize("view_class", VIEWS)
+def test_ppo__sees_the_ends_as_truncated_and_keeps_the_statistics(view_class):
+    EveryReward.seen = []
+    view = view_class(SCENARIO, 2)
+    model = PPO(
+        "MlpPolicy",
+        view,
+        n_steps=6,
+        batch_size=2 * view.num_envs,
+        n_epochs=1,
+        gamma=0.5,
+        seed=0,
+        device="cpu",
+        rollout_buffer_class=EveryReward,
+    )
+    # No other monitor goes around the view.
+    assert model.get_env() is view
+    model.learn(6 * view.num_envs)
+    assert len(model.ep_info_buffer) == view.num_envs
+    assert {entry["l"] for entry in model.ep_info_buffer} == {4}
+    returns = np.array([entry["r"] for entry in model.ep_info_buffer])
+    # A truncated episode's reward in the buffer has the value of what follows added to it.
+    kept = np.sum(EveryReward.seen[:4], axis=0)
+    assert (np.abs(kept - returns) > 1e-6).all()
+
+
+@pytest.mark.parametrize("view_class", VIEWS)
+def test_vec_env__gives_attributes_of_the_batch_and_refuses_to_treat_rows_apart(view_class):
+    view = view_class(SCENARIO, 2)
+    assert view.get_attr("scenario") == [SCENARIO] * view.num_envs
+    assert view.get_attr("scenario", [0, 1]) == [SCENARIO] * 2
+    with pytest.raises(AttributeError):
+        view.get_attr("no_such_attribute")
+    with pytest.raises(AttributeError, match="one batch: softmax_scale cannot be set"):
+        view.set_attr("softmax_scale", 1.0)
+    with pytest.raises(AttributeError, match="one batch: reset cannot be called"):
+        view.env_method("reset")
+    view.close()
+
+
+@pytest.mark.parametrize("view_class", VIEWS)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", -1),
+        ("seed", 1.5),
+        ("seed", True),
+        ("seed", None),
+        ("num_envs", 0),
+        ("num_envs", 2.0),
+        ("num_envs", True),
+        ("softmax_scale", 0.0),
+        ("softmax_scale", float("nan")),
+    ],
+)
+def test_views__refuse_a_wrong_argument_and_name_it(view_class, name, value):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        view_class(SCENARIO, **{name: value})
+
+
+@pytest.mark.parametrize("credit", ["", "Team", None, 1])
+def test_devices__refuse_a_wrong_credit_and_name_the_choices(credit):
+    with pytest.raises(ValueError, match=r"^credit must be one of difference, local, team, got"):
+        DeviceView(SCENARIO, credit=credit)

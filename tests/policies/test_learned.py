@@ -1,0 +1,184 @@
+"""Trained agents as policies: the same decisions from a file, and refusals."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from fl_edge_env import Scenario, Simulator
+from policies import LROA, evaluate, make_policy
+from policies.experiment import make_jobs
+from policies.learned import SB3Policy, torch_threads, weights_of
+from policies.learning.settings import AgentSettings
+
+SCENARIO = Scenario.femnist(num_devices=6, num_rounds=15)
+KINDS = [
+    {"view": "devices"},
+    {"view": "joint", "network": "shared"},
+    {"view": "joint"},
+    {"view": "devices", "algorithm": "sac"},
+    {"view": "joint", "algorithm": "td3"},
+]
+
+
+def agent(scenario: Scenario = SCENARIO, **kind: str) -> SB3Policy:
+    """One with random weights."""
+    settings = AgentSettings(**kind)
+    torch.manual_seed(0)
+    network = settings.make_network(scenario)
+    with torch.no_grad():  # far enough from where they start for decisions to differ
+        for weight in network.parameters():
+            weight.add_(0.05 * torch.randn(weight.shape))
+    return SB3Policy(scenario, settings, weights_of(network), cost={"rounds": 5, "minutes": 0.5})
+
+
+def observation(scenario: Scenario, batch: int) -> dict[str, np.ndarray]:
+    simulator = Simulator(scenario, batch)
+    simulator.reset(range(batch))
+    seen = simulator.observe()
+    return seen | {"queue": np.random.default_rng(0).uniform(0, 50, seen["queue"].shape)}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
+def test_agent__from_a_file_decides_the_same(tmp_path, kind):
+    policy = agent(**kind)
+    policy.save(tmp_path / "agent.pt")
+    seen = observation(SCENARIO, 3)
+    expected = policy.decide(seen)
+    expected.validate(SCENARIO)
+    assert np.ptp(expected.f) > 0
+    assert np.ptp(expected.q) > 0
+    loaded = [SB3Policy.load(path) for path in (tmp_path, tmp_path / "agent.pt", str(tmp_path))]
+    loaded += [make_policy(str(tmp_path), SCENARIO), copy.deepcopy(policy)]
+    loaded += [pickle.loads(pickle.dumps(policy))]
+    for other in loaded:
+        assert other.name == policy.name
+        assert other.scenario == SCENARIO
+        assert other.cost == {"rounds": 5, "minutes": 0.5}
+        decided = other.decide(seen)
+        for name in ("f", "p", "q"):
+            np.testing.assert_array_equal(getattr(decided, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
+def test_agent__decides_for_each_system_of_a_batch_on_its_own(kind):
+    policy, seen = agent(**kind), observation(SCENARIO, 4)
+    batch = policy.decide(seen)
+    for system in range(4):
+        alone = policy.decide({name: values[system] for name, values in seen.items()})
+        for name in ("f", "p", "q"):
+            together = getattr(batch, name)[system]
+            np.testing.assert_allclose(getattr(alone, name), together, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2], ids=["devices", "shared"])
+def test_agent__for_each_device_runs_with_any_number_of_them(tmp_path, kind):
+    agent(**kind).save(tmp_path / "agent.pt")
+    scenario = SCENARIO.replace(num_devices=11, num_samples=200)
+    policy = SB3Policy.load(tmp_path, scenario)
+    assert policy.trained_in == SCENARIO
+    table = evaluate([policy], scenario, [0, 1])
+    assert len(table) == 2
+    # Devices that look the same are treated the same.
+    same = {"channel_gain": np.full(11, 0.2), "queue": np.full(11, 3.0)}
+    decided = policy.decide(same)
+    np.testing.assert_allclose(decided.q, 1 / 11, rtol=1e-6)
+    np.testing.assert_allclose(decided.f, decided.f[0], rtol=1e-6)
+
+
+def test_agent__of_a_plain_network_for_all_devices_is_refused_with_another_number(tmp_path):
+    agent(view="joint").save(tmp_path / "agent.pt")
+    message = r"'PPO plain 0' decides for 6 devices at a time and cannot run with 11"
+    with pytest.raises(ValueError, match=message):
+        SB3Policy.load(tmp_path, SCENARIO.replace(num_devices=11, num_samples=200))
+
+
+def test_agent__energy_is_dearer_by_the_factor_of_its_training():
+    # What the network sees of a queue is its ratio to a reference, which falls with nu.
+    cheap, dear = agent(), agent()
+    dear.settings = AgentSettings(nu_factor=0.5)
+    seen = observation(SCENARIO, 1)
+    seen["queue"] = seen["queue"] + 1.0
+    expected = cheap.decide(seen | {"queue": seen["queue"] / 0.5 * 0.97})
+    decided = dear.decide(seen)
+    np.testing.assert_allclose(decided.f, expected.f, rtol=1e-5)
+
+
+def test_agent__is_one_job_before_and_after_it_has_decided():
+    before, after = agent(), agent()
+    after.decide(observation(SCENARIO, 1))
+    keys = [make_jobs([policy], SCENARIO, [0])[0].key for policy in (before, after)]
+    assert keys[0] == keys[1]
+    other = agent()
+    other.weights["log_std"] = other.weights["log_std"] + 1
+    assert make_jobs([other], SCENARIO, [0])[0].key != keys[0]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["channel_gain", "queue"])
+def test_agent__refuses_what_is_not_finite(name, value):
+    seen = observation(SCENARIO, 1)
+    seen[name][0, 2] = value
+    with pytest.raises(ValueError, match=f"{name} must hold finite numbers"):
+        agent().decide(seen)
+
+
+class Malicious:
+    def __reduce__(self):
+        return (print, ("this must not run",))
+
+
+def changed(path, **entries):
+    content = torch.load(path, weights_only=True) | entries
+    torch.save(content, path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "No such file"),
+        (lambda path: path.write_bytes(b""), ""),
+        (lambda path: path.write_bytes(b"not an agent"), ""),
+        (lambda path: path.write_bytes(path.read_bytes()[:-100]), ""),
+        (lambda path: path.write_bytes(pickle.dumps({"format": 1})), ""),
+        (lambda path: torch.save(torch.zeros(3), path), "not the file of an agent"),
+        (lambda path: torch.save({"a": 1}, path), "not the file of an agent"),
+        (lambda path: torch.save({"format": Malicious()}, path), ""),
+        (lambda path: changed(path, format=0), "another version: train the agent anew"),
+        (lambda path: changed(path, features=["gain"]), "another version: train the agent anew"),
+        (lambda path: changed(path, settings="{}}"), ""),
+        (lambda path: changed(path, settings=json.dumps({"layers": 3})), "layers"),
+        (lambda path: changed(path, settings=json.dumps({"width": 32})), "size mismatch"),
+        (lambda path: changed(path, settings=json.dumps({"view": "x"})), "view must be one of"),
+        (lambda path: changed(path, scenario="mu = -1"), "mu must be"),
+        (lambda path: changed(path, weights={}), "Missing key"),
+    ],
+)
+def test_agent__a_file_that_is_not_one_is_refused(tmp_path, capsys, damage, message):
+    path = tmp_path / "agent.pt"
+    agent().save(path)
+    damage(path)
+    with pytest.raises(ValueError, match=rf"(?s)cannot use the agent '.*agent\.pt': .*{message}"):
+        SB3Policy.load(path)
+    assert capsys.readouterr().out == ""
+
+
+def test_make_policy__tells_what_it_takes():
+    with pytest.raises(ValueError, match="divfl, or the folder of a trained agent, got 'ppo'"):
+        make_policy("ppo", SCENARIO)
+    assert isinstance(make_policy("lroa", SCENARIO), LROA)
+
+
+def test_torch_threads__are_what_they_were_also_after_an_error():
+    before = torch.get_num_threads()
+    with torch_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
+    with pytest.raises(ZeroDivisionError), torch_threads(before + 1):
+        1 / 0  # noqa: B018
+    assert torch.get_num_threads() == before

@@ -1,0 +1,174 @@
+"""The protocol's table on runs made up by hand, and the choice by validation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from fl_edge_env import Scenario
+from policies import LROA, LowerBound, UniD, evaluate, lower_bound
+from policies.experiment import make_jobs, run_jobs
+from policies.learning.views import FIRST_EPISODE
+from policies.protocol import (
+    TEST_SEEDS,
+    TUNING,
+    VALIDATION_SEEDS,
+    Cost,
+    constrained_rank,
+    decision_time,
+    method_table,
+    printed_table,
+    run_table,
+    tuned,
+    tuning_candidates,
+)
+
+BOUND = LowerBound(value=10.0, standard_error=0.5, multiplier=np.zeros(1))
+
+
+def rounds(policy: str, seed: int, penalty: list[float], worst: float, **last: float) -> dict:
+    """Rounds of a run with a penalty each and what stands in the last."""
+    count = len(penalty)
+    return {
+        "policy": [policy] * count,
+        "seed": [seed] * count,
+        "penalty": penalty,
+        "worst_energy_ratio": [9.0] * (count - 1) + [worst],
+        "over_budget": [0.9] * (count - 1) + [last.get("over", 0.0)],
+        "max_queue": [last.get("queue", 1.0)] + [0.5] * (count - 1),
+    }
+
+
+def frame(*runs: dict) -> pd.DataFrame:
+    return pd.concat([pd.DataFrame(run) for run in runs], ignore_index=True)
+
+
+def made_up() -> pd.DataFrame:
+    return frame(
+        rounds("LROA", 0, [11.0, 13.0], 1.01),
+        rounds("LROA", 1, [12.0, 16.0], 1.02),
+        rounds("Uni-D", 0, [18.0, 22.0], 1.03, queue=7.0),
+        rounds("Uni-D", 1, [28.0, 32.0], 1.0, queue=8.0, over=0.5),
+        rounds("A 0", 0, [11.0, 11.0], 1.02),
+        rounds("A 0", 1, [14.0, 14.0], 1.0),
+        rounds("A 1", 1, [20.0, 20.0], 1.0),  # seeds in another order
+        rounds("A 1", 0, [20.0, 20.0], 1.0),
+    )
+
+
+def test_run_table__averages_the_penalty_and_takes_the_end_of_the_rest():
+    table = run_table(made_up())
+    row = table[(table["policy"] == "Uni-D") & (table["seed"] == 1)].iloc[0]
+    assert row["penalty"] == 30.0
+    assert row["worst_energy_ratio"] == 1.0
+    assert row["over_budget"] == 0.5
+    assert row["largest_queue"] == 8.0
+
+
+def test_method_table__by_hand():
+    methods = {"LROA": ["LROA"], "Uni-D": ["Uni-D"], "A": ["A 0", "A 1"]}
+    table = method_table(made_up(), methods, BOUND, np.random.default_rng(0)).set_index("method")
+    # Uni-D has 20 and 30, so the span to the bound is 10 and 20.
+    assert table.loc["Uni-D", "score"] == 0.0
+    assert table.loc["LROA", "score"] == pytest.approx((8 / 10 + 16 / 20) / 2)
+    # Scores 0.9, 0.8 and 0, 0.5: the middle half is 0.5 and 0.8.
+    assert table.loc["A", "score"] == pytest.approx(0.65)
+    assert table.loc["A", "score_low"] < 0.65 < table.loc["A", "score_high"]
+    assert table.loc["A", "score_error"] == pytest.approx(0.65 * 0.5 / 15)
+    assert table.loc["A", "penalty"] == pytest.approx((11 + 14 + 20 + 20) / 4)
+    # Against LROA's 12 and 14: better once, equal once, worse twice.
+    assert table.loc["A", "better"] == pytest.approx(1.5 / 4)
+    assert table.loc["LROA", "better"] == 0.5
+    assert table.loc["Uni-D", "largest_queue"] == 8.0
+    assert table.loc["Uni-D", "over_budget"] == 0.25
+    assert table["worst_energy_ratio"].to_dict() == {"LROA": 1.02, "Uni-D": 1.03, "A": 1.02}
+    assert table["allowed"].to_dict() == {"LROA": True, "Uni-D": False, "A": True}
+
+
+def test_method_table__has_no_score_where_uni_d_is_below_the_bound():
+    methods = {"Uni-D": ["Uni-D"], "A": ["A 0", "A 1"], "LROA": ["LROA"]}
+    bound = LowerBound(value=25.0, standard_error=0.5, multiplier=np.zeros(1))
+    table = method_table(made_up(), methods, bound, np.random.default_rng(0))
+    assert table["score"].isna().all()
+    assert table["method"].tolist() == ["LROA", "A", "Uni-D"]  # by penalty, Uni-D is over LROA's
+
+
+def test_method_table__is_repeatable_and_does_not_depend_on_the_order_of_the_runs():
+    methods = {"LROA": ["LROA"], "A": ["A 0", "A 1"]}
+    shuffled = pd.concat([group for _, group in list(made_up().groupby(["policy", "seed"]))[::-1]])
+    tables = [
+        method_table(data, methods, BOUND, np.random.default_rng(1))
+        for data in (made_up(), made_up(), shuffled)
+    ]
+    pd.testing.assert_frame_equal(tables[0], tables[1])
+    pd.testing.assert_frame_equal(tables[0], tables[2])
+
+
+def test_constrained_rank__energy_comes_first():
+    ranks = {
+        "fast but over": constrained_rank(1.0, 1.2, 1.1),
+        "slow and within": constrained_rank(9.0, 1.0, 1.1),
+        "fast and within": constrained_rank(8.0, 1.1 + 1e-12, 1.1),
+        "less over": constrained_rank(5.0, 1.15, 1.1),
+    }
+    order = ["fast and within", "slow and within", "less over", "fast but over"]
+    assert sorted(ranks, key=lambda name: ranks[name]) == order
+
+
+def test_tuned__is_the_best_of_each_kind_within_lroas_energy():
+    scenario = Scenario.digits(num_devices=5)
+    candidates = tuning_candidates(scenario)
+    assert len(candidates) == 2 * len(TUNING) == 24
+    assert len({policy.name for policy in candidates}) == 24
+    assert {"LROA", "Uni-D"} < {policy.name for policy in candidates}
+    for policy in candidates:
+        if policy.name == "LROA μ×0.7 ν×0.8":
+            assert policy.scenario == scenario.replace(mu=0.7, nu=0.8e5)
+    runs = [rounds(policy.name, 0, [20.0], 1.0) for policy in candidates]
+    special = {"LROA μ×0.7 ν×0.8": (5.0, 1.0), "LROA μ×0.5 ν×1": (1.0, 1.01)}
+    special |= {"Uni-D μ×1.4 ν×0.5": (19.0, 0.9)}
+    for run in runs:
+        if run["policy"][0] in special:
+            run["penalty"][0], run["worst_energy_ratio"][0] = special[run["policy"][0]]
+    best = {policy.name for policy in tuned(candidates, frame(*runs))}
+    assert best == {"LROA μ×0.7 ν×0.8", "Uni-D μ×1.4 ν×0.5"}
+
+
+def test_tuning__decides_by_other_weights_but_is_judged_by_the_scenarios():
+    scenario = Scenario.cifar10(num_devices=20, num_samples=400, num_rounds=300)
+    candidates = {policy.name: policy for policy in tuning_candidates(scenario)}
+    names = ["LROA", "LROA μ×0.5 ν×1", "LROA μ×1 ν×0.5"]
+    table = evaluate([candidates[name] for name in names], scenario, range(3))
+    penalty = table.groupby("policy")["mean_objective"].mean()
+    error = table.groupby("policy")["sampling_error"].mean()
+    energy = table.groupby("policy")["worst_energy_ratio"].mean()
+    assert error["LROA μ×0.5 ν×1"] > error["LROA"]  # which it weighs less
+    assert penalty["LROA μ×0.5 ν×1"] > penalty["LROA"]
+    assert energy["LROA μ×1 ν×0.5"] < energy["LROA"]
+
+
+def test_seeds__of_training_validation_and_test_are_apart():
+    assert set(TEST_SEEDS).isdisjoint(VALIDATION_SEEDS)
+    assert max(*TEST_SEEDS, *VALIDATION_SEEDS) < FIRST_EPISODE
+
+
+def test_table__of_real_runs_has_what_a_reader_needs():
+    scenario = Scenario.digits(num_rounds=100)
+    policies = [LROA(scenario), UniD(scenario)]
+    data = pd.concat(run_jobs(make_jobs(policies, scenario, range(4))), ignore_index=True)
+    methods = {policy.name: [policy.name] for policy in policies}
+    table = method_table(data, methods, lower_bound(scenario), np.random.default_rng(0))
+    costs = {policy.name: Cost(decision_time(policy, scenario, 3)) for policy in policies}
+    assert all(0 < cost.decision < 1 for cost in costs.values())
+    costs["Uni-D"] = Cost(0.00125, 40_000, 2.34)
+    console = Console(width=120, record=True)
+    console.print(printed_table(table, costs, "digits"))
+    lines = console.export_text().splitlines()
+    rows = {line.split()[0]: line for line in lines if line.strip()}
+    assert "1.25 ms" in rows["Uni-D"]
+    assert "40k, 2.3 min" in rows["Uni-D"]
+    assert "0.000 [0.000, 0.000]" in rows["Uni-D"]
+    order = [line.split()[0] for line in lines if line.strip().startswith(("LROA ", "Uni-D "))]
+    assert order == ["LROA", "Uni-D"]  # the best first

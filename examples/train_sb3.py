@@ -1,6 +1,6 @@
 r"""Train an agent of Stable-Baselines3 to schedule the devices.
 
-The shipped agent decides for each device on its own and learns within a minute or two:
+The shipped agent decides for each device on its own and learns within a minute or two on one core:
 
     python examples/train_sb3.py
 
@@ -65,7 +65,7 @@ class Options(ScenarioOptions):
 
 
 # For each view: systems at a time, factor on nu, rounds to train and between validations.
-SHIPPED = {"devices": (8, 0.97, 40_000, 5_000), "joint": (64, 0.92, 600_000, 50_000)}
+SHIPPED = {"devices": (8, 0.97, 20_000, 2_500), "joint": (64, 0.92, 400_000, 50_000)}
 
 
 def main(options: Options) -> None:

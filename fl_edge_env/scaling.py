@@ -21,7 +21,7 @@ from fl_edge_env.typing import FloatArray
 
 Features: TypeAlias = NDArray[np.float32]
 
-FEATURES = ("upload time", "queue", "compute time", "data weight", "energy demand")
+FEATURES = ("device time", "queue", "compute time", "data weight", "compute power")
 # Share of the mean penalty that makes one unit of reward.
 _REWARD_UNIT = 0.1
 # Added to the scaled queue before its logarithm is taken: queues start empty.
@@ -31,39 +31,41 @@ _QUEUE_FLOOR = 0.1
 class Scaling:
     """What the observation and the reward of a scenario are divided by.
 
-    Each device has the features ``FEATURES``, which are logarithms of ratios: the upload time
-    over its value at the mean gain, the queue over the one for which Theorem 3 gives the middle
-    of the frequency range, and, constant, the compute time over the mean device time, N times
-    the data weight, and the expected energy over the budget; all at the middle of the frequency
-    and power ranges with uniform sampling.
+    Each device has the features ``FEATURES``, which are logarithms of ratios: its time at the
+    middle of the frequency and power ranges over the mean time at the mean gain; its queue over
+    the one for which Theorem 3 gives the middle of the frequency range with uniform sampling;
+    and, constant, its compute time, data weight and compute power over their geometric means
+    over all devices. Where all devices are alike the constants are 0, whatever their number.
 
     Parameters
     ----------
     scenario : Scenario
         The system.
+
+    Attributes
+    ----------
+    queue : ndarray, shape (N,)
+        The queue that the queues are divided by [J].
     """
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         uniform = np.full(scenario.num_devices, 1.0 / scenario.num_devices)
         mean_gain = np.full(scenario.num_devices, scenario.channel.mean)
-        device_time, device_energy = physics.time_and_energy(
+        device_time, _ = physics.time_and_energy(
             mean_gain, scenario.f_mid, scenario.p_mid, scenario
         )
+        self._time = float(device_time.mean())
         participation = physics.participation_probability(uniform, scenario.cohort_size)
-        self._upload_time = physics.upload_time(mean_gain, scenario.p_mid, scenario)
-        self.queue: FloatArray = (
-            scenario.V * uniform / (participation * scenario.capacitance * scenario.f_mid**3)
-        )
-        compute_time = physics.compute_time(scenario.f_mid, scenario) / device_time.mean()
-        demand = participation * device_energy / scenario.energy_budget_j
-        weight = scenario.num_devices * scenario.weights
-        self._constant = np.log(np.stack([compute_time, weight, demand], axis=-1))
+        compute_power = scenario.capacitance * scenario.f_mid**3
+        self.queue: FloatArray = scenario.V * uniform / (participation * compute_power)
+        compute_time = physics.compute_time(scenario.f_mid, scenario)
+        constant = np.log(np.stack([compute_time, scenario.weights, compute_power], axis=-1))
+        self._constant = constant - constant.mean(axis=0)
         # The penalty at the middle of everything, by the proxy, and its latency part.
-        error = lyapunov.sampling_error(uniform, scenario.weights)
-        latency = float(device_time.mean())
-        self._reward_offset = scenario.V * (latency + scenario.lambda_ * float(error))
-        self._reward_unit = _REWARD_UNIT * scenario.V * latency
+        error = float(lyapunov.sampling_error(uniform, scenario.weights))
+        self._reward_offset = scenario.V * (self._time + scenario.lambda_ * error)
+        self._reward_unit = _REWARD_UNIT * scenario.V * self._time
 
     def features(self, observation: Mapping[str, FloatArray]) -> Features:
         """Features of each device.
@@ -87,9 +89,9 @@ class Scaling:
         for name, value in (("channel_gain", gain), ("queue", queue)):
             if not np.isfinite(value).all():
                 raise ValueError(f"{name} must hold finite numbers, got {value!r}")
-        upload_time = physics.upload_time(gain, scenario.p_mid, scenario)
+        device_time, _ = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
         result = np.empty((*gain.shape, len(FEATURES)), dtype=np.float32)
-        result[..., 0] = np.log(upload_time / self._upload_time)
+        result[..., 0] = np.log(device_time / self._time)
         result[..., 1] = np.log(queue / self.queue + _QUEUE_FLOOR)
         result[..., 2:] = self._constant
         return result

@@ -8,6 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from fl_edge_env import Allocation, Scenario, physics, with_tiers
 from fl_edge_env.lyapunov import drift_plus_penalty
@@ -39,13 +40,25 @@ def at(gain: np.ndarray, queue: np.ndarray, scaling: Scaling) -> dict[str, np.nd
     return dict(zip(FEATURES, np.moveaxis(features, -1, 0), strict=True))
 
 
-def test_features__are_zero_for_the_mean_gain_and_known_for_the_reference_and_empty_queue():
+def test_features__are_known_at_the_mean_gain_and_the_reference_and_empty_queue():
     scaling = Scaling(MIXED)
     features = at(MEAN_GAIN, scaling.queue, scaling)
-    np.testing.assert_array_equal(features["upload time"], np.zeros(7))
+    assert np.exp(features["device time"]).mean() == pytest.approx(1.0, rel=1e-6)
     np.testing.assert_allclose(features["queue"], np.full(7, np.log(1.1)), rtol=1e-6)
     empty = at(MEAN_GAIN, np.zeros(7), scaling)
     np.testing.assert_allclose(empty["queue"], np.full(7, np.log(0.1)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("num_devices", [3, 40, 500])
+def test_features__of_devices_that_are_alike_do_not_depend_on_their_number(num_devices):
+    scenario = Scenario.digits().replace(num_devices=num_devices)
+    scaling = Scaling(scenario)
+    gain = np.full(num_devices, 0.03)
+    features = scaling.features({"channel_gain": gain, "queue": scaling.queue})
+    expected = Scaling(Scenario.digits(num_devices=1, num_samples=36.0))
+    one = expected.features({"channel_gain": gain[:1], "queue": expected.queue})
+    np.testing.assert_allclose(features, np.broadcast_to(one, features.shape), 1e-6, 1e-9)
+    np.testing.assert_allclose(features[:, 2:], 0.0, atol=1e-9)
 
 
 # Theorem 3 does not depend on p, the gain or the noise.
@@ -62,8 +75,8 @@ def test_features__are_logarithms_of_the_ratios_they_are_named_after():
     rng = np.random.default_rng(0)
     gain = rng.uniform(0.01, 0.5, 7)
     features = at(gain, rng.uniform(0, 2, 7) * scaling.queue, scaling)
-    times, energies, uploads, computes = [], [], [], []
-    for n in range(7):  # equations (5) to (16) once more, device by device
+    times, mean_times, computes, powers = [], [], [], []
+    for n in range(7):  # equations (5) to (12) once more, device by device
         bandwidth = MIXED.bandwidth_hz / 3
         f, p = MIXED.f_mid[n], MIXED.p_mid[n]
         cycles = MIXED.local_epochs * MIXED.cycles_per_sample[n] * MIXED.num_samples[n]
@@ -72,15 +85,14 @@ def test_features__are_logarithms_of_the_ratios_they_are_named_after():
             for h in (gain[n], MIXED.channel.mean)
         )
         computes.append(cycles / f)
-        uploads.append(upload / mean_upload)
-        times.append(cycles / f + mean_upload)
-        energies.append(0.5 * MIXED.capacitance[n] * cycles * f**2 + p * mean_upload)
-    demand = (1 - (1 - 1 / 7) ** 3) * np.array(energies) / MIXED.energy_budget_j
+        times.append(cycles / f + upload)
+        mean_times.append(cycles / f + mean_upload)
+        powers.append(MIXED.capacitance[n] * f**3)
     expected = {
-        "upload time": uploads,
-        "compute time": np.array(computes) / np.mean(times),
-        "data weight": 7 * MIXED.num_samples / MIXED.num_samples.sum(),
-        "energy demand": demand,
+        "device time": times / np.mean(mean_times),
+        "compute time": computes / stats.gmean(computes),
+        "data weight": MIXED.num_samples / stats.gmean(MIXED.num_samples),
+        "compute power": powers / stats.gmean(powers),
     }
     for name, ratio in expected.items():
         np.testing.assert_allclose(features[name], np.log(ratio), rtol=1e-5, atol=1e-6)

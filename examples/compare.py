@@ -12,6 +12,7 @@ The system side of the paper's scenarios:
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib.metadata
 import json
 import math
@@ -120,7 +121,7 @@ def compare(options: Options, console: Console) -> None:
     jobs = make_jobs(policies, scenario, seeds, make_env)
     if make_env is not None:
         make_env(policies[0])  # refuses a wrong option here, not in a worker
-    settings = continued(settings, config(options, scenario), console)
+    settings = continued(settings, config(options, scenario) | agents_of(options), console)
     folder = writable_folder(options.out or Path("runs") / Path(options.scenario).stem)
     write_text(folder / "config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
     results = run_with_progress(
@@ -237,6 +238,10 @@ def continued(old: dict[str, Any] | None, new: dict[str, Any], console: Console)
             f"the scenario {new['options']['scenario']!r} has changed since the comparison began: "
             "restore its file, or start anew in another folder"
         )
+    if old.get("agents", {}) != new["agents"]:
+        raise ValueError(
+            "a trained agent has changed since the comparison began: start anew in another folder"
+        )
     if old["code"] != new["code"]:
         console.print(
             "The code or a library has changed since: runs and checkpoints of before are not used.",
@@ -259,6 +264,13 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version(name) for name in packages},
     }
+
+
+def agents_of(options: Options) -> dict[str, dict[str, str]]:
+    """Hashes of the trained agents among the policies, which are files that may change."""
+    paths = [Path(name) for name in options.policies if name not in POLICIES]
+    files = [path / "agent.pt" if path.is_dir() else path for path in paths]
+    return {"agents": {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}}
 
 
 def plain(value: Any) -> Any:

@@ -7,7 +7,9 @@ Each agent is a folder with the runs of its training seeds, as train_sb3.py writ
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +26,14 @@ from policies import LROA, Policy, UniD, lower_bound
 from policies.command_line import ScenarioOptions, errors_in_one_line, run_with_progress
 from policies.experiment import make_jobs
 from policies.protocol import (
+    TABLE_WIDTH,
     TEST_SEEDS,
     VALIDATION_SEEDS,
     Cost,
     decision_time,
     method_table,
     printed_table,
+    run_table,
     tuned,
     tuning_candidates,
 )
@@ -48,7 +52,7 @@ class Options(ScenarioOptions):
     workers: int = os.cpu_count() or 1
     """Processes to run on."""
     out: Path | None = None
-    """Folder for the results, runs/<scenario>-agents by default."""
+    """Folder for the results; named after the setting, in runs, by default."""
 
 
 def main(options: Options) -> None:
@@ -66,7 +70,8 @@ def compare(options: Options, console: Console) -> None:
     methods: dict[str, list[Policy]] = {kind.name: [kind(scenario)] for kind in (LROA, UniD)}
     for folder in options.agents:
         methods |= training_seeds(folder, scenario, taken=methods)
-    folder = writable_folder(options.out or Path(f"runs/{Path(options.scenario).stem}-agents"))
+    name = re.sub(r"\W+", "-", title(scenario, options)).lower()
+    folder = writable_folder(options.out or Path("runs") / f"{name}-agents")
 
     def run(title: str, policies: Sequence[Policy], seeds: Sequence[int]) -> pd.DataFrame:
         results = run_with_progress(
@@ -92,15 +97,19 @@ def compare(options: Options, console: Console) -> None:
         rounds,
         {method: [policy.name for policy in several] for method, several in methods.items()},
         bound,
-        np.random.default_rng(0),
     )
-    with atomic_path(folder / "agents.csv") as temporary:
-        table.to_csv(temporary, index=False)
+    for file, content in {"agents.csv": table, "runs.csv": run_table(rounds)}.items():
+        with atomic_path(folder / file) as temporary:
+            content.to_csv(temporary, index=False)
     costs = {method: cost(several, scenario) for method, several in methods.items()}
-    console.print(printed_table(table, costs, title(scenario, options)))
+    wide = Console(width=max(console.width, TABLE_WIDTH))
+    wide.print(printed_table(table, costs, title(scenario, options)))
+    if table["score"].isna().any():
+        score = "there is no score, as Uni-D is below it, over its budget"
+    else:
+        score = f"which is {table['score_error'].max():.2g} in the score"
     console.print(
-        f"lower bound: {bound.value:.6g} s; its standard error, {bound.standard_error:.2g} s, is "
-        f"one of {table['score_error'].max():.2g} in the score",
+        f"lower bound: {bound.value:.6g} s, standard error {bound.standard_error:.2g} s, {score}",
         highlight=False,
         soft_wrap=True,
     )
@@ -126,11 +135,24 @@ def training_seeds(
             "with them, as train_sb3.py writes them"
         )
     policies = [SB3Policy.load(path, scenario) for path in paths]
-    labels = {policy.settings.label for policy in policies}
+    first = policies[0]
+    label = first.settings.label
+    for path, policy in zip(paths, policies, strict=True):
+        if (dataclasses.replace(policy.settings, seed=0), policy.trained_in) != (
+            dataclasses.replace(first.settings, seed=0),
+            first.trained_in,
+        ):
+            raise ValueError(
+                f"{str(folder)!r} must hold one agent under several training seeds, but "
+                f"{str(path.parent)!r} has other settings or another scenario than the first"
+            )
+        if not policy.cost.get("finished", True):
+            raise ValueError(
+                f"the training in {str(path.parent)!r} is not finished: give its command again"
+            )
     seeds = [policy.settings.seed for policy in policies]
-    label = labels.pop()
-    if labels or len(set(seeds)) < len(seeds):
-        raise ValueError(f"{str(folder)!r} must hold one agent with distinct training seeds")
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"{str(folder)!r} holds a training seed twice: {seeds}")
     if label in taken:
         raise ValueError(f"two folders hold the agent {label!r}: compare one at a time")
     return {label: list(policies)}
@@ -141,6 +163,7 @@ def cost(policies: Sequence[Policy], scenario: Scenario) -> Cost:
     spent = [getattr(policy, "cost", {}) for policy in policies]
     return Cost(
         decision_time(policies[0], scenario),
+        len(policies) if any(spent) else 0,
         float(np.mean([one.get("rounds", 0) for one in spent])),
         float(np.mean([one.get("minutes", 0.0) for one in spent])),
     )

@@ -62,9 +62,10 @@ class Scaling:
         compute_time = physics.compute_time(scenario.f_mid, scenario)
         constant = np.log(np.stack([compute_time, scenario.weights, compute_power], axis=-1))
         self._constant = constant - constant.mean(axis=0)
-        # The penalty at the middle of everything, by the proxy, and its latency part.
+        # The penalty at the middle of everything.
+        latency = float(lyapunov.latency(device_time, uniform, scenario))
         error = float(lyapunov.sampling_error(uniform, scenario.weights))
-        self._reward_offset = scenario.V * (self._time + scenario.lambda_ * error)
+        self._reward_offset = scenario.V * (latency + scenario.lambda_ * error)
         self._reward_unit = _REWARD_UNIT * scenario.V * self._time
 
     def features(self, observation: Mapping[str, FloatArray]) -> Features:

@@ -98,6 +98,20 @@ def _source(what: Any) -> str:
         return ""
 
 
+# Those whose version can change a number.
+_LIBRARIES = (
+    "gymnasium",
+    "numba",
+    "numpy",
+    "pillow",
+    "scikit-learn",
+    "scipy",
+    "stable-baselines3",
+    "torch",
+    "torchvision",
+)
+
+
 @lru_cache(maxsize=1)
 def code_hash() -> str:
     """Hash of the packages' sources and the libraries' versions.
@@ -107,7 +121,7 @@ def code_hash() -> str:
     digest = hashlib.sha256()
     for path in _sources():
         digest.update(path.name.encode() + path.read_bytes())
-    for library in ("numba", "numpy", "pillow", "scikit-learn", "scipy", "torch", "torchvision"):
+    for library in _LIBRARIES:
         with suppress(PackageNotFoundError):
             digest.update(f"{library} {version(library)}".encode())
     return digest.hexdigest()

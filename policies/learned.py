@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pickle
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -66,7 +65,7 @@ class SB3Policy(Policy):
     trained_in : Scenario, optional
         The system it was trained in; `scenario` by default.
     cost : mapping, optional
-        What training has cost: ``rounds`` and ``minutes``.
+        What training has cost, ``rounds`` and ``minutes``, and whether it is ``finished``.
 
     Raises
     ------
@@ -166,12 +165,14 @@ class SB3Policy(Policy):
         """
         path = Path(path)
         if path.is_dir():
+            if not (path / AGENT_FILE).exists() and list(path.glob(f"seed-*/{AGENT_FILE}")):
+                raise ValueError(
+                    f"{str(path)!r} holds several agents: name one, such as its seed-0"
+                )
             path = path / AGENT_FILE
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what is odd about the file is an error below
-                # Tensors and plain values only: a file cannot bring code.
-                content = torch.load(path, map_location="cpu", weights_only=True)
+            # Tensors and plain values only: a file cannot bring code.
+            content = read_checked(path, weights_only=True)
             if not isinstance(content, dict) or "format" not in content:
                 raise ValueError("it is not the file of an agent")
             if content["format"] != _FORMAT or content["features"] != list(FEATURES):
@@ -185,12 +186,35 @@ class SB3Policy(Policy):
                 cost=content["cost"],
             )
             _ = policy._network  # fails where the weights do not fit
-        except (
-            OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError, AttributeError,
-            pickle.UnpicklingError, zipfile.BadZipFile,
-        ) as error:  # fmt: skip
-            raise ValueError(f"cannot use the agent {str(path)!r}: {error}") from None
+        except Exception as error:  # what a damaged or foreign file can raise has no end
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ValueError(f"cannot use the agent {str(path)!r}: {reason}") from None
         return policy
+
+
+def read_checked(path: Path, *, weights_only: bool) -> Any:
+    """What `torch.save` wrote, if the checksums in the file are right.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    weights_only : bool
+        Whether to read nothing but tensors and plain values.
+
+    Raises
+    ------
+    ValueError
+        If it is not such a file, or damaged; reading may raise other errors, too.
+    """
+    if path.exists() and not zipfile.is_zipfile(path):
+        raise ValueError("it is not a file of torch")
+    with zipfile.ZipFile(path) as file:
+        if (damaged := file.testzip()) is not None:
+            raise ValueError(f"its part {damaged!r} is damaged")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is odd about the file is an error
+        return torch.load(path, map_location="cpu", weights_only=weights_only)
 
 
 def weights_of(network: BasePolicy) -> dict[str, NDArray[Any]]:

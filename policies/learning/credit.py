@@ -47,7 +47,7 @@ def local_reward(
 def difference_reward(
     channel_gain: FloatArray, queue: FloatArray, allocation: Allocation, scenario: Scenario
 ) -> FloatArray:
-    """The reward less what it would be, had the device decided as by the zero action.
+    """The reward less what it would be, had the device decided for the middle of everything.
 
     For device n the others keep f, p and the ratios of their q, while n has the middle of both
     ranges and ``q = 1/N``. The difference varies with the device's own decision exactly as the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -41,7 +41,7 @@ class AgentSettings:
         In the joint view a plain network of a fixed number of devices, or one that is shared by
         the devices (PPO only). The device view shares a plain network anyway.
     credit : {"difference", "local", "team"}
-        Reward of a device in the device view; see `DeviceView`.
+        Reward of a device in the device view; see `DeviceView`. Without meaning in the joint view.
     num_envs : int
         Systems played at a time.
     episode_rounds : int
@@ -104,6 +104,8 @@ class AgentSettings:
             raise ValueError(
                 f"seed must be an integer from 0 to {FIRST_EPISODE - 1}, got {self.seed!r}"
             )
+        if self.view == "joint" and self.credit != "difference":
+            raise ValueError(f"credit is for the view 'devices', got {self.credit!r} in 'joint'")
         for name in ("num_envs", "episode_rounds", "width"):
             positive_integer(name, getattr(self, name))
         for name in ("learning_rate", "nu_factor"):
@@ -113,6 +115,10 @@ class AgentSettings:
         if not (is_real(self.gamma) and 0 <= self.gamma < 1):
             raise ValueError(f"gamma must lie in [0, 1), got {self.gamma!r}")
         check_softmax_scale(self.softmax_scale)
+        kinds = {"int": int, "float": float}
+        for field in fields(self):  # also from NumPy's numbers
+            if (kind := kinds.get(str(field.type))) is not None:
+                object.__setattr__(self, field.name, kind(getattr(self, field.name)))
 
     @property
     def label(self) -> str:
@@ -155,12 +161,7 @@ class AgentSettings:
             system, self.num_envs, seed=self.seed, credit=self.credit, softmax_scale=scale
         )
 
-    def make_model(
-        self,
-        view: AgentView,
-        learning_rate: Callable[[float], float],
-        tensorboard: str | None = None,
-    ) -> BaseAlgorithm:
+    def make_model(self, view: AgentView, learning_rate: Callable[[float], float]) -> BaseAlgorithm:
         """The untrained agent.
 
         Parameters
@@ -169,8 +170,6 @@ class AgentSettings:
             The rows that it is trained on.
         learning_rate : callable
             Learning rate over the remaining progress.
-        tensorboard : str, optional
-            Folder for the events of TensorBoard.
         """
         options: dict[str, Any]
         if self.algorithm == "ppo":
@@ -203,7 +202,6 @@ class AgentSettings:
             learning_rate=learning_rate,
             gamma=self.gamma,
             policy_kwargs=self._policy_options,
-            tensorboard_log=tensorboard,
             seed=self.seed,
             device="cpu",
             **options,
@@ -218,7 +216,7 @@ class AgentSettings:
         scenario : Scenario
             The system in which the agent is to act.
         """
-        view = self.make_view(scenario)
+        view = replace(self, num_envs=1).make_view(scenario)
         kind: Any = self._policy_class
         network: BasePolicy = kind(
             view.observation_space, view.action_space, lambda _: 0.0, **self._policy_options

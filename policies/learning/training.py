@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 import random
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import pandas as pd
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from fl_edge_env import Scenario, scenario_file
@@ -27,7 +29,7 @@ from fl_edge_env.files import atomic_path, writable_folder
 from fl_edge_env.scenario import positive_integer
 from policies.evaluation import evaluate
 from policies.experiment import code_hash
-from policies.learned import AGENT_FILE, SB3Policy, torch_threads, weights_of
+from policies.learned import AGENT_FILE, SB3Policy, read_checked, torch_threads, weights_of
 from policies.learning.settings import AgentSettings
 from policies.learning.views import AgentView
 from policies.lroa import LROA
@@ -49,7 +51,7 @@ class Budget:
     rounds : int, optional
         Rounds of all systems together.
     minutes : float, optional
-        Time with validation [min].
+        Time with validation, without what a kill has lost [min].
 
     Raises
     ------
@@ -67,6 +69,9 @@ class Budget:
             raise ValueError(f"rounds must be an integer of at least 1, got {self.rounds!r}")
         if self.minutes is not None and not (is_real(self.minutes) and 0 < self.minutes < math.inf):
             raise ValueError(f"minutes must be positive and finite, got {self.minutes!r}")
+        for name, kind in (("rounds", int), ("minutes", float)):  # also from NumPy's numbers
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, kind(value))
 
     def progress(self, rounds: int, minutes: float) -> float:
         """Share of the budget that is spent, 1 at its end."""
@@ -107,7 +112,7 @@ def train_agent(
     settings: AgentSettings,
     scenario: Scenario,
     budget: Budget,
-    folder: Path,
+    folder: str | Path,
     *,
     eval_every: int = 5_000,
     threads: int = 1,
@@ -130,7 +135,7 @@ def train_agent(
         The system in which it is to act.
     budget : Budget
         How long to train.
-    folder : Path
+    folder : str or Path
         Folder of the training, made where it is missing.
     eval_every : int
         Rounds of all systems together between two validations.
@@ -139,7 +144,7 @@ def train_agent(
     tensorboard : bool
         Whether to write events for TensorBoard, in the subfolder ``tensorboard``.
     on_progress : callable
-        Called with the `Progress` after every update.
+        Called with the `Progress` before rounds are played for an update.
 
     Returns
     -------
@@ -154,7 +159,9 @@ def train_agent(
         If TensorBoard is asked for and not installed.
     """
     positive_integer("eval_every", eval_every)
-    positive_integer("threads", threads)
+    most = os.cpu_count() or 1
+    if not (is_integer(threads) and 1 <= threads <= most):
+        raise ValueError(f"threads must be an integer from 1 to {most}, got {threads!r}")
     if tensorboard and find_spec("tensorboard") is None:
         raise ModuleNotFoundError('events need the package tensorboard: pip install -e ".[rl]"')
     folder = writable_folder(Path(folder))
@@ -172,15 +179,23 @@ def train_agent(
         float(reference["worst_energy_ratio"].max()),
         on_progress,
     )
-    events = str(folder / "tensorboard") if tensorboard else None
+    outputs = [TensorBoardOutputFormat(str(folder / "tensorboard"))] if tensorboard else []
     with torch_threads(threads):
         if saved is None:
-            model = settings.make_model(view, run.learning_rate, events)
+            model = settings.make_model(view, run.learning_rate)
         else:
-            model = run.restore(saved, events)
+            model = run.restore(saved)
+        # The default logger would leave an empty folder behind.
+        model.set_logger(Logger(None, list(outputs)))
         # The run itself ends the training.
-        model.learn(2**62, run, reset_num_timesteps=False, tb_log_name="training")
+        model.learn(2**62, run, reset_num_timesteps=False)
+        if model._n_updates == 0:
+            raise ValueError(
+                f"the budget of {run.rounds} rounds ends before the first update of the agent: "
+                "train for longer"
+            )
         run.finish()
+    model.logger.close()
     return SB3Policy.load(folder, scenario)
 
 
@@ -271,12 +286,17 @@ class _Run(BaseCallback):
         }
         for name in ("penalty", "worst_energy_ratio"):
             self.logger.record(f"validation/{name}", row[name])
+        self.logger.dump(self.num_timesteps)
         if self._rank(row) < min(map(self._rank, self.history), default=(math.inf, math.inf)):
             self.best = policy
         self.history.append(row)
 
     def _save(self, state: dict[str, Any]) -> None:
-        self.best.cost = {"rounds": self.rounds, "minutes": self.minutes}
+        self.best.cost = {
+            "rounds": self.rounds,
+            "minutes": self.minutes,
+            "finished": state["finished"],
+        }
         self.best.save(self.folder / AGENT_FILE)
         with atomic_path(self.folder / _HISTORY_FILE) as temporary:
             pd.DataFrame(self.history).to_csv(temporary, index=False)
@@ -302,7 +322,7 @@ class _Run(BaseCallback):
             "torch": torch.get_rng_state(),
         }
 
-    def restore(self, state: dict[str, Any], tensorboard: str | None) -> BaseAlgorithm:
+    def restore(self, state: dict[str, Any]) -> BaseAlgorithm:
         """Take up what `_state` gave; returns the agent as it was."""
         model = self.settings.algorithm_class.load(
             io.BytesIO(state["model"]),
@@ -310,7 +330,6 @@ class _Run(BaseCallback):
             device="cpu",
             custom_objects={"learning_rate": self.learning_rate, "lr_schedule": self.learning_rate},
             force_reset=False,
-            tensorboard_log=tensorboard,
         )
         if isinstance(model, OffPolicyAlgorithm):
             model.load_replay_buffer(io.BytesIO(state["replay"]))
@@ -348,8 +367,8 @@ def _continue_or_start(
         "threads": threads,
         "code": code_hash(),
     }
-    path = folder / _SETTINGS_FILE
-    if not path.exists():
+    path, checkpoint = folder / _SETTINGS_FILE, folder / _CHECKPOINT_FILE
+    if not path.exists() or not checkpoint.exists():  # nothing would be lost
         with atomic_path(path) as temporary:
             temporary.write_text(json.dumps(told, indent=2) + "\n")
         return None
@@ -363,12 +382,11 @@ def _continue_or_start(
             f"the folder {str(folder)!r} holds a training that began with other "
             f"{' and '.join(other)}: choose another folder, or delete it"
         )
-    checkpoint = folder / _CHECKPOINT_FILE
-    if not checkpoint.exists():
-        return None
     try:
         # Written by `_save` in the user's own folder.
-        state: dict[str, Any] = torch.load(checkpoint, weights_only=False)
+        state: dict[str, Any] = read_checked(checkpoint, weights_only=False)
     except Exception as error:
-        raise ValueError(f"cannot go on from {str(checkpoint)!r}: {error}") from None
+        raise ValueError(
+            f"cannot go on from {str(checkpoint)!r}: {error}: delete the folder to start anew"
+        ) from None
     return state

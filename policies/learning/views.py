@@ -57,7 +57,6 @@ class AgentView(VecEnv):
         Training seed, which decides on the episodes.
     softmax_scale : float
         As in `FLEdgeEnv`.
-
     rows_per_env : int
         Rows of the `VecEnv` for each system.
     observation_space, action_space : gymnasium.spaces.Box

@@ -55,7 +55,7 @@ def agents(call, tmp_path) -> Path:
     return tmp_path
 
 
-def test_agents__from_training_to_the_table(call, agents):
+def test_agents__from_training_to_the_table(call, agents, monkeypatch):
     run = agents / "devices" / "seed-1"
     settings = json.loads((run / "settings.json").read_text())["settings"]
     assert (settings["algorithm"], settings["view"], settings["seed"]) == ("ppo", "devices", 1)
@@ -63,11 +63,13 @@ def test_agents__from_training_to_the_table(call, agents):
     assert "seed-1" in again
 
     folders = f"{agents}/devices {agents}/plain"
+    monkeypatch.setenv("COLUMNS", "80")  # too narrow for the table, which stays whole
     told = call("evaluate_agents", f"{folders} {SYSTEM} --seeds 3 --out {agents}/out")
+    assert "…" not in told
     table = pd.read_csv(agents / "out" / "agents.csv").set_index("method")
     assert {"LROA", "Uni-D", "PPO privileged", "PPO plain"} <= set(table.index)
     for method in table.index:
-        assert f" {method} " in told
+        assert f"{method} " in told
     assert "lower bound: " in told
     # The same numbers when it is run again, from the finished jobs.
     before = (agents / "out" / "agents.csv").read_bytes()
@@ -80,6 +82,27 @@ def test_agents__from_training_to_the_table(call, agents):
     summary = pd.read_csv(agents / "compare" / "summary.csv")
     penalty = summary[summary["policy"] == "PPO plain 0"]["mean_objective"].mean()
     assert penalty == pytest.approx(table.loc["PPO plain", "penalty"], rel=1e-9)
+
+
+def test_evaluate_agents__refuses_a_training_that_is_not_finished(call, capsys, agents):
+    from policies.learned import SB3Policy
+
+    policy = SB3Policy.load(agents / "devices" / "seed-1")
+    policy.cost["finished"] = False
+    policy.save(agents / "devices" / "seed-1" / "agent.pt")
+    with pytest.raises(SystemExit):
+        call("evaluate_agents", f"{agents}/devices {SYSTEM} --out {agents}/out")
+    assert "seed-1' is not finished: give its command again" in capsys.readouterr().out
+
+
+def test_compare__resume_refuses_an_agent_that_has_changed(call, capsys, agents):
+    run = agents / "devices" / "seed-0"
+    call("compare", f"{SYSTEM} --policies lroa {run} --no-train --seeds 2 --out {agents}/compare")
+    call("compare", f"--resume {agents}/compare")
+    shutil.copy(agents / "devices" / "seed-1" / "agent.pt", run / "agent.pt")
+    with pytest.raises(SystemExit):
+        call("compare", f"--resume {agents}/compare")
+    assert "a trained agent has changed" in capsys.readouterr().out
 
 
 def test_evaluate_agents__another_number_of_devices(call, agents):
@@ -106,7 +129,7 @@ def test_evaluate_agents__headroom_settings_are_options(call, tmp_path):
         ("train_sb3", "--view flat", "view must be one of devices, joint, got 'flat'"),
         ("train_sb3", "--scenario nowhere", "scenario must be one of"),
         ("train_sb3", "--train-rounds 0", "rounds must be an integer of at least 1, got 0"),
-        ("train_sb3", "--threads 0", "threads must be an integer of at least 1, got 0"),
+        ("train_sb3", "--threads 0", "threads must be an integer from 1 to"),
         ("train_sb3", "--latency max", "latency must be one of proxy, round_time, got 'max'"),
         ("evaluate_agents", "nowhere", "'nowhere' holds no trained agents"),
         ("evaluate_agents", "--seeds 0", "seeds must be from 1 to"),
@@ -129,7 +152,12 @@ def test_programs__refuse_a_folder_that_mixes_agents(call, capsys, agents):
     shutil.copytree(agents / "plain" / "seed-0", agents / "devices" / "seed-2")
     with pytest.raises(SystemExit):
         call("evaluate_agents", f"{agents}/devices {SYSTEM} --out {agents}/out")
-    assert "must hold one agent with distinct training seeds" in capsys.readouterr().out
+    assert "has other settings or another scenario than the first" in capsys.readouterr().out
+    shutil.rmtree(agents / "devices" / "seed-2")
+    shutil.copytree(agents / "devices" / "seed-1", agents / "devices" / "seed-2")
+    with pytest.raises(SystemExit):
+        call("evaluate_agents", f"{agents}/devices {SYSTEM} --out {agents}/out")
+    assert "holds a training seed twice: [0, 1, 1]" in capsys.readouterr().out
     shutil.rmtree(agents / "devices" / "seed-2")
     shutil.copytree(agents / "devices", agents / "twice")
     with pytest.raises(SystemExit):

@@ -154,6 +154,14 @@ def test_reward__is_zero_in_the_middle_and_its_unit_a_tenth_of_the_latency(scena
     assert scaling.reward(longer) == pytest.approx(-5.0, rel=1e-9)
 
 
+def test_reward__is_zero_in_the_middle_with_the_expected_round_time():
+    scenario = MIXED.replace(latency="round_time")
+    middle = -drift_plus_penalty(
+        MEAN_GAIN, np.zeros(7), scenario.f_mid, scenario.p_mid, UNIFORM, scenario
+    )
+    assert Scaling(scenario).reward(float(middle)) == pytest.approx(0.0, abs=1e-9)
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
 def test_reward__is_affine_and_the_same_for_an_array(values):
     scaling = Scaling(MIXED)

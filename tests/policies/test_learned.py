@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -138,6 +139,15 @@ def changed(path, **entries):
     torch.save(content, path)
 
 
+def flip_a_bit(path):
+    """In the middle of the largest weight."""
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as file:
+        largest = max(file.infolist(), key=lambda info: info.file_size)
+    content[largest.header_offset + largest.file_size // 2 + 200] ^= 1
+    path.write_bytes(bytes(content))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -146,6 +156,8 @@ def changed(path, **entries):
         (lambda path: path.write_bytes(b"not an agent"), ""),
         (lambda path: path.write_bytes(path.read_bytes()[:-100]), ""),
         (lambda path: path.write_bytes(pickle.dumps({"format": 1})), ""),
+        (lambda path: path.write_text("l" * 50), "it is not a file of torch"),
+        (flip_a_bit, "is damaged"),
         (lambda path: torch.save(torch.zeros(3), path), "not the file of an agent"),
         (lambda path: torch.save({"a": 1}, path), "not the file of an agent"),
         (lambda path: torch.save({"format": Malicious()}, path), ""),

@@ -12,6 +12,7 @@ from policies import LROA, LowerBound, UniD, evaluate, lower_bound
 from policies.experiment import make_jobs, run_jobs
 from policies.learning.views import FIRST_EPISODE
 from policies.protocol import (
+    TABLE_WIDTH,
     TEST_SEEDS,
     TUNING,
     VALIDATION_SEEDS,
@@ -69,7 +70,7 @@ def test_run_table__averages_the_penalty_and_takes_the_end_of_the_rest():
 
 def test_method_table__by_hand():
     methods = {"LROA": ["LROA"], "Uni-D": ["Uni-D"], "A": ["A 0", "A 1"]}
-    table = method_table(made_up(), methods, BOUND, np.random.default_rng(0)).set_index("method")
+    table = method_table(made_up(), methods, BOUND).set_index("method")
     # Uni-D has 20 and 30, so the span to the bound is 10 and 20.
     assert table.loc["Uni-D", "score"] == 0.0
     assert table.loc["LROA", "score"] == pytest.approx((8 / 10 + 16 / 20) / 2)
@@ -90,17 +91,25 @@ def test_method_table__by_hand():
 def test_method_table__has_no_score_where_uni_d_is_below_the_bound():
     methods = {"Uni-D": ["Uni-D"], "A": ["A 0", "A 1"], "LROA": ["LROA"]}
     bound = LowerBound(value=25.0, standard_error=0.5, multiplier=np.zeros(1))
-    table = method_table(made_up(), methods, bound, np.random.default_rng(0))
+    table = method_table(made_up(), methods, bound)
     assert table["score"].isna().all()
     assert table["method"].tolist() == ["LROA", "A", "Uni-D"]  # by penalty, Uni-D is over LROA's
+
+
+def test_method_table__of_a_method_does_not_depend_on_the_others():
+    whole = {"LROA": ["LROA"], "Uni-D": ["Uni-D"], "A": ["A 0", "A 1"]}
+    tables = [
+        method_table(made_up(), methods, BOUND).set_index("method").loc["A"]
+        for methods in (whole, {"A": ["A 0", "A 1"]})
+    ]
+    pd.testing.assert_series_equal(*tables)
 
 
 def test_method_table__is_repeatable_and_does_not_depend_on_the_order_of_the_runs():
     methods = {"LROA": ["LROA"], "A": ["A 0", "A 1"]}
     shuffled = pd.concat([group for _, group in list(made_up().groupby(["policy", "seed"]))[::-1]])
     tables = [
-        method_table(data, methods, BOUND, np.random.default_rng(1))
-        for data in (made_up(), made_up(), shuffled)
+        method_table(data, methods, BOUND, seed=1) for data in (made_up(), made_up(), shuffled)
     ]
     pd.testing.assert_frame_equal(tables[0], tables[1])
     pd.testing.assert_frame_equal(tables[0], tables[2])
@@ -129,6 +138,7 @@ def test_tuned__is_the_best_of_each_kind_within_lroas_energy():
     runs = [rounds(policy.name, 0, [20.0], 1.0) for policy in candidates]
     special = {"LROA μ×0.7 ν×0.8": (5.0, 1.0), "LROA μ×0.5 ν×1": (1.0, 1.01)}
     special |= {"Uni-D μ×1.4 ν×0.5": (19.0, 0.9)}
+    assert {p.name for p in tuned(candidates, frame(*runs))} == {"LROA", "Uni-D"}  # no better
     for run in runs:
         if run["policy"][0] in special:
             run["penalty"][0], run["worst_energy_ratio"][0] = special[run["policy"][0]]
@@ -159,16 +169,16 @@ def test_table__of_real_runs_has_what_a_reader_needs():
     policies = [LROA(scenario), UniD(scenario)]
     data = pd.concat(run_jobs(make_jobs(policies, scenario, range(4))), ignore_index=True)
     methods = {policy.name: [policy.name] for policy in policies}
-    table = method_table(data, methods, lower_bound(scenario), np.random.default_rng(0))
+    table = method_table(data, methods, lower_bound(scenario))
     costs = {policy.name: Cost(decision_time(policy, scenario, 3)) for policy in policies}
     assert all(0 < cost.decision < 1 for cost in costs.values())
-    costs["Uni-D"] = Cost(0.00125, 40_000, 2.34)
-    console = Console(width=120, record=True)
+    costs["Uni-D"] = Cost(0.00125, 5, 40_000, 2.34)
+    console = Console(width=TABLE_WIDTH, record=True)
     console.print(printed_table(table, costs, "digits"))
     lines = console.export_text().splitlines()
     rows = {line.split()[0]: line for line in lines if line.strip()}
     assert "1.25 ms" in rows["Uni-D"]
-    assert "40k, 2.3 min" in rows["Uni-D"]
+    assert "5 x 2.3 min" in rows["Uni-D"]
     assert "0.000 [0.000, 0.000]" in rows["Uni-D"]
     order = [line.split()[0] for line in lines if line.strip().startswith(("LROA ", "Uni-D "))]
     assert order == ["LROA", "Uni-D"]  # the best first

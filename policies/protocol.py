@@ -68,16 +68,25 @@ def tuned(candidates: Sequence[Policy], validation: pd.DataFrame) -> list[Policy
     list of Policy
     """
     runs = run_table(validation)
-    allowed = runs.loc[runs["policy"] == LROA.name, "worst_energy_ratio"].max()
+    allowed = allowed_energy(runs.loc[runs["policy"] == LROA.name, "worst_energy_ratio"])
     best: dict[type[Policy], tuple[tuple[float, float], Policy]] = {}
     for policy in candidates:
         mine = runs[runs["policy"] == policy.name]
-        rank = constrained_rank(
-            mine["penalty"].mean(), mine["worst_energy_ratio"].max(), float(allowed)
-        )
+        rank = constrained_rank(mine["penalty"].mean(), mine["worst_energy_ratio"].max(), allowed)
         if type(policy) not in best or rank < best[type(policy)][0]:
             best[type(policy)] = (rank, policy)
     return [policy for _, policy in best.values()]
+
+
+def allowed_energy(lroa: pd.Series) -> float:
+    """What a device may use at most: its budget, or as much of it as LROA's worst device.
+
+    Parameters
+    ----------
+    lroa : pandas.Series
+        Energy over budget of the worst device in each run of LROA.
+    """
+    return max(1.0, float(lroa.max()))
 
 
 def constrained_rank(penalty: float, worst: float, allowed: float) -> tuple[float, float]:
@@ -88,7 +97,7 @@ def constrained_rank(penalty: float, worst: float, allowed: float) -> tuple[floa
     penalty : float
         Time-average penalty [s].
     worst, allowed : float
-        Time-average energy over budget, of the worst device and of LROA's worst device.
+        Time-average energy over budget, of the worst device, and `allowed_energy`.
     """
     excess = worst - allowed
     return (excess if excess > _ENERGY_TOLERANCE else 0.0), penalty
@@ -149,7 +158,7 @@ def method_table(
         `score_error`, the standard error that comes from the bound; `penalty` (mean over runs
         [s]); `better`, `better_low`, `better_high`, the probability to be better than LROA;
         `worst_energy_ratio`, `over_budget`, `largest_queue`; and `allowed`, whether the worst
-        device uses no more than LROA's.
+        device uses no more than `allowed_energy`.
     """
     runs = run_table(rounds)
     by_policy = {str(name): group.set_index("seed") for name, group in runs.groupby("policy")}
@@ -160,7 +169,7 @@ def method_table(
 
     span = zero.to_numpy() - bound.value
     reference = penalties([LROA.name])
-    allowed = by_policy[LROA.name]["worst_energy_ratio"].max()
+    allowed = allowed_energy(by_policy[LROA.name]["worst_energy_ratio"])
     rows = []
     for method, names in methods.items():
         mine = penalties(names)
@@ -186,7 +195,7 @@ def method_table(
                 "worst_energy_ratio": worst,
                 "over_budget": float(all_runs["over_budget"].mean()),
                 "largest_queue": float(all_runs["largest_queue"].max()),
-                "allowed": constrained_rank(0.0, worst, float(allowed))[0] == 0.0,
+                "allowed": constrained_rank(0.0, worst, allowed)[0] == 0.0,
             }
         )
     order, ascending = ["allowed", "score", "penalty"], [False, False, True]
@@ -275,7 +284,7 @@ def printed_table(methods: pd.DataFrame, costs: Mapping[str, Cost], title: str) 
         "Score: 0 is Uni-D, 1 the lower bound, which a policy over budget may pass; interquartile "
         "mean and 95 % interval over training and test seeds. Better: probability to be better "
         "than LROA. Worst: largest energy of a device over its budget, with ! where that is more "
-        "than LROA's. Over: share of devices over budget. Queue: the largest. Decide: median time "
-        "for one system. Train: training seeds and mean time of each."
+        "than one and than LROA's. Over: share of devices over budget. Queue: the largest. "
+        "Decide: median time for one system. Train: training seeds and mean time of each."
     )
     return table

@@ -33,7 +33,7 @@ from policies.learned import AGENT_FILE, SB3Policy, read_checked, torch_threads,
 from policies.learning.settings import AgentSettings
 from policies.learning.views import AgentView
 from policies.lroa import LROA
-from policies.protocol import VALIDATION_SEEDS, constrained_rank
+from policies.protocol import VALIDATION_SEEDS, allowed_energy, constrained_rank
 
 _CHECKPOINT_FILE = "checkpoint.pt"
 _HISTORY_FILE = "history.csv"
@@ -123,9 +123,9 @@ def train_agent(
 
     Every `eval_every` rounds the agent plays whole episodes of the validation seeds. The best
     one so far, which is the one of the smallest penalty among those whose worst device uses no
-    more energy than LROA's, is kept in ``agent.pt``; ``history.csv`` has all of them. At the
-    same time the training is saved, and the same call goes on from there. With a budget of rounds
-    it then ends in the same weights.
+    more than its budget or than LROA's, is kept in ``agent.pt``; ``history.csv`` has all of them.
+    At the same time the training is saved, and the same call goes on from there. With a budget of
+    rounds it then ends in the same weights.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def train_agent(
         budget,
         folder,
         eval_every,
-        float(reference["worst_energy_ratio"].max()),
+        allowed_energy(reference["worst_energy_ratio"]),
         on_progress,
     )
     outputs = [TensorBoardOutputFormat(str(folder / "tensorboard"))] if tensorboard else []

@@ -126,6 +126,13 @@ def test_constrained_rank__energy_comes_first():
     assert sorted(ranks, key=lambda name: ranks[name]) == order
 
 
+def test_method_table__within_budget_a_device_may_use_more_than_lroas():
+    data = made_up().assign(worst_energy_ratio=lambda table: table["worst_energy_ratio"] / 10)
+    data.loc[data["policy"] == "A 0", "worst_energy_ratio"] = 0.99
+    table = method_table(data, {"LROA": ["LROA"], "A": ["A 0"]}, BOUND)
+    assert table["allowed"].all()
+
+
 def test_tuned__is_the_best_of_each_kind_within_lroas_energy():
     scenario = Scenario.digits(num_devices=5)
     candidates = tuning_candidates(scenario)

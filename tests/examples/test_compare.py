@@ -267,7 +267,7 @@ def test_compare__help_explains_every_option(module, call, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--policies lora", "policy must be one of lroa, uni-d, uni-s, divfl, got 'lora'"),
+        ("--policies lora", "policy must be one of lroa, uni-d, uni-s, divfl, or the folder of a"),
         ("--policies lroa lroa", "policies must be one or more with distinct names"),
         ("--cohort-size 0", "cohort_size must be an integer of at least 1, got 0"),
         ("--cohort-size 50", "cohort_size must be at most num_devices = 40, got 50"),

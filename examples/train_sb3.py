@@ -54,6 +54,8 @@ class Options(ScenarioOptions):
     """Learning rate at the start; it falls linearly to zero."""
     nu_factor: float | None = None
     """Factor on the scenario's nu in training; less than one values energy more."""
+    empty_starts: float = 0.0
+    """Share of training episodes that start with empty queues."""
     eval_every: int | None = None
     """Rounds between two validations; as the view needs by default."""
     threads: int = 1
@@ -96,6 +98,7 @@ def train(options: Options, console: Console) -> None:
         gamma=options.gamma,
         learning_rate=options.learning_rate,
         nu_factor=nu_factor if options.nu_factor is None else options.nu_factor,
+        empty_starts=options.empty_starts,
         seed=options.seed,
     )
     if options.train_rounds is not None or options.minutes is not None:

@@ -18,7 +18,13 @@ from fl_edge_env.env import check_softmax_scale
 from fl_edge_env.scenario import positive_integer
 from policies.learning.credit import CREDITS, Credit
 from policies.learning.networks import SharedNetworkPolicy
-from policies.learning.views import FIRST_EPISODE, AgentView, DeviceView, JointView
+from policies.learning.views import (
+    FIRST_EPISODE,
+    AgentView,
+    DeviceView,
+    JointView,
+    check_empty_starts,
+)
 
 Algorithm = Literal["ppo", "sac", "td3"]
 View = Literal["devices", "joint"]
@@ -57,6 +63,8 @@ class AgentSettings:
         what the agent misses of the optimum.
     softmax_scale : float
         As in `FLEdgeEnv`.
+    empty_starts : float
+        Share of the training episodes that start with empty queues, the others with random ones.
     seed : int
         Training seed.
 
@@ -77,6 +85,7 @@ class AgentSettings:
     width: int = 64
     nu_factor: float = 0.97
     softmax_scale: float = 2.0
+    empty_starts: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -115,6 +124,7 @@ class AgentSettings:
         if not (is_real(self.gamma) and 0 <= self.gamma < 1):
             raise ValueError(f"gamma must lie in [0, 1), got {self.gamma!r}")
         check_softmax_scale(self.softmax_scale)
+        check_empty_starts(self.empty_starts)
         kinds = {"int": int, "float": float}
         for field in fields(self):  # also from NumPy's numbers
             if (kind := kinds.get(str(field.type))) is not None:
@@ -154,12 +164,14 @@ class AgentSettings:
             The system in which the agent is to act.
         """
         system = self.training_scenario(scenario).replace(num_rounds=self.episode_rounds)
-        scale = self.softmax_scale
+        options: dict[str, Any] = {
+            "seed": self.seed,
+            "softmax_scale": self.softmax_scale,
+            "empty_starts": self.empty_starts,
+        }
         if self.view == "joint":
-            return JointView(system, self.num_envs, seed=self.seed, softmax_scale=scale)
-        return DeviceView(
-            system, self.num_envs, seed=self.seed, credit=self.credit, softmax_scale=scale
-        )
+            return JointView(system, self.num_envs, **options)
+        return DeviceView(system, self.num_envs, credit=self.credit, **options)
 
     def make_model(self, view: AgentView, learning_rate: Callable[[float], float]) -> BaseAlgorithm:
         """The untrained agent.

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.checks import is_integer
+from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.env import check_softmax_scale
 from fl_edge_env.scaling import Features, Scaling
 from fl_edge_env.spaces import action_space
@@ -28,6 +28,13 @@ FIRST_EPISODE = 1_000_000
 # The queues of an episode start at a common level, drawn up to the reference queue of the
 # scaling, times a factor of each device.
 _QUEUE_SPREAD = (0.8, 1.2)
+
+
+def check_empty_starts(value: object) -> float:
+    """`value` as a float, if it is a share below one."""
+    if not (is_real(value) and 0 <= value < 1):
+        raise ValueError(f"empty_starts must lie in [0, 1), got {value!r}")
+    return float(value)
 
 
 class _Played(NamedTuple):
@@ -57,6 +64,8 @@ class AgentView(VecEnv):
         Training seed, which decides on the episodes.
     softmax_scale : float
         As in `FLEdgeEnv`.
+    empty_starts : float
+        Share of the episodes that start with empty queues.
     rows_per_env : int
         Rows of the `VecEnv` for each system.
     observation_space, action_space : gymnasium.spaces.Box
@@ -81,6 +90,7 @@ class AgentView(VecEnv):
         num_envs: int,
         seed: int,
         softmax_scale: float,
+        empty_starts: float,
         *,
         rows_per_env: int,
         observation_space: spaces.Box,
@@ -91,6 +101,7 @@ class AgentView(VecEnv):
         self.scenario = scenario
         self.scaling = Scaling(scenario)
         self.softmax_scale = check_softmax_scale(softmax_scale)
+        self.empty_starts = check_empty_starts(empty_starts)
         self.batch = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=AutoresetMode.DISABLED)
         self.rows_per_env = rows_per_env
         super().__init__(self.batch.num_envs * rows_per_env, observation_space, action_space)
@@ -183,8 +194,10 @@ class AgentView(VecEnv):
         self.batch.reset(seed=self._episodes.tolist(), options={"reset_mask": mask})
         for system in systems.tolist():
             rng = np.random.default_rng([int(self._episodes[system]), 1])
-            level = rng.random() * rng.uniform(*_QUEUE_SPREAD, self.scenario.num_devices)
-            self.batch.simulator.queue[system] = level * self.scaling.queue
+            # Below the share of empty starts nothing is left of it; above, all levels are likely.
+            level = max(rng.random() - self.empty_starts, 0.0) / (1.0 - self.empty_starts)
+            start = level * rng.uniform(*_QUEUE_SPREAD, self.scenario.num_devices)
+            self.batch.simulator.queue[system] = start * self.scaling.queue
 
     def _observe(self) -> NDArray[np.float32]:
         return self.rows(self.scaling.features(self.batch.simulator.observe()))
@@ -278,16 +291,25 @@ class JointView(AgentView):
         Training seed, which decides on the episodes.
     softmax_scale : float
         As in `FLEdgeEnv`.
+    empty_starts : float
+        Share of the episodes that start with empty queues.
     """
 
     def __init__(
-        self, scenario: Scenario, num_envs: int = 1, *, seed: int = 0, softmax_scale: float = 2.0
+        self,
+        scenario: Scenario,
+        num_envs: int = 1,
+        *,
+        seed: int = 0,
+        softmax_scale: float = 2.0,
+        empty_starts: float = 0.0,
     ) -> None:
         super().__init__(
             scenario,
             num_envs,
             seed,
             softmax_scale,
+            empty_starts,
             rows_per_env=1,
             observation_space=Scaling(scenario).feature_space(_QUEUE_SPREAD[1]),
             action_space=action_space(scenario),
@@ -327,6 +349,8 @@ class DeviceView(AgentView):
         device's own terms of it (`local_reward`); or all of it.
     softmax_scale : float
         As in `FLEdgeEnv`.
+    empty_starts : float
+        Share of the episodes that start with empty queues.
 
     Raises
     ------
@@ -342,6 +366,7 @@ class DeviceView(AgentView):
         seed: int = 0,
         credit: Credit = "difference",
         softmax_scale: float = 2.0,
+        empty_starts: float = 0.0,
     ) -> None:
         if credit not in CREDITS:
             raise ValueError(f"credit must be one of {', '.join(CREDITS)}, got {credit!r}")
@@ -353,6 +378,7 @@ class DeviceView(AgentView):
             num_envs,
             seed,
             softmax_scale,
+            empty_starts,
             rows_per_env=scenario.num_devices,
             observation_space=spaces.Box(
                 np.concatenate([low, low, np.zeros_like(low)]),

@@ -235,6 +235,7 @@ def test_training__with_a_damaged_checkpoint_is_refused(tmp_path):
         ({"gamma": 1.0}, r"gamma must lie in \[0, 1\), got 1\.0"),
         ({"learning_rate": 0}, "learning_rate must be positive and finite, got 0"),
         ({"nu_factor": float("inf")}, "nu_factor must be positive and finite, got inf"),
+        ({"empty_starts": 1}, r"empty_starts must lie in \[0, 1\), got 1"),
         ({"softmax_scale": -1}, "softmax_scale must be positive.*got -1"),
         ({"seed": -1}, "seed must be an integer from 0 to 999999, got -1"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.monitor import Monitor
@@ -437,3 +438,17 @@ def test_views__refuse_a_wrong_argument_and_name_it(view_class, name, value):
 def test_devices__refuse_a_wrong_credit_and_name_the_choices(credit):
     with pytest.raises(ValueError, match=r"^credit must be one of difference, local, team, got"):
         DeviceView(SCENARIO, credit=credit)
+
+
+def test_starts__are_empty_for_the_share_asked_for_and_elsewhere_as_wide():
+    scenario = Scenario.digits(num_devices=3)
+    view = JointView(scenario, 2_000, empty_starts=0.25)
+    view.reset()
+    levels = (view.batch.simulator.queue / view.scaling.queue).mean(axis=1)
+    empty = levels == 0
+    assert abs(empty.mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 2_000)
+    usual = JointView(scenario, 2_000)
+    usual.reset()
+    all_levels = (usual.batch.simulator.queue / usual.scaling.queue).mean(axis=1)
+    assert all_levels.min() > 0
+    assert stats.ks_2samp(levels[~empty], all_levels).pvalue > 1e-3

@@ -83,13 +83,17 @@ class Scaling:
         Raises
         ------
         ValueError
-            If the observation holds NaN or infinity.
+            If the observation is for another number of devices, or holds NaN or infinity.
         """
         scenario = self.scenario
         gain, queue = observation["channel_gain"], observation["queue"]
         for name, value in (("channel_gain", gain), ("queue", queue)):
+            if value.shape[-1:] != (scenario.num_devices,):
+                raise ValueError(
+                    f"{name} must have shape (..., {scenario.num_devices}), got {value.shape}"
+                )
             if not np.isfinite(value).all():
-                raise ValueError(f"{name} must hold finite numbers, got {value!r}")
+                raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
         device_time, _ = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
         result = np.empty((*gain.shape, len(FEATURES)), dtype=np.float32)
         result[..., 0] = np.log(device_time / self._time)

@@ -131,6 +131,14 @@ def test_feature_space__ends_a_thousandth_beyond_the_corners(scenario):
 
 
 @pytest.mark.parametrize("name", ["channel_gain", "queue"])
+@pytest.mark.parametrize("shape", [(), (6,), (7, 6)])
+def test_features__refuse_another_number_of_devices_and_name_it(name, shape):
+    observation = {"channel_gain": MEAN_GAIN, "queue": np.ones(7), name: np.ones(shape)}
+    with pytest.raises(ValueError, match=rf"^{name} must have shape \(\.\.\., 7\), got"):
+        Scaling(MIXED).features(observation)
+
+
+@pytest.mark.parametrize("name", ["channel_gain", "queue"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_features__refuse_what_is_not_finite_and_name_it(name, value):
     observation = {"channel_gain": MEAN_GAIN.copy(), "queue": np.ones(7)}

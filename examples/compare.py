@@ -22,7 +22,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ import tyro
 from rich.console import Console
 
 from fl_edge_env import Scenario
-from fl_edge_env.files import atomic_path, writable_folder
+from fl_edge_env.files import atomic_path, reason, writable_folder
 from fl_edge_env.scenario_file import describe_channel
 from policies import POLICIES, lower_bound, make_policy
 from policies.command_line import ScenarioOptions, errors_in_one_line, run_with_progress
@@ -213,6 +213,10 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
         settings: dict[str, Any] = json.loads(path.read_text())
         if missing := {"command", "scenario", "code"} - settings.keys():
             raise KeyError(*missing)
+        kinds = get_type_hints(Options)
+        for name, value in settings["options"].items():
+            if name in kinds and not fits(value, kinds[name]):
+                raise ValueError(f"{name} cannot be {value!r}")
         options = Options(**settings["options"])
         options = dataclasses.replace(
             options,
@@ -221,12 +225,22 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
             out=given.resume,
             **{name: getattr(given, name) for name in HOW_TO_RUN},
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # what a damaged file can raise has no end
         raise ValueError(
             f"{str(given.resume)!r} is not the folder of a comparison that can go on: "
-            f"cannot use {path.name} ({error})"
+            f"cannot use {path.name} ({reason(error)})"
         ) from None
     return options, settings
+
+
+def fits(value: object, kind: Any) -> bool:
+    """Whether a value that comes from JSON is one of an option of some type."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    kinds: dict[Any, tuple[type, ...]] = {float: (float, int), Path: (str,)}
+    return any(type(value) in kinds.get(one, (one,)) for one in get_args(kind) or [kind])
 
 
 def continued(old: dict[str, Any] | None, new: dict[str, Any], console: Console) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_edge_env.checks import real_array
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -50,8 +51,12 @@ class Allocation:
 
     def __post_init__(self) -> None:
         for name, value in (("f", self.f), ("p", self.p), ("q", self.q)):
-            if type(value) is not np.ndarray or value.dtype is not _FLOAT64:
-                object.__setattr__(self, name, _float_array(name, value))
+            if (
+                type(value) is not np.ndarray
+                or value.dtype is not _FLOAT64
+                or not value.flags.c_contiguous  # sums would depend on the layout
+            ):
+                object.__setattr__(self, name, real_array(name, value))
         if not (self.f.shape == self.p.shape == self.q.shape) or self.f.ndim == 0:
             raise ValueError(
                 "f, p and q must have the same shape (..., N), "
@@ -133,7 +138,7 @@ def decode_action(
     ValueError
         If the shape is wrong or an entry is NaN or not a number.
     """
-    values = _float_array("action", action)
+    values = real_array("action", action)
     if values.ndim < 2 or values.shape[-2:] != (3, scenario.num_devices):
         raise ValueError(
             f"action must be an Allocation or an array of shape (3, {scenario.num_devices}) "
@@ -144,9 +149,12 @@ def decode_action(
     unit = np.clip(values, -1.0, 1.0)
     score = softmax_scale * unit[..., 2, :]
     odds = np.exp(score - score.max(axis=-1, keepdims=True))
+    f = scenario.f_mid + 0.5 * (scenario.f_max - scenario.f_min) * unit[..., 0, :]
+    p = scenario.p_mid + 0.5 * (scenario.p_max - scenario.p_min) * unit[..., 1, :]
     return Allocation(
-        f=scenario.f_mid + 0.5 * (scenario.f_max - scenario.f_min) * unit[..., 0, :],
-        p=scenario.p_mid + 0.5 * (scenario.p_max - scenario.p_min) * unit[..., 1, :],
+        # Near the lower end rounding has the size of the upper one, which may be far larger.
+        f=np.maximum(f, (1 - BOUND_TOLERANCE) * scenario.f_min),
+        p=np.maximum(p, (1 - BOUND_TOLERANCE) * scenario.p_min),
         q=odds / odds.sum(axis=-1, keepdims=True),
     )
 
@@ -186,16 +194,6 @@ def encode_action(
 def _to_unit(value: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
     span = np.where(high > low, high - low, 1.0)  # an empty range maps to 0
     return np.where(high > low, 2.0 * (value - low) / span - 1.0, 0.0)
-
-
-def _float_array(name: str, value: object) -> FloatArray:
-    try:
-        array = np.asarray(value)
-        if array.dtype.kind not in "fiu":
-            raise TypeError("not real numbers")
-        return array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must hold real numbers, got {value!r}") from None
 
 
 def _index_array(value: object) -> IntArray:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from fl_edge_env.checks import is_real
+from fl_edge_env.checks import as_float, is_integer, is_real
+from fl_edge_env.files import check_regular, reason
 from fl_edge_env.typing import FloatArray
 
 
@@ -97,6 +98,7 @@ class ExponentialChannel:
             value = getattr(self, name)
             if not is_real(value):
                 raise ValueError(f"{name} must be positive and finite, got {value!r}")
+            object.__setattr__(self, name, as_float(value))
         if not 0 < self.mean < math.inf:
             raise ValueError(f"mean must be positive and finite, got {self.mean!r}")
         if not 0 < self.gain_min < self.gain_max < math.inf:
@@ -104,7 +106,7 @@ class ExponentialChannel:
                 "gain_min and gain_max must satisfy 0 < gain_min < gain_max < inf, "
                 f"got {self.gain_min!r} and {self.gain_max!r}"
             )
-        if self.filter not in ("clip", "resample"):
+        if not (isinstance(self.filter, str) and self.filter in ("clip", "resample")):
             raise ValueError(f"filter must be 'clip' or 'resample', got {self.filter!r}")
 
     def draw(
@@ -156,8 +158,8 @@ class MarkovChannel:
     transition: Sequence[Sequence[float]]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gains", tuple(map(float, self.gains)))
-        object.__setattr__(self, "transition", tuple(tuple(map(float, r)) for r in self.transition))
+        object.__setattr__(self, "gains", _numbers("gains", self.gains, 1))
+        object.__setattr__(self, "transition", _numbers("transition", self.transition, 2))
         gains, size = np.array(self.gains), len(self.gains)
         if not (size > 1 and gains[0] > 0 and np.all(np.diff(gains) > 0) and gains[-1] < math.inf):
             raise ValueError(
@@ -204,10 +206,14 @@ class MarkovChannel:
         ValueError
             If a parameter is outside its range.
         """
-        if not 0 <= persistence < 1:
+        if not (is_real(persistence) and 0 <= persistence < 1):
             raise ValueError(f"persistence must lie in [0, 1), got {persistence!r}")
+        if not is_integer(num_states):
+            raise ValueError(f"num_states must be an integer, got {num_states!r}")
         if num_states < 2:
             raise ValueError(f"num_states must be at least 2, got {num_states!r}")
+        if not isinstance(marginal, ExponentialChannel | None):
+            raise ValueError(f"marginal must be an ExponentialChannel, got {marginal!r}")
         law = marginal or ExponentialChannel()
         middle = (np.arange(num_states) + 0.5) / num_states
         span = (law.gain_max - law.gain_min) / law.mean
@@ -268,6 +274,24 @@ class MarkovChannel:
             np.array(self.gains), (count, num_devices), p=self.stationary
         )
         return drawn
+
+
+def _numbers(name: str, values: object, depth: int) -> tuple[Any, ...]:
+    """`values` as tuples of floats, one inside the other to a depth; `name` is for the error."""
+    try:
+        if isinstance(values, (str, bytes, Mapping)):
+            raise TypeError("not a sequence")
+        items = list(values)  # type: ignore[call-overload]
+        if depth > 1:
+            return tuple(_numbers(name, item, depth - 1) for item in items)
+        if not all(map(is_real, items)):
+            raise TypeError("not real numbers")
+        return tuple(map(as_float, items))
+    except TypeError:
+        raise ValueError(
+            f"{name} must be {'rows of ' if name == 'transition' else ''}real numbers, "
+            f"got {values!r}"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -359,26 +383,32 @@ def read_trace(path: Path) -> FloatArray:
     import pandas as pd  # only here: the environment itself does without
 
     try:
-        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-        index = table[["round", "device"]].to_numpy(dtype=np.float64)
-        gain = table["gain"].to_numpy(dtype=np.float64)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+        check_regular(path)
+        if path.suffix == ".parquet":
+            table = pd.read_parquet(path)
+        else:
+            # What is packed may grow without end.
+            table = pd.read_csv(path, compression=None)
+        rounds, devices, gain = table[["round", "device", "gain"]].to_numpy(dtype=np.float64).T
+    except Exception as error:  # what a damaged file can raise has no end
         raise ValueError(
             f"cannot read the trace {str(path)!r} as a table with the columns round, device and "
-            f"gain: {error}"
+            f"gain: {reason(error)}"
         ) from None
     if not (np.all(np.isfinite(gain)) and np.all(gain > 0) and len(gain)):
         raise ValueError(f"gain must be positive and finite in every row of {str(path)!r}")
-    shape = index.max(axis=0) + 1
-    counted = np.array_equal(
-        np.sort(index[:, 0] * shape[1] + index[:, 1]), np.arange(shape[0] * shape[1])
-    )
-    if not counted or np.any(index != np.floor(index)):
+    shape = float(rounds.max()) + 1, float(devices.max()) + 1
+    counts = [np.all((index >= 0) & (index == np.floor(index))) for index in (rounds, devices)]
+    # Their number first: wrong ones may announce a huge table.
+    if (
+        not all(counts)
+        or len(gain) != math.prod(shape)
+        or not np.array_equal(np.sort(rounds * shape[1] + devices), np.arange(len(gain)))
+    ):
         raise ValueError(
             f"{str(path)!r} must have one row for each pair of round and device, counted from 0"
         )
-    rounds, devices = index.astype(np.int64).T
     trace = np.empty((int(shape[0]), int(shape[1])))
-    trace[rounds, devices] = gain
+    trace[rounds.astype(np.int64), devices.astype(np.int64)] = gain
     trace.flags.writeable = False
     return trace

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,60 @@ def writable_folder(path: Path) -> Path:
     except OSError as error:
         raise ValueError(f"cannot write to the folder {str(path)!r}: {error.strerror}") from None
     return path
+
+
+def check_regular(path: Path) -> None:
+    """Raise `ValueError` for a folder, a pipe or a device, which may be without end.
+
+    Parameters
+    ----------
+    path : Path
+        What is to be read; where it is missing, reading tells so.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError("it is not a regular file")
+
+
+def check_zip(path: Path) -> None:
+    """Check the checksums of a ZIP file whose parts are not compressed, as NumPy and torch write.
+
+    Their readers see a checksum only if they read its part to the end, which a changed shape can
+    prevent. As nothing is compressed, no part is longer than the file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        If it is no such file, or damaged; reading may raise other errors, too.
+    """
+    check_regular(path)
+    with path.open("rb") as opened:
+        # At the start, where torch looks, and not only at the end, where zipfile does.
+        if opened.read(4) != b"PK\x03\x04":
+            raise ValueError("it is not a ZIP file, as NumPy and torch write them")
+        with zipfile.ZipFile(opened) as file:
+            parts = file.infolist()
+            if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+                raise ValueError("it is compressed, which NumPy and torch do not do here")
+            if (announced := sum(part.file_size for part in parts)) > path.stat().st_size:
+                raise ValueError(f"its parts announce {announced} bytes, more than it has")
+            if (damaged := file.testzip()) is not None:
+                raise ValueError(f"its part {damaged!r} is damaged")
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in one line; its type where it says nothing.
+
+    Parameters
+    ----------
+    error : Exception
+        The error.
+    """
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _umask() -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.scenario import Scenario
 
 # Factors on a scenario's fields: an older phone, the scenario's own device, a newer phone.
@@ -53,14 +54,23 @@ def with_tiers(
     >>> sorted(set(mixed.f_max))
     [1500000000.0, 2000000000.0]
     """
+    if not isinstance(tiers, Sequence) or not all(
+        isinstance(factors, Mapping) for factors in tiers
+    ):
+        raise ValueError(f"tiers must be a sequence of mappings of field to factor, got {tiers!r}")
     if not tiers:
         raise ValueError("tiers must be one or more mappings of field to factor, got none")
-    odds = np.ones(len(tiers)) if shares is None else np.asarray(shares, dtype=np.float64)
+    try:
+        odds = np.ones(len(tiers)) if shares is None else np.asarray(shares, dtype=np.float64)
+    except (TypeError, ValueError):
+        odds = np.array(None)
     if odds.shape != (len(tiers),) or not (np.all(odds >= 0) and 0 < odds.sum() < np.inf):
         raise ValueError(
             f"shares must be {len(tiers)} numbers of at least zero, one for each tier, "
             f"got {shares!r}"
         )
+    if not is_integer(seed) or seed < 0:
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
     tier = np.random.default_rng(seed).choice(len(tiers), scenario.num_devices, p=odds / odds.sum())
     fields = {}
     for name in sorted({name for factors in tiers for name in factors}):
@@ -68,6 +78,9 @@ def with_tiers(
             raise TypeError(
                 f"tiers may scale {', '.join(scenario.per_device_fields)}, got {name!r}"
             )
-        factors = np.array([t.get(name, 1.0) for t in tiers])
-        fields[name] = getattr(scenario, name) * factors[tier]
+        factors = [factors.get(name, 1.0) for factors in tiers]
+        for factor in factors:
+            if not is_real(factor):
+                raise ValueError(f"the factor on {name} must be a number, got {factor!r}")
+        fields[name] = getattr(scenario, name) * np.array(factors, dtype=np.float64)[tier]
     return scenario.replace(**fields)

@@ -15,6 +15,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
+from fl_edge_env.checks import observed, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import observation_space
 from fl_edge_env.typing import FloatArray
@@ -83,10 +84,12 @@ class Scaling:
         Raises
         ------
         ValueError
-            If the observation is for another number of devices, or holds NaN or infinity.
+            If the observation is for another number of devices, or holds NaN, infinity or a
+            number of the wrong sign.
         """
         scenario = self.scenario
-        gain, queue = observation["channel_gain"], observation["queue"]
+        gain, queue = observed(observation)
+        gain, queue = real_array("channel_gain", gain), real_array("queue", queue)
         for name, value in (("channel_gain", gain), ("queue", queue)):
             if value.shape[-1:] != (scenario.num_devices,):
                 raise ValueError(
@@ -94,6 +97,12 @@ class Scaling:
                 )
             if not np.isfinite(value).all():
                 raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
+        if queue.shape != gain.shape:
+            raise ValueError(
+                f"queue must have the shape of channel_gain, {gain.shape}, got {queue.shape}"
+            )
+        if not ((gain > 0).all() and (queue >= 0).all()):
+            raise ValueError("channel_gain must be positive and queue not negative")
         device_time, _ = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
         result = np.empty((*gain.shape, len(FEATURES)), dtype=np.float32)
         result[..., 0] = np.log(device_time / self._time)

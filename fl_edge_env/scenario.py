@@ -13,9 +13,9 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env import lyapunov, scenario_file
+from fl_edge_env import lyapunov, physics, scenario_file
 from fl_edge_env.channel import ChannelModel, ExponentialChannel
-from fl_edge_env.checks import is_integer, is_real
+from fl_edge_env.checks import as_float, is_integer, is_real
 from fl_edge_env.typing import FloatArray
 
 # A per-device field is given as a scalar or an (N,) array and is kept as an (N,) array.
@@ -26,6 +26,11 @@ _FEMNIST_CNN_PARAMETERS = 6_603_710
 _FASHION_MNIST_CNN_PARAMETERS = 6_497_162
 _DIGITS_CNN_PARAMETERS = 6_090
 _DIGITS_TRAIN_IMAGES = 1_440
+
+# Counts are kept in 32 bits; of a system's times, energies and weights the products of three
+# stay finite.
+_LARGEST_COUNT = 2**31 - 1
+_LARGEST = 1e100
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,6 +93,8 @@ class Scenario:
     ------
     ValueError
         If a field has a wrong value; the message names the field, the value and what is allowed.
+        Also if the fields together give times, energies or weights outside [1e-100, 1e100]: the
+        numbers of a round could leave the range of floating point.
     TypeError
         If a keyword is not a field.
 
@@ -129,24 +136,62 @@ class Scenario:
         for name in self.per_device_fields:
             self._set(name, _per_device(name, getattr(self, name), self.num_devices))
         for low, high in (("f_min", "f_max"), ("p_min", "p_max")):
-            if np.any(getattr(self, low) > getattr(self, high)):
+            wrong = getattr(self, low) > getattr(self, high)
+            if wrong.any():
                 raise ValueError(
                     f"{low} must not exceed {high}, "
-                    f"got {_show(getattr(self, low))} and {_show(getattr(self, high))}"
+                    f"got {_show(getattr(self, low))} and {_show(getattr(self, high))}, "
+                    f"first at device {int(wrong.argmax())}"
                 )
         _check_channel(self.channel)
-        if self.latency not in lyapunov.LATENCIES:
+        if not (isinstance(self.latency, str) and self.latency in lyapunov.LATENCIES):
             raise ValueError(
                 f"latency must be one of {', '.join(lyapunov.LATENCIES)}, got {self.latency!r}"
             )
         if not isinstance(self.delayed_csi, (bool, np.bool_)):
             raise ValueError(f"delayed_csi must be True or False, got {self.delayed_csi!r}")
         self._set("delayed_csi", bool(self.delayed_csi))
-        if not (math.isfinite(self.lambda_) and 0 < self.V < math.inf):
+        self._check_magnitudes()
+        if not (self.lambda_ <= _LARGEST and 1 / _LARGEST <= self.V <= _LARGEST):
             raise ValueError(
-                f"the fields give lambda = {self.lambda_} and V = {self.V}; lambda must be finite "
-                "and V positive and finite: choose another mu, nu or energy_budget_j"
+                f"the fields give lambda = {self.lambda_} and V = {self.V}; lambda must be at most "
+                f"{_LARGEST:g} and V lie in [{1 / _LARGEST:g}, {_LARGEST:g}]: choose another mu, "
+                "nu or energy_budget_j"
             )
+
+    def _check_magnitudes(self) -> None:
+        """Refuse what could overflow in a round, at any decision and any gain."""
+        channel, ones = self.channel, np.ones(self.num_devices)
+        worst, best = channel.gain_min * ones, channel.gain_max * ones
+        with np.errstate(all="ignore"):
+            snr = np.append(worst * self.p_min, best * self.p_max) / self.noise_power_w
+            slowest, _ = physics.time_and_energy(worst, self.f_min, self.p_min, self)
+            fastest = physics.upload_time(best, self.p_max, self)
+            _, energy = physics.time_and_energy(worst, self.f_max, self.p_max, self)
+            magnitudes = (
+                ("signal-to-noise ratio", snr, "channel, p_min, p_max or noise_power_w"),
+                ("data weight", self.weights, "num_samples"),
+                (
+                    "compute time [s]",
+                    np.append(self.cycles_per_round / self.f_max, self.cycles_per_round),
+                    "local_epochs, cycles_per_sample, num_samples or f_max",
+                ),
+                ("compute power [W]", self.capacitance * self.f_max**3, "capacitance or f_max"),
+                ("upload time [s]", fastest, "model_bits, bandwidth_hz or p_max"),
+                ("round time [s]", slowest, "f_min, p_min, download_rate_bps or model_bits"),
+                (
+                    "queue [J]",
+                    self.num_rounds * np.append(energy, self.energy_budget_j),
+                    "energy_budget_j, capacitance, f_max or p_max",
+                ),
+            )
+        for what, values, fields in magnitudes:
+            wrong = ~((values >= 1 / _LARGEST) & (values <= _LARGEST))
+            if wrong.any():
+                raise ValueError(
+                    f"the fields give a {what} of {float(values[wrong][0])!r}, which must lie in "
+                    f"[{1 / _LARGEST:g}, {_LARGEST:g}]: choose another {fields}"
+                )
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -254,7 +299,7 @@ class Scenario:
             "fashion_mnist": cls.fashion_mnist,
             "digits": cls.digits,
         }
-        if name not in presets:
+        if not isinstance(name, str) or name not in presets:
             raise ValueError(f"scenario must be one of {', '.join(presets)}, got {name!r}")
         return presets[name](**fields)
 
@@ -417,6 +462,8 @@ def positive_integer(name: str, value: object) -> int:
     """`value` as an int, if it is an integer of at least 1; `name` is for the error."""
     if not is_integer(value) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+    if value > _LARGEST_COUNT:
+        raise ValueError(f"{name} must be at most {_LARGEST_COUNT}, got {value!r}")
     return int(value)
 
 
@@ -424,10 +471,7 @@ def _scalar(name: str, value: object, *, zero_allowed: bool = False) -> float:
     allowed = "at least zero" if zero_allowed else "positive"
     if not is_real(value):
         raise ValueError(f"{name} must be a real number, {allowed} and finite, got {value!r}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
+    number = as_float(value)
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
         raise ValueError(f"{name} must be {allowed} and finite, got {value!r}")
     return number
@@ -438,7 +482,8 @@ def _per_device(name: str, value: ArrayLike, num_devices: int) -> FloatArray:
         given = np.asarray(value)
         if given.dtype.kind not in "fiu":
             raise TypeError("not real numbers")
-        values = given.astype(np.float64)
+        with np.errstate(over="ignore"):  # a wider float that becomes infinite is told below
+            values = given.astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(
             f"{name} must be a number or an array of {num_devices} numbers, got {value!r}"
@@ -448,16 +493,29 @@ def _per_device(name: str, value: ArrayLike, num_devices: int) -> FloatArray:
             f"{name} must be a scalar or have shape ({num_devices},), got shape {values.shape}"
         )
     infinity_allowed = name == "download_rate_bps"
-    if not np.all((values > 0) & (np.isfinite(values) | infinity_allowed)):
+    wrong = np.atleast_1d(~((values > 0) & (np.isfinite(values) | infinity_allowed)))
+    if wrong.any():
         allowed = "positive" if infinity_allowed else "positive and finite"
-        raise ValueError(f"{name} must be {allowed} for every device, got {_show(values)}")
+        device = int(wrong.argmax())
+        where = f", first at device {device}" if values.ndim else ""
+        value = float(np.atleast_1d(values)[device])
+        raise ValueError(f"{name} must be {allowed} for every device, got {value!r}{where}")
     return _read_only(np.broadcast_to(values, num_devices).copy())
 
 
-def _check_channel(channel: object) -> None:
+def _check_channel(channel: Any) -> None:
     members = ("mean", "gain_min", "gain_max", "draw", "sample")
     if isinstance(channel, type) or not all(hasattr(channel, member) for member in members):
         raise ValueError(
             "channel must be a channel model such as ExponentialChannel(), with the members "
             f"{', '.join(members)}, got {channel!r}"
+        )
+    for name in members[:3]:
+        value = getattr(channel, name)
+        if not is_real(value) or not 0 < value < math.inf:
+            raise ValueError(f"the channel's {name} must be positive and finite, got {value!r}")
+    if channel.gain_min > channel.gain_max:
+        raise ValueError(
+            "the channel's gain_min must not exceed its gain_max, "
+            f"got {channel.gain_min!r} and {channel.gain_max!r}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fl_edge_env.channel import ChannelModel, ExponentialChannel, MarkovChannel, TraceChannel
-from fl_edge_env.files import atomic_path
+from fl_edge_env.checks import is_integer
+from fl_edge_env.files import atomic_path, reason
 
 if TYPE_CHECKING:
     from fl_edge_env.scenario import Scenario
@@ -20,6 +22,10 @@ _CHANNELS: dict[str, type[Any]] = {
     "markov": MarkovChannel,
     "trace": TraceChannel,
 }
+
+
+# A file of a stranger must not fill the memory.
+_MOST_DEVICES = 1_000_000
 
 
 def save(scenario: Scenario, path: Path) -> None:
@@ -43,12 +49,12 @@ def load(cls: type[Scenario], path: Path) -> Scenario:
     try:
         text = path.read_text()
         tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"cannot read the scenario {str(path)!r}: {error}") from None
+    except Exception as error:  # what a damaged or hostile file can raise has no end
+        raise ValueError(f"cannot read the scenario {str(path)!r}: {reason(error)}") from None
     try:
         return loads(cls, text)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"in the scenario {str(path)!r}: {error}") from None
+    except Exception as error:
+        raise ValueError(f"in the scenario {str(path)!r}: {reason(error)}") from None
 
 
 def loads(cls: type[Scenario], text: str) -> Scenario:
@@ -69,6 +75,9 @@ def loads(cls: type[Scenario], text: str) -> Scenario:
         If the text is not TOML or a value is wrong.
     """
     values = tomllib.loads(text)
+    number = values.get("num_devices")
+    if is_integer(number) and number > _MOST_DEVICES:
+        raise ValueError(f"num_devices must be at most {_MOST_DEVICES} in a file, got {number}")
     if "channel" in values:
         values["channel"] = make_channel(values["channel"])
     return cls.preset(values.pop("preset", "cifar10"), **values)
@@ -122,6 +131,7 @@ def _toml(value: Any) -> str:
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        escaped = re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\u{ord(match[0]):04x}", escaped)
         return f'"{escaped}"'
     if isinstance(value, bool):
         return str(value).lower()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import EllipsisType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation
+from fl_edge_env.checks import is_integer
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
@@ -171,7 +173,14 @@ class Simulator:
             Seed of each system; None goes on to the next episode of the seed given last.
         mask : ndarray of bool, shape (B,), optional
             The systems to reset; all by default.
+
+        Raises
+        ------
+        ValueError
+            If the number of seeds is wrong.
         """
+        if len(seeds) != len(self._indices):
+            raise ValueError(f"seeds must hold {len(self._indices)} seeds, got {len(seeds)}")
         systems = range(len(self._indices)) if mask is None else np.flatnonzero(mask).tolist()
         for system in systems:
             index = self._indices[system]
@@ -201,13 +210,53 @@ class Simulator:
             Seed of each system.
         state : mapping
             As `state` returned it.
+
+        Raises
+        ------
+        ValueError
+            If a seed is no integer of at least 0, or the state is not one of such a system. The
+            simulator is then left as it was.
         """
+        for seed in seeds:
+            if not is_integer(seed) or seed < 0:
+                raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+        queue, round_index, elapsed_time = (
+            self._saved(state, name) for name in ("queue", "round_index", "elapsed_time")
+        )
+        if round_index.max() > self.scenario.num_rounds:
+            raise ValueError(
+                f"round_index must be at most num_rounds = {self.scenario.num_rounds}, "
+                f"got {round_index.max()}"
+            )
         self.reset(seeds)
-        for passed in range(int(np.max(state["round_index"]))):
-            self._next_round(np.asarray(state["round_index"]) > passed)
-        self.queue[...] = state["queue"]
-        self.round_index[...] = state["round_index"]
-        self.elapsed_time[...] = state["elapsed_time"]
+        for passed in range(int(round_index.max())):
+            self._next_round(round_index > passed)
+        self.queue[...] = queue
+        self.round_index[...] = round_index
+        self.elapsed_time[...] = elapsed_time
+
+    def _saved(self, state: Mapping[str, FloatArray | IntArray], name: str) -> NDArray[Any]:
+        """The array of a saved state that is to replace the attribute of that name."""
+        if not isinstance(state, Mapping) or name not in state:
+            found = list(state) if isinstance(state, Mapping) else state
+            raise ValueError(f"state must be a mapping that holds {name}, got {found!r}")
+        now: NDArray[Any] = getattr(self, name)
+        kinds, numbers = ("iu", "integers") if now.dtype.kind == "i" else ("fiu", "numbers")
+        try:
+            values = np.asarray(state[name])
+        except ValueError:  # of rows of different length
+            values = np.array(None)
+        if values.dtype.kind not in kinds or values.shape != now.shape:
+            raise ValueError(
+                f"{name} must be {numbers} of shape {now.shape}, "
+                f"got {values.dtype} of shape {values.shape}"
+            )
+        if not np.all((values >= 0) & np.isfinite(values)):
+            raise ValueError(
+                f"{name} must be finite and not negative, "
+                f"got values from {values.min()} to {values.max()}"
+            )
+        return values
 
     def training_seed(self, system: int = 0) -> np.random.SeedSequence:
         """Seed of the training stream in the present episode of one system."""

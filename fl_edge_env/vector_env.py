@@ -36,7 +36,8 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         As in `FLEdgeEnv`.
     autoreset_mode : AutoresetMode or str
         When a finished sub-environment starts its next episode: in the next step (the default),
-        in the same step, or only by ``reset(options={"reset_mask": mask})``.
+        in the same step, or only by ``reset(options={"reset_mask": mask})``. The action that the
+        next step ignores must be a valid one.
     **fields
         Fields of the scenario to change.
 
@@ -60,7 +61,13 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         self.num_envs = num_envs = positive_integer("num_envs", num_envs)
         self.scenario = resolve_scenario(scenario, **fields)
         self.softmax_scale = check_softmax_scale(softmax_scale)
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset_mode)
+        except ValueError:
+            allowed = ", ".join(mode.value for mode in AutoresetMode)
+            raise ValueError(
+                f"autoreset_mode must be one of {allowed}, got {autoreset_mode!r}"
+            ) from None
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.simulator = Simulator(self.scenario, num_envs)
         self.single_observation_space = observation_space(self.scenario)

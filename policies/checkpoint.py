@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,24 +12,12 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.files import atomic_path
+from fl_edge_env.files import atomic_path, check_zip, reason
 
 # Everything that a run needs to go on, by name; numbers are arrays without axes.
 State: TypeAlias = dict[str, NDArray[Any]]
 
 _FORMAT = 1
-
-# What reading a damaged file can raise.
-_DAMAGE = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    RuntimeError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 @runtime_checkable
@@ -84,11 +70,8 @@ class Checkpoints:
         for name, values in state.items():
             if values.dtype.hasobject:
                 raise ValueError(f"a state must be arrays of numbers or text, {name} holds objects")
-        names = np.array(list(state))
-        header = {"format": np.array(_FORMAT), "key": np.array(self.key), "names": names}
         self.folder.mkdir(parents=True, exist_ok=True)
-        with atomic_path(self.folder / f"{self.key}-{num_rounds}.npz") as temporary:
-            np.savez(temporary, **header, **state)  # type: ignore[arg-type]
+        write_state(self.folder / f"{self.key}-{num_rounds}.npz", self.key, state)
         found = self._found()
         before = max((number for number in found if number < num_rounds), default=num_rounds)
         for number, path in found.items():
@@ -102,10 +85,10 @@ class Checkpoints:
         """
         for _, path in sorted(self._found().items(), reverse=True):
             try:
-                return self._read(path)
-            except _DAMAGE as error:
+                return read_state(path, self.key)
+            except Exception as error:  # what a damaged file can raise has no end
                 warnings.warn(
-                    f"the checkpoint {str(path)!r} is refused: {error}",
+                    f"the checkpoint {str(path)!r} is refused: {reason(error)}",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -121,16 +104,50 @@ class Checkpoints:
         return {
             int(match[1]): path
             for path in self.folder.glob(f"{self.key}-*.npz")
-            if (match := re.fullmatch(r".*-(\d+)\.npz", path.name))
+            if (match := re.fullmatch(r".*-(\d+)\.npz", path.name)) and path.is_file()
         }
 
-    def _read(self, path: Path) -> State:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            if int(file["format"]) != _FORMAT:
-                raise ValueError(f"its format is {file['format']}, this version reads {_FORMAT}")
-            if str(file["key"]) != self.key:
-                raise ValueError("it belongs to a run with other settings, code or libraries")
-            return {name: file[name] for name in file["names"].tolist()}
+
+def write_state(path: Path, key: str, state: State) -> None:
+    """Write arrays of numbers or text to a file, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        The file, in an existing folder.
+    key : str
+        Identifies the run.
+    state : dict of ndarray
+        The arrays.
+    """
+    names = np.array(list(state))
+    header = {"format": np.array(_FORMAT), "key": np.array(key), "names": names}
+    with atomic_path(path) as temporary:
+        np.savez(temporary, **header, **state)  # type: ignore[arg-type]
+
+
+def read_state(path: Path, key: str) -> State:
+    """What `write_state` wrote.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    key : str
+        Of the run that it must belong to.
+
+    Raises
+    ------
+    ValueError
+        If it is of another run or format, or damaged; reading may raise other errors, too.
+    """
+    check_zip(path)
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        if int(file["format"]) != _FORMAT:
+            raise ValueError(f"its format is {file['format']}, this version reads {_FORMAT}")
+        if str(file["key"]) != key:
+            raise ValueError("it belongs to a run with other settings, code or libraries")
+        return {name: file[name] for name in file["names"].tolist()}
 
 
 def join(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> State:

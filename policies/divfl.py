@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fl_edge_env import Allocation, Scenario
+from fl_edge_env.checks import real_array
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.uniform import UniS
 
@@ -60,7 +61,7 @@ class DivFL(UniS):
         if label_histogram is None:
             rng = np.random.default_rng(0)
             label_histogram = rng.dirichlet(np.full(10, 0.5), size=scenario.num_devices)
-        histogram = np.asarray(label_histogram, dtype=np.float64)
+        histogram = real_array("label_histogram", label_histogram)
         if histogram.ndim != 2 or len(histogram) != scenario.num_devices:
             raise ValueError(
                 f"label_histogram must have shape ({scenario.num_devices}, classes), "
@@ -96,17 +97,35 @@ class DivFL(UniS):
         return {"distance": self._distance.copy(), "description": np.array(self.description)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up saved distances; see `Policy.restore`."""
-        self._distance, self.description = state["distance"].copy(), str(state["description"])
+        """Take up saved distances; see `Policy.restore`.
+
+        Raises
+        ------
+        ValueError
+            If the state is not one of this policy with as many devices.
+        """
+        for name in ("distance", "description"):
+            if name not in state:
+                raise ValueError(f"state must hold {name}, got {list(state)}")
+        distance, description = real_array("distance", state["distance"]), str(state["description"])
+        if distance.shape != self._distance.shape:
+            raise ValueError(
+                f"distance must have shape {self._distance.shape}, got {distance.shape}"
+            )
+        if not np.isfinite(distance).all():
+            raise ValueError("distance must hold finite numbers, got NaN or infinity")
+        if description not in ("label histogram", "gradient"):
+            raise ValueError(
+                f"description must be 'label histogram' or 'gradient', got {description!r}"
+            )
+        self._distance, self.description = distance.copy(), description
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""
         cohort = facility_location(self._distance, self.scenario.cohort_size)
-        batch_shape = observation["channel_gain"].shape[:-1]
-        return replace(
-            super().decide(observation),
-            cohort=np.broadcast_to(cohort, (*batch_shape, cohort.size)),
-        )
+        decision = super().decide(observation)
+        batch_shape = decision.q.shape[:-1]
+        return replace(decision, cohort=np.broadcast_to(cohort, (*batch_shape, cohort.size)))
 
 
 def pairwise_distance(vectors: NDArray[np.floating]) -> FloatArray:

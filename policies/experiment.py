@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import traceback
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,9 +27,9 @@ from gymnasium.vector import AutoresetMode
 
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import is_integer
-from fl_edge_env.files import atomic_path, writable_folder
+from fl_edge_env.files import writable_folder
 from policies.base import Policy
-from policies.checkpoint import Checkpoints
+from policies.checkpoint import Checkpoints, read_state, write_state
 from policies.rollout import run_episode
 
 # Makes the environment in which a policy trains real models.
@@ -242,7 +241,7 @@ def run_jobs(
     absent = sorted(set(range(len(jobs))) - set(found))
     for indices in (absent, found):  # those found too, where the file turns out to be damaged
         if folder is not None:
-            read = {index: _load(folder / _name(jobs[index])) for index in indices}
+            read = {index: _load(folder, jobs[index]) for index in indices}
             results |= {index: rounds for index, rounds in read.items() if rounds is not None}
             for index in results.keys() & indices:  # the last kill may have come before this
                 if (checkpoints := saves[index]) is not None:
@@ -254,7 +253,7 @@ def run_jobs(
                 failures.append((job, outcome))
             else:
                 if folder is not None:
-                    _save(outcome, folder / _name(job))
+                    _save(outcome, folder, job)
                 if (checkpoints := saves[index]) is not None:
                     checkpoints.clear()
                 results[index] = outcome
@@ -344,19 +343,16 @@ def _name(job: Job) -> str:
     return f"{job.key}.npz"
 
 
-def _save(rounds: pd.DataFrame, path: Path) -> None:
+def _save(rounds: pd.DataFrame, folder: Path, job: Job) -> None:
     columns: dict[str, Any] = {str(name): rounds[name].to_numpy() for name in rounds}
-    with atomic_path(path) as temporary:
-        np.savez(temporary, **columns | {"policy": np.array(rounds["policy"].iloc[0])})
+    columns["policy"] = np.array(rounds["policy"].iloc[0])
+    write_state(folder / _name(job), job.key, columns)
 
 
-def _load(path: Path) -> pd.DataFrame | None:
-    """The rounds of a finished job, or None where the file is missing or damaged."""
+def _load(folder: Path, job: Job) -> pd.DataFrame | None:
+    """The rounds of a finished job, or None where the file is missing, damaged or another's."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
-            policy = str(columns["policy"])
-            return pd.DataFrame(
-                {"policy": policy} | {n: columns[n] for n in columns.files if n != "policy"}
-            )
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+        columns: dict[str, Any] = read_state(folder / _name(job), job.key)
+        return pd.DataFrame(columns | {"policy": str(columns["policy"])})
+    except Exception:  # what a damaged file can raise has no end
         return None

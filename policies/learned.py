@@ -18,7 +18,8 @@ from stable_baselines3.common.policies import BasePolicy
 
 from fl_edge_env import Allocation, Scenario, scenario_file
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.files import atomic_path
+from fl_edge_env.checks import is_real, observed
+from fl_edge_env.files import atomic_path, check_zip, reason
 from fl_edge_env.scaling import FEATURES, Scaling
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
@@ -113,7 +114,7 @@ class SB3Policy(Policy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """The mean of the agent's actions; see `Policy.decide`."""
-        gain = observation["channel_gain"]
+        gain, _ = observed(observation)
         features = self._scaling.features(observation)
         if gain.ndim == 1:
             features = features[None]
@@ -177,23 +178,45 @@ class SB3Policy(Policy):
                 raise ValueError("it is not the file of an agent")
             if content["format"] != _FORMAT or content["features"] != list(FEATURES):
                 raise ValueError("it was written by another version: train the agent anew")
+            if not all(
+                is_real(value) or isinstance(value, bool) for value in content["cost"].values()
+            ):
+                raise ValueError(f"its cost must be numbers, got {content['cost']!r}")
             trained_in = scenario_file.loads(Scenario, content["scenario"])
+            settings = AgentSettings(**json.loads(content["settings"]))
+            _check_size(settings, trained_in, path.stat().st_size)
             policy = cls(
                 scenario if scenario is not None else trained_in,
-                AgentSettings(**json.loads(content["settings"])),
+                settings,
                 {name: weight.numpy() for name, weight in content["weights"].items()},
                 trained_in=trained_in,
                 cost=content["cost"],
             )
-            _ = policy._network  # fails where the weights do not fit
+            # The network fails where the weights do not fit.
+            for name, weight in policy._network.state_dict().items():
+                if not torch.isfinite(weight).all():
+                    raise ValueError(f"its weight {name!r} is not finite")
         except Exception as error:  # what a damaged or foreign file can raise has no end
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise ValueError(f"cannot use the agent {str(path)!r}: {reason}") from None
+            raise ValueError(f"cannot use the agent {str(path)!r}: {reason(error)}") from None
         return policy
+
+
+def _check_size(settings: AgentSettings, scenario: Scenario, size: int) -> None:
+    """Raise `ValueError`, before it is built, where a file cannot hold the network it tells of."""
+    inputs = scenario.num_devices if settings.needs_number_of_devices else 1
+    least = 4 * settings.width * max(settings.width, inputs)
+    if least > size:
+        raise ValueError(
+            f"its width {settings.width} and its {scenario.num_devices} devices make at least "
+            f"{least} bytes of weights, and it has {size}"
+        )
 
 
 def read_checked(path: Path, *, weights_only: bool) -> Any:
     """What `torch.save` wrote, if the checksums in the file are right.
+
+    They guard against damage, not against malice. Against that guards `weights_only`: without it
+    the file is a pickle, which runs whatever code it holds.
 
     Parameters
     ----------
@@ -207,11 +230,11 @@ def read_checked(path: Path, *, weights_only: bool) -> Any:
     ValueError
         If it is not such a file, or damaged; reading may raise other errors, too.
     """
-    if path.exists() and not zipfile.is_zipfile(path):
-        raise ValueError("it is not a file of torch")
+    check_zip(path)
     with zipfile.ZipFile(path) as file:
-        if (damaged := file.testzip()) is not None:
-            raise ValueError(f"its part {damaged!r} is damaged")
+        # TorchScript, which older versions of torch load whatever is asked for.
+        if any(name.endswith("constants.pkl") for name in file.namelist()):
+            raise ValueError("it is a program and no plain values")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is odd about the file is an error
         return torch.load(path, map_location="cpu", weights_only=weights_only)

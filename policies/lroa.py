@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from fl_edge_env import Allocation, Scenario
+from fl_edge_env.checks import observed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.p2 import P2Solution, Variant, solve_p2
@@ -33,15 +36,17 @@ class LROA(Policy):
     Raises
     ------
     ValueError
-        If `variant` is unknown.
+        If `variant` is unknown or `exact` neither True nor False.
     """
 
     def __init__(
         self, scenario: Scenario, *, variant: Variant = "derived", exact: bool = False
     ) -> None:
         super().__init__(scenario)
-        if variant not in ("derived", "paper"):
+        if not isinstance(variant, str) or variant not in ("derived", "paper"):
             raise ValueError(f"variant must be 'derived' or 'paper', got {variant!r}")
+        if not isinstance(exact, (bool, np.bool_)):
+            raise ValueError(f"exact must be True or False, got {exact!r}")
         self.variant = variant
         self.exact = exact
         self.solution: P2Solution | None = None
@@ -49,8 +54,7 @@ class LROA(Policy):
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Solve P2; see `Policy.decide`."""
         self.solution = solve_p2(
-            observation["channel_gain"],
-            observation["queue"],
+            *observed(observation),
             self.scenario,
             variant=self.variant,
             exact=self.exact,

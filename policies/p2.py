@@ -18,8 +18,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fl_edge_env.checks import is_integer, is_real, real_array
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import FloatArray, IntArray
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies import p2_kernel
 
 Variant = Literal["derived", "paper"]
@@ -129,15 +130,19 @@ def solve_p2(
     >>> bool(np.allclose(solution.q, 1 / 120))
     True
     """
-    if variant not in ("derived", "paper"):
+    if not isinstance(variant, str) or variant not in ("derived", "paper"):
         raise ValueError(f"variant must be 'derived' or 'paper', got {variant!r}")
-    if not tolerance > 0:
+    if not isinstance(exact, (bool, np.bool_)):
+        raise ValueError(f"exact must be True or False, got {exact!r}")
+    if not is_real(tolerance) or not tolerance > 0:
         raise ValueError(f"tolerance must be positive, got {tolerance!r}")
-    if max_iterations < 1:
+    if not is_integer(max_iterations) or max_iterations < 1:
         raise ValueError(f"max_iterations must be at least 1, got {max_iterations!r}")
-    gains, queues = _check_state(channel_gain, queue, scenario)
+    gains, queues = check_state(channel_gain, queue, scenario)
     f, p, q = np.empty_like(gains), np.empty_like(gains), np.empty_like(gains)
-    options = p2_kernel.Options(variant == "paper", exact, tolerance, max_iterations)
+    options = p2_kernel.Options(
+        variant == "paper", bool(exact), float(tolerance), int(min(max_iterations, 2**31))
+    )
     solve = p2_kernel.solve_row if gains.ndim == 1 else p2_kernel.solve_rows
     objective, iterations = solve(gains, queues, _system(scenario), options, f, p, q)
     return P2Solution(f, p, q, objective, iterations, gains, queues, scenario)
@@ -161,8 +166,19 @@ def best_resources(
     -------
     f, p : ndarray, shape (N,) or (B, N)
         Frequencies [Hz] and powers [W].
+
+    Raises
+    ------
+    ValueError
+        If a shape or a value is wrong.
     """
-    gains, queues = _check_state(channel_gain, queue, scenario)
+    gains, queues = check_state(channel_gain, queue, scenario)
+    q = real_array("q", q)
+    if q.shape != gains.shape and q.shape != gains.shape[-1:]:
+        raise ValueError(f"q must have the shape of channel_gain, {gains.shape}, got {q.shape}")
+    # Written so that NaN fails the comparisons.
+    if not _all((q > 0) & (q <= 1)):
+        raise ValueError(f"q must lie in (0, 1], got values from {q.min()} to {q.max()}")
     f, p = p2_kernel.resource_rows(
         np.atleast_2d(gains),
         np.atleast_2d(queues),
@@ -172,11 +188,28 @@ def best_resources(
     return f.reshape(gains.shape), p.reshape(gains.shape)
 
 
-def _check_state(
+def _all(condition: BoolArray) -> bool:
+    return int(np.count_nonzero(condition)) == condition.size  # several times faster than all()
+
+
+def check_state(
     channel_gain: ArrayLike, queue: ArrayLike, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
-    gains = np.asarray(channel_gain, dtype=np.float64)
-    queues = np.asarray(queue, dtype=np.float64)
+    """The state of a round as arrays for the kernel, if it is one of the scenario.
+
+    Parameters
+    ----------
+    channel_gain, queue : array_like, shape (N,) or (B, N)
+        Gains and queues [J].
+    scenario : Scenario
+        The system.
+
+    Raises
+    ------
+    ValueError
+        If a shape is wrong, a gain not positive and finite, or a queue negative or not finite.
+    """
+    gains, queues = real_array("channel_gain", channel_gain), real_array("queue", queue)
     if gains.ndim not in (1, 2) or gains.shape[-1] != scenario.num_devices:
         raise ValueError(
             f"channel_gain must have shape (N,) or (B, N) with N = {scenario.num_devices}, "
@@ -186,16 +219,23 @@ def _check_state(
         raise ValueError(
             f"queue must have the shape of channel_gain, {gains.shape}, got {queues.shape}"
         )
+    if not gains.size:
+        raise ValueError(f"channel_gain must hold at least one row, got shape {gains.shape}")
     # Written so that NaN fails the comparisons.
-    if not (gains.min() > 0 and gains.max() < math.inf):
+    if not _all((gains > 0) & (gains < math.inf)):
         raise ValueError(
             f"channel_gain must be positive and finite, got {gains.min()} to {gains.max()}"
         )
-    if not (queues.min() >= 0 and queues.max() < math.inf):
+    if not _all((queues >= 0) & (queues < math.inf)):
         raise ValueError(
             f"queue must be finite and not negative, got {queues.min()} to {queues.max()}"
         )
-    return np.ascontiguousarray(gains), np.ascontiguousarray(queues)
+    return _writeable(gains), _writeable(queues)
+
+
+def _writeable(values: FloatArray) -> FloatArray:
+    """A copy of a read-only array, for which numba would compile everything anew."""
+    return values if values.flags.writeable else values.copy()
 
 
 @lru_cache(maxsize=32)

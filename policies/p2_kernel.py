@@ -31,6 +31,9 @@ from fl_edge_env.typing import FloatArray, IntArray
 _compiled = njit(cache=True, error_model="numpy")
 _compiled_parallel = njit(cache=True, error_model="numpy", parallel=True)
 
+# The least probability that an allocation may have; a number of this file's own, see above.
+LEAST_Q = 1e-100
+
 
 class System(NamedTuple):
     """The scenario as the kernel reads it; arrays of shape (N,)."""
@@ -203,6 +206,8 @@ def _minimise_on_simplex(
             break
         nu = max(left, nu + step)
     q /= total
+    for n in range(slope.size):
+        q[n] = max(q[n], LEAST_Q)
     return float(nu - least)
 
 
@@ -293,6 +298,8 @@ def _device_minimum(
         bound = cost_a + chord * (q - a) - nu * q
         if q > 0.0:
             bound += error / q
+        if math.isnan(bound):  # beyond the range of floats nothing is proven
+            return -math.inf, best_q
         at_end = q <= a or q >= b  # where the chord is exact
         if at_end or bound >= best - 1e-10 * best_scale or size + 2 > len(stack):
             lower = min(lower, bound)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from fl_edge_env import Allocation, physics
+from fl_edge_env.checks import observed, real_array
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.p2 import best_resources
+from policies.p2 import best_resources, check_state
 
 
 class UniD(Policy):
@@ -19,7 +20,8 @@ class UniD(Policy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Optimise f and p for ``q = 1/N``; see `Policy.decide`."""
-        channel_gain, queue = observation["channel_gain"], observation["queue"]
+        channel_gain, queue = observed(observation)
+        channel_gain = real_array("channel_gain", channel_gain)
         q = np.full(channel_gain.shape, 1.0 / self.scenario.num_devices)
         f, p = best_resources(channel_gain, queue, q, self.scenario)
         return Allocation(f, p, q)
@@ -37,7 +39,7 @@ class UniS(Policy):
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Spend the round's energy budget; see `Policy.decide`."""
         scenario = self.scenario
-        channel_gain = observation["channel_gain"]
+        channel_gain, _ = check_state(*observed(observation), scenario)
         q = np.full(channel_gain.shape, 1.0 / scenario.num_devices)
         p = np.broadcast_to(scenario.p_mid, channel_gain.shape).copy()
         upload_energy = p * physics.upload_time(channel_gain, p, scenario)

@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import ijson
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from fl_edge_env.files import reason
 from fl_edge_env.typing import IntArray
 from train_fl.dataset import Dataset, DataSource
 
@@ -28,18 +28,8 @@ _SIDE = 28
 
 _T = TypeVar("_T")
 
-# What the readers raise where a file is not what it should be; SyntaxError is pillow's.
-_DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    OverflowError,
-    SyntaxError,
-    Image.DecompressionBombError,
-    ijson.JSONError,
-    pa.ArrowException,
-)
+# Between an opening bracket and the next one lies an image, so that few open at a time.
+_MOST_BRACKETS = 1000
 
 
 class _Samples(NamedTuple):
@@ -158,12 +148,29 @@ def _split(pieces: dict[str, list[_Samples]], rng: np.random.Generator) -> Datas
     )
 
 
+class _Shallow:
+    """A JSON file that is not nested deeply, for which ijson takes the square of the depth."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._depth = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, if not too many brackets are open."""
+        data = self._file.read(size)
+        opened = data.count(b"[") + data.count(b"{")
+        if self._depth + opened > _MOST_BRACKETS:
+            raise ValueError(f"more than {_MOST_BRACKETS} brackets open within {len(data)} bytes")
+        self._depth = max(0, self._depth + opened - data.count(b"]") - data.count(b"}"))
+        return data
+
+
 def _leaf_counts(path: Path) -> Counter[str]:
     """Samples of each writer, from the lists ``users`` and ``num_samples``."""
     users: list[str] = []
     numbers: list[int] = []
     with path.open("rb") as file:
-        for prefix, event, value in ijson.parse(file, use_float=True):
+        for prefix, event, value in ijson.parse(_Shallow(file), use_float=True):
             if prefix == "users.item":
                 users.append(str(value))
             elif prefix == "num_samples.item":
@@ -181,7 +188,7 @@ def _leaf_counts(path: Path) -> Counter[str]:
 def _read_leaf(path: Path, writers: Collection[str]) -> Iterator[_Samples]:
     """Samples of some writers, one writer in memory at a time."""
     with path.open("rb") as file:
-        for writer, data in ijson.kvitems(file, "user_data", use_float=True):
+        for writer, data in ijson.kvitems(_Shallow(file), "user_data", use_float=True):
             if writer in writers:
                 images = np.asarray(data["x"], dtype=np.float32)
                 yield _checked(writer, images.reshape(-1, _SIDE, _SIDE), np.asarray(data["y"]))
@@ -189,19 +196,25 @@ def _read_leaf(path: Path, writers: Collection[str]) -> Iterator[_Samples]:
 
 def _parquet_counts(path: Path) -> Counter[str]:
     """Samples of each writer."""
-    column = pq.read_table(path, columns=["writer_id"])["writer_id"]
-    return Counter(map(str, column.to_pylist()))
+    counts: Counter[str] = Counter()
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for batch in file.iter_batches(columns=["writer_id"]):
+            counts.update(map(str, batch["writer_id"].to_pylist()))
+            if counts.total() > path.stat().st_size:
+                raise ValueError("it announces more samples than it has bytes")
+    return counts
 
 
 def _read_parquet(path: Path, writers: Collection[str]) -> Iterator[_Samples]:
     """Samples of some writers, some rows in memory at a time."""
     columns = ["image", "writer_id", "character"]
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
         for batch in file.iter_batches(batch_size=1024, columns=columns):
             rows: dict[str, list[tuple[NDArray[np.uint8], int]]] = {}
             for row in batch.to_pylist():
                 if str(row["writer_id"]) in writers:
-                    image = Image.open(io.BytesIO(row["image"]["bytes"]))
+                    # Of other formats some run programs, such as Ghostscript.
+                    image = Image.open(io.BytesIO(row["image"]["bytes"]), formats=["PNG"])
                     if image.size != (_SIDE, _SIDE):
                         raise ValueError(f"it has an image of {image.size[0]} by {image.size[1]}")
                     rows.setdefault(str(row["writer_id"]), []).append(
@@ -229,7 +242,7 @@ def _told(read: Callable[[Path], _T], path: Path) -> _T:
     """What `read` makes of a file; its errors name the file."""
     try:
         return read(path)
-    except _DAMAGE as error:
+    except Exception as error:  # what a damaged file can raise has no end
         raise ValueError(
-            f"{str(path)!r} is damaged or not a FEMNIST file ({error}): get it again"
+            f"{str(path)!r} is damaged or not a FEMNIST file ({reason(error)}): get it again"
         ) from None

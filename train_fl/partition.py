@@ -24,7 +24,7 @@ def dirichlet_equal(
     """Split samples into parts of equal size with a Dirichlet label mix.
 
     Each device draws a distribution over classes and then its samples, one after the other and
-    without replacement, from the classes that have samples left [1]_.
+    without replacement, from the classes that have samples left [Hsu2019]_.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def dirichlet_equal(
 
     References
     ----------
-    .. [1] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
+    .. [Hsu2019] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
        Federated Visual Classification", 2019.
     """
     _check_devices(num_devices, len(labels))
@@ -77,7 +77,7 @@ def dirichlet_by_class(
 ) -> list[IntArray]:
     """Split each class over the devices with Dirichlet shares, so that sizes differ too.
 
-    The split is drawn anew until every device has enough samples [1]_.
+    The split is drawn anew until every device has enough samples [Yurochkin2019]_.
 
     Parameters
     ----------
@@ -104,8 +104,8 @@ def dirichlet_by_class(
 
     References
     ----------
-    .. [1] Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural Networks",
-       ICML 2019.
+    .. [Yurochkin2019] Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural
+       Networks", ICML 2019.
     """
     _check_devices(num_devices, len(labels))
     _check_concentration(concentration)

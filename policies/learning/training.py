@@ -25,7 +25,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from fl_edge_env import Scenario, scenario_file
 from fl_edge_env.checks import is_integer, is_real
-from fl_edge_env.files import atomic_path, writable_folder
+from fl_edge_env.files import atomic_path, reason, writable_folder
 from fl_edge_env.scenario import positive_integer
 from policies.evaluation import evaluate
 from policies.experiment import code_hash
@@ -126,6 +126,10 @@ def train_agent(
     more than its budget or than LROA's, is kept in ``agent.pt``; ``history.csv`` has all of them.
     At the same time the training is saved, and the same call goes on from there. With a budget of
     rounds it then ends in the same weights.
+
+    What a training is saved in, ``checkpoint.pt``, is a pickle: going on in a folder runs whatever
+    code that file holds, so do not go on in a folder from somebody else. ``agent.pt`` holds no
+    code.
 
     Parameters
     ----------
@@ -375,7 +379,7 @@ def _continue_or_start(
     try:
         before = json.loads(path.read_text())
         other = [name for name, value in told.items() if before[name] != value]
-    except (OSError, ValueError, KeyError, TypeError):
+    except Exception:  # what a damaged file can raise has no end
         raise ValueError(f"{str(path)!r} is not the settings of a training") from None
     if other:
         raise ValueError(
@@ -384,9 +388,12 @@ def _continue_or_start(
         )
     try:
         # Written by `_save` in the user's own folder.
-        state: dict[str, Any] = read_checked(checkpoint, weights_only=False)
+        state: Any = read_checked(checkpoint, weights_only=False)
+        if not isinstance(state, dict) or not isinstance(state.get("finished"), bool):
+            raise ValueError("it is not the checkpoint of a training")
     except Exception as error:
         raise ValueError(
-            f"cannot go on from {str(checkpoint)!r}: {error}: delete the folder to start anew"
+            f"cannot go on from {str(checkpoint)!r}: {reason(error)}: delete the folder to start "
+            "anew"
         ) from None
     return state

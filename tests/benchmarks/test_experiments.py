@@ -5,7 +5,6 @@ Run with ``pytest -m benchmark``; nothing here fails for being slow.
 
 from __future__ import annotations
 
-import os
 import time
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import LROA
-from policies.experiment import Job, make_jobs, run_jobs
+from policies.experiment import Job, _save, make_jobs, run_jobs
 
 pytestmark = pytest.mark.benchmark
 
@@ -38,10 +37,9 @@ def test_jobs__two_processes_against_one(report):
 
 def test_jobs__ten_thousand_finished_ones_on_resume(report, tmp_path):
     jobs = sweep(10_000, 10)
-    run_jobs(jobs[:1], folder=tmp_path)
-    first = tmp_path / f"{jobs[0].key}.npz"
-    for job in jobs[1:]:
-        os.link(first, tmp_path / f"{job.key}.npz")
+    rounds = run_jobs(jobs[:1])[0]
+    for job in jobs:
+        _save(rounds, tmp_path, job)
     jobs = sweep(10_000, 10)  # keys are kept by a job once they are known
     listed = []
     start = time.perf_counter()

@@ -164,6 +164,23 @@ def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp
     assert "the scenario 'digits' has changed" in resume(scenario=config["scenario"] | {"mu": 2.0})
     assert "cannot use config.json" in resume(options=config["options"] | {"policies": None})
     assert "cannot use config.json" in resume(options=config["options"] | {"color": "red"})
+    for name, value in (
+        ("scenario", None),
+        ("channel", 0.5),
+        ("policies", ["lroa", 1]),
+        ("seeds", "5"),
+        ("seeds", True),
+        ("train", "no"),
+        ("backend", "threads"),
+        ("data_dir", 3),
+    ):
+        said = resume(options=config["options"] | {name: value})
+        assert f"cannot use config.json ({name} cannot be {value!r})" in said
+    for content in ("[]", "3", "[" * 100_000, "\0"):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(SystemExit):
+            call(f"--resume {tmp_path}")
+        assert "cannot use config.json" in " ".join(capsys.readouterr().out.split())
     (tmp_path / "config.json").write_text(json.dumps({"options": config["options"]}))
     with pytest.raises(SystemExit):
         call(f"--resume {tmp_path}")

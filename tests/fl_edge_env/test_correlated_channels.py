@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import itertools
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, Simulator, TraceChannel
 from fl_edge_env.allocation import decode_action
@@ -119,6 +124,9 @@ def test_trace__replays_the_recorded_gains_and_starts_again(table, tmp_path: Pat
         shuffled.to_parquet(path)
     channel = TraceChannel(str(path))
     recorded = table["gain"].to_numpy().reshape(5, 3)
+    if suffix == "csv":  # older versions of pandas read decimal numbers to the last digit but one
+        np.testing.assert_allclose(channel.trace, recorded, rtol=1e-13)
+        recorded = channel.trace
     assert (channel.gain_min, channel.gain_max) == (recorded.min(), recorded.max())
     scenario = Scenario(num_devices=3, channel=channel, num_rounds=12)
     simulator = Simulator(scenario, 1)
@@ -165,3 +173,85 @@ def test_trace__a_missing_or_foreign_file_is_refused(tmp_path):
         (tmp_path / name).write_bytes(bytes(range(256)))
         with pytest.raises(ValueError, match=f"cannot read the trace .*{name}"):
             TraceChannel(tmp_path / name)
+
+
+def written(table: pd.DataFrame, form: str) -> bytes:
+    buffer = io.BytesIO()
+    if form == "csv":
+        table.to_csv(buffer, index=False)
+    else:
+        pytest.importorskip("pyarrow")
+        table.to_parquet(buffer)
+    return buffer.getvalue()
+
+
+@settings(max_examples=300)
+@given(st.data())
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_trace__damage_is_named_or_gives_another_whole_trace(tmp_path_factory, form, data):
+    index = pd.MultiIndex.from_product([range(12), range(5)], names=["round", "device"])
+    gain = np.linspace(0.1, 0.4, 60)
+    whole = bytearray(written(pd.DataFrame({"gain": gain}, index=index).reset_index(), form))
+    position = data.draw(st.integers(0, len(whole) - 1))
+    if data.draw(st.booleans()):
+        whole[position] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        del whole[position:]
+    path = tmp_path_factory.mktemp("trace") / f"trace.{form}"
+    path.write_bytes(whole)
+    try:
+        trace, message = TraceChannel(path).trace, repr(str(path))
+    except ValueError as error:
+        trace, message = np.ones((1, 1)), str(error)
+    assert repr(str(path)) in message
+    assert trace.size <= 60  # neither form has checksums of its own
+    assert np.all((trace > 0) & np.isfinite(trace))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(1e15, 0)],
+        [(0, 1e15)],
+        [(2**31, 2**31)],
+        [(1e308, 1e308)],
+        [(math.nan, 0), (0, 0)],
+        [(math.inf, 0), (0, math.inf)],
+        [(-3, -6), (-3, -5), (-3, -4), (-3, -3)],  # -2 by -2 rows, counted from 0
+        [(0, 0), (0, 1), (0.5, 1)],
+        [(0, 0), (0, 0.5), (0, 1)],
+    ],
+)
+def test_trace__rounds_and_devices_that_do_not_count_are_refused_at_once(tmp_path, rows, form):
+    path = tmp_path / f"trace.{form}"
+    table = pd.DataFrame(rows, columns=["round", "device"], dtype=np.float64).assign(gain=0.1)
+    path.write_bytes(written(table, form))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="one row for each pair of round and device") as raised:
+            TraceChannel(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+    assert repr(str(path)) in str(raised.value)
+
+
+def test_trace__what_may_be_without_end_is_refused(tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "zeros.csv").symlink_to("/dev/zero")
+    (tmp_path / "packed.csv.gz").write_bytes(gzip.compress(b"round,device,gain\n0,0,0.1\n"))
+    for name in ("folder.csv", "zeros.csv", "packed.csv.gz"):
+        with pytest.raises(ValueError, match=f"cannot read the trace .*{name}"):
+            TraceChannel(tmp_path / name)
+
+
+def test_trace__columns_of_another_type_are_refused(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "trace.parquet"
+    times = pd.to_datetime(["2024-01-01"])
+    for column, values in (("round", times), ("gain", [[0.1, 0.2]]), ("gain", [b"x"])):
+        table = pd.DataFrame({"round": [0], "device": [0], "gain": [0.1]} | {column: values})
+        path.write_bytes(written(table, "parquet"))
+        with pytest.raises(ValueError, match=r"trace\.parquet'"):
+            TraceChannel(path)

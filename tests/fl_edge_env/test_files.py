@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from fl_edge_env.files import atomic_path, writable_folder
+from fl_edge_env.files import atomic_path, check_zip, reason, writable_folder
 
 
 def test_atomic_path__keeps_the_old_file_when_writing_fails(tmp_path: Path):
@@ -42,3 +44,50 @@ def test_writable_folder__names_what_is_in_the_way(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"cannot write to the folder .*file/below"):
         writable_folder(tmp_path / "file" / "below")
+
+
+def packed(
+    name: str = "a", content: bytes = b"abc", compression: int = zipfile.ZIP_STORED
+) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as file:
+        file.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_check_zip__accepts_what_is_whole(tmp_path: Path):
+    path = tmp_path / "a.zip"
+    path.write_bytes(packed())
+    check_zip(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a ZIP file"),
+        (b"PK\x03\x04", "not a zip file"),
+        (b"\x80\x02" + packed(), "not a ZIP file"),  # a pickle, if read from its start
+        (packed(content=bytes(10**6), compression=zipfile.ZIP_DEFLATED), "it is compressed"),
+        (packed().replace(b"abc", b"abd"), "its part 'a' is damaged"),
+        (packed().replace(b"\3\0\0\0\3\0\0\0", b"\3\0\0\0\3\0\0\x7f"), "more than it has"),
+    ],
+)
+def test_check_zip__names_what_is_wrong(tmp_path: Path, content: bytes, message: str):
+    path = tmp_path / "a.zip"
+    path.write_bytes(content)
+    with pytest.raises((ValueError, zipfile.BadZipFile), match=message):
+        check_zip(path)
+
+
+def test_check_zip__does_not_read_what_may_be_without_end(tmp_path: Path):
+    for name, target in (("zeros", "/dev/zero"), ("folder", tmp_path)):
+        (tmp_path / name).symlink_to(target)
+        with pytest.raises(ValueError, match="not a regular file"):
+            check_zip(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        check_zip(tmp_path / "missing")
+
+
+def test_reason__is_one_line_and_never_empty():
+    assert reason(ValueError("a\n  b")) == "a b"
+    assert reason(MemoryError()) == "MemoryError"

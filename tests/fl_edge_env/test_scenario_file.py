@@ -135,3 +135,59 @@ def test_tiers__of_hardware_give_valid_scenarios():
 def test_tiers__names_what_is_wrong(arguments, error, message):
     with pytest.raises(error, match=message):
         with_tiers(Scenario(), **arguments)
+
+
+@given(st.data())
+def test_file__damage_is_named_or_gives_another_valid_scenario(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("file") / "scenario.toml"
+    Scenario.femnist(num_devices=6, channel=MarkovChannel.correlated(0.5, num_states=3)).save(path)
+    whole = bytearray(path.read_bytes())
+    position = data.draw(st.integers(0, len(whole) - 1))
+    if data.draw(st.booleans()):
+        whole[position] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        del whole[position:]
+    path.write_bytes(whole)
+    message = repr(str(path))
+    try:
+        Scenario.load(path)
+    except ValueError as error:
+        message = str(error)
+    assert repr(str(path)) in message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mu = " + "[" * 5000, "recursion"),
+        ("mu = " + "9" * 5000, "integer string conversion"),
+        ("num_devices = 1000000000000", "num_devices must be at most 1000000 in a file"),
+        ("num_devices = " + "9" * 400, "num_devices must be at most"),
+        ('preset = "femnist"\nnum_devices = 1000000000000', "num_devices must be at most"),
+        ("preset = [1]", "scenario must be one of"),
+        ("channel = []", "channel needs a type"),
+        ("[channel]\ntype = [1]", "list"),
+        ('[channel]\ntype = "exponential"\nmean = ' + "9" * 400, "in the scenario"),
+        ('[channel]\ntype = "exponential"\ngain_max = ' + "9" * 400, "in the scenario"),
+        ('[channel]\ntype = "exponential"\nfilter = {a = 1}', "filter must be"),
+        ('[channel]\ntype = "markov"\ngains = 1\ntransition = 1', "gains"),
+        (
+            f'[channel]\ntype = "markov"\ngains = [{"9" * 400}, 1]\ntransition = 1',
+            "in the scenario",
+        ),
+        ('[channel]\ntype = "trace"\npath = "/dev/zero"', "not a regular file"),
+        ('[channel]\ntype = "trace"\npath = "a\\u0000b"', "cannot read the trace"),
+    ],
+)
+def test_file__a_hostile_one_is_refused_by_name(tmp_path, text, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as raised:
+        Scenario.load(path)
+    assert "mine.toml" in str(raised.value)
+
+
+def test_file__a_folder_in_its_place_is_named(tmp_path):
+    (tmp_path / "mine.toml").mkdir()
+    with pytest.raises(ValueError, match=r"cannot read the scenario .*mine\.toml"):
+        Scenario.load(tmp_path / "mine.toml")

@@ -118,7 +118,14 @@ def assert_covers(info: dict, expected: dict) -> None:
             np.testing.assert_array_equal(info[name][mask], expected[name][mask])
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+# Before 1.4, Gymnasium's wrapper counts wrongly in same-step mode.
+OLD_GYMNASIUM = tuple(map(int, gym.__version__.split(".")[:2])) < (1, 4)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["NextStep", pytest.param("SameStep", marks=pytest.mark.skipif(OLD_GYMNASIUM, reason="bug"))],
+)
 def test_batch__works_with_gymnasiums_statistics_of_episodes(mode):
     envs = gym.make_vec(
         "FLEdge-v0",

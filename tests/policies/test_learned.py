@@ -156,7 +156,7 @@ def flip_a_bit(path):
         (lambda path: path.write_bytes(b"not an agent"), ""),
         (lambda path: path.write_bytes(path.read_bytes()[:-100]), ""),
         (lambda path: path.write_bytes(pickle.dumps({"format": 1})), ""),
-        (lambda path: path.write_text("l" * 50), "it is not a file of torch"),
+        (lambda path: path.write_text("l" * 50), "it is not a ZIP file"),
         (flip_a_bit, "is damaged"),
         (lambda path: torch.save(torch.zeros(3), path), "not the file of an agent"),
         (lambda path: torch.save({"a": 1}, path), "not the file of an agent"),
@@ -168,7 +168,7 @@ def flip_a_bit(path):
         (lambda path: changed(path, settings=json.dumps({"width": 32})), "size mismatch"),
         (lambda path: changed(path, settings=json.dumps({"view": "x"})), "view must be one of"),
         (lambda path: changed(path, scenario="mu = -1"), "mu must be"),
-        (lambda path: changed(path, weights={}), "Missing key"),
+        (lambda path: changed(path, weights={"a": torch.zeros(10_000)}), "Missing key"),
     ],
 )
 def test_agent__a_file_that_is_not_one_is_refused(tmp_path, capsys, damage, message):

@@ -1,0 +1,379 @@
+"""Agents, checkpoints and results that are damaged or hostile: as missing, or refused by name."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import pickle
+import tarfile
+import tracemalloc
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_edge_env import Scenario
+from policies import LROA, UniD
+from policies.checkpoint import Checkpoints
+from policies.experiment import Job, _load, make_jobs, run_jobs
+from policies.learned import SB3Policy, weights_of
+from policies.learning.settings import AgentSettings
+from policies.learning.training import Budget, train_agent
+
+SCENARIO = Scenario.femnist(num_devices=6, num_rounds=15)
+
+
+class Malicious:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def draw_damage(data: st.DataObject, whole: bytes) -> bytes:
+    """A part of a file, or all of it with one bit changed."""
+    position = data.draw(st.integers(0, len(whole) - 1))
+    if data.draw(st.booleans()):
+        return whole[:position]
+    changed = bytearray(whole)
+    changed[position] ^= 1 << data.draw(st.integers(0, 7))
+    return bytes(changed)
+
+
+@pytest.fixture(scope="module")
+def agent() -> SB3Policy:
+    torch.manual_seed(0)
+    network = AgentSettings().make_network(SCENARIO)
+    return SB3Policy(SCENARIO, AgentSettings(), weights_of(network), cost={"minutes": 0.5})
+
+
+@pytest.fixture(scope="module")
+def saved(agent, tmp_path_factory) -> bytes:
+    path = tmp_path_factory.mktemp("saved") / "agent.pt"
+    agent.save(path)
+    return path.read_bytes()
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_agent__damage_is_named_or_means_nothing(tmp_path_factory, agent, saved, data):
+    path = tmp_path_factory.mktemp("agent") / "agent.pt"
+    path.write_bytes(draw_damage(data, saved))
+    told = f"cannot use the agent {str(path)!r}: "
+    try:
+        loaded, message = SB3Policy.load(path), told
+    except ValueError as error:
+        loaded, message = agent, str(error)
+    assert message.startswith(told)
+    np.testing.assert_equal(loaded.weights, agent.weights)
+    assert loaded.settings == agent.settings
+    assert loaded.trained_in == agent.trained_in
+    assert loaded.cost == agent.cost
+
+
+def refused(path: Path) -> str:
+    """The reason why an agent is refused, which takes little memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"cannot use the agent '.*agent\.pt': ") as raised:
+            SB3Policy.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+    return str(raised.value)
+
+
+def as_pickle(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def as_part_of_a_pickle(path: Path, content: bytes) -> None:
+    """A file that begins as a pickle and ends as a ZIP file."""
+    path.write_bytes(content + path.read_bytes())
+
+
+def as_legacy(path: Path, content: bytes) -> None:
+    """The oldest format of torch, a tar file, with a ZIP file at its end."""
+    whole = path.read_bytes()
+    with tarfile.open(path, "w") as file:
+        info = tarfile.TarInfo("pickle")
+        info.size = len(content)
+        file.addfile(info, io.BytesIO(content))
+    path.write_bytes(path.read_bytes() + whole)
+
+
+def as_archive(path: Path, content: bytes) -> None:
+    """The format of torch with a pickle of one's own."""
+    repacked(path, {"data.pkl": content})
+
+
+def as_program(path: Path, content: bytes) -> None:
+    """TorchScript."""
+    repacked(path, {"constants.pkl": content})
+
+
+def repacked(path: Path, parts: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path) as file:
+        old = {info.filename: file.read(info) for info in file.infolist()}
+    folder = next(iter(old)).split("/")[0]
+    with zipfile.ZipFile(path, "w", compression) as file:
+        for name, content in (old | {f"{folder}/{n}": c for n, c in parts.items()}).items():
+            file.writestr(name, content)
+
+
+@pytest.mark.parametrize(
+    "write", [as_pickle, as_part_of_a_pickle, as_legacy, as_archive, as_program]
+)
+def test_agent__a_pickle_of_a_stranger_runs_nothing(tmp_path, saved, write):
+    path = tmp_path / "agent.pt"
+    path.write_bytes(saved)
+    write(path, pickle.dumps(Malicious(tmp_path / "run"), protocol=2))
+    refused(path)
+    assert not (tmp_path / "run").exists()
+
+
+def test_agent__a_compressed_file_is_refused_before_it_grows(tmp_path, saved):
+    path = tmp_path / "agent.pt"
+    path.write_bytes(saved)
+    repacked(path, {"data/0": bytes(2**26)}, zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < 2**20
+    assert "it is compressed" in refused(path)
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/outside"])
+def test_agent__a_part_that_leaves_its_folder_is_not_written(tmp_path, saved, name):
+    path = tmp_path / "a" / "b" / "agent.pt"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(saved)
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr(name, b"abc")
+    with contextlib.suppress(ValueError):
+        SB3Policy.load(path)
+    assert not (tmp_path / "outside").exists()
+    assert not Path("/outside").exists()
+
+
+def with_settings(**changes: object) -> dict[str, object]:
+    return {"settings": json.dumps(changes)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (with_settings(width=10**6), "make at least 4000000000000 bytes of weights"),
+        (with_settings(width=10**12), "width"),
+        (with_settings(view="joint", width=10**4), "make at least 400000000 bytes of weights"),
+        (with_settings(learning_rate=10**400), ""),
+        (with_settings(seed=-1), "seed must be"),
+        ({"settings": "[" * 10**5}, "recursion"),
+        ({"settings": 3}, ""),
+        ({"scenario": "mu = " + "[" * 10**4}, "recursion"),
+        ({"scenario": "num_devices = 1000000000000"}, "num_devices must be at most"),
+        ({"scenario": '[channel]\ntype = "trace"\npath = "/dev/zero"'}, "not a regular file"),
+        ({"cost": {"minutes": "many"}}, "its cost must be numbers"),
+        ({"cost": 3}, ""),
+        ({"weights": 3}, ""),
+        ({"weights": {"log_std": "a"}}, ""),
+        (
+            {"weights": {"a": torch.zeros(9999), "log_std": torch.zeros(1).expand(10**6, 10**6)}},
+            "size mismatch",
+        ),
+        ({"features": torch.zeros(2)}, ""),
+    ],
+)
+def test_agent__hostile_content_is_refused_before_it_fills_the_memory(
+    tmp_path, saved, changes, message
+):
+    path = tmp_path / "agent.pt"
+    path.write_bytes(saved)
+    torch.save(torch.load(path, weights_only=True) | changes, path)
+    assert message in refused(path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_agent__a_weight_that_is_not_finite_is_refused(tmp_path, saved, value):
+    path = tmp_path / "agent.pt"
+    path.write_bytes(saved)
+    content = torch.load(path, weights_only=True)
+    content["weights"]["action_net.bias"][0] = value
+    torch.save(content, path)
+    assert "its weight 'action_net.bias' is not finite" in refused(path)
+
+
+def test_agent__what_is_no_file_is_refused(tmp_path):
+    (tmp_path / "a" / "agent.pt").mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "agent.pt").symlink_to("/dev/zero")
+    for name in "ab":
+        assert "it is not a regular file" in refused(tmp_path / name)
+
+
+STATE = {"weights": np.arange(5000.0), "round": np.array(5)}
+
+
+def loaded(checkpoints: Checkpoints) -> tuple[dict[str, np.ndarray] | None, list[str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        return checkpoints.load(), [str(warning.message) for warning in caught]
+
+
+def replaced(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert content.count(old) >= 1
+    path.write_bytes(content.replace(old, new))
+
+
+@pytest.mark.parametrize("shape", [b"(4000,)", b"(7000,)", b"(5001,)"])
+def test_checkpoint__of_an_array_of_another_length_is_refused(tmp_path, shape):
+    # NumPy would not read a shorter one to its end, where the checksum is checked.
+    checkpoints = Checkpoints(tmp_path, "a", 1)
+    checkpoints.save(1, STATE)
+    replaced(tmp_path / "a-1.npz", b"(5000,)", shape)
+    state, messages = loaded(checkpoints)
+    assert state is None
+    assert "its part 'weights.npy' is damaged" in messages[0]
+
+
+def npy(array: object) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    return buffer.getvalue()
+
+
+def npz(**parts: bytes) -> bytes:
+    buffer = io.BytesIO()
+    header = {"format": npy(1), "key": npy("a"), "names": npy(["x"])}
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, content in (header | parts).items():
+            file.writestr(f"{name}.npy", content)
+    return buffer.getvalue()
+
+
+def huge(shape: str) -> bytes:
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(8)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        npy(3.0),
+        npz(),
+        npz(format=npy([1, 2])),
+        npz(format=npy("one")),
+        npz(names=npy(3)),
+        npz(x=huge("(1125899906842624,)")),
+        npz(x=huge("(4294967296, 4294967296, 4294967296)")),
+        npz(x=huge("(-1,)")),
+        npz(x=huge("(" * 40)),
+        npz(x=b"\x93NUMPY\x09\x09"),
+        pickle.dumps({"format": 1}),
+    ],
+)
+def test_checkpoint__hostile_content_is_refused_and_the_one_before_taken(tmp_path, content):
+    checkpoints = Checkpoints(tmp_path, "a", 1)
+    checkpoints.save(1, STATE)
+    (tmp_path / "a-2.npz").write_bytes(content)
+    state, messages = loaded(checkpoints)
+    np.testing.assert_equal(state, STATE)
+    assert len(messages) == 1
+    assert "a-2.npz' is refused: " in messages[0]
+
+
+def test_checkpoint__a_pickle_in_an_array_runs_nothing(tmp_path):
+    objects = npy(np.array([Malicious(tmp_path / "run")], dtype=object))
+    (tmp_path / "a-1.npz").write_bytes(npz(x=objects))
+    state, messages = loaded(Checkpoints(tmp_path, "a", 1))
+    assert state is None
+    assert "allow_pickle=False" in messages[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_checkpoint__what_is_no_file_is_left_alone(tmp_path):
+    checkpoints = Checkpoints(tmp_path, "a", 1)
+    checkpoints.save(1, STATE)
+    (tmp_path / "a-2.npz").mkdir()
+    (tmp_path / "a-3.npz").symlink_to("/dev/zero")
+    state, messages = loaded(checkpoints)
+    np.testing.assert_equal(state, STATE)
+    assert messages == []
+    checkpoints.clear()
+    assert {path.name for path in tmp_path.iterdir()} == {"a-2.npz", "a-3.npz"}
+
+
+@pytest.fixture(scope="module")
+def jobs() -> list[Job]:
+    scenario = Scenario.digits(num_devices=5, num_rounds=8)
+    return make_jobs([LROA(scenario), UniD(scenario)], scenario, [0, 1])
+
+
+@pytest.fixture(scope="module")
+def finished(jobs, tmp_path_factory) -> tuple[list[bytes], list[pd.DataFrame]]:
+    folder = tmp_path_factory.mktemp("finished")
+    rounds = run_jobs(jobs, folder=folder)
+    return [(folder / f"{job.key}.npz").read_bytes() for job in jobs], rounds
+
+
+def assert_run_anew(job: Job, folder: Path, expected: pd.DataFrame) -> None:
+    rounds = run_jobs([job], folder=folder)[0]
+    pd.testing.assert_frame_equal(rounds, expected, check_exact=True)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_result__that_is_damaged_is_as_one_that_is_missing(tmp_path_factory, jobs, finished, data):
+    files, rounds = finished
+    folder = tmp_path_factory.mktemp("jobs")
+    (folder / f"{jobs[0].key}.npz").write_bytes(draw_damage(data, files[0]))
+    if (read := _load(folder, jobs[0])) is not None:  # some bits, as those of dates, mean nothing
+        pd.testing.assert_frame_equal(read, rounds[0], check_exact=True)
+
+
+@pytest.mark.parametrize("content", [npy(3.0), npz(), npz(x=huge("(1125899906842624,)")), b"PK"])
+def test_result__of_hostile_content_is_run_anew(tmp_path, jobs, finished, content):
+    (tmp_path / f"{jobs[0].key}.npz").write_bytes(content)
+    assert_run_anew(jobs[0], tmp_path, finished[1][0])
+
+
+def test_result__of_another_job_is_not_taken_for_this_one(tmp_path, jobs, finished):
+    files, rounds = finished
+    (tmp_path / f"{jobs[0].key}.npz").write_bytes(files[1])
+    assert_run_anew(jobs[0], tmp_path, rounds[0])
+
+
+def test_result__a_link_to_what_has_no_end_is_replaced(tmp_path, jobs, finished):
+    path = tmp_path / f"{jobs[0].key}.npz"
+    path.symlink_to("/dev/zero")
+    assert_run_anew(jobs[0], tmp_path, finished[1][0])
+    assert path.is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("settings.json", b"[" * 10**5, "is not the settings of a training"),
+        ("settings.json", b"3", "is not the settings of a training"),
+        ("checkpoint.pt", None, "it is not the checkpoint of a training"),
+        ("checkpoint.pt", b"", "it is not a ZIP file"),
+        ("checkpoint.pt", pickle.dumps({"finished": True}), "it is not a ZIP file"),
+    ],
+)
+def test_training__a_folder_with_other_content_is_refused(tmp_path, name, content, message):
+    given = (AgentSettings(num_envs=4, episode_rounds=20), SCENARIO, Budget(rounds=100), tmp_path)
+    train_agent(*given)
+    if content is None:
+        torch.save([1, 2], tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        train_agent(*given)

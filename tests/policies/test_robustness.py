@@ -1,0 +1,383 @@
+"""Every policy decides validly in every scenario, and names what is no observation."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_edge_env import (
+    Allocation,
+    ExponentialChannel,
+    FLEdgeEnv,
+    FLEdgeVectorEnv,
+    MarkovChannel,
+    Scenario,
+    allocation,
+)
+from policies import LROA, DivFL, Policy, UniD, UniS, lower_bound, p2_kernel
+from policies.p2 import best_resources, solve_p2
+
+MAKERS: dict[str, Callable[..., Policy]] = {
+    "LROA": LROA,
+    "exact LROA": lambda scenario: LROA(scenario, exact=True),
+    "printed LROA": lambda scenario: LROA(scenario, variant="paper"),
+    "Uni-D": UniD,
+    "Uni-S": UniS,
+    "DivFL": DivFL,
+}
+SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
+
+
+@st.composite
+def field_values(draw, decades: float) -> dict[str, Any]:
+    """Fields up to so many decades from the defaults, about half of them at the default."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    num_devices = draw(st.sampled_from([1, 2, 3, 8]))
+
+    def numbers(default: float, *size: int):
+        spread = decades * rng.uniform(-1, 1, size) * rng.integers(0, 2, size)
+        return default * 10**spread
+
+    f, p = (np.sort(numbers(x, 2, num_devices), axis=0) for x in (1e9, 0.01))
+    gains = sorted(float(numbers(x)) for x in (0.01, 0.1, 0.5))
+    channel = draw(
+        st.sampled_from(
+            [
+                ExponentialChannel(gains[1], gains[0], np.nextafter(gains[2], math.inf)),
+                ExponentialChannel(gains[1], gains[0], 2 * gains[2], "resample"),
+                MarkovChannel([gains[0], 3 * gains[2]], [[0.9, 0.1], [0.3, 0.7]]),
+            ]
+        )
+    )
+    return {
+        "num_devices": num_devices,
+        "cohort_size": draw(st.sampled_from([1, 2, 5, 40])),
+        "num_rounds": 3,
+        "f_min": f[0],
+        "f_max": f[1],
+        "p_min": p[0],
+        "p_max": p[1],
+        "channel": channel,
+        "mu": draw(st.sampled_from([0.0, float(numbers(1.0))])),
+        "latency": draw(st.sampled_from(["proxy", "round_time"])),
+        "delayed_csi": draw(st.booleans()),
+        **{
+            name: float(numbers(default))
+            for name, default in {
+                "bandwidth_hz": 1e6,
+                "noise_power_w": 0.01,
+                "model_bits": 3e8,
+                "nu": 1e5,
+            }.items()
+        },
+        **{
+            name: numbers(default, num_devices)
+            for name, default in {
+                "num_samples": 400.0,
+                "cycles_per_sample": 3e9,
+                "capacitance": 2e-28,
+                "energy_budget_j": 15.0,
+                "download_rate_bps": 1e6,
+            }.items()
+        },
+    }
+
+
+def assert_finite_episodes(scenario: Scenario, seed: int) -> None:
+    env = FLEdgeEnv(scenario)
+    for name, make in MAKERS.items():
+        if name == "DivFL" and scenario.cohort_size > scenario.num_devices:
+            continue
+        policy = make(scenario)
+        observation, info = env.reset(seed=seed)
+        truncated = False
+        while not truncated:
+            decision = policy.decide(observation)
+            decision.validate(scenario)
+            observation, reward, _, truncated, info = env.step(decision)
+            assert env.observation_space.contains(observation)
+            assert math.isfinite(reward)
+            assert all(np.isfinite(v).all() for v in info.values() if not isinstance(v, dict))
+            if isinstance(policy, LROA):
+                solution = policy.solution
+                assert solution is not None
+                assert math.isfinite(solution.objective)
+                assert math.isfinite(solution.lower_bound)
+
+
+@settings(max_examples=50)
+@given(field_values(8), st.integers(0, 2**32 - 1))
+def test_policies__decide_validly_eight_decades_around_the_defaults(fields, seed):
+    assert_finite_episodes(Scenario(**fields), seed)
+
+
+@settings(max_examples=150)
+@given(field_values(60), st.integers(0, 2**32 - 1))
+def test_policies__decide_validly_wherever_the_scenario_is_not_refused(fields, seed):
+    refusal = ""
+    try:
+        scenario = Scenario(**fields)
+    except ValueError as error:
+        refusal = str(error)
+    if refusal:
+        assert refusal.startswith("the fields give ")
+    else:
+        assert_finite_episodes(scenario, seed)
+
+
+def test_lroa__gives_no_device_less_than_a_decision_may():
+    # Without a sampling error, one device a 1e180 times slower than the other.
+    assert p2_kernel.LEAST_Q == allocation._LEAST_Q
+    f = np.array([1e-80, 1e99])
+    scenario = Scenario(
+        num_devices=2,
+        mu=0,
+        nu=1e-30,
+        num_samples=1.0,
+        f_min=f,
+        f_max=f,
+        capacitance=[1e200, 1e-300],
+        model_bits=1e-80,
+        p_min=1e-3,
+        p_max=1e-3,
+    )
+    observation, _ = FLEdgeEnv(scenario).reset(seed=0)
+    decision = LROA(scenario).decide(observation)
+    assert decision.q.min() == p2_kernel.LEAST_Q
+    decision.validate(scenario)
+
+
+# Where a product overflows nothing is proven, but the search for a bound must end.
+@pytest.mark.parametrize("gain", [1e-300, 0.1, 1e300])
+@pytest.mark.parametrize("queue", [1e100, 1e300, 1.7e308])
+@pytest.mark.parametrize("exact", [False, True])
+def test_solve_p2__ends_with_a_valid_decision_beyond_the_range_of_floats(gain, queue, exact):
+    scenario = Scenario(num_devices=3)
+    solution = solve_p2(np.full(3, gain), np.array([queue, 0, queue / 2]), scenario, exact=exact)
+    Allocation(solution.f, solution.p, solution.q).validate(scenario)
+    bound = solution.lower_bound
+    assert bound <= solution.objective * (1 + 1e-9 * np.sign(solution.objective))
+
+
+# Observations
+
+
+def observe(*batch: int, num_devices: int = 5) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    shape = (*batch, num_devices)
+    return {"channel_gain": rng.uniform(0.01, 0.5, shape), "queue": rng.uniform(0, 300, shape)}
+
+
+def changed(name: str, value: object, *batch: int) -> dict[str, Any]:
+    return observe(*batch) | {name: value}
+
+
+def with_entry(value: float) -> np.ndarray:
+    return np.where(np.arange(5) == 2, value, 0.1)
+
+
+NO_NUMBERS: list[Any] = [
+    None,
+    "loud",
+    ["0.1"] * 5,
+    [[0.1], [0.1, 0.2]],
+    np.full(5, True),
+    np.full(5, 1j),
+    np.full(5, "a"),
+    np.full(5, None),
+]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_decide__names_what_is_no_observation(name):
+    policy = MAKERS[name](SMALL)
+    for observation, message in [
+        (None, "observation must be a mapping with channel_gain and queue, got NoneType"),
+        (np.ones(5), "observation must be a mapping with channel_gain and queue, got ndarray"),
+        ("gain", "observation must be a mapping with channel_gain and queue, got str"),
+        ({}, r"observation must be .*got \[\]"),
+        ({"gain": 1, "queue": 1}, r"observation must be .*got \['gain', 'queue'\]"),
+        ({"channel_gain": np.ones(5)}, r"observation must be .*got \['channel_gain'\]"),
+        *((changed("channel_gain", v), "channel_gain must hold real numbers") for v in NO_NUMBERS),
+        *((changed("queue", v), "queue must hold real numbers") for v in NO_NUMBERS),
+        (observe(num_devices=4), r"channel_gain must have shape .*N = 5, got \(4,\)"),
+        (observe(2, 2), r"channel_gain must have shape .*got \(2, 2, 5\)"),
+        (observe(0), r"channel_gain must hold at least one row, got shape \(0, 5\)"),
+        (changed("channel_gain", 0.1), r"channel_gain must have shape .*got \(\)"),
+        (changed("queue", np.ones(4)), r"queue must have the shape .*\(5,\), got \(4,\)"),
+        (changed("queue", 0.0), r"queue must have the shape .*got \(\)"),
+        (changed("queue", np.ones(5), 3), r"queue must have the shape .*\(3, 5\), got \(5,\)"),
+        *(
+            (changed("channel_gain", with_entry(v)), "channel_gain must be positive and finite")
+            for v in (math.nan, math.inf, -math.inf, 0.0, -0.1)
+        ),
+        *(
+            (changed("queue", with_entry(v)), "queue must be finite and not negative")
+            for v in (math.nan, math.inf, -math.inf, -0.1)
+        ),
+    ]:
+        with pytest.raises(ValueError, match=f"^{message}") as raised:
+            policy.decide(observation)
+        assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("batch", [(), (4,)])
+def test_decide__the_layout_of_an_observation_changes_nothing(name, batch):
+    policy = MAKERS[name](SMALL)
+    observation = observe(*batch)
+    wanted = policy.decide(observation)
+    for change in (
+        np.asfortranarray,
+        lambda v: np.repeat(v, 2, axis=-1)[..., ::2],
+        lambda v: v[..., ::-1].copy()[..., ::-1],
+        lambda v: v.astype(">f8"),
+        lambda v: v.tolist(),
+        np.ma.masked_array,
+    ):
+        other = {key: change(value) for key, value in observation.items()}
+        for value in other.values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+        decision = policy.decide(other)
+        for part in ("f", "p", "q", "cohort"):
+            np.testing.assert_array_equal(getattr(decision, part), getattr(wanted, part))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_decide__a_copied_policy_decides_alike_and_on_its_own(name):
+    policy = MAKERS[name](SMALL)
+    env = FLEdgeVectorEnv(2, SMALL)
+    observation, info = env.reset(seed=0)
+    policy.reset([0, 1])
+    policy.feedback(info)
+    for _ in range(2):
+        observation, *_, info = env.step(policy.decide(observation))
+        policy.feedback(info)
+    copies = [copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))]
+    if isinstance(policy, DivFL):  # moves the original only
+        policy.feedback({"gradient_distance": np.ones((1, 5)), "gradient_devices": np.array([0])})
+        assert [other.description for other in copies] == ["label histogram"] * 2
+        policy.reset(0)
+    wanted = policy.decide(observation)
+    for other in copies:
+        decision = other.decide(observation)
+        for part in ("f", "p", "q", "cohort"):
+            np.testing.assert_array_equal(getattr(decision, part), getattr(wanted, part))
+
+
+def test_decide__a_read_only_observation_needs_no_new_compilation():
+    # As from a file that is mapped into memory; compiling takes many seconds.
+    LROA(SMALL).decide(observe())
+    compiled = len(p2_kernel.solve_row.signatures)
+    observation = observe()
+    for values in observation.values():
+        values.flags.writeable = False
+    LROA(SMALL).decide(observation)
+    assert len(p2_kernel.solve_row.signatures) == compiled
+
+
+# Options
+
+
+@pytest.mark.parametrize("value", [None, "yes", 1, 0.0, [], np.ones(2)])
+def test_lroa__exact_is_true_or_false(value):
+    with pytest.raises(ValueError, match="exact must be True or False, got "):
+        LROA(SMALL, exact=value)
+    with pytest.raises(ValueError, match="exact must be True or False, got "):
+        solve_p2(np.ones(5), np.ones(5), SMALL, exact=value)
+
+
+@pytest.mark.parametrize("value", [None, 1, "", ["paper"], np.array(["paper"] * 2)])
+def test_lroa__variant_is_a_name(value):
+    with pytest.raises(ValueError, match="variant must be 'derived' or 'paper', got "):
+        LROA(SMALL, variant=value)
+    with pytest.raises(ValueError, match="variant must be 'derived' or 'paper', got "):
+        solve_p2(np.ones(5), np.ones(5), SMALL, variant=value)
+
+
+@pytest.mark.parametrize("value", [None, "1", math.nan, -1, True, 1j, [1], np.ones(2)])
+def test_solve_p2__names_options_that_are_no_numbers(value):
+    for name in ("tolerance", "max_iterations"):
+        with pytest.raises(ValueError, match=f"{name} must be .*got "):
+            solve_p2(np.ones(5), np.ones(5), SMALL, **{name: value})
+
+
+def test_solve_p2__takes_the_numbers_of_numpy():
+    gain, queue = observe().values()
+    wanted = solve_p2(gain, queue, SMALL, exact=True, tolerance=0.5, max_iterations=7)
+    given = solve_p2(
+        gain,
+        queue,
+        SMALL,
+        exact=np.True_,
+        tolerance=np.float32(0.5),
+        max_iterations=np.int8(7),
+    )
+    np.testing.assert_array_equal(given.q, wanted.q)
+
+
+@pytest.mark.parametrize(
+    ("q", "message"),
+    [
+        ("even", "q must hold real numbers"),
+        (np.full(4, 0.25), r"q must have the shape of channel_gain, \(2, 5\), got \(4,\)"),
+        (np.full((3, 5), 0.2), r"q must have the shape .*got \(3, 5\)"),
+        (0.2, r"q must have the shape .*got \(\)"),
+        (np.array([0.2, math.nan, 0.2, 0.2, 0.2]), r"q must lie in \(0, 1\], got .*nan"),
+        (np.array([1.0, 0.0, 0.2, 0.2, 0.2]), r"q must lie in \(0, 1\], got values from 0.0"),
+        (np.array([1.5, 0.1, 0.2, 0.2, 0.2]), r"q must lie in \(0, 1\], got .* to 1.5"),
+    ],
+)
+def test_best_resources__names_what_is_no_distribution(q, message):
+    with pytest.raises(ValueError, match=message):
+        best_resources(*observe(2).values(), q, SMALL)
+
+
+@pytest.mark.parametrize("value", [None, "many", 2.5, True, 1, -3, math.nan, [2]])
+def test_lower_bound__names_a_wrong_number_of_samples(value):
+    with pytest.raises(ValueError, match=r"num_samples must be .*got "):
+        lower_bound(SMALL, num_samples=value)
+
+
+@pytest.mark.parametrize("value", [None, "0", 0.5, True, -1, [0]])
+def test_lower_bound__names_a_wrong_seed(value):
+    with pytest.raises(ValueError, match="seed must be an integer of at least 0, got "):
+        lower_bound(SMALL, seed=value)
+
+
+@pytest.mark.parametrize(
+    "histogram",
+    ["even", 1.0, [["a"]] * 5, np.full((5, 2), 1j), np.full((5, 2), None), [[1.0], [1.0, 2.0]], {}],
+)
+def test_divfl__refuses_what_is_no_histogram(histogram):
+    with pytest.raises(ValueError, match="label_histogram must "):
+        DivFL(SMALL, label_histogram=histogram)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"distance": np.zeros((4, 4))}, r"distance must have shape \(5, 5\), got \(4, 4\)"),
+        ({"distance": np.full((5, 5), math.nan)}, "distance must hold finite numbers"),
+        ({"distance": None}, "distance must hold real numbers"),
+        ({"description": np.array("smell")}, "description must be .*got 'smell'"),
+    ],
+)
+def test_divfl__refuses_a_state_that_is_not_its_own(change, message):
+    policy = DivFL(SMALL)
+    with pytest.raises(ValueError, match=message):
+        policy.restore(policy.state() | change)
+    for missing in ("distance", "description"):
+        state = {name: value for name, value in policy.state().items() if name != missing}
+        with pytest.raises(ValueError, match=f"state must hold {missing}"):
+            policy.restore(state)
+    assert policy.description == "label histogram"

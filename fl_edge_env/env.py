@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,6 +15,9 @@ from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from fl_edge_env.rendering import Dashboard
 
 Observation = dict[str, FloatArray]
 
@@ -60,6 +63,10 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     ``gym.make("FLEdge-v0", scenario="cifar10", softmax_scale=2.0, **fields)``. Every field of
     `Scenario` is also a keyword, for example ``cohort_size=4``.
 
+    ## Rendering
+    With ``render_mode="rgb_array"``, `render` returns a picture of the last round; with
+    ``"human"`` a window shows it after each step, for which pygame is needed.
+
     ## Version History
     * v0: initial version
 
@@ -69,32 +76,47 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         The system, or the name of a preset.
     softmax_scale : float
         Factor on the scores in the q row of an action.
+    render_mode : {"rgb_array", "human"}, optional
+        How rounds are shown; not at all by default.
     **fields
         Fields of the scenario to change.
 
     Raises
     ------
     ValueError
-        If a field has a wrong value or the preset does not exist.
+        If a field or the render mode has a wrong value or the preset does not exist.
     TypeError
         If a keyword is not a field of `Scenario`.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012 - the attribute Gymnasium prescribes
+    metadata = {  # noqa: RUF012 - the attribute Gymnasium prescribes
+        "render_modes": ["rgb_array", "human"],
+        "render_fps": 10,
+    }
 
     def __init__(
         self,
         scenario: Scenario | str = "cifar10",
         *,
         softmax_scale: float = 2.0,
+        render_mode: str | None = None,
         **fields: Any,
     ) -> None:
+        modes = self.metadata["render_modes"]
+        if render_mode is not None and render_mode not in modes:
+            raise ValueError(f"render_mode must be one of {modes} or None, got {render_mode!r}")
+        self.render_mode = render_mode
         self.scenario = resolve_scenario(scenario, **fields)
         self.softmax_scale = check_softmax_scale(softmax_scale)
         self.simulator = Simulator(self.scenario)
         self.observation_space = observation_space(self.scenario)
         self.action_space = action_space(self.scenario)
         self._started = False
+        self._dashboard: Dashboard | None = None
+        if render_mode is not None:
+            from fl_edge_env.rendering import Dashboard  # matplotlib only where it is needed
+
+            self._dashboard = Dashboard(self.scenario)
 
     def reset(
         self,
@@ -119,8 +141,16 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         """
         super().reset(seed=seed)
         self.simulator.reset([seed])
+        return self._start(), {}
+
+    def _start(self) -> Observation:
         self._started = True
-        return self.simulator.observe(), {}
+        observation = self.simulator.observe()
+        if self._dashboard is not None:
+            self._dashboard.begin(observation, int(self.simulator.round_index))
+        if self.render_mode == "human":
+            self.render()
+        return observation
 
     def step(
         self, action: NDArray[np.float32] | Allocation
@@ -154,7 +184,14 @@ class FLEdgeEnv(gym.Env[Any, Any]):
             raise gym.error.ResetNeeded("no episode is under way: call reset() before step()")
         if not isinstance(action, Allocation):
             action = decode_action(action, self.scenario, self.softmax_scale)
-        outcome = self.simulator.advance(action)
+        if self._dashboard is None:
+            outcome = self.simulator.advance(action)
+        else:
+            observation = self.simulator.observe()
+            outcome = self.simulator.advance(action)
+            self._dashboard.record(observation, action, outcome)
+        if self.render_mode == "human":
+            self.render()
         truncated = bool(self.simulator.done)
         return (
             self.simulator.observe(),
@@ -185,11 +222,46 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         -------
         dict of ndarray, shape (N,)
             The observation at that point.
+
+        Raises
+        ------
+        ValueError
+            If the state is not one of this system; the episode is then left as it was.
         """
         super().reset(seed=seed)
         self.simulator.restore([seed], state)
-        self._started = True
-        return self.simulator.observe()
+        return self._start()
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Show the last round: every device, the cohort, time and energy so far.
+
+        Returns
+        -------
+        ndarray of uint8, shape (800, 1200, 3)
+            The picture; None in mode ``"human"``, which shows it in a window.
+
+        Raises
+        ------
+        gymnasium.error.ResetNeeded
+            If no episode was started.
+        gymnasium.error.Error
+            If the environment has no render mode, or the window's library is not installed.
+        """
+        if self._dashboard is None:
+            raise gym.error.Error(
+                'no render_mode was given: gym.make("FLEdge-v0", render_mode="rgb_array")'
+            )
+        if not self._started:
+            raise gym.error.ResetNeeded("no episode was started: call reset() before render()")
+        if self.render_mode == "rgb_array":
+            return self._dashboard.draw()
+        self._dashboard.show(self.metadata["render_fps"])
+        return None
+
+    def close(self) -> None:
+        """Close the window, if one is open."""
+        if self._dashboard is not None:
+            self._dashboard.close()
 
     @property
     def training_seed(self) -> np.random.SeedSequence:

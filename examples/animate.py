@@ -1,0 +1,69 @@
+"""Policies side by side, round by round, as an animated GIF.
+
+python examples/animate.py --policies lroa uni-s --out examples/figures/lroa-uni-s.gif
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import tyro
+from PIL import Image
+from rich.console import Console
+from rich.progress import track
+
+from fl_edge_env import Simulator
+from fl_edge_env.files import atomic_path
+from fl_edge_env.rendering import Dashboard
+from policies import make_policy
+from policies.command_line import ScenarioOptions, errors_in_one_line
+
+
+@dataclass(frozen=True)
+class Options:
+    """Draw the rounds of policies that meet the same channel."""
+
+    out: Path
+    """The GIF to write."""
+    system: tyro.conf.OmitArgPrefixes[ScenarioOptions] = field(
+        default_factory=lambda: ScenarioOptions("cifar10", rounds=300)
+    )
+    policies: tuple[str, ...] = ("lroa", "uni-s")
+    """Policies, from left to right."""
+    seed: int = 0
+    """Seed of the episode."""
+    every: int = 5
+    """Rounds from one frame to the next."""
+
+
+def frames(options: Options) -> list[Image.Image]:
+    """A picture of all policies after every so many rounds."""
+    scenario = options.system.make_scenario()
+    runs = []
+    for name in options.policies:
+        policy, simulator = make_policy(name, scenario), Simulator(scenario)
+        policy.reset(options.seed)
+        simulator.reset([options.seed])
+        dashboard = Dashboard(scenario, policy.name, size=(720, 600))
+        dashboard.begin(simulator.observe())
+        runs.append((policy, simulator, dashboard))
+    pictures = []
+    for played in track(range(1, scenario.num_rounds + 1), "drawing"):
+        for policy, simulator, dashboard in runs:
+            observation = simulator.observe()
+            allocation = policy.decide(observation)
+            outcome = simulator.advance(allocation)
+            dashboard.record(observation, allocation, outcome)
+        if played % options.every == 0:
+            pictures.append(Image.fromarray(np.hstack([run[-1].draw() for run in runs])))
+    return pictures
+
+
+if __name__ == "__main__":
+    options = tyro.cli(Options, description=Options.__doc__)
+    with errors_in_one_line(Console(stderr=True)):
+        first, *others = (picture.quantize(32) for picture in frames(options))
+        with atomic_path(options.out) as path:
+            first.save(path, save_all=True, append_images=others, duration=200, loop=0)

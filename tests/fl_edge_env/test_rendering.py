@@ -1,0 +1,195 @@
+"""The dashboard shows what happened, and showing changes nothing."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.wrappers import RecordVideo
+
+from fl_edge_env import Allocation, Scenario, Simulator
+from fl_edge_env.rendering import Dashboard
+
+PANELS = ("channel_gain", "queue", "q", "f", "p")
+OTHERS, COHORT = (0x9D, 0xB8, 0xCC), (0xD5, 0x5E, 0x00)
+
+
+def make(render_mode: str | None = "rgb_array", **fields: object) -> gym.Env:
+    fields = {"num_devices": 12, "num_rounds": 5} | fields
+    return gym.make("FLEdge-v0", render_mode=render_mode, **fields)
+
+
+def columns(frame: np.ndarray, color: tuple[int, int, int], devices: int) -> np.ndarray:
+    """Height of the bars of a colour [px]: a row for each panel, a column for each device."""
+    room = 1200 - 100 - 16
+    bar = room // devices
+    top, height, gap = 96, 116, 20
+    match = (frame == color).all(axis=-1)
+    middles = 100 + bar * np.arange(devices) + bar // 2
+    rows = [top + row * (height + gap) for row in range(len(PANELS))]
+    return np.array([match[row : row + height, middles].sum(axis=0) for row in rows])
+
+
+def test_bars__are_as_high_as_what_they_stand_for():
+    scenario = Scenario.cifar10(num_devices=12, cohort_size=3)
+    simulator = Simulator(scenario)
+    simulator.reset([0])
+    rng = np.random.default_rng(0)
+    gain = rng.uniform(0.01, 0.5, 12)
+    observation = {"channel_gain": gain, "queue": rng.uniform(0, 180, 12)}
+    allocation = Allocation(
+        f=rng.uniform(scenario.f_min, scenario.f_max),
+        p=rng.uniform(scenario.p_min, scenario.p_max),
+        q=rng.dirichlet(np.ones(12)),
+        cohort=np.array([2, 7, 2]),
+    )
+    dashboard = Dashboard(scenario)
+    dashboard.begin(observation)
+    dashboard.record(observation, allocation, simulator.advance(allocation))
+    frame = dashboard.draw()
+
+    others, cohort = (columns(frame, color, 12) for color in (OTHERS, COHORT))
+    drawn = np.isin(np.arange(12), [2, 7])
+    assert (others[:, drawn] <= 1).all()
+    assert (cohort[:, ~drawn] <= 1).all()
+    values = np.array([gain, observation["queue"], allocation.q, allocation.f, allocation.p])
+    for name, bar, value in zip(PANELS, others + cohort, values, strict=True):
+        # up to a pixel of the axis and one of rounding
+        assert np.abs(bar - bar.max() * value / value.max()).max() <= 2, name
+        assert bar.max() >= 116 / 4 - 2, name  # the axis fits the values
+
+
+@pytest.mark.parametrize("num_devices", [1, 120, 1000, 3000])
+def test_frame__has_one_shape_and_changes_with_the_round(num_devices):
+    env = make(num_devices=num_devices)
+    env.reset(seed=0)
+    frames = [env.render()]
+    for _ in range(2):
+        env.step(env.action_space.sample())
+        frames.append(env.render())
+    for frame in frames:
+        assert frame.shape == (800, 1200, 3)
+        assert frame.dtype == np.uint8
+    assert (frames[0] != frames[1]).any()
+    assert (frames[1] != frames[2]).any()
+    np.testing.assert_array_equal(env.render(), frames[2])
+
+
+def test_cohort__is_marked_among_a_thousand_devices():
+    env = make(num_devices=1000, cohort_size=5)
+    env.reset(seed=0)
+    *_, info = env.step(env.action_space.sample())
+    marks = (env.render()[70:96] == COHORT).all(axis=-1).any(axis=0)
+    for device in info["cohort"]:
+        assert marks[100 + device]
+    assert marks.sum() < 20 * 5
+
+
+def test_numbers__are_those_of_the_episode():
+    env = make(num_rounds=3)
+    env.reset(seed=0)
+    energy = np.zeros(12)
+    for played in range(1, 4):
+        *_, info = env.step(env.action_space.sample())
+        energy += info["energy_expected"]
+        ratio = energy / played / env.unwrapped.scenario.energy_budget_j
+        rounds, took, elapsed, energies = env.unwrapped._dashboard.numbers
+        assert rounds == f"{played} / 3"
+        mean, worst = energies.rstrip(")").split(" (")
+        assert float(mean) == pytest.approx(ratio.mean(), abs=5e-4)
+        assert float(worst) == pytest.approx(ratio.max(), abs=5e-4)
+        assert seconds(took) == pytest.approx(
+            info["round_time"], abs=30.0 if "d" in elapsed else 0.6
+        )
+        assert seconds(elapsed) == pytest.approx(
+            info["elapsed_time"], abs=30.0 if "d" in elapsed else 0.6
+        )
+
+
+def seconds(text: str) -> float:
+    days, _, clock = text.rpartition(" d ")
+    parts = clock.split(":") + ["0"] * bool(days)
+    total = 86_400 * int(days or 0)
+    return total + sum(float(part) * 60**place for place, part in enumerate(reversed(parts)))
+
+
+def play(env: gym.Env, rounds: int = 5) -> list[float]:
+    env.reset(seed=3)
+    return [
+        env.step(np.full((3, 12), value, dtype=np.float32))[1]
+        for value in np.linspace(-1, 1, rounds)
+    ]
+
+
+def test_rendering__does_not_change_the_episode():
+    assert play(make(None)) == play(make("rgb_array"))
+
+
+def test_copies__draw_the_same_frame():
+    env = make()
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+    frame = env.render()
+    for other in (copy.deepcopy(env.unwrapped), pickle.loads(pickle.dumps(env.unwrapped))):
+        np.testing.assert_array_equal(other.render(), frame)
+
+
+def test_restored_episode__goes_on_from_its_round():
+    env = make()
+    play(env, 3)
+    other = make()
+    other.unwrapped.restore(3, env.unwrapped.state())
+    assert other.unwrapped._dashboard.numbers[0] == "3 / 5"
+    assert other.render().shape == (800, 1200, 3)
+
+
+def test_record_video__writes_a_film(tmp_path):
+    env = RecordVideo(make(), str(tmp_path / "films"), episode_trigger=lambda _: True)
+    play(env)
+    env.close()
+    (film,) = tmp_path.glob("films/*.mp4")
+    assert film.stat().st_size > 1000
+
+
+def test_frame_list__collects_every_round():
+    env = make("rgb_array_list")
+    play(env)
+    assert len(env.render()) == 6
+
+
+def test_window__shows_the_frame():
+    pygame = pytest.importorskip("pygame")
+    env = make("human")
+    env.reset(seed=0)
+    env.step(np.zeros((3, 12), dtype=np.float32))
+    shown = pygame.surfarray.array3d(pygame.display.get_surface()).swapaxes(0, 1)
+    expected = make("rgb_array")
+    expected.reset(seed=0)
+    expected.step(np.zeros((3, 12), dtype=np.float32))
+    np.testing.assert_array_equal(shown, expected.render())
+    assert env.render() is None
+    env.close()
+    assert not pygame.display.get_init()
+    env.close()
+
+
+def test_window__without_its_library_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(gym.error.DependencyNotInstalled, match=r"fledge-env\[render\]"):
+        make("human").reset(seed=0)
+
+
+def test_render__refuses_without_mode_or_episode():
+    with pytest.raises(gym.error.Error, match="no render_mode"):
+        make(None).render()
+    with pytest.raises(gym.error.ResetNeeded, match="reset"):
+        make().render()
+    with (
+        pytest.warns(UserWarning, match="ansi"),
+        pytest.raises(ValueError, match=r"render_mode must be one of .*rgb_array.* got 'ansi'"),
+    ):
+        make("ansi")

@@ -1,0 +1,315 @@
+"""A million rounds of the environment and ten thousand of training: nothing leaks or drifts.
+
+Run with ``pytest -m slow``. Everything is compared with sums of the test's own, from the formulas
+of the paper.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numba
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fl_edge_env import Allocation, MarkovChannel, Scenario
+from policies import LROA, Policy
+from policies.checkpoint import Checkpoints
+from policies.learned import torch_threads
+from policies.rollout import run_episode
+from train_fl import TrainingWrapper, make_task
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
+
+SEED = 7
+ROUNDS = 1_000_000
+TRAINING_ROUNDS = 10_000
+PAGE = 1000  # rounds between two comparisons
+
+EPS = np.finfo(np.float64).eps
+LIBC = ctypes.CDLL(None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    with torch_threads(1):
+        yield
+    numba.set_num_threads(before)
+
+
+class Memory(NamedTuple):
+    """What the process holds: memory blocks of Python's, and bytes of any kind."""
+
+    blocks: int
+    resident: int
+
+    @classmethod
+    def now(cls) -> Memory:
+        gc.collect()
+        if hasattr(LIBC, "malloc_trim"):  # or a leak would hide in what others have freed
+            LIBC.malloc_trim(0)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return cls(sys.getallocatedblocks(), pages * resource.getpagesize())
+
+    def assert_still_holds(self) -> None:
+        """An object left behind by each round would be 10,000 blocks or more."""
+        now = Memory.now()
+        assert now.blocks - self.blocks < 1000
+        assert now.resident - self.resident < 4e6
+
+
+class Books:
+    """The sums of an episode, kept apart from the environment's and in extended precision.
+
+    They need its gains, decisions and cohorts. Every page is compared with what the environment
+    has said, in arrays that are there from the start: the test must not grow either.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], scenario: Scenario) -> None:
+        self.rounds = 0
+        self._scenario = scenario
+        self._space = env.observation_space
+        devices, extended = scenario.num_devices, np.longdouble
+        names = "channel_gain queue f p q device_time energy_expected energy_spent"
+        self._page = {name: np.zeros((PAGE, devices)) for name in names.split()}
+        self._page |= {name: np.zeros(PAGE) for name in ("round_time", "elapsed_time")}
+        self._cohort = np.zeros((PAGE, scenario.cohort_size), dtype=np.int64)
+        self._time = Fraction()
+        self._queue, self._largest = np.zeros(devices, extended), np.zeros(devices)
+        self._expected, self._luck, self._variance = np.zeros((3, devices), extended)
+        self._gain = extended(0)
+
+    def enter(
+        self,
+        before: dict[str, np.ndarray],
+        allocation: Allocation,
+        after: dict[str, np.ndarray],
+        info: dict[str, Any],
+    ) -> None:
+        values = {"channel_gain": before["channel_gain"], "queue": after["queue"]}
+        values |= {name: getattr(allocation, name) for name in "fpq"}
+        row = self.rounds % PAGE
+        for name, page in self._page.items():
+            page[row] = values[name] if name in values else info[name]
+        self._cohort[row] = info["cohort"]
+        self.rounds += 1
+        if self.rounds % PAGE == 0:
+            assert self._space.contains(after)
+            self._settle()
+
+    def _settle(self) -> None:
+        scenario, page, rows = self._scenario, self._page, np.arange(PAGE)[:, None]
+        for name, space in self._space.items():
+            assert np.all((space.low <= page[name]) & (page[name] <= space.high))
+
+        # Equations (5) to (16) of the paper
+        gain, f, p, q = (page[name].astype(np.longdouble) for name in ("channel_gain", *"fpq"))
+        samples, budget = map(np.longdouble, (scenario.num_samples, scenario.energy_budget_j))
+        draws, bits = scenario.cohort_size, np.longdouble(scenario.model_bits)
+        cycles = scenario.local_epochs * scenario.cycles_per_sample * samples
+        rate = np.log2(1 + gain * p / scenario.noise_power_w) * scenario.bandwidth_hz / draws
+        device_time = bits / scenario.download_rate_bps + cycles / f + bits / rate
+        energy = scenario.capacitance / 2 * cycles * f**2 + p * bits / rate
+        chance = 1 - (1 - q) ** draws
+        expected, spent = chance * energy, np.zeros_like(energy)
+        spent[rows, self._cohort] = energy[rows, self._cohort]
+        outcome = {
+            "device_time": device_time,
+            "round_time": device_time[rows, self._cohort].max(axis=1),
+            "energy_expected": expected,
+            "energy_spent": spent,
+        }
+        for name, value in outcome.items():
+            np.testing.assert_allclose(page[name], value, rtol=1e-13, err_msg=name)
+
+        # Equation (19). A round may add a few roundings to the error, and no more.
+        queue = np.empty_like(energy)
+        for row, excess in enumerate(expected - budget):
+            self._queue = queue[row] = np.maximum(self._queue + excess, 0)
+        for value in (page["queue"], page["energy_expected"], budget.astype(np.float64)):
+            self._largest = np.maximum(self._largest, np.max(np.atleast_2d(value), axis=0))
+        error = np.abs(page["queue"] - queue).max(axis=0)
+        assert np.all(error <= 8 * EPS * self.rounds * self._largest)
+
+        # So it is for a sum of positive terms.
+        self._time += sum(map(Fraction, page["round_time"].tolist()))
+        elapsed = Fraction(page["elapsed_time"].tolist()[-1])
+        assert abs(elapsed / self._time - 1) <= EPS / 2 * self.rounds
+
+        self._expected += np.sum(page["energy_expected"], axis=0, dtype=np.longdouble)
+        self._luck += (spent - expected).sum(axis=0)
+        self._variance += (energy**2 * chance * (1 - chance)).sum(axis=0)
+        self._gain += gain.mean()
+
+    def assert_long_run(self, most_over: float) -> None:
+        """The means over all rounds are those of the paper's model."""
+        assert self.rounds % PAGE == 0
+        budget = self._scenario.energy_budget_j
+        over = self._expected / self.rounds - budget
+        assert np.all(over <= self._page["queue"][-1] / self.rounds + 1e-9 * budget)
+        assert np.all(over <= most_over * budget)
+        # Six standard deviations. A stream that repeated itself would not come so close.
+        assert np.all(np.abs(self._luck) <= 6 * np.sqrt(self._variance))
+        law, entries = self._scenario.channel, self.rounds * len(budget)
+        below, above = (math.exp(-end / law.mean) for end in (law.gain_min, law.gain_max))
+        mean = law.gain_min + law.mean * (below - above)
+        assert abs(self._gain * PAGE / self.rounds - mean) <= 6 * law.mean / math.sqrt(entries)
+
+
+def play(
+    env: gym.Env[Any, Any], policy: Policy, scenario: Scenario
+) -> Iterator[tuple[Books, dict[str, Any]]]:
+    """An episode, with the books after each round and its info."""
+    books = Books(env, scenario)
+    before, _ = env.reset(seed=SEED)
+    truncated = False
+    while not truncated:
+        allocation = policy.decide(before)
+        after, _, _, truncated, info = env.step(allocation)
+        books.enter(before, allocation, after, info)
+        before = after
+        yield books, info
+
+
+def test_env__a_million_rounds_neither_leak_nor_drift():
+    # From devices whose queue is mostly empty to those that fill it for thousands of rounds
+    scenario = Scenario.digits(
+        num_devices=12,
+        num_rounds=ROUNDS,
+        cohort_size=3,
+        num_samples=np.linspace(30, 110, 12),
+        energy_budget_j=np.linspace(0.3, 0.05, 12),
+        download_rate_bps=1e6,
+        nu=100.0,
+    )
+    env = gym.make("FLEdge-v0", scenario=scenario)
+    for books, _ in play(env, LROA(scenario), scenario):
+        if books.rounds == ROUNDS // 50:
+            memory = Memory.now()
+    memory.assert_still_holds()
+    assert books.rounds == ROUNDS
+    books.assert_long_run(most_over=0.01)
+
+
+@pytest.mark.parametrize("autoreset", ["SameStep", "NextStep"])
+def test_vector_env__a_million_rounds_do_not_leak_and_the_last_are_those_of_single_ones(autoreset):
+    scenario = Scenario.digits(num_devices=12, num_rounds=100, energy_budget_j=0.05)
+    if autoreset == "NextStep":
+        scenario = scenario.replace(channel=MarkovChannel.correlated(0.8), delayed_csi=True)
+    batch = gym.make_vec(
+        "FLEdge-v0",
+        num_envs=64,
+        vectorization_mode="vector_entry_point",
+        autoreset_mode=autoreset,
+        scenario=scenario,
+    )
+    policy = LROA(scenario)
+    observation, _ = batch.reset(seed=SEED)
+    for system in range(64):  # so that they end one after the other
+        batch.step(policy.decide(observation))
+        observation, _ = batch.reset(options={"reset_mask": np.arange(64) == system})
+    rounds, episodes, memory = 0, np.ones(64, dtype=np.int64), None
+    while rounds < ROUNDS:
+        observation, _, _, truncated, info = batch.step(policy.decide(observation))
+        rounds += np.count_nonzero(info["_cohort"])
+        episodes += truncated if autoreset == "SameStep" else ~info["_cohort"]
+        if memory is None and rounds >= ROUNDS // 50:
+            memory = Memory.now()
+    memory.assert_still_holds()
+    assert np.all(np.abs(episodes - ROUNDS // (64 * scenario.num_rounds)) <= 2)
+
+    env = gym.make("FLEdge-v0", scenario=scenario)
+    alone, _ = env.reset(seed=SEED + 5)
+    for _ in range(episodes[5]):
+        alone, _ = env.reset()
+    for _ in range(batch.unwrapped.simulator.round_index[5]):
+        alone, *_ = env.step(policy.decide(alone))
+    np.testing.assert_equal(alone, {name: values[5] for name, values in observation.items()})
+
+
+def training() -> tuple[TrainingWrapper, LROA, Scenario]:
+    task = make_task("digits", num_devices=40)
+    scenario = task.fit(
+        Scenario.digits(num_rounds=TRAINING_ROUNDS, local_epochs=1, energy_budget_j=0.008, nu=100.0)
+    )
+    env = TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), task, eval_every=100)
+    return env, LROA(scenario), scenario
+
+
+def train_on(folder: Path) -> tuple[pd.DataFrame, np.ndarray]:
+    """The training from where a process before this one has left it, to the end."""
+    torch.set_num_threads(1)
+    env, policy, scenario = training()
+    rounds = run_episode(policy, env, scenario, [SEED], Checkpoints(folder, "soak", every=500))
+    return rounds, env.parameters
+
+
+class Whole(NamedTuple):
+    """A training run that nothing interrupts."""
+
+    columns: dict[str, np.ndarray]
+    parameters: np.ndarray
+    memory: Memory
+    books: Books
+
+
+@pytest.fixture(scope="module")
+def whole() -> Whole:
+    env, policy, scenario = training()
+    names = ("elapsed_time", "train_loss", "test_loss")
+    columns = {name: np.zeros(TRAINING_ROUNDS) for name in names}
+    for books, info in play(env, policy, scenario):
+        for name, column in columns.items():
+            column[books.rounds - 1] = info[name]
+        if books.rounds == TRAINING_ROUNDS // 10:
+            memory = Memory.now()
+    memory.assert_still_holds()
+    return Whole(columns, env.parameters, memory, books)
+
+
+def test_training__ten_thousand_rounds_neither_leak_nor_drift_and_learn(whole):
+    assert whole.books.rounds == TRAINING_ROUNDS
+    whole.books.assert_long_run(most_over=0.01)
+    assert np.all(np.isfinite(whole.parameters))
+    assert np.all(np.isfinite(whole.columns["train_loss"]))
+    evaluated = whole.columns["test_loss"][99::100]
+    assert np.all(np.isfinite(evaluated))
+    assert evaluated[-1] < evaluated[0]
+
+
+def test_training__killed_in_the_middle_ends_in_the_same_bytes(whole, tmp_path):
+    code = (
+        f"import importlib.util; s = importlib.util.spec_from_file_location('t', {__file__!r});"
+        "m = importlib.util.module_from_spec(s); s.loader.exec_module(m);"
+        f"m.train_on(m.Path({str(tmp_path)!r}))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        while not (tmp_path / f"soak-{TRAINING_ROUNDS // 2}.npz").exists():
+            assert process.poll() is None, "finished before it could be killed"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    saved = Checkpoints(tmp_path, "soak", every=500).load()
+    assert saved["env.round_index"] == TRAINING_ROUNDS // 2
+    rounds, parameters = train_on(tmp_path)
+    assert parameters.tobytes() == whole.parameters.tobytes()
+    for name, column in whole.columns.items():
+        np.testing.assert_array_equal(rounds[name], column)

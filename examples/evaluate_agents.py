@@ -1,4 +1,4 @@
-"""Compare trained agents with the analytic policies by the protocol in PROTOCOL.md.
+"""Compare trained agents with the analytic policies by the protocol in docs/protocol.md.
 
 Each agent is a folder with the runs of its training seeds, as train_sb3.py writes them:
 

@@ -1,4 +1,4 @@
-"""The comparison of trained agents with analytic policies that `examples/PROTOCOL.md` sets down."""
+"""The comparison of trained agents with analytic policies that `docs/protocol.md` sets down."""
 
 from __future__ import annotations
 

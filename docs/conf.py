@@ -1,0 +1,52 @@
+"""How Sphinx builds the documentation: ``sphinx-build -W docs docs/_build``."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version as installed_version
+from typing import Any
+
+project = "FLEdge"
+author = "The FLEdge authors"
+copyright = "2026, The FLEdge authors"  # noqa: A001 - the name Sphinx prescribes
+release = version = installed_version("fledge-env")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # equations show without network, too
+]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"FLEdge {version}"
+
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 3
+default_role = "py:obj"
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # the docstrings give types and shapes
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+
+
+def _headings(
+    _app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]
+) -> None:
+    """Show the Markdown headings of Gymnasium's docstrings as headings."""
+    text = "\n".join(lines)
+    lines[:] = re.sub(r"^## (.*)", r".. rubric:: \1\n", text, flags=re.MULTILINE).split("\n")
+
+
+def _skip(_app: Any, _what: str, _name: str, obj: Any, skip: bool, _options: Any) -> bool | None:
+    """Leave out the fields of named tuples: the class describes them."""
+    return True if not skip and type(obj).__name__ == "_tuplegetter" else None
+
+
+def setup(app: Any) -> None:
+    """Connect the functions above."""
+    app.connect("autodoc-process-docstring", _headings)
+    app.connect("autodoc-skip-member", _skip)

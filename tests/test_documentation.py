@@ -1,0 +1,42 @@
+"""The code blocks of README and documentation run, and what they link to exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
+WITH_CODE = {"README.md", "tour.md", "environment.md", "policies.md", "training.md", "agents.md"}
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_pages__with_code_are_found():
+    assert {page.name for page in PAGES if blocks(page)} == WITH_CODE
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda p: p.stem)
+def test_page__code_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": page.stem}
+    for block in blocks(page):
+        exec(compile(block, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_page__links_lead_to_files(page):
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+    for link in links:
+        if "://" not in link:
+            assert (page.parent / link).exists(), link
+
+
+def test_pages__name_programs_that_exist():
+    for page in PAGES:
+        for name in re.findall(r"examples/(\w+\.py)", page.read_text()):
+            assert (ROOT / "examples" / name).exists(), f"{page.name}: {name}"

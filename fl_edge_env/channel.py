@@ -385,7 +385,8 @@ def read_trace(path: Path) -> FloatArray:
     try:
         check_regular(path)
         if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
+            # On a damaged file threads of pyarrow may outlive its error, and crash.
+            table = pd.read_parquet(path, engine="pyarrow", use_threads=False)
         else:
             # What is packed may grow without end.
             table = pd.read_csv(path, compression=None)

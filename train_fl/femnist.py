@@ -198,7 +198,7 @@ def _parquet_counts(path: Path) -> Counter[str]:
     """Samples of each writer."""
     counts: Counter[str] = Counter()
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        for batch in file.iter_batches(columns=["writer_id"]):
+        for batch in file.iter_batches(columns=["writer_id"], use_threads=False):
             counts.update(map(str, batch["writer_id"].to_pylist()))
             if counts.total() > path.stat().st_size:
                 raise ValueError("it announces more samples than it has bytes")
@@ -209,7 +209,7 @@ def _read_parquet(path: Path, writers: Collection[str]) -> Iterator[_Samples]:
     """Samples of some writers, some rows in memory at a time."""
     columns = ["image", "writer_id", "character"]
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        for batch in file.iter_batches(batch_size=1024, columns=columns):
+        for batch in file.iter_batches(batch_size=1024, columns=columns, use_threads=False):
             rows: dict[str, list[tuple[NDArray[np.uint8], int]]] = {}
             for row in batch.to_pylist():
                 if str(row["writer_id"]) in writers:

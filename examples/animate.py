@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from fl_edge_env import Simulator
-from fl_edge_env.files import atomic_path
+from fl_edge_env.files import atomic_path, writable_folder
 from fl_edge_env.rendering import Dashboard
 from policies import make_policy
 from policies.command_line import ScenarioOptions, errors_in_one_line
@@ -41,6 +41,12 @@ class Options:
 def frames(options: Options) -> list[Image.Image]:
     """A picture of all policies after every so many rounds."""
     scenario = options.system.make_scenario()
+    if not 1 <= options.every <= scenario.num_rounds:
+        raise ValueError(f"every must be 1 to {scenario.num_rounds} rounds, got {options.every}")
+    if options.seed < 0:
+        raise ValueError(f"seed must be at least 0, got {options.seed}")
+    if not options.policies:
+        raise ValueError("policies must name at least one policy")
     runs = []
     for name in options.policies:
         policy, simulator = make_policy(name, scenario), Simulator(scenario)
@@ -64,6 +70,9 @@ def frames(options: Options) -> list[Image.Image]:
 if __name__ == "__main__":
     options = tyro.cli(Options, description=Options.__doc__)
     with errors_in_one_line(Console(stderr=True)):
+        if options.out.suffix != ".gif":
+            raise ValueError(f"out must end in .gif, got {str(options.out)!r}")
+        writable_folder(options.out.parent)
         first, *others = (picture.quantize(32) for picture in frames(options))
         with atomic_path(options.out) as path:
             first.save(path, save_all=True, append_images=others, duration=200, loop=0)

@@ -251,8 +251,9 @@ class _Canvas:
 
 def _duration(seconds: float) -> str:
     """``M:SS.s``, from an hour on ``H:MM:SS``, from a day on ``D d H:MM``."""
-    if seconds < 3600:
-        return f"{int(seconds // 60)}:{seconds % 60:04.1f}"
+    tenths = round(10 * seconds)
+    if tenths < 36_000:
+        return f"{tenths // 600}:{tenths % 600 / 10:04.1f}"
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     if hours < 24:

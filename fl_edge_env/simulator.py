@@ -7,7 +7,6 @@ evaluation without training all call it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import EllipsisType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,39 +129,38 @@ class Simulator:
         self.round_index = np.zeros(batch, dtype=np.int64)
         self.elapsed_time = np.zeros(batch)
         self._indices = list(np.ndindex(batch))
+        self._rows = tuple(np.indices(batch)[..., None])
         self._streams = [_Streams(scenario) for _ in self._indices]
-        # Draws are made ahead, a block of rounds at a time for each system.
-        rounds = scenario.num_rounds + 1 + scenario.delayed_csi
-        rounds = max(1, min(rounds, _BLOCK_NUMBERS // scenario.num_devices))
-        self._block_gains = np.ones((*batch, rounds, scenario.num_devices))
-        self._block_draws = np.zeros((*batch, rounds, scenario.cohort_size))
-        self._position = np.zeros(batch, dtype=np.int64)
-        self._rows = tuple(np.indices(batch))
+        # Draws are made ahead: a block holds those of a few rounds, for all systems.
+        rounds = max(1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // scenario.num_devices))
+        self._block_gains = np.ones((rounds, *batch, scenario.num_devices))
+        self._block_draws = np.zeros((rounds, *batch, scenario.cohort_size))
+        self._position = 0
         # The gains of the round before the coming one, which are observed where they are delayed.
         self._last_gain = np.ones((*batch, scenario.num_devices))
-        self._load_round()
 
-    def _load_round(self) -> None:
-        now = (*self._rows, self._position)
-        self.channel_gain: FloatArray = self._block_gains[now]
-        self._draws: FloatArray = self._block_draws[now]
+    @property
+    def channel_gain(self) -> FloatArray:
+        """Gains of the coming round, shape (B, N): a view, which later rounds may change."""
+        gain: FloatArray = self._block_gains[self._position]
+        return gain
 
-    def _next_round(self, moving: BoolArray | EllipsisType) -> None:
+    def _next_round(self) -> None:
         """Go on to the next gains and draws."""
         if self.scenario.delayed_csi:
-            self._last_gain[moving] = self.channel_gain[moving]
-        self._position[moving] += 1
-        rounds = self._block_gains.shape[-2]
-        if self._position.max() == rounds:
-            for system in np.flatnonzero(self._position == rounds).tolist():
-                self._draw_block(system)
-        self._load_round()
+            self._last_gain[...] = self.channel_gain
+        self._position += 1
+        if self._position == len(self._block_gains):
+            self._position = 0
+            for system in range(len(self._indices)):
+                self._fill_block(system)
 
-    def _draw_block(self, system: int) -> None:
-        index = self._indices[system]
-        block = self._streams[system].next_rounds(self._block_gains.shape[-2])
-        self._block_gains[index], self._block_draws[index] = block
-        self._position[index] = 0
+    def _fill_block(self, system: int) -> None:
+        """Draw the coming round of a system, and those that the block has room for after it."""
+        coming = (slice(self._position, None), *self._indices[system])
+        rounds = len(self._block_gains) - self._position
+        drawn = self._streams[system].next_rounds(rounds)
+        self._block_gains[coming], self._block_draws[coming] = drawn
 
     def reset(self, seeds: Sequence[int | None], mask: BoolArray | None = None) -> None:
         """Start a new episode: empty queues, the first channel gains.
@@ -179,19 +177,30 @@ class Simulator:
         ValueError
             If the number of seeds is wrong.
         """
+        systems = range(len(self._indices)) if mask is None else np.flatnonzero(mask).tolist()
+        self._start(seeds, systems, np.zeros_like(self.round_index))
+
+    def _start(
+        self, seeds: Sequence[int | None], systems: Sequence[int], round_index: IntArray
+    ) -> None:
+        """Start an episode in these systems, with empty queues, in a round of it."""
         if len(seeds) != len(self._indices):
             raise ValueError(f"seeds must hold {len(self._indices)} seeds, got {len(seeds)}")
-        systems = range(len(self._indices)) if mask is None else np.flatnonzero(mask).tolist()
+        if len(systems) == len(self._indices):
+            self._position = 0
         for system in systems:
-            index = self._indices[system]
-            self._streams[system].start_episode(seeds[system])
-            self._draw_block(system)
+            index, stream = self._indices[system], self._streams[system]
+            stream.start_episode(seeds[system])
+            # With delay, a round that nobody plays supplies the first observation.
+            left = int(round_index[index]) + self.scenario.delayed_csi
+            while left:
+                passed = min(left, len(self._block_gains))
+                self._last_gain[index] = stream.next_rounds(passed)[0][-1]
+                left -= passed
+            self._fill_block(system)
             self.queue[index] = 0.0
-            self.round_index[index] = 0
+            self.round_index[index] = round_index[index]
             self.elapsed_time[index] = 0.0
-        self._load_round()
-        if self.scenario.delayed_csi:  # a round that nobody plays supplies the first observation
-            self._next_round(... if mask is None else mask)
 
     def state(self) -> dict[str, FloatArray | IntArray]:
         """What the rounds so far have left, to be taken up by `restore`; copies."""
@@ -228,11 +237,8 @@ class Simulator:
                 f"round_index must be at most num_rounds = {self.scenario.num_rounds}, "
                 f"got {round_index.max()}"
             )
-        self.reset(seeds)
-        for passed in range(int(round_index.max())):
-            self._next_round(round_index > passed)
+        self._start(seeds, range(len(seeds)), round_index)
         self.queue[...] = queue
-        self.round_index[...] = round_index
         self.elapsed_time[...] = elapsed_time
 
     def _saved(self, state: Mapping[str, FloatArray | IntArray], name: str) -> NDArray[Any]:
@@ -272,15 +278,13 @@ class Simulator:
         """Whether each system has played all its rounds, shape (B,)."""
         return self.round_index >= self.scenario.num_rounds
 
-    def advance(self, allocation: Allocation, mask: BoolArray | None = None) -> Round:
+    def advance(self, allocation: Allocation) -> Round:
         """Play one round.
 
         Parameters
         ----------
         allocation : Allocation
             The decision, with fields of shape (B, N), or (N,) for a single system.
-        mask : ndarray of bool, shape (B,), optional
-            The systems whose state moves on; all by default. The result covers all.
 
         Returns
         -------
@@ -303,7 +307,7 @@ class Simulator:
         )
         energy_expected, excess = lyapunov.energy_excess(q, device_energy, scenario)
         cohort = self._draw_cohort(q) if allocation.cohort is None else allocation.cohort
-        drawn = (*(row[:, None] for row in self._rows), cohort)
+        drawn = (*self._rows, cohort)
         round_time = device_time[drawn].max(axis=-1)
         energy_spent = np.zeros(device_energy.shape)
         energy_spent[drawn] = device_energy[drawn]
@@ -311,13 +315,11 @@ class Simulator:
         sampling_error = lyapunov.sampling_error(q, scenario.weights)
         drift = lyapunov.drift(self.queue, excess)
 
-        queue = lyapunov.next_queue(self.queue, excess)
         elapsed_time = self.elapsed_time + round_time
-        moving: BoolArray | EllipsisType = ... if mask is None else mask
-        self.queue[moving] = queue[moving]
-        self.elapsed_time[moving] = elapsed_time[moving]
-        self.round_index[moving] += 1
-        self._next_round(moving)
+        self.queue[...] = lyapunov.next_queue(self.queue, excess)
+        self.elapsed_time[...] = elapsed_time
+        self.round_index += 1
+        self._next_round()
 
         return Round(
             cohort=cohort,
@@ -340,9 +342,10 @@ class Simulator:
 
     def _draw_cohort(self, q: FloatArray) -> IntArray:
         """K draws with replacement: invert the distribution function at the uniform numbers."""
+        draws: FloatArray = self._block_draws[self._position]
         cdf = q.cumsum(axis=-1)
         cdf[..., -1] = np.inf  # rounding must not lead past the last device
         if cdf.ndim == 1:
-            return cdf.searchsorted(self._draws, side="right")
-        cohort: IntArray = (cdf[:, None, :] > self._draws[..., None]).argmax(axis=-1)
+            return cdf.searchsorted(draws, side="right")
+        cohort: IntArray = (cdf[:, None, :] > draws[..., None]).argmax(axis=-1)
         return cohort

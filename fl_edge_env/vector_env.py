@@ -170,13 +170,11 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
             )
         if not isinstance(actions, Allocation):
             actions = decode_action(actions, self.scenario, self.softmax_scale)
-        # In next-step mode a finished sub-environment ignores its action and starts anew.
-        playing = ~finished
-        outcome = self.simulator.advance(actions, playing if restarting else None)
-        if restarting:
+        outcome = self.simulator.advance(actions)
+        reward, info = outcome.reward, _masked(outcome, ~finished)
+        if restarting:  # in next-step mode: what these have just played counts for nothing
             self.simulator.reset([None] * self.num_envs, finished)
-        reward = np.where(playing, outcome.reward, 0.0)
-        info = _masked(outcome, playing)
+            reward[finished] = 0.0
         truncated = self.simulator.done
         if truncated.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
             final_observation = self.simulator.observe()

@@ -159,7 +159,7 @@ class AgentView(VecEnv):
             Empty but at the end of an episode.
         """
         simulator = self.batch.simulator
-        gain, queue = simulator.channel_gain, simulator.queue.copy()  # before they move on
+        gain, queue = simulator.channel_gain.copy(), simulator.queue.copy()  # before they move on
         allocation = decode_action(
             self.joint_action(self._actions), self.scenario, self.softmax_scale
         )

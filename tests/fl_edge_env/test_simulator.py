@@ -171,7 +171,7 @@ def test_cohort__rounding_of_q_never_leads_past_the_last_device():
     q = np.full((1, 10), 0.1)
     largest_draw = np.nextafter(1, 0)
     assert q.cumsum()[-1] <= largest_draw
-    simulator._draws[:] = largest_draw
+    simulator._block_draws[:] = largest_draw
     o = simulator.advance(Allocation(scenario.f_mid[None], scenario.p_mid[None], q))
     np.testing.assert_array_equal(o.cohort, [[9, 9]])
 
@@ -249,7 +249,7 @@ def test_channel__observed_late_is_that_of_the_round_before(num_envs):
     observed, met = [], []
     for index in range(13):
         observed.append(simulator.observe()["channel_gain"])
-        met.append(simulator.channel_gain)
+        met.append(simulator.channel_gain.copy())
         time, _ = physics.time_and_energy(met[-1], allocation.f, allocation.p, scenario)
         np.testing.assert_array_equal(simulator.advance(allocation).device_time, time)
         if num_envs and index == 6:
@@ -293,26 +293,25 @@ def test_training_seed__is_new_in_every_episode_and_no_other_stream():
     assert len(keys) == 15
 
 
-def test_advance__moves_on_only_the_systems_of_the_mask():
-    scenario = Scenario.femnist(num_devices=4)
-    simulator, twin = Simulator(scenario, 3), Simulator(scenario, 3)
-    rng = np.random.default_rng(0)
-    a, b = random_allocation(scenario, rng, 3), random_allocation(scenario, rng, 3)
+@pytest.mark.parametrize("rounds", [0, 4, 11, 12, 23])  # a block has twelve rounds
+def test_reset__of_one_system_leaves_the_others_as_they_are(rounds):
+    scenario = Scenario(num_devices=1365, num_rounds=40)
+    simulator, twin, fresh = Simulator(scenario, 3), Simulator(scenario, 3), Simulator(scenario, 3)
+    allocation = random_allocation(scenario, np.random.default_rng(0), 3)
     for sim in (simulator, twin):
         sim.reset([0, 1, 2])
-        sim.advance(a)
-    mask = np.array([True, False, True])
-    before = simulator.observe()
-    simulator.advance(b, mask)
-    after = simulator.observe()
-    for name in before:
-        np.testing.assert_array_equal(after[name][1], before[name][1])
-    assert simulator.round_index.tolist() == [2, 1, 2]
-    second = twin.advance(b)
-    for name in before:
-        np.testing.assert_array_equal(after[name][mask], twin.observe()[name][mask])
-    # The round that the masked system missed is its next one.
-    np.testing.assert_array_equal(simulator.advance(b).cohort[1], second.cohort[1])
+        for _ in range(rounds):
+            sim.advance(allocation)
+    simulator.reset([None, 7, None], np.array([False, True, False]))
+    fresh.reset([5, 7, 5])
+    assert simulator.round_index.tolist() == [rounds, 0, rounds]
+    for _ in range(14):
+        for name, values in simulator.observe().items():
+            np.testing.assert_array_equal(values[[0, 2]], twin.observe()[name][[0, 2]])
+            np.testing.assert_array_equal(values[1], fresh.observe()[name][1])
+        cohort, others, own = (s.advance(allocation).cohort for s in (simulator, twin, fresh))
+        np.testing.assert_array_equal(cohort[[0, 2]], others[[0, 2]])
+        np.testing.assert_array_equal(cohort[1], own[1])
 
 
 def test_cohort__given_by_the_decision_replaces_the_draw():
@@ -366,7 +365,7 @@ def test_restore__goes_on_with_the_same_numbers(channel, num_envs, rounds, delay
     scenario = Scenario(num_devices=1365, num_rounds=30, channel=channel, delayed_csi=delayed)
     seeds = [7, 1, 4][: num_envs or 1]
     whole, other = Simulator(scenario, num_envs), Simulator(scenario, num_envs)
-    assert whole._block_gains.shape[-2] == 12
+    assert len(whole._block_gains) == 12
     whole.reset(seeds)
     shape = whole.queue.shape
     allocation = Allocation(
@@ -394,7 +393,8 @@ def test_restore__of_systems_in_different_rounds():
     whole.reset([0, 1])
     allocation = random_allocation(scenario, np.random.default_rng(0), 2)
     for _ in range(20):
-        whole.advance(allocation, np.array([True, False]))
+        whole.advance(allocation)
+    whole.reset([None, 1], np.array([False, True]))
     whole.advance(allocation)
     other.restore([0, 1], whole.state())
     assert other.round_index.tolist() == [21, 1]

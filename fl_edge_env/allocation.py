@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 # How far a decision may miss its bounds: relative for f and p, absolute for the sum of q.
 BOUND_TOLERANCE = 1e-9
 _SUM_TOLERANCE = 1e-6
-_FLOAT64 = np.dtype(np.float64)
 # Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
 _LEAST_Q = 1e-100
 
@@ -51,12 +50,7 @@ class Allocation:
 
     def __post_init__(self) -> None:
         for name, value in (("f", self.f), ("p", self.p), ("q", self.q)):
-            if (
-                type(value) is not np.ndarray
-                or value.dtype is not _FLOAT64
-                or not value.flags.c_contiguous  # sums would depend on the layout
-            ):
-                object.__setattr__(self, name, real_array(name, value))
+            object.__setattr__(self, name, real_array(name, value))
         if not (self.f.shape == self.p.shape == self.q.shape) or self.f.ndim == 0:
             raise ValueError(
                 "f, p and q must have the same shape (..., N), "

@@ -11,6 +11,8 @@ import numpy as np
 
 from fl_edge_env.typing import FloatArray
 
+_FLOAT64 = np.dtype(np.float64)
+
 
 def is_integer(value: object) -> TypeGuard[int]:
     """Whether `value` is an integer; True and False are not."""
@@ -31,7 +33,12 @@ def as_float(value: float) -> float:
 
 
 def real_array(name: str, value: object) -> FloatArray:
-    """Real numbers as a contiguous array of float64; `name` is for the error."""
+    """Real numbers as a contiguous array of float64; `name` is for the error.
+
+    Contiguous, because the last bit of a sum may depend on the layout.
+    """
+    if type(value) is np.ndarray and value.dtype is _FLOAT64 and value.flags.c_contiguous:
+        return value
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "fiu":

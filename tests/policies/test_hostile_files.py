@@ -26,28 +26,9 @@ from policies.experiment import Job, _load, make_jobs, run_jobs
 from policies.learned import SB3Policy, weights_of
 from policies.learning.settings import AgentSettings
 from policies.learning.training import Budget, train_agent
+from tests.support import Malicious, draw_damage
 
 SCENARIO = Scenario.femnist(num_devices=6, num_rounds=15)
-
-
-class Malicious:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
-
-
-def draw_damage(data: st.DataObject, whole: bytes) -> bytes:
-    """A part of a file, or all of it with one bit changed."""
-    position = data.draw(st.integers(0, len(whole) - 1))
-    if data.draw(st.booleans()):
-        return whole[:position]
-    changed = bytearray(whole)
-    changed[position] ^= 1 << data.draw(st.integers(0, 7))
-    return bytes(changed)
 
 
 @pytest.fixture(scope="module")

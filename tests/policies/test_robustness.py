@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 
 from fl_edge_env import (
     Allocation,
-    ExponentialChannel,
     FLEdgeEnv,
     FLEdgeVectorEnv,
-    MarkovChannel,
     Scenario,
     allocation,
 )
 from policies import LROA, DivFL, Policy, UniD, UniS, lower_bound, p2_kernel
 from policies.p2 import best_resources, solve_p2
+from tests.support import SMALL, assert_round, field_values
 
 MAKERS: dict[str, Callable[..., Policy]] = {
     "LROA": LROA,
@@ -33,62 +32,6 @@ MAKERS: dict[str, Callable[..., Policy]] = {
     "Uni-S": UniS,
     "DivFL": DivFL,
 }
-SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
-
-
-@st.composite
-def field_values(draw, decades: float) -> dict[str, Any]:
-    """Fields up to so many decades from the defaults, about half of them at the default."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    num_devices = draw(st.sampled_from([1, 2, 3, 8]))
-
-    def numbers(default: float, *size: int):
-        spread = decades * rng.uniform(-1, 1, size) * rng.integers(0, 2, size)
-        return default * 10**spread
-
-    f, p = (np.sort(numbers(x, 2, num_devices), axis=0) for x in (1e9, 0.01))
-    gains = sorted(float(numbers(x)) for x in (0.01, 0.1, 0.5))
-    channel = draw(
-        st.sampled_from(
-            [
-                ExponentialChannel(gains[1], gains[0], np.nextafter(gains[2], math.inf)),
-                ExponentialChannel(gains[1], gains[0], 2 * gains[2], "resample"),
-                MarkovChannel([gains[0], 3 * gains[2]], [[0.9, 0.1], [0.3, 0.7]]),
-            ]
-        )
-    )
-    return {
-        "num_devices": num_devices,
-        "cohort_size": draw(st.sampled_from([1, 2, 5, 40])),
-        "num_rounds": 3,
-        "f_min": f[0],
-        "f_max": f[1],
-        "p_min": p[0],
-        "p_max": p[1],
-        "channel": channel,
-        "mu": draw(st.sampled_from([0.0, float(numbers(1.0))])),
-        "latency": draw(st.sampled_from(["proxy", "round_time"])),
-        "delayed_csi": draw(st.booleans()),
-        **{
-            name: float(numbers(default))
-            for name, default in {
-                "bandwidth_hz": 1e6,
-                "noise_power_w": 0.01,
-                "model_bits": 3e8,
-                "nu": 1e5,
-            }.items()
-        },
-        **{
-            name: numbers(default, num_devices)
-            for name, default in {
-                "num_samples": 400.0,
-                "cycles_per_sample": 3e9,
-                "capacitance": 2e-28,
-                "energy_budget_j": 15.0,
-                "download_rate_bps": 1e6,
-            }.items()
-        },
-    }
 
 
 def assert_finite_episodes(scenario: Scenario, seed: int) -> None:
@@ -97,15 +40,13 @@ def assert_finite_episodes(scenario: Scenario, seed: int) -> None:
         if name == "DivFL" and scenario.cohort_size > scenario.num_devices:
             continue
         policy = make(scenario)
-        observation, info = env.reset(seed=seed)
-        truncated = False
-        while not truncated:
+        observation, _ = env.reset(seed=seed)
+        for _ in range(scenario.num_rounds):
             decision = policy.decide(observation)
             decision.validate(scenario)
-            observation, reward, _, truncated, info = env.step(decision)
-            assert env.observation_space.contains(observation)
-            assert math.isfinite(reward)
-            assert all(np.isfinite(v).all() for v in info.values() if not isinstance(v, dict))
+            result = env.step(decision)
+            assert_round(env, result)
+            observation = result[0]
             if isinstance(policy, LROA):
                 solution = policy.solution
                 assert solution is not None

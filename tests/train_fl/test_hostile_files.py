@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.datasets import CIFAR10, FashionMNIST
 
+from tests.support import Malicious, draw_damage
 from train_fl import Dataset
 from train_fl.dataset import DataSource
 from train_fl.femnist import femnist
@@ -34,16 +35,6 @@ from train_fl.image_files import cifar10, fashion_mnist, read_idx
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (50, 28, 28), dtype=np.uint8)
 LABELS = np.arange(50) % 62
-
-
-class Malicious:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
 
 
 @contextmanager
@@ -57,16 +48,6 @@ def quick_and_small() -> Iterator[None]:
         tracemalloc.stop()
     assert peak < 2**25
     assert time.monotonic() - start < 10
-
-
-def draw_damage(data: st.DataObject, whole: bytes) -> bytes:
-    """A part of a file, or all of it with one bit changed."""
-    position = data.draw(st.integers(0, len(whole) - 1))
-    if data.draw(st.booleans()):
-        return whole[:position]
-    changed = bytearray(whole)
-    changed[position] ^= 1 << data.draw(st.integers(0, 7))
-    return bytes(changed)
 
 
 def outcome(read: Callable[[], Any]) -> tuple[Any, str]:

@@ -1,0 +1,297 @@
+"""Scenarios and channels of any values give finite rounds or a clear error."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fl_edge_env import (
+    ExponentialChannel,
+    FLEdgeEnv,
+    MarkovChannel,
+    Scenario,
+    TraceChannel,
+    with_tiers,
+)
+from fl_edge_env.allocation import decode_action, encode_action
+from fl_edge_env.scaling import Scaling
+from tests.support import SMALL, Constant, Odd, assert_round, field_values
+
+EXTREMES = np.array([-1, 1, 0, 0.3, -1e300, 1e300, 1e-300, -math.inf, math.inf])
+
+
+def assert_finite_episode(scenario: Scenario, seed: int) -> None:
+    """With extreme actions, as arrays and as decisions, nothing overflows or leaves its space."""
+    env = FLEdgeEnv(scenario)
+    scaling = Scaling(scenario)
+    space = scaling.feature_space()
+    rng = np.random.default_rng(seed)
+    shape = (3, scenario.num_devices)
+    for _ in range(2):
+        observation, _ = env.reset(seed=seed)
+        assert env.observation_space.contains(observation)
+        for number in range(scenario.num_rounds):
+            action: Any = rng.choice(EXTREMES, shape)
+            if number == 1:
+                action = decode_action(action, scenario, 100.0)
+                again = encode_action(action, scenario, 100.0)
+                assert env.action_space.contains(again)
+            result = env.step(action)
+            assert_round(env, result)
+            features = scaling.features(result[0])
+            assert space.contains(features)
+            assert np.isfinite(scaling.reward(result[1]))
+        assert result[3]
+
+
+@settings(max_examples=100)
+@given(field_values(10), st.integers(0, 2**32 - 1))
+def test_round__is_finite_ten_decades_around_the_defaults(fields, seed):
+    assert_finite_episode(Scenario(**fields), seed)
+
+
+@settings(max_examples=200)
+@given(field_values(120), st.integers(0, 2**32 - 1))
+def test_round__is_finite_or_the_scenario_is_refused(fields, seed):
+    refusal = ""
+    try:
+        scenario = Scenario(**fields)
+    except ValueError as error:
+        refusal = str(error)
+    if refusal:
+        assert refusal.startswith("the fields give ")
+    else:
+        assert_finite_episode(scenario, seed)
+
+
+@settings(max_examples=20)
+@given(field_values(3), st.integers(0, 2**32 - 1))
+def test_round__is_finite_with_tiers_and_recorded_gains(tmp_path_factory, fields, seed):
+    path = tmp_path_factory.mktemp("trace") / "gains.csv"
+    gains = fields["channel"].sample(np.random.default_rng(seed), 2, fields["num_devices"])
+    table = pd.DataFrame(gains).stack().rename_axis(["round", "device"]).rename("gain")
+    table.reset_index().to_csv(path, index=False)
+    factors = {"f_max": 1e6, "p_min": 1e-6, "energy_budget_j": 0.1}
+    scenario = with_tiers(Scenario(**fields | {"channel": TraceChannel(path)}), [{}, factors])
+    assert_finite_episode(scenario, seed)
+
+
+@given(field_values(20), arrays(np.float64, (3, 8), elements=st.floats(allow_nan=False)))
+def test_decode__is_valid_however_wide_the_ranges_are(fields, action):
+    fields |= {"energy_budget_j": 15.0, "f_min": 1e-10, "p_min": 1e-30, "capacitance": 1e-28}
+    scenario = Scenario(**fields | {"f_max": 1e12, "p_max": 1e30})
+    decode_action(action[:, : scenario.num_devices], scenario, 2.0).validate(scenario)
+
+
+# Scenarios and channels that must be refused
+
+
+NO_NUMBERS: list[Any] = [
+    None,
+    "fast",
+    "1",
+    b"1",
+    True,
+    np.True_,
+    1j,
+    -1.0,
+    -1,
+    -math.inf,
+    math.nan,
+    np.float64("nan"),
+    np.float16(-1),
+    np.datetime64("2020-01-01"),
+    [],
+    [[1.0]],
+    [[1.0], [1.0, 2.0]],
+    [1.0, None],
+    ["1", "2"],
+    (1.0,) * 7,
+    {},
+    {"a": 1.0},
+    {1.0},
+    range(7),
+    Odd(),
+    Odd,
+    math.sin,
+    np.array(None),
+    np.array([1.0, 2.0, 3.0], dtype=object),
+    np.array([1.0, math.nan, 1.0]),
+    np.array([1.0, 0.0, 1.0]),
+    np.full((3, 1), 1.0),
+    np.full(3, 1 + 1j),
+    np.full(3, True),
+    np.full(3, "1"),
+    np.zeros((0,)),
+    np.zeros((0, 3)),
+    np.array("x"),
+    np.ma.masked_array([1.0, -1.0, 1.0]),
+    np.array([(1.0, 2)], dtype=[("a", "f8"), ("b", "i4")]),
+]
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Scenario)])
+def test_scenario__names_the_field_whatever_stands_in_it(name):
+    for value in NO_NUMBERS:
+        if name == "delayed_csi" and isinstance(value, (bool, np.bool_)):
+            continue
+        fields = {"num_devices": 3, name: value}
+        with pytest.raises(ValueError, match=rf"^{name} must .*got ") as raised:
+            Scenario(**fields)
+        assert raised.value.__cause__ is None
+        with pytest.raises(ValueError, match=rf"^{name} must .*got "):
+            FLEdgeEnv(SMALL.replace(num_samples=100.0), **fields)
+
+
+@pytest.mark.parametrize("name", ["num_devices", "cohort_size", "local_epochs", "num_rounds"])
+@pytest.mark.parametrize("value", [2**31, 10**30, 10**400])
+def test_scenario__a_count_beyond_32_bits_is_named(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be at most 2147483647, got {value}"):
+        Scenario(**{name: value})
+
+
+@pytest.mark.parametrize("device", [0, 60, 119])
+def test_scenario__the_wrong_value_is_shown_wherever_it_stands(device):
+    values = np.full(120, 1e9)
+    values[device] = -3.5
+    with pytest.raises(ValueError, match=f"got -3.5, first at device {device}$"):
+        Scenario(f_min=values)
+    values[device] = 3e9
+    with pytest.raises(ValueError, match=f"f_min must not exceed f_max.*first at device {device}$"):
+        Scenario(f_min=values)
+
+
+def test_scenario__a_wider_float_that_float64_cannot_hold_is_refused():
+    wide = np.longdouble("1e4000")
+    if not np.isfinite(wide):
+        pytest.skip("no wider float here")
+    for value in (wide, np.full(120, wide)):
+        with pytest.raises(ValueError, match=r"f_max must .*got inf"):
+            Scenario(f_max=value)
+
+
+# Each is far from any system, and would overflow within a round.
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"noise_power_w": 1e-300},
+            r"which must lie in \[1e-100, 1e\+100\]: choose another channel",
+        ),
+        ({"noise_power_w": 1e300}, "signal-to-noise ratio of .* noise_power_w"),
+        ({"num_devices": 2, "num_samples": [1e-200, 1.0]}, "data weight of .* num_samples"),
+        ({"cycles_per_sample": 1e-200, "energy_budget_j": 1e-5}, r"compute time \[s\] of"),
+        ({"model_bits": 1e-150}, r"upload time \[s\] of"),
+        ({"download_rate_bps": 1e-250}, r"round time \[s\] of .* download_rate_bps"),
+        ({"capacitance": 1e-200}, r"compute power \[W\] of .* capacitance or f_max"),
+        ({"energy_budget_j": 1e120, "nu": 1e-100}, r"queue \[J\] of .* energy_budget_j"),
+        ({"mu": 1e150}, r"lambda = .*; lambda must be at most 1e\+100"),
+        ({"nu": 1e120}, r"V = .* V lie in \[1e-100, 1e\+100\]: choose another mu"),
+        ({"channel": Constant(1e-200)}, "signal-to-noise ratio"),
+    ],
+)
+def test_scenario__what_would_overflow_is_refused_and_says_why(fields, message):
+    with pytest.raises(ValueError, match=f"^the fields give .*({message})"):
+        Scenario(**fields)
+
+
+@given(st.text(min_size=1).filter(lambda name: name not in Scenario.__dataclass_fields__))
+def test_scenario__any_other_keyword_is_a_type_error_that_names_it(name):
+    # A surrogate in a name would fail in the message of Python itself.
+    for make in (Scenario, Scenario.digits, SMALL.replace):
+        with pytest.raises(TypeError, match="unexpected keyword argument") as raised:
+            make(**{name: 1.0})
+        assert name in str(raised.value)
+
+
+@pytest.mark.parametrize("name", [None, 3, ["digits"], {}, np.array(["digits"])])
+def test_preset__what_is_no_name_is_refused(name):
+    with pytest.raises(ValueError, match=r"scenario must be one of cifar10, .*got "):
+        Scenario.preset(name)
+
+
+@pytest.mark.parametrize("field", ["mean", "gain_min", "gain_max"])
+@pytest.mark.parametrize("value", [None, "1", -1.0, math.nan, True, 1j, [0.1], np.full(3, 0.1)])
+def test_scenario__a_users_channel_with_wrong_numbers_is_refused(field, value):
+    numbers = {"mean": 0.1, "gain_min": 0.01, "gain_max": 0.5, field: value}
+    channel = type("Mine", (Constant,), numbers | {"__init__": lambda _: None})
+    with pytest.raises(ValueError, match=rf"the channel's {field} must be positive and finite"):
+        Scenario(channel=channel())
+
+
+@pytest.mark.parametrize("name", ["mean", "gain_min", "gain_max", "filter"])
+def test_exponential__names_the_parameter_whatever_stands_in_it(name):
+    for value in [*NO_NUMBERS, 10**400, 0]:
+        with pytest.raises(ValueError, match=rf"{name}.* must .*got "):
+            ExponentialChannel(**{name: value})
+
+
+@pytest.mark.parametrize("number", [np.float32(0.25), np.longdouble(0.25), 0.25])
+def test_exponential__keeps_numbers_of_every_type_as_floats(tmp_path, number):
+    from fractions import Fraction
+
+    for mean in (number, Fraction(1, 4)):
+        channel = ExponentialChannel(mean, number / 2, 1)
+        assert [type(v) for v in (channel.mean, channel.gain_min, channel.gain_max)] == [float] * 3
+        assert channel == ExponentialChannel(0.25, 0.125, 1.0)
+        scenario = Scenario(channel=channel)
+        scenario.save(tmp_path / "scenario.toml")
+        assert Scenario.load(tmp_path / "scenario.toml") == scenario
+        assert channel.draw(np.random.default_rng(0), 2, 3).dtype == np.float64
+
+
+def test_markov__names_the_parameter_whatever_stands_in_it():
+    even = [[0.5, 0.5], [0.5, 0.5]]
+    # Iterables of the right length, or numbers of the wrong size, are told by the older checks.
+    for value in [*NO_NUMBERS, 1.0, "12", ["0.1", "0.2"], [True, 2.0], [0.1, 10**400], [[0.1, 2]]]:
+        with pytest.raises(ValueError, match=r"gains must .*got |for \d+ gains, got "):
+            MarkovChannel(value, even)
+        with pytest.raises(ValueError, match=r"transition must |row of transition"):
+            MarkovChannel([0.1, 0.2], value)
+        with pytest.raises(ValueError, match=r"persistence must lie in .*got "):
+            MarkovChannel.correlated(value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            continue
+        with pytest.raises(ValueError, match=r"num_states must be .*got "):
+            MarkovChannel.correlated(0.5, num_states=value)
+        if value is not None:
+            with pytest.raises(ValueError, match=r"marginal must be .*got "):
+                MarkovChannel.correlated(0.5, marginal=value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"tiers": None}, ValueError, "tiers must be a sequence of mappings"),
+        ({"tiers": {"f_max": 2.0}}, ValueError, "tiers must be a sequence of mappings"),
+        ({"tiers": [None]}, ValueError, "tiers must be a sequence of mappings"),
+        ({"tiers": "f_max"}, ValueError, "tiers must be a sequence of mappings"),
+        ({"tiers": [{"f_max": "2"}]}, ValueError, "factor on f_max must be a number, got '2'"),
+        ({"tiers": [{"f_max": None}]}, ValueError, "factor on f_max must be a number, got None"),
+        ({"tiers": [{"f_max": math.nan}]}, ValueError, "f_max must be positive .*got nan"),
+        ({"shares": ["a", "b", "c"]}, ValueError, "shares must be 3 numbers"),
+        ({"shares": None, "seed": -1}, ValueError, "seed must be .*got -1"),
+        ({"seed": 1.5}, ValueError, "seed must be .*got 1.5"),
+        ({"shares": [math.nan, 1, 1]}, ValueError, "shares must be 3 numbers"),
+    ],
+)
+def test_tiers__names_what_is_no_tier(arguments, error, message):
+    with pytest.raises(error, match=message):
+        with_tiers(SMALL, **arguments)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "a\x7fb", 'a"b', "a\\b", "é☃"])
+def test_file__gives_back_a_trace_of_any_name(tmp_path, name):
+    path = tmp_path / f"{name}.csv"
+    pd.DataFrame({"round": 0, "device": range(2), "gain": 0.1}).to_csv(path, index=False)
+    scenario = Scenario(num_devices=2, channel=TraceChannel(path))
+    scenario.save(tmp_path / "scenario.toml")
+    assert Scenario.load(tmp_path / "scenario.toml") == scenario

@@ -1,0 +1,139 @@
+"""What several test modules share: scenarios, channels, damaged files and what a round must be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fl_edge_env import ExponentialChannel, FLEdgeEnv, MarkovChannel, Scenario
+from fl_edge_env.channel import ChannelModel
+
+SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A channel of the user's own: one gain for all."""
+
+    mean: float = 0.1
+
+    @property
+    def gain_min(self) -> float:
+        return self.mean
+
+    @property
+    def gain_max(self) -> float:
+        return self.mean
+
+    def draw(self, _, rounds, num_devices, **__):
+        return np.full((rounds, num_devices), self.mean)
+
+    def sample(self, _, count, num_devices):
+        return np.full((count, num_devices), self.mean)
+
+
+def channel_of(kind: str, mean: float) -> ChannelModel:
+    low, high = 0.1 * mean, 5 * mean
+    if kind in ("clip", "resample"):
+        return ExponentialChannel(mean, low, high, kind)  # type: ignore[arg-type]
+    if kind == "narrow":
+        return ExponentialChannel(mean, mean, np.nextafter(mean, math.inf))
+    if kind == "correlated":
+        law = ExponentialChannel(mean, low, high)
+        return MarkovChannel.correlated(0.9, num_states=3, marginal=law)
+    if kind == "markov":
+        return MarkovChannel([low, mean, high], [[0.5, 0.5, 0], [0.2, 0.6, 0.2], [0.1, 0, 0.9]])
+    return Constant(mean)
+
+
+@st.composite
+def field_values(draw, decades: float) -> dict[str, Any]:
+    """Fields up to so many decades from the defaults, alike for all devices or not."""
+    num_devices = draw(st.sampled_from([1, 2, 3, 8]))
+    decade = st.one_of(st.just(0.0), st.floats(-decades, decades))
+
+    def number(default: float) -> float:
+        return default * 10 ** draw(decade)
+
+    def numbers(default: float):
+        size = draw(st.sampled_from([1, num_devices]))
+        values = np.array([number(default) for _ in range(size)])
+        return values if size == num_devices else float(values[0])
+
+    f, p = ((np.asarray(numbers(x)), np.asarray(numbers(x))) for x in (1e9, 0.01))
+    return {
+        "num_devices": num_devices,
+        "cohort_size": draw(st.sampled_from([1, 2, 5, 40])),
+        "local_epochs": draw(st.sampled_from([1, 2, 1000])),
+        "num_rounds": draw(st.sampled_from([1, 3])),
+        "bandwidth_hz": number(1e6),
+        "noise_power_w": number(0.01),
+        "model_bits": number(3e8),
+        "num_samples": numbers(400.0),
+        "cycles_per_sample": numbers(3e9),
+        "capacitance": numbers(2e-28),
+        "f_min": np.minimum(*f),
+        "f_max": np.maximum(*f),
+        "p_min": np.minimum(*p),
+        "p_max": np.maximum(*p),
+        "energy_budget_j": numbers(15.0),
+        "download_rate_bps": draw(st.sampled_from([math.inf, numbers(1e6)])),
+        "channel": channel_of(
+            draw(
+                st.sampled_from(["clip", "resample", "narrow", "correlated", "markov", "constant"])
+            ),
+            number(0.1),
+        ),
+        "mu": draw(st.sampled_from([0.0, number(1.0)])),
+        "nu": number(1e5),
+        "latency": draw(st.sampled_from(["proxy", "round_time"])),
+        "delayed_csi": draw(st.booleans()),
+    }
+
+
+class Odd:
+    """No number, no sequence, nothing."""
+
+    def __repr__(self) -> str:
+        return "<odd>"
+
+
+class Malicious:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def draw_damage(data: st.DataObject, whole: bytes) -> bytes:
+    """A part of a file, or all of it with one bit changed."""
+    position = data.draw(st.integers(0, len(whole) - 1))
+    if data.draw(st.booleans()):
+        return whole[:position]
+    changed = bytearray(whole)
+    changed[position] ^= 1 << data.draw(st.integers(0, 7))
+    return bytes(changed)
+
+
+def numbers_in(value: object) -> list[np.ndarray]:
+    """The arrays in a dictionary and those within it."""
+    if isinstance(value, dict):
+        return [array for part in value.values() for array in numbers_in(part)]
+    return [np.asarray(value)]
+
+
+def assert_round(env: FLEdgeEnv, result) -> None:
+    """What a step returned is finite and in its space."""
+    observation, reward, terminated, _, info = result
+    assert env.observation_space.contains(observation)
+    assert math.isfinite(reward)
+    assert terminated is False
+    assert all(np.isfinite(array).all() for array in numbers_in(info))

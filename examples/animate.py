@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from fl_edge_env import Simulator
+from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, writable_folder
 from fl_edge_env.rendering import Dashboard
 from policies import make_policy
@@ -43,8 +44,7 @@ def frames(options: Options) -> list[Image.Image]:
     scenario = options.system.make_scenario()
     if not 1 <= options.every <= scenario.num_rounds:
         raise ValueError(f"every must be 1 to {scenario.num_rounds} rounds, got {options.every}")
-    if options.seed < 0:
-        raise ValueError(f"seed must be at least 0, got {options.seed}")
+    integer_at_least(0, "seed", options.seed)
     if not options.policies:
         raise ValueError("policies must name at least one policy")
     runs = []

@@ -30,6 +30,7 @@ import tyro
 from rich.console import Console
 
 from fl_edge_env import Scenario
+from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, reason, writable_folder
 from fl_edge_env.scenario_file import describe_channel
 from policies import POLICIES, lower_bound, make_policy
@@ -107,8 +108,7 @@ def compare(options: Options, console: Console) -> None:
     if options.resume is not None:
         options, settings = stored(options)
     number = options.seeds if options.seeds is not None else (5 if options.train else 30)
-    if number < 1:
-        raise ValueError(f"seeds must be at least 1, got {number}")
+    integer_at_least(1, "seeds", number)
     if not 0 < options.target_accuracy <= 1:
         raise ValueError(f"target_accuracy must lie in (0, 1], got {options.target_accuracy}")
     check_runner(options.workers, options.backend, options.checkpoint_every)

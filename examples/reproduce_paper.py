@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fl_edge_env import Scenario
+from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, writable_folder
 from policies import lower_bound, make_policy
 from policies.command_line import errors_in_one_line, run_with_progress
@@ -453,8 +454,8 @@ def main(experiment: Experiment) -> None:
     """Run the experiment; a wrong option or a failed run ends it with a message."""
     console = Console()
     with errors_in_one_line(console):
-        if experiment.seeds is not None and experiment.seeds < 1:
-            raise ValueError(f"seeds must be at least 1, got {experiment.seeds}")
+        if experiment.seeds is not None:
+            integer_at_least(1, "seeds", experiment.seeds)
         experiment.run(console)
         console.print(f"Figures and data: {experiment.out}", soft_wrap=True)
 

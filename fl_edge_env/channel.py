@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from fl_edge_env.checks import as_float, is_integer, is_real
+from fl_edge_env.checks import as_float, finite_number, integer_at_least, is_real
 from fl_edge_env.files import check_regular, reason
 from fl_edge_env.typing import FloatArray
 
@@ -66,6 +66,23 @@ class ChannelModel(Protocol):
         """Draw independent rounds from the long-run distribution of gains, shape (count, N)."""
 
 
+def check_channel(channel: Any) -> None:
+    """Refuse what is no `ChannelModel`, or one whose gains are not positive and finite."""
+    members = ("mean", "gain_min", "gain_max", "draw", "sample")
+    if isinstance(channel, type) or not all(hasattr(channel, member) for member in members):
+        raise ValueError(
+            "channel must be a channel model such as ExponentialChannel(), with the members "
+            f"{', '.join(members)}, got {channel!r}"
+        )
+    for name in members[:3]:
+        finite_number(f"the channel's {name}", getattr(channel, name))
+    if channel.gain_min > channel.gain_max:
+        raise ValueError(
+            "the channel's gain_min must not exceed its gain_max, "
+            f"got {channel.gain_min!r} and {channel.gain_max!r}"
+        )
+
+
 @dataclass(frozen=True)
 class ExponentialChannel:
     """Independent exponential gains over devices and rounds, kept inside an interval.
@@ -95,16 +112,10 @@ class ExponentialChannel:
 
     def __post_init__(self) -> None:
         for name in ("mean", "gain_min", "gain_max"):
-            value = getattr(self, name)
-            if not is_real(value):
-                raise ValueError(f"{name} must be positive and finite, got {value!r}")
-            object.__setattr__(self, name, as_float(value))
-        if not 0 < self.mean < math.inf:
-            raise ValueError(f"mean must be positive and finite, got {self.mean!r}")
-        if not 0 < self.gain_min < self.gain_max < math.inf:
+            object.__setattr__(self, name, finite_number(name, getattr(self, name)))
+        if self.gain_min >= self.gain_max:
             raise ValueError(
-                "gain_min and gain_max must satisfy 0 < gain_min < gain_max < inf, "
-                f"got {self.gain_min!r} and {self.gain_max!r}"
+                f"gain_min must be below gain_max, got {self.gain_min!r} and {self.gain_max!r}"
             )
         if not (isinstance(self.filter, str) and self.filter in ("clip", "resample")):
             raise ValueError(f"filter must be 'clip' or 'resample', got {self.filter!r}")
@@ -208,10 +219,7 @@ class MarkovChannel:
         """
         if not (is_real(persistence) and 0 <= persistence < 1):
             raise ValueError(f"persistence must lie in [0, 1), got {persistence!r}")
-        if not is_integer(num_states):
-            raise ValueError(f"num_states must be an integer, got {num_states!r}")
-        if num_states < 2:
-            raise ValueError(f"num_states must be at least 2, got {num_states!r}")
+        integer_at_least(2, "num_states", num_states)
         if not isinstance(marginal, ExponentialChannel | None):
             raise ValueError(f"marginal must be an ExponentialChannel, got {marginal!r}")
         law = marginal or ExponentialChannel()

@@ -1,4 +1,7 @@
-"""What counts as a number, and as an observation, in the arguments of the packages."""
+"""What counts as a number, and as an observation, in the arguments of the packages.
+
+In every function `name` is that of the argument, for the error.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import numpy as np
 from fl_edge_env.typing import FloatArray
 
 _FLOAT64 = np.dtype(np.float64)
+_LARGEST_COUNT = 2**31 - 1
 
 
 def is_integer(value: object) -> TypeGuard[int]:
@@ -33,7 +37,7 @@ def as_float(value: float) -> float:
 
 
 def real_array(name: str, value: object) -> FloatArray:
-    """Real numbers as a contiguous array of float64; `name` is for the error.
+    """Real numbers as a contiguous array of float64.
 
     Contiguous, because the last bit of a sum may depend on the layout.
     """
@@ -47,6 +51,55 @@ def real_array(name: str, value: object) -> FloatArray:
             return array.astype(np.float64, order="C", copy=False)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must hold real numbers, got {value!r}") from None
+
+
+def integer_at_least(least: int, name: str, value: object) -> int:
+    """`value` as an int, if it is an integer of that size."""
+    if not is_integer(value) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return int(value)
+
+
+def positive_integer(name: str, value: object) -> int:
+    """`value` as an int, if it is a count: an integer from 1 to what 32 bits hold."""
+    count = integer_at_least(1, name, value)
+    if count > _LARGEST_COUNT:
+        raise ValueError(f"{name} must be at most {_LARGEST_COUNT}, got {value!r}")
+    return count
+
+
+def finite_number(name: str, value: object, *, zero_allowed: bool = False) -> float:
+    """`value` as a float, if it is positive and finite, or zero where that is allowed."""
+    number = as_float(value) if is_real(value) else math.nan
+    if not 0 < number < math.inf and not (zero_allowed and number == 0):
+        allowed = "at least zero" if zero_allowed else "positive"
+        raise ValueError(f"{name} must be {allowed} and finite, got {value!r}")
+    return number
+
+
+def per_device(
+    name: str, value: object, num_devices: int, *, infinity_allowed: bool = False
+) -> FloatArray:
+    """A scalar or an (N,) array of positive numbers, as a read-only (N,) array."""
+    values = real_array(name, value)
+    if values.shape not in ((), (num_devices,)):
+        raise ValueError(
+            f"{name} must be a scalar or have shape ({num_devices},), got shape {values.shape}"
+        )
+    wrong = np.atleast_1d(~((values > 0) & (np.isfinite(values) | infinity_allowed)))
+    if wrong.any():
+        allowed = "positive" if infinity_allowed else "positive and finite"
+        device = int(wrong.argmax())
+        where = f", first at device {device}" if values.ndim else ""
+        got = float(np.atleast_1d(values)[device])
+        raise ValueError(f"{name} must be {allowed} for every device, got {got!r}{where}")
+    return read_only(np.broadcast_to(values, num_devices).copy())
+
+
+def read_only(values: FloatArray) -> FloatArray:
+    """`values`, no longer to be changed."""
+    values.flags.writeable = False
+    return values
 
 
 def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:

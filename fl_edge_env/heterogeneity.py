@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fl_edge_env.checks import is_integer, is_real
+from fl_edge_env.checks import integer_at_least, is_real
 from fl_edge_env.scenario import Scenario
 
 # Factors on a scenario's fields: an older phone, the scenario's own device, a newer phone.
@@ -69,8 +69,7 @@ def with_tiers(
             f"shares must be {len(tiers)} numbers of at least zero, one for each tier, "
             f"got {shares!r}"
         )
-    if not is_integer(seed) or seed < 0:
-        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+    integer_at_least(0, "seed", seed)
     tier = np.random.default_rng(seed).choice(len(tiers), scenario.num_devices, p=odds / odds.sum())
     fields = {}
     for name in sorted({name for factors in tiers for name in factors}):

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fl_edge_env import lyapunov, physics, scenario_file
-from fl_edge_env.channel import ChannelModel, ExponentialChannel
-from fl_edge_env.checks import as_float, is_integer, is_real
+from fl_edge_env.channel import ChannelModel, ExponentialChannel, check_channel
+from fl_edge_env.checks import finite_number, per_device, positive_integer, read_only
 from fl_edge_env.typing import FloatArray
 
 # A per-device field is given as a scalar or an (N,) array and is kept as an (N,) array.
@@ -27,9 +26,7 @@ _FASHION_MNIST_CNN_PARAMETERS = 6_497_162
 _DIGITS_CNN_PARAMETERS = 6_090
 _DIGITS_TRAIN_IMAGES = 1_440
 
-# Counts are kept in 32 bits; of a system's times, energies and weights the products of three
-# stay finite.
-_LARGEST_COUNT = 2**31 - 1
+# Of a system's times, energies and weights the products of three stay finite.
 _LARGEST = 1e100
 
 
@@ -131,10 +128,18 @@ class Scenario:
         for name in ("num_devices", "cohort_size", "local_epochs", "num_rounds"):
             self._set(name, positive_integer(name, getattr(self, name)))
         for name in ("bandwidth_hz", "noise_power_w", "model_bits", "nu"):
-            self._set(name, _scalar(name, getattr(self, name)))
-        self._set("mu", _scalar("mu", self.mu, zero_allowed=True))
+            self._set(name, finite_number(name, getattr(self, name)))
+        self._set("mu", finite_number("mu", self.mu, zero_allowed=True))
         for name in self.per_device_fields:
-            self._set(name, _per_device(name, getattr(self, name), self.num_devices))
+            self._set(
+                name,
+                per_device(
+                    name,
+                    getattr(self, name),
+                    self.num_devices,
+                    infinity_allowed=name == "download_rate_bps",
+                ),
+            )
         for low, high in (("f_min", "f_max"), ("p_min", "p_max")):
             wrong = getattr(self, low) > getattr(self, high)
             if wrong.any():
@@ -143,7 +148,7 @@ class Scenario:
                     f"got {_show(getattr(self, low))} and {_show(getattr(self, high))}, "
                     f"first at device {int(wrong.argmax())}"
                 )
-        _check_channel(self.channel)
+        check_channel(self.channel)
         if not (isinstance(self.latency, str) and self.latency in lyapunov.LATENCIES):
             raise ValueError(
                 f"latency must be one of {', '.join(lyapunov.LATENCIES)}, got {self.latency!r}"
@@ -393,32 +398,32 @@ class Scenario:
     @cached_property
     def weights(self) -> FloatArray:
         """Data weights w_n, shape (N,)."""
-        return _read_only(self.num_samples / np.sum(self.num_samples))
+        return read_only(self.num_samples / np.sum(self.num_samples))
 
     @cached_property
     def cycles_per_round(self) -> FloatArray:
         """CPU cycles of a round's local training, E c_n D_n, shape (N,)."""
-        return _read_only(self.local_epochs * self.cycles_per_sample * self.num_samples)
+        return read_only(self.local_epochs * self.cycles_per_sample * self.num_samples)
 
     @cached_property
     def energy_per_hz2(self) -> FloatArray:
         """Energy of a round's local training over f^2, E alpha_n c_n D_n / 2, shape (N,)."""
-        return _read_only(0.5 * self.capacitance * self.cycles_per_round)
+        return read_only(0.5 * self.capacitance * self.cycles_per_round)
 
     @cached_property
     def download_time(self) -> FloatArray:
         """Download time of each device [s], equation (7), shape (N,)."""
-        return _read_only(self.model_bits / self.download_rate_bps)
+        return read_only(self.model_bits / self.download_rate_bps)
 
     @cached_property
     def f_mid(self) -> FloatArray:
         """Middle of the frequency range [Hz], shape (N,)."""
-        return _read_only(0.5 * (self.f_min + self.f_max))
+        return read_only(0.5 * (self.f_min + self.f_max))
 
     @cached_property
     def p_mid(self) -> FloatArray:
         """Middle of the power range [W], shape (N,)."""
-        return _read_only(0.5 * (self.p_min + self.p_max))
+        return read_only(0.5 * (self.p_min + self.p_max))
 
     @cached_property
     def _calibration(self) -> tuple[float, float]:
@@ -449,73 +454,5 @@ def _femnist_sample_counts(num_devices: int) -> FloatArray:
     return counts[:num_devices]
 
 
-def _read_only(values: FloatArray) -> FloatArray:
-    values.flags.writeable = False
-    return values
-
-
 def _show(values: FloatArray) -> str:
     return np.array2string(values, threshold=6, edgeitems=2)
-
-
-def positive_integer(name: str, value: object) -> int:
-    """`value` as an int, if it is an integer of at least 1; `name` is for the error."""
-    if not is_integer(value) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    if value > _LARGEST_COUNT:
-        raise ValueError(f"{name} must be at most {_LARGEST_COUNT}, got {value!r}")
-    return int(value)
-
-
-def _scalar(name: str, value: object, *, zero_allowed: bool = False) -> float:
-    allowed = "at least zero" if zero_allowed else "positive"
-    if not is_real(value):
-        raise ValueError(f"{name} must be a real number, {allowed} and finite, got {value!r}")
-    number = as_float(value)
-    if not math.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
-        raise ValueError(f"{name} must be {allowed} and finite, got {value!r}")
-    return number
-
-
-def _per_device(name: str, value: ArrayLike, num_devices: int) -> FloatArray:
-    try:
-        given = np.asarray(value)
-        if given.dtype.kind not in "fiu":
-            raise TypeError("not real numbers")
-        with np.errstate(over="ignore"):  # a wider float that becomes infinite is told below
-            values = given.astype(np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"{name} must be a number or an array of {num_devices} numbers, got {value!r}"
-        ) from None
-    if values.shape not in ((), (num_devices,)):
-        raise ValueError(
-            f"{name} must be a scalar or have shape ({num_devices},), got shape {values.shape}"
-        )
-    infinity_allowed = name == "download_rate_bps"
-    wrong = np.atleast_1d(~((values > 0) & (np.isfinite(values) | infinity_allowed)))
-    if wrong.any():
-        allowed = "positive" if infinity_allowed else "positive and finite"
-        device = int(wrong.argmax())
-        where = f", first at device {device}" if values.ndim else ""
-        value = float(np.atleast_1d(values)[device])
-        raise ValueError(f"{name} must be {allowed} for every device, got {value!r}{where}")
-    return _read_only(np.broadcast_to(values, num_devices).copy())
-
-
-def _check_channel(channel: Any) -> None:
-    members = ("mean", "gain_min", "gain_max", "draw", "sample")
-    if isinstance(channel, type) or not all(hasattr(channel, member) for member in members):
-        raise ValueError(
-            "channel must be a channel model such as ExponentialChannel(), with the members "
-            f"{', '.join(members)}, got {channel!r}"
-        )
-    for name in members[:3]:
-        value = getattr(channel, name)
-        if not is_real(value) or not 0 < value < math.inf:
-            raise ValueError(f"the channel's {name} must be positive and finite, got {value!r}")
-    if channel.gain_min > channel.gain_max:
-        raise ValueError(
-            "the channel's gain_min must not exceed its gain_max, "
-            f"got {channel.gain_min!r} and {channel.gain_max!r}"
-        )

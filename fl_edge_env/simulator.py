@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.checks import is_integer
+from fl_edge_env.checks import integer_at_least
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
@@ -227,8 +227,7 @@ class Simulator:
             simulator is then left as it was.
         """
         for seed in seeds:
-            if not is_integer(seed) or seed < 0:
-                raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+            integer_at_least(0, "seed", seed)
         queue, round_index, elapsed_time = (
             self._saved(state, name) for name in ("queue", "round_index", "elapsed_time")
         )

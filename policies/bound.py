@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fl_edge_env import Scenario, Simulator
-from fl_edge_env.checks import is_integer
+from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import FloatArray
 from policies.lroa import LROA
 from policies.p2 import solve_p2
@@ -66,10 +66,8 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
     ValueError
         If `num_samples` is less than two or `seed` no integer of at least zero.
     """
-    if not is_integer(num_samples) or num_samples < 2:
-        raise ValueError(f"num_samples must be at least 2, got {num_samples!r}")
-    if not is_integer(seed) or seed < 0:
-        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+    integer_at_least(2, "num_samples", num_samples)
+    integer_at_least(0, "seed", seed)
     price_seed, sample_seed = np.random.SeedSequence(seed).spawn(2)
     queue = _settled_queue(scenario, price_seed)
     rng = np.random.default_rng(sample_seed)

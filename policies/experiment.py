@@ -26,7 +26,7 @@ import pandas as pd
 from gymnasium.vector import AutoresetMode
 
 from fl_edge_env import FLEdgeVectorEnv, Scenario
-from fl_edge_env.checks import is_integer
+from fl_edge_env.checks import integer_at_least, is_integer
 from fl_edge_env.files import writable_folder
 from policies.base import Policy
 from policies.checkpoint import Checkpoints, read_state, write_state
@@ -269,12 +269,10 @@ def run_jobs(
 
 def check_runner(workers: int, backend: str, checkpoint_every: int) -> None:
     """Raise `ValueError` where `run_jobs` would refuse one of these."""
-    if not is_integer(workers) or workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers!r}")
+    integer_at_least(1, "workers", workers)
     if backend not in get_args(Backend):
         raise ValueError(f"backend must be 'processes' or 'ray', got {backend!r}")
-    if not is_integer(checkpoint_every) or checkpoint_every < 1:
-        raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every!r}")
+    integer_at_least(1, "checkpoint_every", checkpoint_every)
 
 
 _Missing: TypeAlias = tuple[int, Job, Checkpoints | None]

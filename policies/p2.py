@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env.checks import is_integer, is_real, real_array
+from fl_edge_env.checks import integer_at_least, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies import p2_kernel
@@ -136,8 +136,7 @@ def solve_p2(
         raise ValueError(f"exact must be True or False, got {exact!r}")
     if not is_real(tolerance) or not tolerance > 0:
         raise ValueError(f"tolerance must be positive, got {tolerance!r}")
-    if not is_integer(max_iterations) or max_iterations < 1:
-        raise ValueError(f"max_iterations must be at least 1, got {max_iterations!r}")
+    integer_at_least(1, "max_iterations", max_iterations)
     gains, queues = check_state(channel_gain, queue, scenario)
     f, p, q = np.empty_like(gains), np.empty_like(gains), np.empty_like(gains)
     options = p2_kernel.Options(

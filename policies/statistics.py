@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from fl_edge_env.checks import is_integer
+from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import FloatArray
 
 
@@ -234,5 +234,4 @@ def _check_finite(name: str, values: FloatArray) -> None:
 def _check_resampling(confidence: float, num_resamples: int) -> None:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
-    if not is_integer(num_resamples) or num_resamples < 1:
-        raise ValueError(f"num_resamples must be an integer of at least 1, got {num_resamples!r}")
+    integer_at_least(1, "num_resamples", num_resamples)

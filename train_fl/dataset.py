@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fl_edge_env.checks import is_integer
+from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import IntArray
 
 # Changes a batch of images at random, shape (batch, channels, height, width).
@@ -146,8 +146,7 @@ class DataSource:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not is_integer(self.num_devices) or self.num_devices < 1:
-            raise ValueError(f"num_devices must be from 1 on, got {self.num_devices!r}")
+        integer_at_least(1, "num_devices", self.num_devices)
 
 
 def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ import gymnasium as gym
 import torch
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import is_integer
+from fl_edge_env.checks import integer_at_least
 from policies.base import Policy
 from train_fl.task import Partition, Task, make_task
 from train_fl.wrapper import NonFinite, TrainingWrapper
@@ -69,8 +69,7 @@ class TrainingEnvFactory:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        if not is_integer(self.threads) or self.threads < 1:
-            raise ValueError(f"threads must be at least 1, got {self.threads!r}")
+        integer_at_least(1, "threads", self.threads)
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
         """Make it.

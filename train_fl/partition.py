@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.checks import is_integer, is_real
-from fl_edge_env.scenario import positive_integer
+from fl_edge_env.checks import finite_number, is_integer, positive_integer
 from fl_edge_env.typing import FloatArray, IntArray
 
 # Splits that are drawn before giving up on a least size.
@@ -54,7 +53,7 @@ def dirichlet_equal(
        Federated Visual Classification", 2019.
     """
     _check_devices(num_devices, len(labels))
-    _check_concentration(concentration)
+    finite_number("concentration", concentration)
     classes = np.unique(labels)
     pools = [rng.permutation(np.flatnonzero(labels == c)).tolist() for c in classes]
     sizes = np.full(num_devices, len(labels) // num_devices)
@@ -108,7 +107,7 @@ def dirichlet_by_class(
        Networks", ICML 2019.
     """
     _check_devices(num_devices, len(labels))
-    _check_concentration(concentration)
+    finite_number("concentration", concentration)
     positive_integer("least", least)
     if least * num_devices > len(labels):
         raise ValueError(
@@ -197,11 +196,6 @@ def _check_devices(num_devices: object, num_samples: int) -> None:
         raise ValueError(
             f"num_devices must be from 1 to the {num_samples} samples, got {num_devices!r}"
         )
-
-
-def _check_concentration(concentration: object) -> None:
-    if not (is_real(concentration) and 0 < concentration < np.inf):
-        raise ValueError(f"concentration must be positive and finite, got {concentration!r}")
 
 
 def _draw_class(mix: FloatArray, pools: list[list[int]], rng: np.random.Generator) -> int:

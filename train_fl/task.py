@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,8 +13,7 @@ import torch
 from torch import nn
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import is_integer, is_real
-from fl_edge_env.scenario import positive_integer
+from fl_edge_env.checks import finite_number, integer_at_least, is_real, positive_integer
 from fl_edge_env.typing import FloatArray, IntArray
 from train_fl.dataset import Dataset, DataSource
 from train_fl.datasets import DATASETS
@@ -175,12 +173,10 @@ def make_task(
         names = ", ".join(get_args(Partition))
         raise ValueError(f"partition must be one of {names}, got {partition!r}")
     batch_size = positive_integer("batch_size", batch_size)
-    if not (is_real(learning_rate) and 0 < learning_rate < math.inf):
-        raise ValueError(f"learning_rate must be positive and finite, got {learning_rate!r}")
+    finite_number("learning_rate", learning_rate)
     if not (is_real(momentum) and 0 <= momentum < 1):
         raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}")
-    if not (is_integer(seed) and seed >= 0):
-        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+    integer_at_least(0, "seed", seed)
     if isinstance(dataset, str):
         dataset = DATASETS[dataset](DataSource(Path(data_dir), download, num_devices, seed))
     parts = _split(dataset, num_devices, partition or "dirichlet", concentration, seed)

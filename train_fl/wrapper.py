@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.checks import is_integer
+from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.checkpoint import State
 from train_fl.aggregation import aggregation_weights
@@ -82,8 +82,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         if not isinstance(env.unwrapped, FLEdgeEnv):
             raise ValueError(f"env must be an FLEdge environment, got {env.unwrapped!r}")
-        if not (is_integer(eval_every) and eval_every >= 1):
-            raise ValueError(f"eval_every must be at least 1, got {eval_every!r}")
+        integer_at_least(1, "eval_every", eval_every)
         if on_non_finite not in get_args(NonFinite):
             raise ValueError(f"on_non_finite must be 'raise' or 'skip', got {on_non_finite!r}")
         self._base = env.unwrapped

@@ -13,9 +13,8 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import BasePolicy
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import is_integer, is_real
+from fl_edge_env.checks import finite_number, is_integer, is_real, positive_integer
 from fl_edge_env.env import check_softmax_scale
-from fl_edge_env.scenario import positive_integer
 from policies.learning.credit import CREDITS, Credit
 from policies.learning.networks import SharedNetworkPolicy
 from policies.learning.views import (
@@ -118,9 +117,7 @@ class AgentSettings:
         for name in ("num_envs", "episode_rounds", "width"):
             positive_integer(name, getattr(self, name))
         for name in ("learning_rate", "nu_factor"):
-            value = getattr(self, name)
-            if not (is_real(value) and 0 < value < float("inf")):
-                raise ValueError(f"{name} must be positive and finite, got {value!r}")
+            finite_number(name, getattr(self, name))
         if not (is_real(self.gamma) and 0 <= self.gamma < 1):
             raise ValueError(f"gamma must lie in [0, 1), got {self.gamma!r}")
         check_softmax_scale(self.softmax_scale)

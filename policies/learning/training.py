@@ -24,9 +24,8 @@ from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from fl_edge_env import Scenario, scenario_file
-from fl_edge_env.checks import is_integer, is_real
+from fl_edge_env.checks import finite_number, integer_at_least, is_integer, positive_integer
 from fl_edge_env.files import atomic_path, reason, writable_folder
-from fl_edge_env.scenario import positive_integer
 from policies.evaluation import evaluate
 from policies.experiment import code_hash
 from policies.learned import AGENT_FILE, SB3Policy, read_checked, torch_threads, weights_of
@@ -65,13 +64,10 @@ class Budget:
     def __post_init__(self) -> None:
         if self.rounds is None and self.minutes is None:
             raise ValueError("a budget needs rounds or minutes")
-        if self.rounds is not None and not (is_integer(self.rounds) and self.rounds >= 1):
-            raise ValueError(f"rounds must be an integer of at least 1, got {self.rounds!r}")
-        if self.minutes is not None and not (is_real(self.minutes) and 0 < self.minutes < math.inf):
-            raise ValueError(f"minutes must be positive and finite, got {self.minutes!r}")
-        for name, kind in (("rounds", int), ("minutes", float)):  # also from NumPy's numbers
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, kind(value))
+        if self.rounds is not None:
+            object.__setattr__(self, "rounds", integer_at_least(1, "rounds", self.rounds))
+        if self.minutes is not None:
+            object.__setattr__(self, "minutes", finite_number("minutes", self.minutes))
 
     def progress(self, rounds: int, minutes: float) -> float:
         """Share of the budget that is spent, 1 at its end."""

@@ -33,7 +33,7 @@ def test_animate__has_a_frame_for_every_so_many_rounds_and_repeats_itself(tmp_pa
     [
         (["--every", 0], "every must be 1 to 300 rounds, got 0"),
         (["--every", 9, "--rounds", 8], "every must be 1 to 8 rounds, got 9"),
-        (["--seed", -1], "seed must be at least 0, got -1"),
+        (["--seed", -1], "seed must be an integer of at least 0, got -1"),
         (["--policies"], "at least one policy"),
         (["--policies", "best"], "got 'best'"),
     ],

@@ -119,8 +119,8 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough(module):
         ),
         ("baselines --scenarios cifar10 --train --data-dir {out}", "data_batch_1' is missing"),
         ("v-sweep --nu -1", "nu must be positive and finite, got -1.0"),
-        ("lambda-sweep --seeds 0", "seeds must be at least 1, got 0"),
-        ("bound --workers 0", "workers must be at least 1, got 0"),
+        ("lambda-sweep --seeds 0", "seeds must be an integer of at least 1, got 0"),
+        ("bound --workers 0", "workers must be an integer of at least 1, got 0"),
     ],
 )
 def test_experiment__a_wrong_option_ends_with_one_line(call, capsys, tmp_path, arguments, message):

@@ -131,7 +131,7 @@ def test_run_episode__worst_ratio_is_of_the_time_average_not_of_the_round(scenar
         ({"seeds": []}, "seeds must be one or more"),
         ({"seeds": [1, 1]}, "distinct integers"),
         ({"seeds": [-1]}, r">= 0, got \[-1\]"),
-        ({"workers": 0}, "workers must be at least 1, got 0"),
+        ({"workers": 0}, "workers must be an integer of at least 1, got 0"),
     ],
 )
 def test_evaluate__wrong_input_is_named(scenario, arguments, message):

@@ -115,7 +115,7 @@ def test_key__is_not_changed_by_an_episode(scenario):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"workers": 0}, "workers must be at least 1, got 0"),
+        ({"workers": 0}, "workers must be an integer of at least 1, got 0"),
         ({"backend": "dask"}, "backend must be 'processes' or 'ray', got 'dask'"),
     ],
 )

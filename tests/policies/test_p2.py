@@ -253,7 +253,7 @@ def test_solve_p2__paper_variant_ignores_the_queue_in_the_concave_term():
         (np.ones(4), np.array([1, np.inf, 1, 1]), {}, "queue must be finite and not negative"),
         (np.ones(4), np.ones(4), {"variant": "mine"}, "variant must be .* got 'mine'"),
         (np.ones(4), np.ones(4), {"tolerance": 0.0}, "tolerance must be positive, got 0.0"),
-        (np.ones(4), np.ones(4), {"max_iterations": 0}, "max_iterations must be at least 1"),
+        (np.ones(4), np.ones(4), {"max_iterations": 0}, "max_iterations must be .* at least 1"),
     ],
 )
 def test_solve_p2__wrong_input_is_named(gain, queue, options, message):

@@ -333,7 +333,7 @@ def test_wrapper__refuses_a_scenario_that_does_not_fit(scenario, task, fields, m
 def test_wrapper__refuses_other_environments_and_a_wrong_interval(scenario, task):
     with pytest.raises(ValueError, match="env must be an FLEdge environment"):
         TrainingWrapper(gym.make("CartPole-v1"), task)
-    with pytest.raises(ValueError, match="eval_every must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="eval_every must be an integer of at least 1, got 0"):
         wrap(scenario, task, eval_every=0)
     with pytest.raises(ValueError, match=r"got 2\.5"):
         wrap(scenario, task, eval_every=2.5)
@@ -343,7 +343,7 @@ def test_wrapper__refuses_other_environments_and_a_wrong_interval(scenario, task
     ("name", "options", "message"),
     [
         ("digit", {}, "data set must be one of digits, .* got 'digit'"),
-        ("digits", {"num_devices": 0}, "num_devices must be from 1"),
+        ("digits", {"num_devices": 0}, "num_devices must be an integer of at least 1"),
         ("digits", {"concentration": -1.0}, "concentration must be positive"),
         ("digits", {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
         ("digits", {"batch_size": 2.5}, "batch_size must be an integer of at least 1, got 2.5"),

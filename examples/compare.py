@@ -28,16 +28,17 @@ import numpy as np
 import pandas as pd
 import tyro
 from rich.console import Console
+from rich.measure import Measurement
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, reason, writable_folder
 from fl_edge_env.scenario_file import describe_channel
-from policies import POLICIES, lower_bound, make_policy
+from policies import POLICIES, DivFL, lower_bound, make_policy
 from policies.command_line import ScenarioOptions, errors_in_one_line, run_with_progress
 from policies.evaluation import summarise
 from policies.experiment import Backend, check_runner, code_hash, make_jobs
-from policies.reporting import comparison_table, draw_partition, save_figure, save_plots
+from policies.reporting import PLOTS, comparison_table, draw_partition, save_figure, save_plots
 
 if TYPE_CHECKING:
     from train_fl import TrainingEnvFactory
@@ -123,6 +124,7 @@ def compare(options: Options, console: Console) -> None:
         make_env(policies[0])  # refuses a wrong option here, not in a worker
     settings = continued(settings, config(options, scenario) | agents_of(options), console)
     folder = writable_folder(options.out or Path("runs") / Path(options.scenario).stem)
+    make_room(folder, settings, console)
     write_text(folder / "config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
     results = run_with_progress(
         "runs",
@@ -151,27 +153,62 @@ def compare(options: Options, console: Console) -> None:
         task = make_env.make_task()
         counts = task.num_samples[:, None] * task.label_histogram
         save_figure([[lambda axes: draw_partition(axes, counts)]], [folder / "partition.png"])
-    console.print(comparison_table(summary, target))
+    table = comparison_table(summary, target)
+    whole = Measurement.get(console, console.options.update(width=1000), table).maximum
+    Console(width=max(console.width, whole)).print(table)  # no number is cut off
     console.print(
         f"lower bound on the objective: {bound.value:.6g} s, "
         f"standard error {bound.standard_error:.2g} s",
         highlight=False,
     )
     if timing is not None:
-        seconds = timing.groupby("policy", sort=False)["real_time"].mean()
+        seconds = timing.groupby("policy", sort=False)["real_time"].median()
         told = ", ".join(f"{name} {value:.2g} s" for name, value in seconds.items())
         console.print(f"real time of a round: {told}", highlight=False)
-    for policy in policies:
-        if policy.name == "DivFL":
-            description = "gradients" if options.train else "label histograms"
-            console.print(f"DivFL chose its cohorts by {description}.")
+    if any(isinstance(policy, DivFL) for policy in policies):
+        how = "gradients" if options.train else "label histograms, the same in every round"
+        console.print(
+            f"DivFL chose its cohorts by {how}: its time is theirs, its energy and objective are "
+            "those of q = 1/N.",
+            highlight=False,
+        )
     console.print(f"Results and plots: {folder}", soft_wrap=True)
+
+
+RESULTS = (*PLOTS, "partition.png", "rounds.csv", "summary.csv", "timing.csv")
+
+
+def make_room(folder: Path, settings: dict[str, Any], console: Console) -> None:
+    """Remove the results of another comparison, which this one's would replace only in part."""
+    kept = (*HOW_TO_RUN, "out", "resume")
+    try:
+        old = json.loads((folder / "config.json").read_text())
+        same = old["scenario"] == settings["scenario"] and all(
+            old["options"][name] == value
+            for name, value in settings["options"].items()
+            if name not in kept
+        )
+    except Exception:  # there is none, or it is damaged
+        return
+    if not same:
+        for name in RESULTS:
+            (folder / name).unlink(missing_ok=True)
+        console.print(
+            f"This replaces another comparison in {folder}: --out gives it a folder of its own.",
+            style="yellow",
+            soft_wrap=True,
+        )
 
 
 def make_training(options: Options, scenario: Scenario) -> TrainingEnvFactory:
     """What makes the training environments; torch is imported only here."""
     from train_fl import TrainingEnvFactory
 
+    if options.dataset is None and Path(options.scenario).suffix == ".toml":
+        raise ValueError(
+            f"the scenario file {options.scenario!r} names no data set: give one with --dataset, "
+            "or --no-train"
+        )
     return TrainingEnvFactory(
         scenario,
         task=options.dataset or Path(options.scenario).stem,
@@ -323,7 +360,7 @@ def git_commit() -> str | None:
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     with atomic_path(path) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

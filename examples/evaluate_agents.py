@@ -79,9 +79,6 @@ def compare(options: Options, console: Console) -> None:
             make_jobs(policies, scenario, seeds),
             folder=folder / "jobs",
             workers=options.workers,
-            backend="processes",
-            address=None,
-            checkpoint_every=50,
             console=console,
         )
         return pd.concat(results, ignore_index=True)
@@ -176,6 +173,9 @@ def title(scenario: Scenario, options: Options) -> str:
     told += ["delayed channel state"] if scenario.delayed_csi else []
     told += ["latency of the slowest"] if scenario.latency == "round_time" else []
     told += ["tiers"] if options.tiers else []
+    for name in ("mu", "nu", "cohort_size", "rounds"):
+        value = getattr(options, name)
+        told += [f"{name} {value:g}"] if value is not None else []
     return ", ".join(told)
 
 

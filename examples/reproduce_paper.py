@@ -10,13 +10,14 @@ again. Figures (PNG and PDF) and the data of each figure (CSV) go to runs/paper.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import tyro
@@ -42,10 +43,17 @@ from policies.reporting import (
     save_figure,
 )
 
+if TYPE_CHECKING:
+    from train_fl import TrainingEnvFactory
+
 # What the paper states: time that LROA saves against Uni-D and Uni-S [%].
 PAPER_SAVINGS = {"cifar10": (20.8, 50.1), "femnist": (15.3, 49.9)}
 PAPER_MU = {"femnist": (0.3, 0.5, 5.0, 10.0)}
-PAPER_ACCURACY = {"cifar10": (64.0, 76.0, 77.0), "femnist": (80.0, 81.0, 82.0)}
+# Least final accuracy for each K [%].
+PAPER_ACCURACY = {
+    "cifar10": {2: 64.0, 4: 76.0, 6: 77.0},
+    "femnist": {2: 80.0, 4: 81.0, 6: 82.0},
+}
 SYSTEM_SIDE_RULE = (
     " Without accuracies the rule selects by energy instead; for larger K uniform sampling draws "
     "each device so often that no frequency meets the budget."
@@ -105,6 +113,8 @@ class Experiment(ABC):
         self, name: str, settings: list[Setting], console: Console, detail: str = ""
     ) -> dict[str, pd.DataFrame]:
         """The rounds of each setting by label, with a progress bar meanwhile."""
+        if len({setting.label for setting in settings}) < len(settings):
+            raise ValueError(f"settings repeat: {', '.join(s.label for s in settings)}")
         seeds = range(self.seeds if self.seeds is not None else (5 if self.train else 30))
         jobs: list[Job] = []
         labels: list[str] = []
@@ -129,24 +139,30 @@ class Experiment(ABC):
 
     def jobs(self, name: str, setting: Setting, seeds: range) -> list[Job]:
         """The runs of a setting."""
-        if not self.train:
+        make_env = self.training(name, setting.scenario)
+        if make_env is None:
             policy = make_policy(setting.policy, setting.scenario)
             return make_jobs([policy], setting.scenario, seeds)
+        options: dict[str, Any] = {}
+        if setting.policy == "divfl":
+            options["label_histogram"] = make_env.make_task().label_histogram
+        policy = make_policy(setting.policy, make_env.scenario, **options)
+        return make_jobs([policy], make_env.scenario, seeds, make_env)
+
+    def training(self, name: str, scenario: Scenario) -> TrainingEnvFactory | None:
+        """With training, what makes the environments of a system, which it fits to the data."""
+        if not self.train:
+            return None
         from train_fl import TrainingEnvFactory
 
-        make_env = TrainingEnvFactory(
-            setting.scenario,
+        return TrainingEnvFactory(
+            scenario,
             name,
             eval_every=self.eval_every,
             data_dir=self.data_dir,
             download=self.download,
             device=self.device,
         ).fitted()
-        options: dict[str, Any] = {}
-        if setting.policy == "divfl":
-            options["label_histogram"] = make_env.make_task().label_histogram
-        policy = make_policy(setting.policy, make_env.scenario, **options)
-        return make_jobs([policy], make_env.scenario, seeds, make_env)
 
     def save(self, stem: str, grid: list[list[Any]], data: dict[str, pd.DataFrame]) -> None:
         """Write a figure and the data of its curves."""
@@ -217,7 +233,7 @@ class LambdaSweep(Experiment):
             settings = [Setting(f"μ = {mu:g}", "lroa", self.scenario(name, mu=mu)) for mu in values]
             runs = self.collect(name, settings, console)
             rounds = pd.concat(runs.values(), ignore_index=True)
-            grid.append(panels(rounds, name, trained=self.train))
+            grid.append(panels(rounds, f"LROA on {name}", trained=self.train))
             data[name] = curve_table(rounds)
             for label, run in runs.items():
                 error = run["sampling_error"].mean()
@@ -245,14 +261,14 @@ class VSweep(Experiment):
         )
         for name in self.scenarios:
             settings = [
-                Setting(f"ν = {nu:.0e}", "lroa", self.scenario(name, nu=nu)) for nu in self.nu
+                Setting(f"ν = {nu:.3g}", "lroa", self.scenario(name, nu=nu)) for nu in self.nu
             ]
             runs = self.collect(name, settings, console)
             rounds = pd.concat(runs.values(), ignore_index=True)
             grid.append(
                 [
-                    titled(partial(draw_energy, rounds=rounds), name),
-                    titled(partial(draw_objective, rounds=rounds, bound=None), name),
+                    titled(partial(draw_energy, rounds=rounds), f"LROA on {name}"),
+                    titled(partial(draw_objective, rounds=rounds, bound=None), f"LROA on {name}"),
                 ]
             )
             data[name] = curve_table(rounds)
@@ -281,7 +297,7 @@ class KSweep(Experiment):
     nu: tuple[float, ...] = (1e4, 1e5, 1e6)
     """Grid of scale factors of V."""
     accuracy: tuple[float, ...] | None = None
-    """With training: least final accuracy for each K [%]; the paper's by default."""
+    """With training: least final accuracy for each K [%]; the paper's for its K by default."""
     energy: float = 1.05
     """Without training: largest energy of the worst device over its budget."""
 
@@ -295,22 +311,30 @@ class KSweep(Experiment):
         )
         for name in self.scenarios:
             chosen = []
-            for index, size in enumerate(self.cohort_sizes):
+            limits = PAPER_ACCURACY.get(name, {})
+            if self.accuracy is not None:
+                if len(self.accuracy) != len(self.cohort_sizes):
+                    raise ValueError(
+                        f"accuracy must be one number for each of the {len(self.cohort_sizes)} "
+                        f"cohort_sizes, got {len(self.accuracy)}"
+                    )
+                limits = dict(zip(self.cohort_sizes, self.accuracy, strict=True))
+            for size in self.cohort_sizes:
                 for label, policy in (("LROA", "lroa"), ("Uni-D", "uni-d")):
                     points = list(itertools.product(self.mu, self.nu))
                     settings = [
                         Setting(
-                            f"{mu:g}, {nu:.0e}",
+                            f"{mu:g}, {nu:.3g}",
                             policy,
                             self.scenario(name, cohort_size=size, mu=mu, nu=nu),
                         )
                         for mu, nu in points
                     ]
                     runs = self.collect(name, settings, console, f", K = {size}, {label}")
-                    best, quality, good = self.select(name, index, runs)
+                    best, quality, good = self.select(limits.get(size, 0.0), runs)
                     mu, nu = points[list(runs).index(best)]
                     days = total_time(runs[best]) / 86_400
-                    numbers = (f"{mu:g}", f"{nu:.0e}", f"{days:.4g}", f"{quality:.4g}")
+                    numbers = (f"{mu:g}", f"{nu:.3g}", f"{days:.4g}", f"{quality:.4g}")
                     mark = "" if good else "*"
                     table.add_row(name, label, str(size), *numbers[:3], numbers[3] + mark)
                     chosen.append(runs[best].assign(policy=f"{label}, K = {size}"))
@@ -326,14 +350,13 @@ class KSweep(Experiment):
         )
 
     def select(
-        self, name: str, index: int, runs: dict[str, pd.DataFrame]
+        self, least_accuracy: float, runs: dict[str, pd.DataFrame]
     ) -> tuple[str, float, bool]:
         """Find the fastest run that is good enough, or else the nearest to it, and its quality."""
         summaries = {label: summarise(run).mean(numeric_only=True) for label, run in runs.items()}
         if self.train:
-            limits = self.accuracy or PAPER_ACCURACY.get(name, (0.0,) * len(self.cohort_sizes))
             quality = {label: 100 * s["final_accuracy"] for label, s in summaries.items()}
-            lack = {label: limits[index] - value for label, value in quality.items()}
+            lack = {label: least_accuracy - value for label, value in quality.items()}
         else:
             quality = {label: s["worst_energy_ratio"] for label, s in summaries.items()}
             lack = {label: value - self.energy for label, value in quality.items()}
@@ -360,8 +383,9 @@ class Bound(Experiment):
             *("scenario", "nu", "above bound, %", "mean queue, J", "worst energy / budget"),
         )
         for name in self.scenarios:
-            bound = lower_bound(self.scenario(name))
-            settings = [Setting(f"{nu:.0e}", "lroa", self.scenario(name, nu=nu)) for nu in self.nu]
+            training = self.training(name, self.scenario(name))
+            bound = lower_bound(self.scenario(name) if training is None else training.scenario)
+            settings = [Setting(f"{nu:.3g}", "lroa", self.scenario(name, nu=nu)) for nu in self.nu]
             runs = self.collect(name, settings, console)
             rows = []
             for nu, run in zip(self.nu, runs.values(), strict=True):
@@ -377,14 +401,14 @@ class Bound(Experiment):
                 )
                 last = rows[-1]
                 numbers = (f"{last['gap']:.3f}", f"{last['queue']:.4g}", f"{last['energy']:.4f}")
-                table.add_row(name, f"{nu:.0e}", *numbers)
+                table.add_row(name, f"{nu:.3g}", *numbers)
             frame = pd.DataFrame(rows)
             data[name] = frame.assign(bound=bound.value, bound_error=bound.standard_error)
             grid.append(
                 [
-                    partial(draw_against_nu, frame=frame, column="gap", title=name),
-                    partial(draw_against_nu, frame=frame, column="queue", title=name),
-                    partial(draw_against_nu, frame=frame, column="energy", title=name),
+                    partial(draw_against_nu, frame=frame, column="gap", title=f"LROA on {name}"),
+                    partial(draw_against_nu, frame=frame, column="queue", title=f"LROA on {name}"),
+                    partial(draw_against_nu, frame=frame, column="energy", title=f"LROA on {name}"),
                 ]
             )
         self.save("bound", grid, data)
@@ -411,7 +435,9 @@ def draw_against_nu(axes: Axes, frame: pd.DataFrame, column: str, title: str) ->
     if column == "queue":
         axes.set(yscale="log")
     else:
-        axes.axhline(0.0 if column == "gap" else 1.0, color="black", linewidth=1)
+        level, label = (0.0, "lower bound") if column == "gap" else (1.0, "budget")
+        axes.axhline(level, color="black", linewidth=1, zorder=1, label=label)
+        axes.legend(fontsize="small", framealpha=0.6)
 
 
 def panels(rounds: pd.DataFrame, name: str, *, trained: bool) -> list[Any]:
@@ -456,6 +482,9 @@ def main(experiment: Experiment) -> None:
     with errors_in_one_line(console):
         if experiment.seeds is not None:
             integer_at_least(1, "seeds", experiment.seeds)
+        for field in dataclasses.fields(experiment):
+            if getattr(experiment, field.name) == ():
+                raise ValueError(f"{field.name} must be one or more, got none")
         experiment.run(console)
         console.print(f"Figures and data: {experiment.out}", soft_wrap=True)
 

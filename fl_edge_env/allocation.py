@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.checks import real_array
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.checks import all_true, real_array
+from fl_edge_env.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from fl_edge_env.scenario import Scenario
@@ -80,13 +80,13 @@ class Allocation:
         _check_range("f", self.f, scenario.f_min, scenario.f_max)
         _check_range("p", self.p, scenario.p_min, scenario.p_max)
         # Written so that NaN fails the comparisons.
-        if not _all((self.q >= _LEAST_Q) & (self.q <= 1)):
+        if not all_true((self.q >= _LEAST_Q) & (self.q <= 1)):
             raise ValueError(
                 f"q must lie in (0, 1] for every device and not be below {_LEAST_Q:g}, "
                 f"got {_extremes(self.q)}"
             )
         total = self.q.sum(axis=-1)
-        if not _all(np.abs(total - 1) <= _SUM_TOLERANCE):
+        if not all_true(np.abs(total - 1) <= _SUM_TOLERANCE):
             raise ValueError(
                 f"q must sum to 1 within {_SUM_TOLERANCE:g}, got a sum of {_extremes(total)}"
             )
@@ -201,20 +201,16 @@ def _index_array(value: object) -> IntArray:
 
 
 def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray) -> None:
-    if _all((value >= low) & (value <= high)):
+    if all_true((value >= low) & (value <= high)):
         return
     inside = (value >= low * (1 - BOUND_TOLERANCE)) & (value <= high * (1 + BOUND_TOLERANCE))
-    if not _all(inside):
+    if not all_true(inside):
         worst = np.unravel_index(int(np.argmin(inside)), inside.shape)
         device = int(worst[-1])
         raise ValueError(
-            f"{name} must lie in [{low[device]:g}, {high[device]:g}] for device {device}, "
-            f"got {value[worst]!r}"
+            f"{name} must lie in [{low[device]:.12g}, {high[device]:.12g}] for device {device}, "
+            f"got {value[worst]:.12g}"
         )
-
-
-def _all(condition: BoolArray) -> bool:
-    return int(np.count_nonzero(condition)) == condition.size  # several times faster than all()
 
 
 def _extremes(value: FloatArray) -> str:

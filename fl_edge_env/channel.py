@@ -210,7 +210,8 @@ class MarkovChannel:
         num_states : int
             Number of equally likely states, at least two.
         marginal : ExponentialChannel, optional
-            The distribution to discretise; the paper's by default.
+            The distribution to discretise, truncated to its interval whatever its `filter` is;
+            with the paper's mean and interval by default.
 
         Raises
         ------
@@ -324,6 +325,12 @@ class TraceChannel:
         object.__setattr__(self, "path", str(self.path))
         self.trace  # noqa: B018 - read it now, and refuse it now
 
+    def __eq__(self, other: object) -> bool:
+        """Equal in path and gains: the file may have changed between the two."""
+        if not isinstance(other, TraceChannel):
+            return NotImplemented
+        return self.path == other.path and np.array_equal(self.trace, other.trace)
+
     @cached_property
     def trace(self) -> FloatArray:
         """The recorded gains, shape (rounds, N)."""
@@ -404,8 +411,14 @@ def read_trace(path: Path) -> FloatArray:
             f"cannot read the trace {str(path)!r} as a table with the columns round, device and "
             f"gain: {reason(error)}"
         ) from None
-    if not (np.all(np.isfinite(gain)) and np.all(gain > 0) and len(gain)):
-        raise ValueError(f"gain must be positive and finite in every row of {str(path)!r}")
+    if not len(gain):
+        raise ValueError(f"{str(path)!r} must have rows, got none")
+    wrong = ~((gain > 0) & np.isfinite(gain))
+    if wrong.any():
+        raise ValueError(
+            f"gain must be positive and finite in every row of {str(path)!r}, "
+            f"got {gain[wrong][0]} in row {int(wrong.argmax())}"
+        )
     shape = float(rounds.max()) + 1, float(devices.max()) + 1
     counts = [np.all((index >= 0) & (index == np.floor(index))) for index in (rounds, devices)]
     # Their number first: wrong ones may announce a huge table.

@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray
 
 _FLOAT64 = np.dtype(np.float64)
 _LARGEST_COUNT = 2**31 - 1
@@ -58,6 +58,11 @@ def integer_at_least(least: int, name: str, value: object) -> int:
     if not is_integer(value) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)
+
+
+def all_true(condition: BoolArray) -> bool:
+    """What ``condition.all()`` says, several times faster."""
+    return int(np.count_nonzero(condition)) == condition.size
 
 
 def positive_integer(name: str, value: object) -> int:

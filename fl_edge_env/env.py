@@ -226,9 +226,9 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         Raises
         ------
         ValueError
-            If the state is not one of this system; the episode is then left as it was.
+            If the seed is no integer of at least 0, or the state not one of this system; the
+            episode is then left as it was.
         """
-        super().reset(seed=seed)
         self.simulator.restore([seed], state)
         return self._start()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -23,13 +24,19 @@ def atomic_path(path: Path) -> Iterator[Path]:
     ------
     Path
         A file beside it, with the same suffix, to write instead.
+
+    Raises
+    ------
+    ValueError
+        If no file can be made there.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
+    try:
+        temporary.touch(exist_ok=False)
+    except OSError as error:
+        raise ValueError(f"cannot write {str(path)!r}: {error.strerror}") from None
     try:
         yield temporary
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes files private
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -116,9 +123,3 @@ def reason(error: Exception) -> str:
         The error.
     """
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _umask() -> int:
-    value = os.umask(0)
-    os.umask(value)
-    return value

@@ -1,6 +1,6 @@
 """Virtual queues, penalty and drift, and the calibration of lambda and V.
 
-Equations (19) to (24) of the paper and the estimates of its Section VII-B.
+Equations (11) and (18) to (24) of the paper and the estimates of its Section VII-B.
 """
 
 from __future__ import annotations

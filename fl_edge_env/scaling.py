@@ -34,7 +34,7 @@ class Scaling:
 
     Each device has the features ``FEATURES``, which are logarithms of ratios: its time at the
     middle of the frequency and power ranges over the mean time at the mean gain; its queue over
-    the one for which Theorem 3 gives the middle of the frequency range with uniform sampling;
+    the one for which Theorem 2 gives the middle of the frequency range with uniform sampling;
     and, constant, its compute time, data weight and compute power over their geometric means
     over all devices. Where all devices are alike the constants are 0, whatever their number.
 
@@ -101,8 +101,10 @@ class Scaling:
             raise ValueError(
                 f"queue must have the shape of channel_gain, {gain.shape}, got {queue.shape}"
             )
-        if not ((gain > 0).all() and (queue >= 0).all()):
-            raise ValueError("channel_gain must be positive and queue not negative")
+        if not (gain > 0).all():
+            raise ValueError(f"channel_gain must be positive, got {gain.min()}")
+        if not (queue >= 0).all():
+            raise ValueError(f"queue must not be negative, got {queue.min()}")
         device_time, _ = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
         result = np.empty((*gain.shape, len(FEATURES)), dtype=np.float32)
         result[..., 0] = np.log(device_time / self._time)

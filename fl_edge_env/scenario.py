@@ -58,7 +58,7 @@ class Scenario:
     cycles_per_sample : float, (N,)
         CPU cycles to process one sample, c_n.
     capacitance : float, (N,)
-        Capacitance coefficient alpha_n.
+        Capacitance coefficient alpha_n [W/Hz^3]; computing at f takes alpha f^3 / 2.
     f_min, f_max : float, (N,)
         CPU frequency range [Hz].
     p_min, p_max : float, (N,)
@@ -283,7 +283,7 @@ class Scenario:
         return cls(**preset | fields)
 
     @classmethod
-    def preset(cls, name: str, **fields: Any) -> Scenario:
+    def preset(cls, name: str, /, **fields: Any) -> Scenario:
         """A preset by name: ``"cifar10"``, ``"femnist"``, ``"fashion_mnist"`` or ``"digits"``.
 
         Parameters
@@ -332,7 +332,7 @@ class Scenario:
     def load(cls, path: str | Path) -> Scenario:
         """Read a scenario from a TOML file, as `save` writes it.
 
-        A key ``preset`` names the preset that supplies the fields not given.
+        A key ``preset`` names the preset that supplies the fields not given, CIFAR-10 by default.
 
         Parameters
         ----------
@@ -353,6 +353,11 @@ class Scenario:
         ----------
         path : str or Path
             The file.
+
+        Raises
+        ------
+        ValueError
+            If the file cannot be made, or the channel is not one of this package.
         """
         scenario_file.save(self, Path(path))
 

@@ -32,7 +32,7 @@ def save(scenario: Scenario, path: Path) -> None:
     """Write a scenario; see `Scenario.save`."""
     text = dumps(scenario)
     with atomic_path(path) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")
 
 
 def dumps(scenario: Scenario) -> str:
@@ -47,12 +47,11 @@ def dumps(scenario: Scenario) -> str:
 def load(cls: type[Scenario], path: Path) -> Scenario:
     """Read a scenario; see `Scenario.load`."""
     try:
-        text = path.read_text()
-        tomllib.loads(text)
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except Exception as error:  # what a damaged or hostile file can raise has no end
         raise ValueError(f"cannot read the scenario {str(path)!r}: {reason(error)}") from None
     try:
-        return loads(cls, text)
+        return _from_values(cls, values)
     except Exception as error:
         raise ValueError(f"in the scenario {str(path)!r}: {reason(error)}") from None
 
@@ -74,7 +73,10 @@ def loads(cls: type[Scenario], text: str) -> Scenario:
     ValueError
         If the text is not TOML or a value is wrong.
     """
-    values = tomllib.loads(text)
+    return _from_values(cls, tomllib.loads(text))
+
+
+def _from_values(cls: type[Scenario], values: dict[str, Any]) -> Scenario:
     number = values.get("num_devices")
     if is_integer(number) and number > _MOST_DEVICES:
         raise ValueError(f"num_devices must be at most {_MOST_DEVICES} in a file, got {number}")
@@ -97,8 +99,9 @@ def describe_channel(channel: ChannelModel) -> dict[str, Any]:
         If it is of another type.
     """
     for name, kind in _CHANNELS.items():
-        if isinstance(channel, kind):
-            return {"type": name} | {f.name: getattr(channel, f.name) for f in fields(kind)}
+        parameters = [field.name for field in fields(kind)]
+        if type(channel) is kind:  # one derived from it would come back as another
+            return {"type": name} | {each: getattr(channel, each) for each in parameters}
     raise ValueError(f"only channels of {', '.join(_CHANNELS)} type can be saved, got {channel!r}")
 
 

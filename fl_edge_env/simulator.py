@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.checks import integer_at_least
+from fl_edge_env.checks import integer_at_least, positive_integer
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
@@ -32,7 +32,7 @@ class Round(NamedTuple):
     cohort : ndarray of int, shape (B, K)
         The devices drawn; a device may appear more than once.
     device_time : ndarray, shape (B, N)
-        Time each device takes, or would take, T_n [s].
+        Time each device takes, or would take, T_n [s], equation (9).
     round_time : ndarray, shape (B,)
         Longest time in the cohort [s].
     expected_round_time : ndarray, shape (B,)
@@ -40,18 +40,18 @@ class Round(NamedTuple):
     elapsed_time : ndarray, shape (B,)
         Sum of `round_time` since the reset [s].
     energy_expected : ndarray, shape (B, N)
-        ``(1 - (1 - q_n)**K) E_n`` [J].
+        ``(1 - (1 - q_n)**K) E_n`` [J], equation (16).
     energy_spent : ndarray, shape (B, N)
         Energy of the devices in the cohort, zero for the others [J].
     latency : ndarray, shape (B,)
         What stands for the round time in the penalty [s]: the paper's proxy ``sum_n q_n T_n``,
         or `expected_round_time`, as the scenario says.
     sampling_error : ndarray, shape (B,)
-        ``sum_n w_n**2 / q_n``.
+        ``sum_n w_n**2 / q_n``, equation (18).
     penalty : ndarray, shape (B,)
         ``latency + lambda * sampling_error`` [s].
     drift : ndarray, shape (B,)
-        ``sum_n Q_n a_n``, with the queues at the start of the round [J^2].
+        ``sum_n Q_n a_n``, with the queues at the start of the round [J^2], equation (24).
     reward_terms : dict of ndarray, shape (B,)
         The parts ``latency``, ``sampling_error`` and ``drift`` whose sum is the reward.
     """
@@ -114,17 +114,24 @@ class _Streams:
 class Simulator:
     """One system of a scenario, or a batch of B independent ones.
 
+    The first episode begins with `reset`.
+
     Parameters
     ----------
     scenario : Scenario
         The system.
     num_envs : int, optional
         Batch size B. Without it there is one system, and the arrays have no batch axis.
+
+    Raises
+    ------
+    ValueError
+        If `num_envs` is not positive.
     """
 
     def __init__(self, scenario: Scenario, num_envs: int | None = None) -> None:
         self.scenario = scenario
-        batch = () if num_envs is None else (num_envs,)
+        batch = () if num_envs is None else (positive_integer("num_envs", num_envs),)
         self.queue = np.zeros((*batch, scenario.num_devices))
         self.round_index = np.zeros(batch, dtype=np.int64)
         self.elapsed_time = np.zeros(batch)
@@ -175,9 +182,18 @@ class Simulator:
         Raises
         ------
         ValueError
-            If the number of seeds is wrong.
+            If the number of seeds or the mask is wrong.
         """
-        systems = range(len(self._indices)) if mask is None else np.flatnonzero(mask).tolist()
+        if mask is None:
+            systems = list(range(len(self._indices)))
+        else:
+            given = np.asarray(mask)
+            if given.shape != self.round_index.shape or given.dtype != np.bool_ or not given.any():
+                raise ValueError(
+                    f"reset_mask must be a bool array of shape {self.round_index.shape} with at "
+                    f"least one True, got {mask!r}"
+                )
+            systems = np.flatnonzero(given).tolist()
         self._start(seeds, systems, np.zeros_like(self.round_index))
 
     def _start(

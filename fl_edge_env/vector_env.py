@@ -45,7 +45,8 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     Raises
     ------
     ValueError
-        If a field has a wrong value, the preset does not exist or `num_envs` is not positive.
+        If a field has a wrong value, the preset does not exist, `num_envs` is not positive, or
+        `softmax_scale` or `autoreset_mode` is wrong.
     TypeError
         If a keyword is not a field of `Scenario`.
     """
@@ -104,16 +105,9 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
             If the number of seeds or the mask does not fit.
         """
         seeds = self._seeds(seed)
-        mask = np.ones(self.num_envs, dtype=np.bool_)
-        if options is not None and "reset_mask" in options:
-            mask = np.asarray(options["reset_mask"])
-            if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
-                raise ValueError(
-                    f"reset_mask must be a bool array of shape ({self.num_envs},) with at least "
-                    f"one True, got {options['reset_mask']!r}"
-                )
+        mask = (options or {}).get("reset_mask")
         self.simulator.reset(seeds, mask)
-        self._started |= mask
+        self._started |= True if mask is None else mask
         return self.simulator.observe(), {}
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
@@ -152,8 +146,9 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         truncated : ndarray of bool, shape (B,)
             Where this was the last round.
         info : dict
-            The fields of `Round`, with Gymnasium's masks under ``_name``; in same-step mode
-            also ``final_obs`` and ``final_info`` where an episode ended.
+            The fields of `Round` for the round just played, with Gymnasium's masks under
+            ``_name``; in same-step mode also ``final_obs`` and ``final_info`` where an episode
+            ended.
 
         Raises
         ------
@@ -180,7 +175,7 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         if truncated.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
             final_observation = self.simulator.observe()
             self.simulator.reset([None] * self.num_envs, truncated)
-            info["final_info"] = info.copy()
+            info["final_info"] = _masked(outcome, truncated.copy())
             info["final_obs"] = np.full(self.num_envs, None, dtype=object)
             for index in np.flatnonzero(truncated):
                 info["final_obs"][index] = {k: v[index] for k, v in final_observation.items()}

@@ -82,7 +82,7 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
 
 
 def _settled_queue(scenario: Scenario, seed: np.random.SeedSequence) -> FloatArray:
-    """Mean queue of LROA over the second half of twice a long episode."""
+    """Mean queue of LROA over the second half of an episode long enough for it to settle."""
     num_rounds = max(2000, 2 * scenario.num_rounds)
     simulator = Simulator(scenario.replace(num_rounds=num_rounds, delayed_csi=False))
     simulator.reset([int(seed.generate_state(1)[0])])

@@ -96,16 +96,21 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove all checkpoints of the run, and what saves that were cut short have left."""
-        for path in (*self._found().values(), *self.folder.glob(f".{self.key}-*.npz")):
+        for path in (*self._found().values(), *self._matches(r"\.{}-\d+-[0-9a-f]+\.npz")):
             path.unlink(missing_ok=True)
 
     def _found(self) -> dict[int, Path]:
         """The checkpoints by their number of rounds."""
         return {
-            int(match[1]): path
-            for path in self.folder.glob(f"{self.key}-*.npz")
-            if (match := re.fullmatch(r".*-(\d+)\.npz", path.name)) and path.is_file()
+            int(path.stem.rsplit("-")[-1]): path
+            for path in self._matches(r"{}-\d+\.npz")
+            if path.is_file()
         }
+
+    def _matches(self, pattern: str) -> list[Path]:
+        """The files of a name with the key in it, which may be part of another run's key."""
+        name = re.compile(pattern.format(re.escape(self.key)))
+        return [path for path in self.folder.glob("*.npz") if name.fullmatch(path.name)]
 
 
 def write_state(path: Path, key: str, state: State) -> None:

@@ -124,10 +124,10 @@ def run_with_progress(
     *,
     folder: Path,
     workers: int,
-    backend: Backend,
-    address: str | None,
-    checkpoint_every: int,
     console: Console,
+    backend: Backend = "processes",
+    address: str | None = None,
+    checkpoint_every: int = 50,
 ) -> list[pd.DataFrame]:
     """Run jobs with a bar that tells how many are finished and how long the rest may take.
 

@@ -68,7 +68,7 @@ class DivFL(UniS):
                 f"got {histogram.shape}"
             )
         if not np.isfinite(histogram).all():
-            raise ValueError("label_histogram must be finite")
+            raise ValueError("label_histogram must be finite, got NaN or infinity")
         self._histogram_distance = pairwise_distance(histogram)
         self.reset(0)
 
@@ -112,8 +112,6 @@ class DivFL(UniS):
             raise ValueError(
                 f"distance must have shape {self._distance.shape}, got {distance.shape}"
             )
-        if not np.isfinite(distance).all():
-            raise ValueError("distance must hold finite numbers, got NaN or infinity")
         if description not in ("label histogram", "gradient"):
             raise ValueError(
                 f"description must be 'label histogram' or 'gradient', got {description!r}"

@@ -10,6 +10,7 @@ from fl_edge_env import Scenario
 from policies.base import Policy
 from policies.bound import LowerBound
 from policies.experiment import EnvFactory, make_jobs, run_jobs
+from policies.rollout import ENERGY_TOLERANCE
 
 
 def evaluate(
@@ -101,5 +102,5 @@ def summarise(
             table["time_to_target"] = first
     if bound is not None:
         table["bound_gap"] = table["mean_objective"] / bound.value - 1.0
-        table["within_budget"] = table["worst_energy_ratio"] <= 1.0 + 1e-9
+        table["within_budget"] = table["worst_energy_ratio"] <= 1.0 + ENERGY_TOLERANCE
     return table.reset_index()

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
+import re
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -61,21 +64,31 @@ class Job:
 
     @cached_property
     def key(self) -> str:
-        """Hash of all that determines the result, the code included."""
+        """Hash of all that determines the result, the code included.
+
+        Of a class or function of one's own that is the module it stands in, but not what that
+        module imports, and of a data set not the content of its files.
+        """
         kind = type(self.policy)
+        self.policy.reset(self._seed)  # as `run_episode` does: an earlier episode leaves no trace
         state: Any = self.policy.__getstate__() or {}
-        # What the policy has beside the job's scenario, which would be hashed twice.
-        fields = {
-            name: value
-            for name, value in state.items()
-            if not (isinstance(value, Scenario) and value == self.scenario)
-        }
+        if isinstance(state, dict):
+            # What the policy has beside the job's scenario, which would be hashed twice.
+            state = {
+                name: value
+                for name, value in state.items()
+                if not (isinstance(value, Scenario) and value == self.scenario)
+            }
         # Classes by name and code: joblib cannot hash one that is defined in a function.
         maker: Any = self.make_env if inspect.isfunction(self.make_env) else type(self.make_env)
         code = "".join(map(_source, (*kind.__mro__, maker)))
-        inputs = (kind.__qualname__, code, fields, self.scenario, self.seeds, self.make_env)
+        inputs = (kind.__qualname__, code, state, self.scenario, self.seeds, self.make_env)
         # One by one: a pickle of all would also tell which of them share objects.
         return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
+
+    @property
+    def _seed(self) -> Any:
+        return list(self.seeds) if self.make_env is None else self.seeds[0]
 
     def run(self, checkpoints: Checkpoints | None = None) -> pd.DataFrame:
         """The rounds of the job; see `run_episode`."""
@@ -90,11 +103,12 @@ class Job:
 
 @lru_cache(maxsize=64)
 def _source(what: Any) -> str:
-    """Code of a class or function, empty for another object or where there is no file."""
-    try:
-        return inspect.getsource(what)
-    except (OSError, TypeError):
-        return ""
+    """Code of a class or function with its module's, empty where there is no file."""
+    code = ""
+    for part in (what, inspect.getmodule(what)):
+        with suppress(OSError, TypeError):
+            code += inspect.getsource(part)  # type: ignore[arg-type]
+    return code
 
 
 # Those whose version can change a number.
@@ -126,10 +140,12 @@ def code_hash() -> str:
     return digest.hexdigest()
 
 
+_ROOT = Path(__file__).parents[1]
+_PACKAGES = ("fl_edge_env", "policies", "train_fl")
+
+
 def _sources() -> list[Path]:
-    root = Path(__file__).parents[1]
-    packages = ("fl_edge_env", "policies", "train_fl")
-    return sorted(path for package in packages for path in (root / package).rglob("*.py"))
+    return sorted(path for package in _PACKAGES for path in (_ROOT / package).rglob("*.py"))
 
 
 def make_jobs(
@@ -154,13 +170,15 @@ def make_jobs(
     Raises
     ------
     ValueError
-        If names or seeds repeat or are missing.
+        If names or seeds repeat or are missing, or are of another type.
     """
+    if wrong := [policy for policy in policies if not isinstance(policy, Policy)]:
+        raise ValueError(f"policies must be instances of Policy, got {wrong[0]!r}")
     names = [policy.name for policy in policies]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"policies must be one or more with distinct names, got {names}")
     whole = all(is_integer(seed) and seed >= 0 for seed in seeds)
-    if not whole or not seeds or len(set(seeds)) < len(seeds):
+    if not whole or not 0 < len(seeds) == len(set(seeds)):
         raise ValueError(f"seeds must be one or more distinct integers >= 0, got {list(seeds)}")
     seeds = [int(seed) for seed in seeds]
     batches = [tuple(seeds)] if make_env is None else [(seed,) for seed in seeds]
@@ -179,10 +197,25 @@ class JobsFailedError(RuntimeError):
     def __init__(self, failures: list[tuple[Job, str]]) -> None:
         self.failures = failures
         lines = [
-            f"{job.policy.name}, seeds {list(job.seeds)}: {text.strip().splitlines()[-1]}"
+            f"{job.policy.name}, seeds {list(job.seeds)}: {_summary(text)}"
             for job, text in failures
         ]
         super().__init__(f"{len(failures)} jobs failed:\n" + "\n".join(lines))
+
+
+def _summary(text: str) -> str:
+    """What a traceback says in one line, and where in the user's own code it was raised."""
+    lines = text.strip().splitlines()
+    frame = max(index for index, line in enumerate(lines) if line.startswith("  File "))
+    message = next(line for line in lines[frame + 1 :] if not line.startswith("    "))
+    places = re.findall(r'^  File "(.+)", line (\d+), in (.+)$', text, re.MULTILINE)
+    ours = [f"{_ROOT / package}{os.sep}" for package in _PACKAGES]
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    own = [place for place in places if not place[0].startswith((*ours, *libraries, "<"))]
+    if not own:
+        return message
+    path, line, function = own[-1]
+    return f"{message} ({path}:{line} in {function})"
 
 
 def run_jobs(
@@ -213,7 +246,7 @@ def run_jobs(
         Rounds between two checkpoints of a training run, in the subfolder ``checkpoints``: a
         killed run goes on from the last one. On a cluster the folder must be a shared one.
     on_finish : callable
-        Called with each job when it is finished or found on disk.
+        Called with each job when it is finished, has failed or is found on disk.
 
     Returns
     -------
@@ -222,7 +255,7 @@ def run_jobs(
     Raises
     ------
     ValueError
-        If `workers`, `backend` or `checkpoint_every` is wrong.
+        If `workers`, `backend` or `checkpoint_every` is wrong, or the folder cannot be written.
     ModuleNotFoundError
         If the Ray backend is asked for and Ray is not installed.
     JobsFailedError

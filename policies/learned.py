@@ -18,7 +18,7 @@ from stable_baselines3.common.policies import BasePolicy
 
 from fl_edge_env import Allocation, Scenario, scenario_file
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.checks import is_real, observed
+from fl_edge_env.checks import is_real
 from fl_edge_env.files import atomic_path, check_zip, reason
 from fl_edge_env.scaling import FEATURES, Scaling
 from fl_edge_env.typing import FloatArray
@@ -114,9 +114,9 @@ class SB3Policy(Policy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """The mean of the agent's actions; see `Policy.decide`."""
-        gain, _ = observed(observation)
         features = self._scaling.features(observation)
-        if gain.ndim == 1:
+        single = features.ndim == 2
+        if single:
             features = features[None]
         if self.settings.view == "devices":
             features = device_rows(features)
@@ -124,7 +124,7 @@ class SB3Policy(Policy):
             action, _ = self._network.predict(features, deterministic=True)
         if self.settings.view == "devices":
             action = gather_rows(action, self.scenario.num_devices)
-        if gain.ndim == 1:
+        if single:
             action = action[0]
         return decode_action(action, self.scenario, self.settings.softmax_scale)
 

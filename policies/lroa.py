@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
+from typing import Any
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import observed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.p2 import P2Solution, Variant, solve_p2
+from policies.p2 import P2Solution, Variant, check_variant, solve_p2
 
 
 class LROA(Policy):
@@ -43,13 +42,14 @@ class LROA(Policy):
         self, scenario: Scenario, *, variant: Variant = "derived", exact: bool = False
     ) -> None:
         super().__init__(scenario)
-        if not isinstance(variant, str) or variant not in ("derived", "paper"):
-            raise ValueError(f"variant must be 'derived' or 'paper', got {variant!r}")
-        if not isinstance(exact, (bool, np.bool_)):
-            raise ValueError(f"exact must be True or False, got {exact!r}")
+        check_variant(variant, exact)
         self.variant = variant
         self.exact = exact
         self.solution: P2Solution | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it consists of, without the last solution, which decides nothing."""
+        return vars(self) | {"solution": None}
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Solve P2; see `Policy.decide`."""

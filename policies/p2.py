@@ -13,14 +13,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env.checks import integer_at_least, is_real, real_array
+from fl_edge_env.checks import all_true, integer_at_least, is_real, real_array
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.typing import FloatArray, IntArray
 from policies import p2_kernel
 
 Variant = Literal["derived", "paper"]
@@ -37,7 +37,7 @@ class P2Solution:
     objective : float or ndarray, shape (B,)
         Its drift-plus-penalty [J^2].
     iterations : int or ndarray, shape (B,)
-        Outer iterations of Algorithm 2.
+        Outer iterations of Algorithm 2 from its own starting point.
     """
 
     f: FloatArray
@@ -91,7 +91,7 @@ def solve_p2(
 ) -> P2Solution:
     """Solve P2 by alternating minimisation, Algorithm 2 of the paper.
 
-    f and p follow from q in closed form (Theorems 3 and 4); q follows from f and p by
+    f and p follow from q in closed form (Theorems 2 and 3); q follows from f and p by
     successive upper-bound minimisation (SUM), each step of which is a Newton search for one
     multiplier.
 
@@ -110,9 +110,10 @@ def solve_p2(
         Also start from the points that the dual suggests and from single devices, and return
         the best solution. Only where P2 is not convex does this find a better one.
     tolerance : float
-        Stop when the decision moves by less, f and p measured in units of their ranges.
+        Stop when the decision moves by less, f and p measured in units of their ranges; also
+        the SUM steps, by q.
     max_iterations : int
-        Bound on the outer iterations.
+        Bound on the outer iterations, and on the SUM steps in each.
 
     Returns
     -------
@@ -130,10 +131,7 @@ def solve_p2(
     >>> bool(np.allclose(solution.q, 1 / 120))
     True
     """
-    if not isinstance(variant, str) or variant not in ("derived", "paper"):
-        raise ValueError(f"variant must be 'derived' or 'paper', got {variant!r}")
-    if not isinstance(exact, (bool, np.bool_)):
-        raise ValueError(f"exact must be True or False, got {exact!r}")
+    check_variant(variant, exact)
     if not is_real(tolerance) or not tolerance > 0:
         raise ValueError(f"tolerance must be positive, got {tolerance!r}")
     integer_at_least(1, "max_iterations", max_iterations)
@@ -144,13 +142,22 @@ def solve_p2(
     )
     solve = p2_kernel.solve_row if gains.ndim == 1 else p2_kernel.solve_rows
     objective, iterations = solve(gains, queues, _system(scenario), options, f, p, q)
-    return P2Solution(f, p, q, objective, iterations, gains, queues, scenario)
+    # The certificate comes later: by then the caller may have moved on in the same arrays.
+    return P2Solution(f, p, q, objective, iterations, gains.copy(), queues.copy(), scenario)
+
+
+def check_variant(variant: object, exact: object) -> None:
+    """Raise `ValueError` where `solve_p2` would refuse one of these."""
+    if not isinstance(variant, str) or variant not in get_args(Variant):
+        raise ValueError(f"variant must be 'derived' or 'paper', got {variant!r}")
+    if not isinstance(exact, (bool, np.bool_)):
+        raise ValueError(f"exact must be True or False, got {exact!r}")
 
 
 def best_resources(
     channel_gain: ArrayLike, queue: ArrayLike, q: FloatArray, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
-    """The f and p that minimise P2 for a given q, Theorems 3 and 4.
+    """The f and p that minimise P2 for a given q, Theorems 2 and 3.
 
     Parameters
     ----------
@@ -176,7 +183,7 @@ def best_resources(
     if q.shape != gains.shape and q.shape != gains.shape[-1:]:
         raise ValueError(f"q must have the shape of channel_gain, {gains.shape}, got {q.shape}")
     # Written so that NaN fails the comparisons.
-    if not _all((q > 0) & (q <= 1)):
+    if not all_true((q > 0) & (q <= 1)):
         raise ValueError(f"q must lie in (0, 1], got values from {q.min()} to {q.max()}")
     f, p = p2_kernel.resource_rows(
         np.atleast_2d(gains),
@@ -185,10 +192,6 @@ def best_resources(
         np.atleast_2d(np.broadcast_to(q, gains.shape)),
     )
     return f.reshape(gains.shape), p.reshape(gains.shape)
-
-
-def _all(condition: BoolArray) -> bool:
-    return int(np.count_nonzero(condition)) == condition.size  # several times faster than all()
 
 
 def check_state(
@@ -221,11 +224,11 @@ def check_state(
     if not gains.size:
         raise ValueError(f"channel_gain must hold at least one row, got shape {gains.shape}")
     # Written so that NaN fails the comparisons.
-    if not _all((gains > 0) & (gains < math.inf)):
+    if not all_true((gains > 0) & (gains < math.inf)):
         raise ValueError(
             f"channel_gain must be positive and finite, got {gains.min()} to {gains.max()}"
         )
-    if not _all((queues >= 0) & (queues < math.inf)):
+    if not all_true((queues >= 0) & (queues < math.inf)):
         raise ValueError(
             f"queue must be finite and not negative, got {queues.min()} to {queues.max()}"
         )

@@ -73,7 +73,7 @@ def solve_p2_cvxpy(
 def _resources(
     channel_gain: FloatArray, queue: FloatArray, q: FloatArray, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
-    """Theorems 3 and 4; an empty queue leaves the largest frequency and power."""
+    """Theorems 2 and 3; an empty queue leaves the largest frequency and power."""
     price = queue * physics.participation_probability(q, scenario.cohort_size) / (scenario.V * q)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         f = np.cbrt(1.0 / (price * scenario.capacitance))

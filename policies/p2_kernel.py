@@ -91,7 +91,7 @@ def _participation(q: float, cohort_size: int) -> tuple[float, float]:
 
 @_compiled
 def _best_f(price: float, capacitance: float, f_min: float, f_max: float) -> float:
-    """Theorem 3 with ``price = Q pi / (V q)``, the price of energy in time."""
+    """Theorem 2 with ``price = Q pi / (V q)``, the price of energy in time."""
     if price * capacitance * f_max**3 <= 1.0:
         return f_max
     if price * capacitance * f_min**3 >= 1.0:
@@ -115,7 +115,7 @@ def _power_equation(x: float, log_x: float) -> float:
 def _best_p(
     price: float, snr: float, p_min: float, p_max: float, log_max: float
 ) -> tuple[float, float]:
-    """Theorem 4: the power p and ln(1 + snr p).
+    """Theorem 3: the power p and ln(1 + snr p).
 
     With x = snr p the condition is (1 + x) ln(1 + x) - x = snr / price. Its left side is convex
     and increasing: the ends of the range tell whether the root is clipped, and Newton's method

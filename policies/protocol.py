@@ -18,6 +18,7 @@ from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.bound import LowerBound
 from policies.lroa import LROA
+from policies.rollout import ENERGY_TOLERANCE
 from policies.statistics import Interval, bootstrap_interval, probability_of_improvement
 from policies.uniform import UniD
 
@@ -31,8 +32,6 @@ _AS_IT_IS = (1.0, 1.0)
 TUNING = sorted(
     itertools.product((0.5, 0.7, 1.0, 1.4), (0.5, 0.8, 1.0)), key=lambda pair: pair != _AS_IT_IS
 )
-
-_ENERGY_TOLERANCE = 1e-9
 
 
 def tuning_candidates(scenario: Scenario) -> list[Policy]:
@@ -100,7 +99,7 @@ def constrained_rank(penalty: float, worst: float, allowed: float) -> tuple[floa
         Time-average energy over budget, of the worst device, and `allowed_energy`.
     """
     excess = worst - allowed
-    return (excess if excess > _ENERGY_TOLERANCE else 0.0), penalty
+    return (excess if excess > ENERGY_TOLERANCE else 0.0), penalty
 
 
 # Narrower, the table would lose digits and marks.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
@@ -49,6 +49,18 @@ def time_unit(seconds: float) -> tuple[str, float]:
     return "s", 1.0
 
 
+# The files that `save_plots` may write.
+PLOTS = (
+    "accuracy_over_rounds.png",
+    "accuracy_over_time.png",
+    "energy.png",
+    "loss.png",
+    "objective.png",
+    "overview.png",
+    "time.png",
+)
+
+
 def comparison_table(summary: pd.DataFrame, target_accuracy: float | None = None) -> Table:
     """A table for the terminal: policies side by side, means with 95 % intervals over seeds.
 
@@ -68,9 +80,8 @@ def comparison_table(summary: pd.DataFrame, target_accuracy: float | None = None
     runs = {name: group.set_index("seed") for name, group in _by_policy(summary)}
     first = next(iter(runs))
     seeds = len(runs[first])
-    table = Table(
-        title=f"Mean and 95 % interval over {seeds} seed{'s' * (seeds > 1)}", box=box.SIMPLE_HEAD
-    )
+    title = f"Mean and 95 % interval over {seeds} seeds" if seeds > 1 else "One seed"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("", no_wrap=True)
     for name in runs:
         table.add_column(name, justify="right")
@@ -234,6 +245,16 @@ def _draw_band(axes: Axes, index: int, name: str, x: pd.Index, values: pd.DataFr
     axes.fill_between(x, intervals[:, 1], intervals[:, 2], color=color, alpha=0.2, linewidth=0)
 
 
+def _legend(axes: Axes, rounds: pd.DataFrame, **place: Any) -> None:
+    """What is labelled, and what the bands are."""
+    from matplotlib.patches import Patch
+
+    handles = axes.get_legend_handles_labels()[0]
+    if rounds["seed"].nunique() > 1:
+        handles.append(Patch(color="grey", alpha=0.3, linewidth=0, label="95 % interval"))
+    axes.legend(handles=handles, fontsize="small", framealpha=0.6, **place)
+
+
 def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame) -> None:
     """Test accuracy over simulated time, with a circle where a run ends."""
     unit, length = time_unit(rounds["elapsed_time"].max())
@@ -248,7 +269,8 @@ def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame) -> None:
         color, _ = _STYLES[index % len(_STYLES)]
         axes.plot(times.iloc[-1].mean(), values.iloc[-1].mean(), "o", color=color)
     axes.set(xlabel=f"time [{unit}]", title="Accuracy over time")
-    _finish_accuracy(axes)
+    axes.plot([], [], "o", color="grey", label="end of a run")
+    _finish_accuracy(axes, rounds)
 
 
 def draw_accuracy_over_rounds(axes: Axes, rounds: pd.DataFrame) -> None:
@@ -257,12 +279,12 @@ def draw_accuracy_over_rounds(axes: Axes, rounds: pd.DataFrame) -> None:
         values = 100 * values.dropna()
         _draw_band(axes, index, name, values.index, values)
     axes.set(xlabel="round", title="Accuracy over rounds")
-    _finish_accuracy(axes)
+    _finish_accuracy(axes, rounds)
 
 
-def _finish_accuracy(axes: Axes) -> None:
+def _finish_accuracy(axes: Axes, rounds: pd.DataFrame) -> None:
     axes.set(ylabel="test accuracy [%]", ylim=(0, 100))
-    axes.legend(loc="lower right", fontsize="small", framealpha=0.6)
+    _legend(axes, rounds, loc="lower right")
 
 
 def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
@@ -278,7 +300,7 @@ def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
         xlabel="round", ylabel="cross-entropy", title="Loss on the test set (pale: in training)"
     )
     axes.set_ylim(bottom=0)
-    axes.legend(fontsize="small", framealpha=0.6)
+    _legend(axes, rounds)
 
 
 def draw_partition(axes: Axes, counts: FloatArray) -> None:
@@ -310,20 +332,21 @@ def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
     for index, (name, values) in enumerate(_curves(rounds, "elapsed_time").items()):
         _draw_band(axes, index, name, values.index, values / length)
     axes.set(xlabel="round", ylabel=f"elapsed time [{unit}]", title="Time to finish")
-    axes.legend(fontsize="small", framealpha=0.6)
+    axes.set_ylim(bottom=0)
+    _legend(axes, rounds)
 
 
 def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     """Time-average expected energy over budget, mean over devices."""
     for index, (name, values) in enumerate(_curves(rounds, "energy_ratio").items()):
         _draw_band(axes, index, name, values.index, _time_average(values))
-    axes.axhline(1.0, color="black", linewidth=1, label="budget")
+    axes.axhline(1.0, color="black", linewidth=1, zorder=1, label="budget")
     axes.set(
         xlabel="round",
         ylabel="time-average energy / budget",
-        title="Mean energy of a device against its budget",
+        title="Mean energy against budget",
     )
-    axes.legend(fontsize="small", framealpha=0.6)
+    _legend(axes, rounds)
 
 
 def draw_objective(axes: Axes, rounds: pd.DataFrame, bound: LowerBound | None) -> None:
@@ -332,7 +355,9 @@ def draw_objective(axes: Axes, rounds: pd.DataFrame, bound: LowerBound | None) -
         _draw_band(axes, index, name, values.index, _time_average(values))
     if bound is not None:
         error = 1.96 * bound.standard_error
-        axes.axhline(bound.value, color="black", linewidth=1, label="lower bound")
+        axes.axhline(
+            bound.value, color="black", linewidth=1, zorder=1, label="lower bound within budget"
+        )
         axes.axhspan(bound.value - error, bound.value + error, color="black", alpha=0.2, lw=0)
     axes.set(xlabel="round", ylabel="time-average objective [s]", title="Objective")
-    axes.legend(fontsize="small", framealpha=0.6)
+    _legend(axes, rounds)

@@ -11,10 +11,13 @@ import numpy as np
 import pandas as pd
 from gymnasium.vector import VectorEnv
 
-from fl_edge_env import Scenario
+from fl_edge_env import Allocation, Scenario
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.checkpoint import Checkpoints, Resumable, State, join, part
+
+# How far over its budget a device counts as within it, relative: rounding.
+ENERGY_TOLERANCE = 1e-9
 
 _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty")
 _TRAINING = ("train_loss", "test_loss", "test_accuracy")
@@ -54,6 +57,11 @@ def run_episode(
         in the time average so far), `mean_queue` and `max_queue`, and where models are trained
         `train_loss`, `test_loss`, `test_accuracy` and `real_time`, the time the round took on
         this machine [s].
+
+    Raises
+    ------
+    ValueError
+        If the policy decides what is no `Allocation`, or one that is not valid.
     """
     seed: Any = list(seeds) if isinstance(env, VectorEnv) else seeds[0]
     records = _Records(scenario, len(seeds))
@@ -70,7 +78,11 @@ def run_episode(
     del state  # it may be large
     for number in range(records.num_rounds + 1, scenario.num_rounds + 1):
         start = time.perf_counter()
-        observation, reward, _, _, info = env.step(policy.decide(observation))
+        decision: object = policy.decide(observation)
+        if not isinstance(decision, Allocation):  # a tuple would be taken as a point of the box
+            kind = type(decision).__name__
+            raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
+        observation, reward, _, _, info = env.step(decision)
         policy.feedback(info)
         records.add(observation, reward, info, time.perf_counter() - start)
         if checkpoints and resumable and number % checkpoints.every == 0:
@@ -112,7 +124,7 @@ class _Records:
             "energy_ratio": np.mean(info["energy_expected"] / budget, axis=-1),
             "spent_ratio": np.mean(info["energy_spent"] / budget, axis=-1),
             "worst_energy_ratio": np.max(average, axis=-1),
-            "over_budget": np.mean(average > 1 + 1e-9, axis=-1),
+            "over_budget": np.mean(average > 1 + ENERGY_TOLERANCE, axis=-1),
             "mean_queue": np.mean(observation["queue"], axis=-1),
             "max_queue": np.max(observation["queue"], axis=-1),
         }

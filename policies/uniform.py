@@ -14,7 +14,7 @@ from policies.p2 import best_resources, check_state
 
 
 class UniD(Policy):
-    """Uniform sampling; f and p as LROA chooses them (Theorems 3 and 4)."""
+    """Uniform sampling; f and p as LROA chooses them (Theorems 2 and 3)."""
 
     name = "Uni-D"
 

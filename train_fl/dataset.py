@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -140,7 +140,7 @@ class DataSource:
         If `num_devices` is not a positive integer.
     """
 
-    folder: Path = field(default=Path("data"))
+    folder: Path = Path("data")
     download: bool = False
     num_devices: int = 120
     seed: int = 0

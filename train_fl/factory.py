@@ -72,12 +72,17 @@ class TrainingEnvFactory:
         integer_at_least(1, "threads", self.threads)
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
-        """Make it.
+        """Make it, and set torch to its threads and to deterministic kernels in this process.
 
         Parameters
         ----------
         policy : Policy
             Says whether it needs gradients.
+
+        Raises
+        ------
+        ValueError
+            If an option is wrong, or the data are missing or damaged.
         """
         torch.set_num_threads(self.threads)
         torch.backends.cudnn.deterministic = True

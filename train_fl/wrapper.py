@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import gymnasium as gym
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from fl_edge_env import Allocation, FLEdgeEnv, Scenario
@@ -37,7 +37,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     The info of a reset gains `test_loss` and `test_accuracy`; that of a step gains
 
     - `participants`, shape (k,): the distinct devices of the cohort, ascending;
-    - `client_updates`, float32 of shape (k, d): their local models less the global one;
+    - `client_updates`, float32 of shape (k, d): their local models less the global one, zero for
+      those that were skipped;
     - `skipped_devices`: those of them whose update was not finite;
     - `train_loss`: mean loss over the samples they trained on, where it is finite;
     - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated.
@@ -123,7 +124,6 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         """
         observation, info = self.env.reset(seed=seed, options=options)
         self._start_training()
-        self._round = 0
         test_loss, test_accuracy = self._evaluate()
         info |= {"test_loss": test_loss, "test_accuracy": test_accuracy}
         info |= self._gradients(np.arange(self.scenario.num_devices))
@@ -165,10 +165,17 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         -------
         dict of ndarray, shape (N,)
             The observation at that point.
+
+        Raises
+        ------
+        ValueError
+            If the seed or the state is wrong; the episode is then left as it was.
         """
+        _check_array(state, "parameters", np.float32, (self.task.num_parameters,))
+        if self._distances is not None:
+            _check_array(state, "gradients", np.int16, tuple(self._distances.stored.shape))
         observation = self._base.restore(seed, state)
         self._start_training()
-        self._round = int(state["round_index"])
         self._parameters.copy_(torch.from_numpy(state["parameters"]))
         if self._distances is not None:
             stored = torch.from_numpy(state["gradients"]).view(torch.bfloat16)
@@ -196,12 +203,13 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             info["cohort"], action.q, self.scenario.weights
         )
         info |= self._gradients(participants)
-        updates, losses = zip(*(self._train(device) for device in participants), strict=True)
+        number = int(self._base.simulator.round_index)
+        trained = [self._train(device, number - 1) for device in participants]
+        updates, losses = zip(*trained, strict=True)
         client_updates = torch.stack(updates)
-        info["skipped_devices"] = self._skip_non_finite(client_updates, participants)
-        self._aggregate(client_updates, coefficients)
-        self._round += 1
-        evaluated = truncated or self._round % self._eval_every == 0
+        info["skipped_devices"] = self._skip_non_finite(client_updates, participants, number)
+        self._aggregate(client_updates, coefficients, number)
+        evaluated = truncated or number % self._eval_every == 0
         test_loss, test_accuracy = self._evaluate() if evaluated else (math.nan, math.nan)
         info |= {
             "participants": participants,
@@ -212,26 +220,26 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         }
         return observation, float(reward), terminated, truncated, info
 
-    def _train(self, device: int) -> tuple[Tensor, float]:
+    def _train(self, device: int, completed_rounds: int) -> tuple[Tensor, float]:
         # A stream for each round and device: who else takes part changes nothing.
-        key = (*self._order_seed.spawn_key, self._round, device)
+        key = (*self._order_seed.spawn_key, completed_rounds, device)
         order = np.random.SeedSequence(self._order_seed.entropy, spawn_key=key)
         return self._trainer.update(
             self._parameters,
             *self._data[device],
             epochs=self.scenario.local_epochs,
-            learning_rate=learning_rate(self.task, self._round, self.scenario.num_rounds),
+            learning_rate=learning_rate(self.task, completed_rounds, self.scenario.num_rounds),
             rng=np.random.default_rng(order),
             augment=self.task.dataset.augment,
         )
 
-    def _skip_non_finite(self, updates: Tensor, participants: IntArray) -> IntArray:
+    def _skip_non_finite(self, updates: Tensor, participants: IntArray, number: int) -> IntArray:
         """Set updates that are not finite to zero; give their devices."""
         finite = torch.isfinite(updates).all(dim=1)
         devices: IntArray = participants[~finite.cpu().numpy()]
         if len(devices):
             message = (
-                f"the update of device {', '.join(map(str, devices))} in round {self._round + 1} "
+                f"the update of device {', '.join(map(str, devices))} in round {number} "
                 f"is not finite: choose a learning rate below {self.task.learning_rate}, or a "
                 "larger mu, which keeps the sampling probabilities and with them the aggregation "
                 "weights even"
@@ -249,11 +257,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             return math.nan
         return float(np.average(losses[seen], weights=self.task.num_samples[participants][seen]))
 
-    def _aggregate(self, updates: Tensor, coefficients: FloatArray) -> None:
+    def _aggregate(self, updates: Tensor, coefficients: FloatArray, number: int) -> None:
         self._parameters += torch.as_tensor(coefficients).to(updates) @ updates
         if not torch.isfinite(self._parameters).all():
             raise FloatingPointError(
-                f"the global model after round {self._round + 1} is not finite: its largest "
+                f"the global model after round {number} is not finite: its largest "
                 f"aggregation weight is {coefficients.max():g}; choose a larger mu, which keeps "
                 "the sampling probabilities and with them the aggregation weights even"
             )
@@ -308,11 +316,23 @@ def _check_fit(task: Task, scenario: Scenario) -> None:
         )
 
 
+def _check_array(
+    state: Mapping[str, NDArray[Any]], name: str, dtype: DTypeLike, shape: tuple[int, ...]
+) -> None:
+    values = np.asarray(state[name] if isinstance(state, Mapping) and name in state else None)
+    if values.dtype != dtype or values.shape != shape:
+        raise ValueError(
+            f"the state's {name} must be {np.dtype(dtype)} of shape {shape}, "
+            f"got {values.dtype} of shape {values.shape}"
+        )
+
+
 def _check_device(device: str | torch.device) -> torch.device:
     try:
         torch.zeros(1, device=device).item()
         return torch.device(device)
-    except (RuntimeError, AssertionError) as error:  # torch asserts where it lacks a backend
+    # It asserts where it lacks a backend, and None is of no type that it takes.
+    except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"device must be one that torch has here, such as 'cpu', got {str(device)!r}: {reason}"

@@ -77,20 +77,17 @@ def difference_reward(
     q = allocation.q
     time, energy = physics.time_and_energy(channel_gain, allocation.f, allocation.p, scenario)
     default = physics.time_and_energy(channel_gain, scenario.f_mid, scenario.p_mid, scenario)
-    # Axis -2 says which device has decided otherwise.
+    # In the rows of (N, N) one device after the other has decided otherwise.
     uniform = 1.0 / scenario.num_devices
     others = (1.0 - uniform) / _share_of_others(q)
     instead = _with_diagonal(q, np.full(q.shape, uniform), others)
-    reward: FloatArray = (
-        lyapunov.objective(
-            _with_diagonal(time, default[0]),
-            _with_diagonal(energy, default[1]),
-            queue[..., None, :],
-            instead,
-            scenario,
-        )
-        - lyapunov.objective(time, energy, queue, q, scenario)[..., None]
-    )
+    reward: FloatArray = lyapunov.objective(
+        _with_diagonal(time, default[0]),
+        _with_diagonal(energy, default[1]),
+        queue,
+        instead,
+        scenario,
+    ) - lyapunov.objective(time, energy, queue, q, scenario)
     return reward
 
 
@@ -104,12 +101,7 @@ def _share_of_others(q: FloatArray) -> FloatArray:
 def _with_diagonal(
     value: FloatArray, diagonal: FloatArray, factor: FloatArray | None = None
 ) -> FloatArray:
-    """Copies of (..., N) in (..., N, N), each scaled, with another entry n in copy n."""
-    copies: FloatArray
-    if factor is None:
-        copies = np.repeat(value[..., None, :], value.shape[-1], axis=-2)
-    else:
-        copies = factor[..., :, None] * value[..., None, :]
-    index = np.arange(value.shape[-1])
-    copies[..., index, index] = diagonal
+    """Copies of (N,) as the rows of (N, N), each scaled, with another entry n in copy n."""
+    copies = np.tile(value, (value.size, 1)) if factor is None else np.outer(factor, value)
+    np.fill_diagonal(copies, diagonal)
     return copies

@@ -17,8 +17,8 @@ class SharedNetworkPolicy(ActorCriticPolicy):
 
     An encoder maps each device's features to a hidden vector; from it and the mean of all hidden
     vectors a second layer gives the means of f, p and q. The standard deviations are shared. The
-    value comes from the mean. When the devices are permuted, so are the decisions, and the
-    parameters fit any number of devices.
+    value comes from an encoder of its own, whose hidden vectors are averaged. When the devices
+    are permuted, so are the decisions, and the parameters fit any number of devices.
 
     Parameters
     ----------
@@ -31,7 +31,8 @@ class SharedNetworkPolicy(ActorCriticPolicy):
     width : int
         Size of the hidden vectors.
     **kwargs
-        As in `stable_baselines3.common.policies.ActorCriticPolicy`.
+        As in `stable_baselines3.common.policies.ActorCriticPolicy`; those that shape a network
+        do nothing here.
     """
 
     def __init__(

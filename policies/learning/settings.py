@@ -13,16 +13,16 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import BasePolicy
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import finite_number, is_integer, is_real, positive_integer
+from fl_edge_env.checks import finite_number, is_real, positive_integer
 from fl_edge_env.env import check_softmax_scale
 from policies.learning.credit import CREDITS, Credit
 from policies.learning.networks import SharedNetworkPolicy
 from policies.learning.views import (
-    FIRST_EPISODE,
     AgentView,
     DeviceView,
     JointView,
     check_empty_starts,
+    check_training_seed,
 )
 
 Algorithm = Literal["ppo", "sac", "td3"]
@@ -46,7 +46,8 @@ class AgentSettings:
         In the joint view a plain network of a fixed number of devices, or one that is shared by
         the devices (PPO only). The device view shares a plain network anyway.
     credit : {"difference", "local", "team"}
-        Reward of a device in the device view; see `DeviceView`. Without meaning in the joint view.
+        Reward of a device in the device view; see `DeviceView`. In the joint view the default
+        is the only one.
     num_envs : int
         Systems played at a time.
     episode_rounds : int
@@ -108,10 +109,7 @@ class AgentSettings:
                 "network 'shared' is for the view 'joint' and the algorithm 'ppo': use 'mlp', "
                 f"got view {self.view!r} and algorithm {self.algorithm!r}"
             )
-        if not (is_integer(self.seed) and 0 <= self.seed < FIRST_EPISODE):
-            raise ValueError(
-                f"seed must be an integer from 0 to {FIRST_EPISODE - 1}, got {self.seed!r}"
-            )
+        check_training_seed(self.seed)
         if self.view == "joint" and self.credit != "difference":
             raise ValueError(f"credit is for the view 'devices', got {self.credit!r} in 'joint'")
         for name in ("num_envs", "episode_rounds", "width"):

@@ -138,7 +138,8 @@ def train_agent(
     folder : str or Path
         Folder of the training, made where it is missing.
     eval_every : int
-        Rounds of all systems together between two validations.
+        Rounds of all systems together between two validations. These draw from the stream of
+        torch, so that another number leads to another agent.
     threads : int
         Threads of torch.
     tensorboard : bool
@@ -158,10 +159,11 @@ def train_agent(
     ModuleNotFoundError
         If TensorBoard is asked for and not installed.
     """
-    positive_integer("eval_every", eval_every)
+    eval_every = positive_integer("eval_every", eval_every)
     most = os.cpu_count() or 1
     if not (is_integer(threads) and 1 <= threads <= most):
         raise ValueError(f"threads must be an integer from 1 to {most}, got {threads!r}")
+    threads = int(threads)
     if tensorboard and find_spec("tensorboard") is None:
         raise ModuleNotFoundError('events need the package tensorboard: pip install -e ".[rl]"')
     folder = writable_folder(Path(folder))
@@ -191,8 +193,8 @@ def train_agent(
         model.learn(2**62, run, reset_num_timesteps=False)
         if model._n_updates == 0:
             raise ValueError(
-                f"the budget of {run.rounds} rounds ends before the first update of the agent: "
-                "train for longer"
+                f"the budget was spent after {run.rounds} rounds, before the first update of the "
+                "agent: train for longer"
             )
         run.finish()
     model.logger.close()
@@ -350,6 +352,15 @@ def _to_bytes(save: Callable[[Any], None]) -> bytes:
     return buffer.getvalue()
 
 
+def _differing(path: Path, told: dict[str, Any]) -> list[str]:
+    """What the settings in a file tell otherwise."""
+    try:
+        before = json.loads(path.read_text())
+        return [name for name, value in told.items() if before[name] != value]
+    except Exception:  # what a damaged file can raise has no end
+        raise ValueError(f"{str(path)!r} is not the settings of a training") from None
+
+
 def _continue_or_start(
     settings: AgentSettings,
     scenario: Scenario,
@@ -368,15 +379,17 @@ def _continue_or_start(
         "code": code_hash(),
     }
     path, checkpoint = folder / _SETTINGS_FILE, folder / _CHECKPOINT_FILE
-    if not path.exists() or not checkpoint.exists():  # nothing would be lost
+    agent = folder / AGENT_FILE
+    other = _differing(path, told) if path.exists() else list(told)
+    if not checkpoint.exists() and not (other and agent.exists()):  # nothing would be lost
         with atomic_path(path) as temporary:
             temporary.write_text(json.dumps(told, indent=2) + "\n")
         return None
-    try:
-        before = json.loads(path.read_text())
-        other = [name for name, value in told.items() if before[name] != value]
-    except Exception:  # what a damaged file can raise has no end
-        raise ValueError(f"{str(path)!r} is not the settings of a training") from None
+    if not path.exists():
+        raise ValueError(
+            f"the folder {str(folder)!r} holds an agent or a training without its settings: "
+            "choose another folder, or delete it"
+        )
     if other:
         raise ValueError(
             f"the folder {str(folder)!r} holds a training that began with other "

@@ -30,6 +30,13 @@ FIRST_EPISODE = 1_000_000
 _QUEUE_SPREAD = (0.8, 1.2)
 
 
+def check_training_seed(value: object) -> int:
+    """`value` as an int, if it is one whose episodes no other seed has."""
+    if not is_integer(value) or not 0 <= value < FIRST_EPISODE:
+        raise ValueError(f"seed must be an integer from 0 to {FIRST_EPISODE - 1}, got {value!r}")
+    return int(value)
+
+
 def check_empty_starts(value: object) -> float:
     """`value` as a float, if it is a share below one."""
     if not (is_real(value) and 0 <= value < 1):
@@ -81,7 +88,7 @@ class AgentView(VecEnv):
     Raises
     ------
     ValueError
-        If `num_envs`, `seed` or `softmax_scale` is wrong.
+        If `num_envs`, `seed`, `softmax_scale` or `empty_starts` is wrong.
     """
 
     def __init__(
@@ -96,8 +103,7 @@ class AgentView(VecEnv):
         observation_space: spaces.Box,
         action_space: spaces.Box,
     ) -> None:
-        if not is_integer(seed) or not 0 <= seed < FIRST_EPISODE:
-            raise ValueError(f"seed must be an integer from 0 to {FIRST_EPISODE - 1}, got {seed!r}")
+        seed = check_training_seed(seed)
         self.scenario = scenario
         self.scaling = Scaling(scenario)
         self.softmax_scale = check_softmax_scale(softmax_scale)
@@ -105,7 +111,7 @@ class AgentView(VecEnv):
         self.batch = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=AutoresetMode.DISABLED)
         self.rows_per_env = rows_per_env
         super().__init__(self.batch.num_envs * rows_per_env, observation_space, action_space)
-        self._first_episode = self._next_episode = FIRST_EPISODE * (int(seed) + 1)
+        self._first_episode = self._next_episode = FIRST_EPISODE * (seed + 1)
         self._episodes = np.zeros(self.batch.num_envs, dtype=np.int64)
         self._return = np.zeros(self.num_envs)
         self._start_time = time.time()
@@ -123,7 +129,7 @@ class AgentView(VecEnv):
         """The rewards of the rows."""
 
     def reset(self) -> NDArray[np.float32]:
-        """Start the first episodes of the training seed.
+        """Start the first episodes of the training seed, which `seed` of the interface leaves be.
 
         Returns
         -------

@@ -7,6 +7,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -73,7 +74,7 @@ def test_compare__prints_a_row_for_each_question(trained):
         assert label in output
     for name in ("LROA", "Uni-D", "Uni-S", "DivFL"):
         assert name in output
-    assert "DivFL chose its cohorts by gradients." in output
+    assert "DivFL chose its cohorts by gradients: its time is theirs" in output
 
 
 def test_compare__leaves_all_numbers_and_plots(trained):
@@ -297,6 +298,7 @@ def test_compare__help_explains_every_option(module, call, capsys):
         ("--device gpu", "device must be one that torch has"),
         ("--scenario mnist", "scenario must be one of cifar10, femnist, fashion_mnist, digits"),
         ("--checkpoint-every 0", "checkpoint_every must be an integer of at least 1, got 0"),
+        ("--scenario {scenario}", "names no data set: give one with --dataset, or --no-train"),
         ("--scenario mine.toml", "cannot read the scenario 'mine.toml'"),
         (
             "--channel fading",
@@ -315,10 +317,42 @@ def test_compare__help_explains_every_option(module, call, capsys):
 def test_compare__a_wrong_option_ends_with_one_line(call, capsys, arguments, message, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text('preset = "digits"\n')
     if "--out" not in arguments:
         arguments += f" --out {tmp_path / 'results'}"
     with pytest.raises(SystemExit) as raised:
-        call(arguments.format(file=file))
+        call(arguments.format(file=file, scenario=scenario))
     assert raised.value.code == 2
     assert message in " ".join(capsys.readouterr().out.split())
     assert not list(tmp_path.glob("results/*"))
+
+
+def test_compare__leaves_nothing_of_another_comparison_in_its_folder(call, capsys, tmp_path):
+    call(f"--rounds 4 --seeds 1 --policies uni-d --workers 1 --out {tmp_path}")
+    assert (tmp_path / "timing.csv").exists()
+    (tmp_path / "notes.csv").write_text("mine")
+    capsys.readouterr()
+    again = f"--scenario digits --no-train --rounds 4 --seeds 1 --policies uni-d --out {tmp_path}"
+    call(again)
+    assert "This replaces another comparison" in " ".join(capsys.readouterr().out.split())
+    left = {path.name for path in tmp_path.iterdir()}
+    assert not left & {"timing.csv", "loss.png", "accuracy_over_time.png", "partition.png"}
+    assert {"notes.csv", "jobs", "overview.png"} <= left
+    for command in (again + " --workers 2", f"--resume {tmp_path}"):
+        call(command)
+        assert "replaces" not in capsys.readouterr().out
+    assert (tmp_path / "rounds.csv").exists()
+
+
+def test_compare__shows_its_numbers_whole_in_a_narrow_terminal(call, capsys, tmp_path, monkeypatch):
+    options = "--scenario cifar10 --no-train --rounds 5 --seeds 2 --num-devices 5"
+    outputs = []
+    for columns in ("40", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        call(f"{options} --out {tmp_path}")
+        outputs.append(capsys.readouterr().out)
+    numbers = [re.findall(r"-?[\d.]+±[\d.]+\*?", output) for output in outputs]
+    assert numbers[0] == numbers[1]
+    assert len(numbers[0]) > 10
+    assert "…" not in outputs[0]

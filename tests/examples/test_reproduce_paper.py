@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import sys
 from pathlib import Path
@@ -104,10 +105,10 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough(module):
         return pd.DataFrame(row | columns)
 
     runs = {"slow": run(3.0, 0.9), "good": run(2.0, 0.6), "fast": run(1.0, 0.5)}
-    assert sweep.select("digits", 0, runs) == ("good", pytest.approx(60.0), True)
+    assert sweep.select(60.0, runs) == ("good", pytest.approx(60.0), True)
     del runs["slow"], runs["good"]
     runs["bad"] = run(0.5, 0.4)
-    assert sweep.select("digits", 0, runs) == ("fast", pytest.approx(50.0), False)
+    assert sweep.select(60.0, runs) == ("fast", pytest.approx(50.0), False)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,9 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough(module):
         ("baselines --scenarios cifar10 --train --data-dir {out}", "data_batch_1' is missing"),
         ("v-sweep --nu -1", "nu must be positive and finite, got -1.0"),
         ("lambda-sweep --seeds 0", "seeds must be an integer of at least 1, got 0"),
+        ("v-sweep --scenarios", "scenarios must be one or more, got none"),
+        ("v-sweep --nu 1e5 1.0001e5", "settings repeat: ν = 1e+05, ν = 1e+05"),
+        ("k-sweep --accuracy 50 60", "accuracy must be one number for each of the 3 cohort_sizes"),
         ("bound --workers 0", "workers must be an integer of at least 1, got 0"),
     ],
 )
@@ -128,6 +132,34 @@ def test_experiment__a_wrong_option_ends_with_one_line(call, capsys, tmp_path, a
         call(f"{arguments.format(out=tmp_path)} --out {tmp_path}")
     assert raised.value.code == 2
     assert message in " ".join(capsys.readouterr().out.split())
+
+
+def test_sweep__tells_settings_apart_that_are_near_each_other(call, tmp_path):
+    call(f"v-sweep {SMALL} --nu 1.1e5 1.4e5 --out {tmp_path}")
+    assert set(pd.read_csv(tmp_path / "v.csv")["policy"]) == {"ν = 1.1e+05", "ν = 1.4e+05"}
+
+
+def test_bound__with_training_is_that_of_the_system_that_is_run(module, monkeypatch, tmp_path):
+    seen = []
+    fitted = module.Scenario.digits(num_rounds=8, model_bits=1e5)
+    training = module.Bound.training
+
+    def other(self, name, scenario):
+        return dataclasses.replace(training(self, name, scenario), scenario=fitted)
+
+    class StoppedError(Exception):
+        pass
+
+    def lower_bound(scenario):
+        seen.append(scenario)
+        raise StoppedError
+
+    monkeypatch.setattr(module.Bound, "training", other)
+    monkeypatch.setattr(module, "lower_bound", lower_bound)
+    experiment = module.Bound(scenarios=("digits",), train=True, out=tmp_path)
+    with pytest.raises(StoppedError):
+        experiment.run(None)
+    assert seen == [fitted]
 
 
 @pytest.mark.parametrize(

@@ -91,3 +91,18 @@ def test_check_zip__does_not_read_what_may_be_without_end(tmp_path: Path):
 def test_reason__is_one_line_and_never_empty():
     assert reason(ValueError("a\n  b")) == "a b"
     assert reason(MemoryError()) == "MemoryError"
+
+
+def test_atomic_path__gives_the_permissions_of_any_new_file(tmp_path: Path):
+    (tmp_path / "usual").write_text("")
+    with atomic_path(tmp_path / "new") as temporary:
+        temporary.write_text("")
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_atomic_path__names_the_file_that_cannot_be_written(tmp_path: Path):
+    with (
+        pytest.raises(ValueError, match=r"cannot write '.*none/a\.toml': No such file"),
+        atomic_path(tmp_path / "none" / "a.toml"),
+    ):
+        pass

@@ -377,12 +377,29 @@ def test_restore__the_state_of_another_system_is_refused():
             FLEdgeEnv(other).restore(0, env.state())
 
 
-@pytest.mark.parametrize("seeds", [[None], [1.0], ["1"], [-1], [True]])
-def test_restore__needs_the_seed(seeds):
-    simulator = Simulator(SMALL)
-    simulator.reset([0])
+@pytest.mark.parametrize("seed", [None, 1.0, "1", -1, True])
+def test_restore__needs_the_seed(seed):
+    env = FLEdgeEnv(SMALL)
+    env.reset(seed=0)
     with pytest.raises(ValueError, match="seed must be an integer of at least 0, got"):
-        simulator.restore(seeds, simulator.state())
+        env.restore(seed, env.state())
+    env.restore(np.int64(0), env.state())
+
+
+@pytest.mark.parametrize("num_envs", [0, -1, 1.5, True])
+def test_simulator__of_no_systems_is_refused(num_envs):
+    with pytest.raises(ValueError, match="num_envs must be an integer of at least 1, got"):
+        Simulator(SMALL, num_envs)
+
+
+@pytest.mark.parametrize("mask", [np.ones(4, bool), np.ones(3), [0, 1, 0], np.zeros(3, bool)])
+def test_simulator__a_wrong_mask_is_refused_and_changes_nothing(mask):
+    simulator, twin = Simulator(SMALL, 3), Simulator(SMALL, 3)
+    for each in (simulator, twin):
+        each.reset([0, 1, 2])
+    with pytest.raises(ValueError, match=r"reset_mask must be a bool array of shape \(3,\)"):
+        simulator.reset([None] * 3, mask)
+    np.testing.assert_equal(simulator.observe(), twin.observe())
 
 
 @pytest.mark.parametrize("num_envs", [None, 3])
@@ -409,8 +426,14 @@ def test_simulator__another_number_of_seeds_is_refused(num_envs, count):
         ({"channel_gain": "a", "queue": np.ones(5)}, "channel_gain must hold real numbers"),
         ({"channel_gain": np.ones(5), "queue": np.full(5, 1j)}, "queue must hold real numbers"),
         ({"channel_gain": np.ones(5), "queue": np.ones((2, 5))}, "queue must have the shape"),
-        ({"channel_gain": np.zeros(5), "queue": np.ones(5)}, "channel_gain must be positive"),
-        ({"channel_gain": np.ones(5), "queue": -np.ones(5)}, "queue not negative"),
+        (
+            {"channel_gain": np.zeros(5), "queue": np.ones(5)},
+            "gain must be positive, got 0.0",
+        ),
+        (
+            {"channel_gain": np.ones(5), "queue": -np.ones(5)},
+            "must not be negative, got -1.0",
+        ),
     ],
 )
 def test_features__name_what_is_no_observation(observation, message):

@@ -61,7 +61,7 @@ def test_features__of_devices_that_are_alike_do_not_depend_on_their_number(num_d
     np.testing.assert_allclose(features[:, 2:], 0.0, atol=1e-9)
 
 
-# Theorem 3 does not depend on p, the gain or the noise.
+# Theorem 2 does not depend on p, the gain or the noise.
 @pytest.mark.parametrize("cohort_size", [1, 3, 20])
 @pytest.mark.parametrize("gain", [0.01, 0.3])
 def test_reference_queue__makes_the_middle_of_the_frequencies_the_best(cohort_size, gain):

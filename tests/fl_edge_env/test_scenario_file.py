@@ -191,3 +191,12 @@ def test_file__a_folder_in_its_place_is_named(tmp_path):
     (tmp_path / "mine.toml").mkdir()
     with pytest.raises(ValueError, match=r"cannot read the scenario .*mine\.toml"):
         Scenario.load(tmp_path / "mine.toml")
+
+
+def test_save__refuses_a_channel_that_is_derived_from_one_of_ours(tmp_path):
+    class Own(ExponentialChannel):
+        pass
+
+    with pytest.raises(ValueError, match="only channels of exponential, markov, trace type"):
+        Scenario(channel=Own()).save(tmp_path / "scenario.toml")
+    assert not list(tmp_path.iterdir())

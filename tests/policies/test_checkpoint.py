@@ -53,6 +53,16 @@ def test_save__keeps_the_two_newest_and_clear_removes_the_run_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["b-3.npz"]
 
 
+def test_found__are_those_of_the_key_and_not_of_a_longer_one(tmp_path):
+    short, long, odd = (Checkpoints(tmp_path, key, 1) for key in ("run", "run-2", "run[1]"))
+    for checkpoints, number in ((long, 50), (odd, 3), (short, 60), (short, 70), (short, 80)):
+        checkpoints.save(number, {"number": np.array(number)})
+    assert [int(c.load()["number"]) for c in (short, long, odd)] == [80, 50, 3]
+    short.clear()
+    assert short.load() is None
+    assert [int(c.load()["number"]) for c in (long, odd)] == [50, 3]
+
+
 def test_save__refuses_objects_that_only_a_pickle_could_hold(tmp_path):
     state = STATE | {"rng": np.array(np.random.default_rng(0).bit_generator.state)}
     with pytest.raises(ValueError, match="arrays of numbers or text, rng holds objects"):
@@ -126,7 +136,7 @@ def test_save__cut_short_leaves_the_one_before_and_no_litter(tmp_path, monkeypat
         patch.setattr(np, "savez", dying)
         with pytest.raises(KeyboardInterrupt):
             checkpoints.save(2, STATE)
-    (tmp_path / ".a-2-x7.npz").write_bytes(b"PK")  # what a SIGKILL leaves
+    (tmp_path / ".a-2-0f7.npz").write_bytes(b"PK")  # what a SIGKILL leaves
     np.testing.assert_equal(checkpoints.load(), STATE)
     checkpoints.clear()
     assert not list(tmp_path.iterdir())

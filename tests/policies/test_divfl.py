@@ -116,3 +116,13 @@ def test_divfl__refuses_more_draws_than_devices():
 def test_divfl__refuses_a_histogram_that_does_not_fit(histogram, message):
     with pytest.raises(ValueError, match=f"label_histogram must .*{message}"):
         DivFL(Scenario(num_devices=6), label_histogram=histogram)
+
+
+def test_restore__takes_up_distances_that_training_has_made_not_finite():
+    # A run that goes on with them must also go on after a crash.
+    scenario = Scenario.digits(num_devices=5)
+    policy, other = DivFL(scenario), DivFL(scenario)
+    distance = np.full((1, 5), np.nan)
+    policy.feedback({"gradient_distance": distance, "gradient_devices": np.array([2])})
+    other.restore(policy.state())
+    np.testing.assert_equal(other.state(), policy.state())

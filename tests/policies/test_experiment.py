@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import pickle
 import signal
@@ -44,7 +45,7 @@ def assert_equal(left: list[pd.DataFrame], right: list[pd.DataFrame]) -> None:
 def broken(scenario: Scenario) -> Policy:
     class Broken(UniD):
         def decide(self, observation: Mapping[str, np.ndarray]) -> Allocation:
-            raise RuntimeError(f"out of order at {len(observation)} observations")
+            raise RuntimeError(f"out of order at {len(observation)} observations\nand more")
 
     return Broken(scenario)
 
@@ -72,10 +73,13 @@ def test_run_jobs__a_damaged_file_is_run_again(jobs, tmp_path):
     assert_equal(run_jobs(jobs[:3], folder=tmp_path), first)
 
 
+WHERE = r"Broken, seeds \[0\]: RuntimeError: out of order .*test_experiment.py:\d+ in decide\)"
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_run_jobs__a_failure_is_told_at_the_end_and_stops_no_other(scenario, tmp_path, workers):
     jobs = [Job(policy(scenario), scenario, (0,)) for policy in (broken, UniS, UniD)]
-    with pytest.raises(JobsFailedError, match=r"Broken, seeds \[0\]: .*out of order") as raised:
+    with pytest.raises(JobsFailedError, match=WHERE) as raised:
         run_jobs(jobs, folder=tmp_path, workers=workers)
     assert [job.policy.name for job, _ in raised.value.failures] == ["Broken"]
     assert len(list(tmp_path.iterdir())) == 2
@@ -105,11 +109,41 @@ def test_key__is_the_same_in_another_process(scenario):
     assert there.stdout.strip() == Job(DivFL(scenario), scenario, (3,)).key
 
 
-def test_key__is_not_changed_by_an_episode(scenario):
-    policy = DivFL(scenario)
+@pytest.mark.parametrize("kind", [LROA, DivFL])
+def test_key__is_not_changed_by_an_episode(scenario, kind):
+    policy = kind(scenario)
     key = Job(policy, scenario, (0,)).key
     run_jobs([Job(policy, scenario, (0,))])
+    policy.feedback({"gradient_devices": np.array([0]), "gradient_distance": np.ones((1, 10))})
     assert Job(policy, scenario, (0,)).key == key
+
+
+def test_key__changes_with_the_module_of_a_policy_of_ones_own(scenario, tmp_path):
+    code = (
+        "from policies import UniD\nFACTOR = {}\n"
+        "class Own(UniD):\n    def decide(self, observation): return FACTOR\n"
+    )
+    keys = set()
+    for factor in (1, 1, 2):
+        path = tmp_path / f"own{len(list(tmp_path.iterdir()))}.py"
+        path.write_text(code.format(factor))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+        keys.add(Job(module.Own(scenario), scenario, (0,)).key)
+    assert len(keys) == 2
+
+
+def test_run_episode__refuses_a_decision_that_is_no_allocation(scenario):
+    class Tuple(UniD):
+        def decide(self, observation):
+            decision = super().decide(observation)
+            return decision.f, decision.p, decision.q
+
+    message = "decide of Tuple must return an Allocation, got a tuple"
+    with pytest.raises(JobsFailedError, match=message):
+        run_jobs(make_jobs([Tuple(scenario)], scenario, [0, 1, 2]))
 
 
 @pytest.mark.parametrize(
@@ -201,3 +235,11 @@ def test_compare__a_killed_run_continues_to_the_same_result(tmp_path):
     assert all(path.stat().st_mtime_ns == mtime for path, mtime in kept.items())
     for name in ("rounds.csv", "summary.csv"):
         assert (killed / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_make_jobs__takes_seeds_of_numpy_and_refuses_what_is_no_policy(scenario):
+    for seeds in (np.arange(3), np.array([0])):
+        assert make_jobs([UniD(scenario)], scenario, seeds)[0].seeds == tuple(range(len(seeds)))
+    for wrong in (["lroa"], [UniD]):
+        with pytest.raises(ValueError, match="policies must be instances of Policy, got "):
+            make_jobs(wrong, scenario, [0])

@@ -194,3 +194,15 @@ def test_torch_threads__are_what_they_were_also_after_an_error():
     with pytest.raises(ZeroDivisionError), torch_threads(before + 1):
         1 / 0  # noqa: B018
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_agent__takes_an_observation_of_lists(batch):
+    seen = {
+        name: values[: batch[0]] if batch else values[0]
+        for name, values in observation(SCENARIO, 3).items()
+    }
+    policy = agent()
+    wanted = policy.decide(seen)
+    given = policy.decide({name: values.tolist() for name, values in seen.items()})
+    np.testing.assert_array_equal(given.q, wanted.q)

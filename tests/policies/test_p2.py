@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 from scipy.special import softmax
 
-from fl_edge_env import Scenario, Simulator
+from fl_edge_env import Scenario, Simulator, TraceChannel
 from fl_edge_env.lyapunov import drift_plus_penalty
 from policies import LROA
 from policies.p2 import best_resources, solve_p2
@@ -73,7 +74,7 @@ def test_best_resources__agree_with_a_numerical_optimiser():
 
 
 def test_best_resources__root_of_the_power_equation_is_exact_at_every_scale():
-    # Theorem 4 in the form ln(1 + x) = (x + A) / (1 + x), for roots from 1e-8 to 1e8.
+    # Theorem 3 in the form ln(1 + x) = (x + A) / (1 + x), for roots from 1e-8 to 1e8.
     x = np.geomspace(1e-8, 1e8, 33)
     scenario = Scenario(num_devices=33, cohort_size=1, noise_power_w=1.0, p_min=1e-12, p_max=1e12)
     series = x**2 / 2 - x**3 / 6 + x**4 / 12
@@ -259,3 +260,23 @@ def test_solve_p2__paper_variant_ignores_the_queue_in_the_concave_term():
 def test_solve_p2__wrong_input_is_named(gain, queue, options, message):
     with pytest.raises(ValueError, match=message):
         solve_p2(gain, queue, Scenario(num_devices=4), **options)
+
+
+def test_certificate__is_of_the_state_that_was_solved():
+    scenario = Scenario.cifar10(num_devices=5)
+    gains, queues = np.full(5, 0.1), np.full(5, 3.0)
+    solution, same = (solve_p2(gains, queues, scenario) for _ in range(2))
+    wanted = same.gap
+    gains *= 2
+    queues += 1e8
+    assert solution.gap == wanted
+
+
+def test_solve_p2__sees_that_the_file_of_a_trace_has_changed(tmp_path):
+    path = tmp_path / "gains.csv"
+    solutions = []
+    for gain in (0.2, 0.02):
+        pd.DataFrame({"round": 0, "device": range(3), "gain": gain}).to_csv(path, index=False)
+        scenario = Scenario(num_devices=3, channel=TraceChannel(path))
+        solutions.append(solve_p2(np.full(3, 0.1), np.arange(3.0), scenario))
+    assert solutions[0].objective != solutions[1].objective

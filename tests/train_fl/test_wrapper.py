@@ -357,3 +357,27 @@ def test_wrapper__refuses_other_environments_and_a_wrong_interval(scenario, task
 def test_make_task__wrong_input_is_named(name, options, message):
     with pytest.raises(ValueError, match=message):
         make_task(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"parameters": np.zeros(1, np.float32)}, r"parameters must be float32 of .*shape \(1,\)"),
+        ({"parameters": np.zeros(6090)}, r"parameters must be float32 .*got float64"),
+        ({"parameters": None}, "parameters must be float32"),
+        (
+            {"gradients": np.zeros((3, 6090), np.int16)},
+            r"gradients must be int16 of shape \(20, 6090\)",
+        ),
+        ({"round_index": -1}, "round_index must be"),
+    ],
+)
+def test_restore__names_what_is_no_state_and_changes_nothing(scenario, task, change, message):
+    envs = [wrap(scenario, task, report_gradients=True) for _ in range(2)]
+    for env in envs:
+        env.reset(seed=0)
+        env.step(uniform(scenario))
+    with pytest.raises(ValueError, match=message):
+        envs[0].restore(3, envs[0].state() | change)
+    results = [env.step(uniform(scenario)) for env in envs]
+    np.testing.assert_equal(results[0], results[1])

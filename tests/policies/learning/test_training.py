@@ -174,6 +174,26 @@ def test_training__of_something_else_in_the_same_folder_is_refused(tmp_path):
     assert (folder / "agent.pt").read_bytes() == before
 
 
+@pytest.mark.parametrize("missing", ["checkpoint.pt", "settings.json"])
+def test_training__overwrites_no_agent_of_another(tmp_path, missing):
+    folder, settings = tmp_path / "run", AgentSettings(num_envs=4, episode_rounds=20)
+    train_agent(settings, SCENARIO, Budget(rounds=100), folder, eval_every=100)
+    before = (folder / "agent.pt").read_bytes()
+    (folder / missing).unlink()
+    other = AgentSettings(num_envs=4, episode_rounds=20, seed=1)
+    with pytest.raises(ValueError, match="choose another folder, or delete it"):
+        train_agent(other, SCENARIO, Budget(rounds=100), folder, eval_every=100)
+    assert (folder / "agent.pt").read_bytes() == before
+
+
+def test_training__that_was_killed_between_agent_and_checkpoint_starts_anew(tmp_path):
+    folder, settings = tmp_path / "run", AgentSettings(num_envs=4, episode_rounds=20)
+    first = train_agent(settings, SCENARIO, Budget(rounds=100), folder, eval_every=100)
+    (folder / "checkpoint.pt").unlink()
+    again = train_agent(settings, SCENARIO, Budget(rounds=100), folder, eval_every=100)
+    np.testing.assert_equal(again.weights, first.weights)
+
+
 def test_training__that_failed_before_anything_was_saved_does_not_lock_its_folder(tmp_path):
     folder = tmp_path / "run"
     wrong, right = (AgentSettings(num_envs=4, seed=seed, episode_rounds=20) for seed in (0, 1))
@@ -184,7 +204,7 @@ def test_training__that_failed_before_anything_was_saved_does_not_lock_its_folde
 
 
 def test_training__too_short_for_an_update_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="8 rounds ends before the first update"):
+    with pytest.raises(ValueError, match="spent after 8 rounds, before the first update"):
         train_agent(AgentSettings(num_envs=4), SCENARIO, Budget(rounds=5), tmp_path / "run")
     assert not (tmp_path / "run" / "agent.pt").exists()
 
@@ -198,7 +218,14 @@ def test_training__refuses_a_number_of_threads_that_the_machine_has_not(tmp_path
 def test_settings__take_the_numbers_of_numpy(tmp_path):
     settings = AgentSettings(num_envs=np.int64(4), learning_rate=np.float32(0.5), gamma=0)
     assert settings == AgentSettings(num_envs=4, learning_rate=0.5)
-    policy = train_agent(settings, SCENARIO, Budget(rounds=np.int64(100)), tmp_path / "run")
+    policy = train_agent(
+        settings,
+        SCENARIO,
+        Budget(rounds=np.int64(100)),
+        tmp_path / "run",
+        eval_every=np.int64(50),
+        threads=np.int64(1),
+    )
     assert SB3Policy.load(tmp_path / "run").settings == policy.settings == settings
 
 

@@ -63,7 +63,9 @@ def frames(options: Options) -> list[Image.Image]:
             outcome = simulator.advance(allocation)
             dashboard.record(observation, allocation, outcome)
         if played % options.every == 0:
-            pictures.append(Image.fromarray(np.hstack([run[-1].draw() for run in runs])))
+            dashboards = [dashboard for _, _, dashboard in runs]
+            row = [dashboard.draw(beside=dashboards) for dashboard in dashboards]
+            pictures.append(Image.fromarray(np.hstack(row)))
     return pictures
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -126,8 +126,13 @@ class Dashboard:
             f"{ratio.mean():.3f} ({ratio.max():.3f})",
         ]
 
-    def draw(self) -> NDArray[np.uint8]:
+    def draw(self, beside: Sequence[Dashboard] = ()) -> NDArray[np.uint8]:
         """The picture.
+
+        Parameters
+        ----------
+        beside : sequence of Dashboard
+            Others that it is shown with: the axes then have room for the bars of all.
 
         Returns
         -------
@@ -135,7 +140,11 @@ class Dashboard:
         """
         if self._canvas is None:
             self._canvas = _Canvas(self.scenario, self.title, self.size)
-        return self._canvas.draw(self._bars, self._drawn, self.numbers)
+        largest = {
+            name: max(float(one._bars[name].max()) for one in (self, *beside))
+            for name in ("queue", "q")
+        }
+        return self._canvas.draw(self._bars, largest, self._drawn, self.numbers)
 
     def show(self, frames_per_second: float) -> None:
         """Draw into a window, and wait until the picture before has stood long enough.
@@ -178,7 +187,7 @@ class _Canvas:
         high = (height - _TOP - _BOTTOM + _GAP) // len(_PANELS) - _GAP
         gap = 1 / bar if bar >= _LEAST_BAR_WITH_GAP else 0.0
         self._heights = np.tile((1.0, 0.0), devices)
-        edges = np.append((np.arange(devices)[:, None] + (0.0, 1.0 - gap)).ravel(), devices)
+        edges = np.append((np.arange(devices)[:, None] + (0.0, 1.0 - gap)).ravel(), devices) - 0.5
         tops = {
             "channel_gain": scenario.channel.gain_max,
             "f": float(scenario.f_max.max()) / 1e9,
@@ -191,7 +200,7 @@ class _Canvas:
             bottom = height - _TOP - (row + 1) * high - row * _GAP
             axes = self._figure.add_axes(
                 (_LEFT / width, bottom / height, across / width, high / height),
-                xlim=(0, devices),
+                xlim=(-0.5, devices - 0.5),
                 ylim=(0, 1.05 * tops.get(name, 1.0)),
                 ylabel=label,
             )
@@ -203,7 +212,7 @@ class _Canvas:
                 for color in (_BAR, _DRAWN)
             )
             self._panels[name] = axes, others, cohort
-        axes.set_xlabel("device")
+        axes.set_xlabel("device (orange: drawn in the last round)")
         (self._marks,) = self._panels["channel_gain"][0].plot(
             [], [], "v", color=_DRAWN, markersize=8, clip_on=False, animated=True
         )
@@ -219,10 +228,14 @@ class _Canvas:
         return self._figure.text(x, 1 - below_top / height, text, va="center", **style)
 
     def draw(
-        self, bars: Mapping[str, FloatArray], drawn: BoolArray, numbers: list[str]
+        self,
+        bars: Mapping[str, FloatArray],
+        largest: Mapping[str, float],
+        drawn: BoolArray,
+        numbers: list[str],
     ) -> NDArray[np.uint8]:
-        for name in ("queue", "q"):
-            self._fit(self._panels[name][0], max(bars[name].max(), self._smallest_tops[name]))
+        for name, value in largest.items():
+            self._fit(self._panels[name][0], max(value, self._smallest_tops[name]))
         if self._background is None:
             self._agg.draw()
             self._background = self._agg.copy_from_bbox(self._figure.bbox)
@@ -232,7 +245,7 @@ class _Canvas:
                 patch.set_data((bars[name] * shown).repeat(2) * self._heights)
                 axes.draw_artist(patch)
         gain_axes = self._panels["channel_gain"][0]
-        places = np.flatnonzero(drawn) + 0.5
+        places = np.flatnonzero(drawn)
         self._marks.set_data(places, np.full(places.shape, 1.1 * gain_axes.get_ylim()[1]))
         gain_axes.draw_artist(self._marks)
         for text, number in zip(self._numbers, numbers, strict=True):

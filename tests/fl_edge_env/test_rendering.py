@@ -208,3 +208,19 @@ def test_render__refuses_without_mode_or_episode():
         pytest.raises(ValueError, match=r"render_mode must be one of .*rgb_array.* got 'ansi'"),
     ):
         make("ansi")
+
+
+def test_draw__beside_others_has_room_for_the_bars_of_all():
+    # A queue of 1 J looks a tenth as high beside one of 10 J, and the same as that of its own.
+    scenario = Scenario(num_devices=4)
+    boards = [Dashboard(scenario, "A") for _ in range(3)]
+    for board, queue in zip(boards, (1.0, 10.0, 1.0), strict=True):
+        board.begin({"channel_gain": np.full(4, 0.1), "queue": np.full(4, queue)})
+    alone, large, beside = (
+        boards[0].draw(),
+        boards[1].draw(beside=boards),
+        boards[2].draw(beside=boards),
+    )
+    coloured = [(picture != 255).any(axis=-1).sum() for picture in (alone, large, beside)]
+    assert coloured[2] < coloured[0]
+    assert coloured[2] < coloured[1]

@@ -96,6 +96,16 @@ def field_values(draw, decades: float) -> dict[str, Any]:
     }
 
 
+def scenario_of(fields: dict[str, Any]) -> Scenario | None:
+    """The scenario, or None where it is refused because its numbers would overflow."""
+    try:
+        return Scenario(**fields)
+    except ValueError as error:
+        message = str(error)
+    assert message.startswith("the fields give ")
+    return None
+
+
 class Odd:
     """No number, no sequence, nothing."""
 

@@ -335,7 +335,8 @@ def _on_ray(jobs: list[_Missing], workers: int, address: str | None) -> Iterator
     from ray.util.multiprocessing import Pool
 
     if address is None:
-        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
+        # "local": without it a cluster that someone has started on this machine would be joined.
+        ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
     else:
         ray.init(address=address, log_to_driver=False)
     try:

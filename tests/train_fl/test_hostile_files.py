@@ -1,4 +1,4 @@
-"""Data files that are cut short, changed or hostile: refused by name, soon, and nothing is run."""
+"""Data files that are cut short, changed or hostile are named, in little memory; nothing is run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import pickle
 import struct
 import tarfile
-import time
 import tracemalloc
 import urllib.error
 import urllib.request
@@ -38,8 +37,7 @@ LABELS = np.arange(50) % 62
 
 
 @contextmanager
-def quick_and_small() -> Iterator[None]:
-    start = time.monotonic()
+def little_memory() -> Iterator[None]:
     tracemalloc.start()
     try:
         yield
@@ -47,7 +45,6 @@ def quick_and_small() -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert peak < 2**25
-    assert time.monotonic() - start < 10
 
 
 def outcome(read: Callable[[], Any]) -> tuple[Any, str]:
@@ -97,7 +94,7 @@ def test_idx__of_any_announced_size_is_refused_without_reading_it(
 ):
     path = tmp_path / ("images.gz" if packed else "images")
     path.write_bytes(gzip.compress(content, 1) if packed else content)
-    with quick_and_small(), pytest.raises(ValueError, match=message) as raised:
+    with little_memory(), pytest.raises(ValueError, match=message) as raised:
         read_idx(path)
     assert str(raised.value).startswith(repr(str(path)))
 
@@ -269,7 +266,7 @@ DEEP = 50_000
     ],
 )
 def test_femnist__deep_brackets_are_refused_before_they_fill_the_memory(tmp_path, content):
-    with quick_and_small(), pytest.raises(ValueError, match=r"a\.json' .*brackets open"):
+    with little_memory(), pytest.raises(ValueError, match=r"a\.json' .*brackets open"):
         load(tmp_path, "json", content)
 
 
@@ -279,7 +276,7 @@ def test_femnist__more_samples_than_bytes_are_refused_without_counting_them(tmp_
     buffer = io.BytesIO()
     pq.write_table(pa.table({"writer_id": writers}), buffer, compression="zstd")
     assert len(buffer.getvalue()) < size / 50
-    with quick_and_small(), pytest.raises(ValueError, match="more samples than it has bytes"):
+    with little_memory(), pytest.raises(ValueError, match="more samples than it has bytes"):
         load(tmp_path, "parquet", buffer.getvalue())
 
 

@@ -369,6 +369,13 @@ class Scenario:
                 values[name] = float(values[name][0])
         return values
 
+    def __repr__(self) -> str:
+        shown = (
+            f"{name}={_show(value) if isinstance(value, np.ndarray) else repr(value)}"
+            for name, value in self.to_dict().items()
+        )
+        return f"Scenario({', '.join(shown)})"
+
     # Equality and pickling go by the fields: a dataclass would compare arrays with `==`, and a
     # pickled array would come back writeable.
 

@@ -26,11 +26,14 @@ class LowerBound:
         Its standard error [s].
     multiplier : ndarray, shape (N,)
         Price of each device's energy [s/J] at which the dual function was evaluated.
+    scenario : Scenario
+        The system it holds for.
     """
 
     value: float
     standard_error: float
     multiplier: FloatArray
+    scenario: Scenario
 
 
 def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -> LowerBound:
@@ -78,6 +81,7 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
         value=float(samples.mean()),
         standard_error=float(samples.std(ddof=1) / math.sqrt(num_samples)),
         multiplier=queue / scenario.V,
+        scenario=scenario,
     )
 
 

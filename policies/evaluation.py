@@ -39,7 +39,8 @@ def evaluate(
     target_accuracy : float, optional
         Adds `time_to_target` where models are trained.
     bound : LowerBound, optional
-        Adds `bound_gap` and `within_budget`.
+        That of this scenario, whatever its number of rounds; adds `bound_gap` and
+        `within_budget`.
     workers : int
         Processes.
 
@@ -55,7 +56,10 @@ def evaluate(
     JobsFailedError
         If a run raised, after all others are finished.
     """
-    rounds = run_jobs(make_jobs(policies, scenario, seeds, make_env), workers=workers)
+    jobs = make_jobs(policies, scenario, seeds, make_env)
+    if bound is not None and bound.scenario.replace(num_rounds=scenario.num_rounds) != scenario:
+        raise ValueError(f"bound must be that of {scenario}, got that of {bound.scenario}")
+    rounds = run_jobs(jobs, workers=workers)
     return summarise(pd.concat(rounds, ignore_index=True), target_accuracy, bound)
 
 

@@ -272,6 +272,20 @@ def test_equality__sees_every_field(name):
     assert scenario != "digits"
 
 
+def test_repr__is_a_short_line_with_every_field_by_which_to_build_it_again():
+    scenario = Scenario.femnist(num_devices=900, download_rate_bps=1e6)
+    shown = repr(scenario)
+    assert "\n" not in shown
+    assert len(shown) < 700
+    assert "num_samples=[" in shown
+    for name in ("f_max", "download_rate_bps", "cohort_size", "channel", "latency"):
+        assert f"{name}={scenario.to_dict()[name]!r}" in shown
+    alike = Scenario.digits(download_rate_bps=1e6)
+    assert (
+        eval(repr(alike), {"Scenario": Scenario, "ExponentialChannel": ExponentialChannel}) == alike
+    )
+
+
 def test_scenario__does_not_change_with_the_array_it_was_given():
     budget = np.full(120, 15.0)
     scenario = Scenario(energy_budget_j=budget)

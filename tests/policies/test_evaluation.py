@@ -192,6 +192,16 @@ def test_lower_bound__holds_for_every_policy_at_the_energy_it_used():
         assert np.mean(gaps) >= -noise
 
 
+def test_evaluate__takes_the_bound_of_its_scenario_in_any_length_and_no_other():
+    scenario = Scenario.digits(num_rounds=3)
+    bound = lower_bound(scenario, num_samples=2)
+    longer = scenario.replace(num_rounds=4)
+    assert "bound_gap" in evaluate([UniS(longer)], longer, seeds=[0], bound=bound)
+    for other in (scenario.replace(mu=0.5), scenario.replace(num_devices=99)):
+        with pytest.raises(ValueError, match=r"bound must be that of Scenario\(.*, got that of "):
+            evaluate([UniS(other)], other, seeds=[0], bound=bound)
+
+
 def test_lower_bound__lroa_approaches_it_and_uniform_sampling_does_not(system_side):
     _, table = system_side
     gap = table.groupby("policy").bound_gap.mean()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,8 +27,9 @@ from policies.protocol import (
     tuned,
     tuning_candidates,
 )
+from tests.support import SMALL
 
-BOUND = LowerBound(value=10.0, standard_error=0.5, multiplier=np.zeros(1))
+BOUND = LowerBound(10.0, 0.5, multiplier=np.zeros(5), scenario=SMALL)
 
 
 def rounds(policy: str, seed: int, penalty: list[float], worst: float, **last: float) -> dict:
@@ -90,7 +93,7 @@ def test_method_table__by_hand():
 
 def test_method_table__has_no_score_where_uni_d_is_below_the_bound():
     methods = {"Uni-D": ["Uni-D"], "A": ["A 0", "A 1"], "LROA": ["LROA"]}
-    bound = LowerBound(value=25.0, standard_error=0.5, multiplier=np.zeros(1))
+    bound = dataclasses.replace(BOUND, value=25.0)
     table = method_table(made_up(), methods, bound)
     assert table["score"].isna().all()
     assert table["method"].tolist() == ["LROA", "A", "Uni-D"]  # by penalty, Uni-D is over LROA's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from fl_edge_env import Scenario
@@ -57,10 +58,21 @@ def evaluate(
         If a run raised, after all others are finished.
     """
     jobs = make_jobs(policies, scenario, seeds, make_env)
-    if bound is not None and bound.scenario.replace(num_rounds=scenario.num_rounds) != scenario:
-        raise ValueError(f"bound must be that of {scenario}, got that of {bound.scenario}")
+    if bound is not None:
+        _check_bound(bound, scenario)
     rounds = run_jobs(jobs, workers=workers)
     return summarise(pd.concat(rounds, ignore_index=True), target_accuracy, bound)
+
+
+def _check_bound(bound: object, scenario: Scenario) -> None:
+    if not isinstance(bound, LowerBound):
+        raise ValueError(f"bound must be a LowerBound, got {bound!r}")
+    wanted, given = scenario.to_dict(), bound.scenario.to_dict()
+    given["num_rounds"] = scenario.num_rounds  # of a time average it does not matter
+    if other := [name for name in wanted if not np.array_equal(wanted[name], given[name])]:
+        raise ValueError(
+            f"bound must be that of this scenario, got that of one with another {', '.join(other)}"
+        )
 
 
 def summarise(

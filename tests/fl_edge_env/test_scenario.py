@@ -281,9 +281,8 @@ def test_repr__is_a_short_line_with_every_field_by_which_to_build_it_again():
     for name in ("f_max", "download_rate_bps", "cohort_size", "channel", "latency"):
         assert f"{name}={scenario.to_dict()[name]!r}" in shown
     alike = Scenario.digits(download_rate_bps=1e6)
-    assert (
-        eval(repr(alike), {"Scenario": Scenario, "ExponentialChannel": ExponentialChannel}) == alike
-    )
+    names = {"Scenario": Scenario, "ExponentialChannel": ExponentialChannel}
+    assert eval(repr(alike), names) == alike
 
 
 def test_scenario__does_not_change_with_the_array_it_was_given():

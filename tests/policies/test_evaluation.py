@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import fl_edge_env  # noqa: F401 - registers the environment
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Allocation, ExponentialChannel, Scenario
 from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, lower_bound, make_policy
 from policies.evaluation import summarise
 from policies.rollout import run_episode
@@ -197,9 +197,16 @@ def test_evaluate__takes_the_bound_of_its_scenario_in_any_length_and_no_other():
     bound = lower_bound(scenario, num_samples=2)
     longer = scenario.replace(num_rounds=4)
     assert "bound_gap" in evaluate([UniS(longer)], longer, seeds=[0], bound=bound)
-    for other in (scenario.replace(mu=0.5), scenario.replace(num_devices=99)):
-        with pytest.raises(ValueError, match=r"bound must be that of Scenario\(.*, got that of "):
+    for other, names in (
+        (scenario.replace(mu=0.5), "mu"),
+        (scenario.replace(num_devices=99), "num_devices"),
+        (scenario.replace(f_max=3e9, channel=ExponentialChannel(0.2)), "f_max, channel"),
+    ):
+        message = f"bound must be that of this scenario, got that of one with another {names}$"
+        with pytest.raises(ValueError, match=message):
             evaluate([UniS(other)], other, seeds=[0], bound=bound)
+    with pytest.raises(ValueError, match=r"bound must be a LowerBound, got 3\.5"):
+        evaluate([UniS(scenario)], scenario, seeds=[0], bound=3.5)
 
 
 def test_lower_bound__lroa_approaches_it_and_uniform_sampling_does_not(system_side):

@@ -3,7 +3,7 @@
 from gymnasium.envs.registration import register
 
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.channel import ExponentialChannel, MarkovChannel, TraceChannel
+from fl_edge_env.channels import ExponentialChannel, MarkovChannel, TraceChannel
 from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.heterogeneity import with_tiers
 from fl_edge_env.scenario import Scenario

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from fl_edge_env import lyapunov, physics, scenario_file
-from fl_edge_env.channel import ChannelModel, ExponentialChannel, check_channel
+from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel
 from fl_edge_env.checks import finite_number, per_device, positive_integer, read_only
 from fl_edge_env.typing import FloatArray
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fl_edge_env.channel import ChannelModel, ExponentialChannel, MarkovChannel, TraceChannel
+from fl_edge_env.channels import ChannelModel, ExponentialChannel, MarkovChannel, TraceChannel
 from fl_edge_env.checks import is_integer
 from fl_edge_env.files import atomic_path, reason
 

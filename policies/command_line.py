@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, TraceChannel, with_tiers
-from fl_edge_env.channel import ChannelModel
+from fl_edge_env.channels import ChannelModel
 from policies.experiment import Backend, Job, JobsFailedError, run_jobs
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fl_edge_env import ExponentialChannel, FLEdgeEnv, MarkovChannel, Scenario
-from fl_edge_env.channel import ChannelModel
+from fl_edge_env.channels import ChannelModel
 
 SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
 

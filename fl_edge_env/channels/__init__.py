@@ -1,0 +1,14 @@
+"""Channel models: how the gain between each device and the server evolves over rounds."""
+
+from fl_edge_env.channels.exponential import ExponentialChannel
+from fl_edge_env.channels.markov import MarkovChannel
+from fl_edge_env.channels.protocol import ChannelModel, check_channel
+from fl_edge_env.channels.trace import TraceChannel
+
+__all__ = [
+    "ChannelModel",
+    "ExponentialChannel",
+    "MarkovChannel",
+    "TraceChannel",
+    "check_channel",
+]

@@ -1,0 +1,73 @@
+"""Independent exponential gains, the paper's channel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fl_edge_env.checks import finite_number
+from fl_edge_env.typing import FloatArray
+
+
+@dataclass(frozen=True)
+class ExponentialChannel:
+    """Independent exponential gains over devices and rounds, kept inside an interval.
+
+    The paper draws gains with mean 0.1 and "filters out" those outside [0.01, 0.5].
+
+    Parameters
+    ----------
+    mean : float
+        Mean of the exponential distribution before filtering.
+    gain_min, gain_max : float
+        The interval, ``0 < gain_min < gain_max``.
+    filter : {"clip", "resample"}
+        ``"clip"`` moves an outlier to the nearest end (it matches the paper's results);
+        ``"resample"`` draws from the distribution truncated to the interval.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+    """
+
+    mean: float = 0.1
+    gain_min: float = 0.01
+    gain_max: float = 0.5
+    filter: Literal["clip", "resample"] = "clip"
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "gain_min", "gain_max"):
+            object.__setattr__(self, name, finite_number(name, getattr(self, name)))
+        if self.gain_min >= self.gain_max:
+            raise ValueError(
+                f"gain_min must be below gain_max, got {self.gain_min!r} and {self.gain_max!r}"
+            )
+        if not (isinstance(self.filter, str) and self.filter in ("clip", "resample")):
+            raise ValueError(f"filter must be 'clip' or 'resample', got {self.filter!r}")
+
+    def draw(
+        self,
+        rng: np.random.Generator,
+        rounds: int,
+        num_devices: int,
+        *,
+        first_round: int = 0,  # noqa: ARG002 - rounds are alike
+        previous: FloatArray | None = None,  # noqa: ARG002 - and independent
+    ) -> FloatArray:
+        """Draw the gains of the next rounds; see `ChannelModel.draw`."""
+        if self.filter == "clip":
+            gain = self.mean * rng.standard_exponential((rounds, num_devices))
+        else:
+            # Inverse distribution function: beyond its least value an exponential starts anew.
+            span = (self.gain_max - self.gain_min) / self.mean
+            uniform = rng.random((rounds, num_devices))
+            gain = self.gain_min - self.mean * np.log1p(uniform * math.expm1(-span))
+        return np.clip(gain, self.gain_min, self.gain_max, out=gain)
+
+    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+        """Draw independent rounds; see `ChannelModel.sample`."""
+        return self.draw(rng, count, num_devices)

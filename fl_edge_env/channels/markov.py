@@ -1,0 +1,174 @@
+"""Gains that follow a finite-state Markov chain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fl_edge_env.channels.exponential import ExponentialChannel
+from fl_edge_env.checks import as_float, integer_at_least, is_real
+from fl_edge_env.typing import FloatArray
+
+
+@dataclass(frozen=True)
+class MarkovChannel:
+    """Each device's gain follows a finite-state Markov chain of its own.
+
+    The chains start from their stationary distribution. The paper's performance analysis covers
+    such channels if the chain is irreducible and aperiodic.
+
+    Parameters
+    ----------
+    gains : sequence of float, length S
+        Gain in each state, positive and ascending.
+    transition : sequence of sequences of float, shape (S, S)
+        Probability of going from the row's state to the column's.
+
+    Raises
+    ------
+    ValueError
+        If the gains are not ascending, the rows are not distributions or the chain has no
+        unique stationary distribution.
+    """
+
+    gains: Sequence[float]
+    transition: Sequence[Sequence[float]]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gains", _numbers("gains", self.gains, 1))
+        object.__setattr__(self, "transition", _numbers("transition", self.transition, 2))
+        gains, size = np.array(self.gains), len(self.gains)
+        if not (size > 1 and gains[0] > 0 and np.all(np.diff(gains) > 0) and gains[-1] < math.inf):
+            raise ValueError(
+                f"gains must be two or more, positive and ascending, got {self.gains!r}"
+            )
+        rows = [len(row) for row in self.transition]
+        if rows != [size] * size:
+            raise ValueError(
+                f"transition must have shape ({size}, {size}) for {size} gains, "
+                f"got rows of length {rows}"
+            )
+        matrix = np.array(self.transition)
+        if not (np.all(matrix >= 0) and np.allclose(matrix.sum(axis=1), 1, atol=1e-9)):
+            raise ValueError(
+                f"every row of transition must be a distribution, got {self.transition!r}"
+            )
+        if np.linalg.matrix_rank(matrix.T - np.eye(size), tol=1e-9) < size - 1:
+            raise ValueError(
+                "transition must lead to one stationary distribution, got a chain that falls apart"
+            )
+
+    @classmethod
+    def correlated(
+        cls,
+        persistence: float,
+        *,
+        num_states: int = 16,
+        marginal: ExponentialChannel | None = None,
+    ) -> MarkovChannel:
+        """Discretise an exponential channel and let it keep its state with some probability.
+
+        Parameters
+        ----------
+        persistence : float
+            Probability in [0, 1) that a device keeps its gain; otherwise it draws a new one.
+            It is the correlation of the gains of two successive rounds.
+        num_states : int
+            Number of equally likely states, at least two.
+        marginal : ExponentialChannel, optional
+            The distribution to discretise, truncated to its interval whatever its `filter` is;
+            with the paper's mean and interval by default.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is outside its range.
+        """
+        if not (is_real(persistence) and 0 <= persistence < 1):
+            raise ValueError(f"persistence must lie in [0, 1), got {persistence!r}")
+        integer_at_least(2, "num_states", num_states)
+        if not isinstance(marginal, ExponentialChannel | None):
+            raise ValueError(f"marginal must be an ExponentialChannel, got {marginal!r}")
+        law = marginal or ExponentialChannel()
+        middle = (np.arange(num_states) + 0.5) / num_states
+        span = (law.gain_max - law.gain_min) / law.mean
+        gains = law.gain_min - law.mean * np.log1p(middle * math.expm1(-span))
+        transition = np.full((num_states, num_states), (1 - persistence) / num_states)
+        transition[np.diag_indices(num_states)] += persistence
+        return cls(gains.tolist(), transition.tolist())
+
+    @property
+    def gain_min(self) -> float:
+        """Gain in the worst state."""
+        return self.gains[0]
+
+    @property
+    def gain_max(self) -> float:
+        """Gain in the best state."""
+        return self.gains[-1]
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean gain under the stationary distribution."""
+        return float(self.stationary @ np.array(self.gains))
+
+    @cached_property
+    def stationary(self) -> FloatArray:
+        """Stationary distribution of the chain, shape (S,)."""
+        size = len(self.gains)
+        system = np.vstack([np.array(self.transition).T - np.eye(size), np.ones(size)])
+        solution: FloatArray = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0))[0]
+        positive = np.maximum(solution, 0.0)
+        distribution: FloatArray = positive / positive.sum()
+        return distribution
+
+    def draw(
+        self,
+        rng: np.random.Generator,
+        rounds: int,
+        num_devices: int,
+        *,
+        first_round: int = 0,  # noqa: ARG002 - the chain is homogeneous
+        previous: FloatArray | None = None,
+    ) -> FloatArray:
+        """Draw the gains of the next rounds; see `ChannelModel.draw`."""
+        gains = np.array(self.gains)
+        start, steps = np.cumsum(self.stationary), np.cumsum(self.transition, axis=1)
+        start[-1] = steps[:, -1] = math.inf  # rounding must not lead past the last state
+        states = np.empty((rounds, num_devices), dtype=np.int64)
+        last = None if previous is None else np.searchsorted(gains, previous)
+        for index, uniform in enumerate(rng.random((rounds, num_devices))):
+            cdf = start if last is None else steps[last]
+            last = states[index] = np.sum(cdf <= uniform[:, None], axis=1)
+        drawn: FloatArray = gains[states]
+        return drawn
+
+    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+        """Draw independent rounds; see `ChannelModel.sample`."""
+        drawn: FloatArray = rng.choice(
+            np.array(self.gains), (count, num_devices), p=self.stationary
+        )
+        return drawn
+
+
+def _numbers(name: str, values: object, depth: int) -> tuple[Any, ...]:
+    """`values` as tuples of floats, one inside the other to a depth; `name` is for the error."""
+    try:
+        if isinstance(values, (str, bytes, Mapping)):
+            raise TypeError("not a sequence")
+        items = list(values)  # type: ignore[call-overload]
+        if depth > 1:
+            return tuple(_numbers(name, item, depth - 1) for item in items)
+        if not all(map(is_real, items)):
+            raise TypeError("not real numbers")
+        return tuple(map(as_float, items))
+    except TypeError:
+        raise ValueError(
+            f"{name} must be {'rows of ' if name == 'transition' else ''}real numbers, "
+            f"got {values!r}"
+        ) from None

@@ -1,0 +1,146 @@
+"""Recorded gains, replayed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from fl_edge_env.files import check_regular, reason
+from fl_edge_env.typing import FloatArray
+
+
+@dataclass(frozen=True)
+class TraceChannel:
+    """Replays recorded gains, from the start again after the last round.
+
+    Parameters
+    ----------
+    path : str
+        CSV or Parquet file in long format with the columns ``round``, ``device`` and ``gain``;
+        rounds and devices count from zero, and each pair appears once.
+
+    Raises
+    ------
+    ValueError
+        If the file is missing or not of this form.
+    """
+
+    path: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", str(self.path))
+        self.trace  # noqa: B018 - read it now, and refuse it now
+
+    def __eq__(self, other: object) -> bool:
+        """Equal in path and gains: the file may have changed between the two."""
+        if not isinstance(other, TraceChannel):
+            return NotImplemented
+        return self.path == other.path and np.array_equal(self.trace, other.trace)
+
+    @cached_property
+    def trace(self) -> FloatArray:
+        """The recorded gains, shape (rounds, N)."""
+        return read_trace(Path(self.path))
+
+    @property
+    def mean(self) -> float:
+        """Mean of all recorded gains."""
+        return float(self.trace.mean())
+
+    @property
+    def gain_min(self) -> float:
+        """Smallest recorded gain."""
+        return float(self.trace.min())
+
+    @property
+    def gain_max(self) -> float:
+        """Largest recorded gain."""
+        return float(self.trace.max())
+
+    def draw(
+        self,
+        rng: np.random.Generator,  # noqa: ARG002 - nothing is random
+        rounds: int,
+        num_devices: int,
+        *,
+        first_round: int = 0,
+        previous: FloatArray | None = None,  # noqa: ARG002 - the round is enough
+    ) -> FloatArray:
+        """Give the gains of the next rounds; see `ChannelModel.draw`."""
+        self._check_devices(num_devices)
+        index = np.arange(first_round, first_round + rounds) % len(self.trace)
+        return self.trace[index]
+
+    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+        """Draw recorded rounds; see `ChannelModel.sample`."""
+        self._check_devices(num_devices)
+        return self.trace[rng.integers(len(self.trace), size=count)]
+
+    def _check_devices(self, num_devices: int) -> None:
+        if num_devices != self.trace.shape[1]:
+            raise ValueError(
+                f"the trace {self.path!r} has {self.trace.shape[1]} devices and the scenario "
+                f"{num_devices}: set num_devices={self.trace.shape[1]}"
+            )
+
+
+def read_trace(path: Path) -> FloatArray:
+    """Read recorded gains.
+
+    Parameters
+    ----------
+    path : Path
+        A file as `TraceChannel` describes it.
+
+    Returns
+    -------
+    ndarray, shape (rounds, N)
+
+    Raises
+    ------
+    ValueError
+        If the file is missing or not of this form; the message names it and what is wrong.
+    """
+    import pandas as pd  # only here: the environment itself does without
+
+    try:
+        check_regular(path)
+        if path.suffix == ".parquet":
+            # On a damaged file threads of pyarrow may outlive its error, and crash.
+            table = pd.read_parquet(path, engine="pyarrow", use_threads=False)
+        else:
+            # What is packed may grow without end.
+            table = pd.read_csv(path, compression=None)
+        rounds, devices, gain = table[["round", "device", "gain"]].to_numpy(dtype=np.float64).T
+    except Exception as error:  # what a damaged file can raise has no end
+        raise ValueError(
+            f"cannot read the trace {str(path)!r} as a table with the columns round, device and "
+            f"gain: {reason(error)}"
+        ) from None
+    if not len(gain):
+        raise ValueError(f"{str(path)!r} must have rows, got none")
+    wrong = ~((gain > 0) & np.isfinite(gain))
+    if wrong.any():
+        raise ValueError(
+            f"gain must be positive and finite in every row of {str(path)!r}, "
+            f"got {gain[wrong][0]} in row {int(wrong.argmax())}"
+        )
+    shape = float(rounds.max()) + 1, float(devices.max()) + 1
+    counts = [np.all((index >= 0) & (index == np.floor(index))) for index in (rounds, devices)]
+    # Their number first: wrong ones may announce a huge table.
+    if (
+        not all(counts)
+        or len(gain) != math.prod(shape)
+        or not np.array_equal(np.sort(rounds * shape[1] + devices), np.arange(len(gain)))
+    ):
+        raise ValueError(
+            f"{str(path)!r} must have one row for each pair of round and device, counted from 0"
+        )
+    trace = np.empty((int(shape[0]), int(shape[1])))
+    trace[rounds.astype(np.int64), devices.astype(np.int64)] = gain
+    trace.flags.writeable = False
+    return trace

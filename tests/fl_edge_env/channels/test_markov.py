@@ -1,0 +1,99 @@
+"""Markov channels: their stationary law, transitions and correlation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, Simulator
+from fl_edge_env.allocation import decode_action
+
+CHAIN = MarkovChannel([0.02, 0.1, 0.4], [[0.5, 0.5, 0.0], [0.2, 0.6, 0.2], [0.1, 0.0, 0.9]])
+
+
+def test_markov__stationary_distribution_is_kept_by_a_step():
+    np.testing.assert_allclose(CHAIN.stationary @ np.array(CHAIN.transition), CHAIN.stationary)
+    assert CHAIN.stationary.sum() == pytest.approx(1)
+    assert CHAIN.mean == pytest.approx(CHAIN.stationary @ np.array(CHAIN.gains))
+
+
+def test_markov__transitions_have_the_given_frequencies_from_the_first_round_on():
+    gains = CHAIN.draw(np.random.default_rng(0), 60, 2000)
+    states = np.searchsorted(CHAIN.gains, gains)
+    for index in (0, 59):
+        share = np.bincount(states[index], minlength=3) / 2000
+        assert np.all(np.abs(share - CHAIN.stationary) < 4 * np.sqrt(0.25 / 2000))
+    for state, row in enumerate(CHAIN.transition):
+        after = states[1:][states[:-1] == state]
+        share = np.bincount(after, minlength=3) / len(after)
+        assert np.all(np.abs(share - row) <= 4 * np.sqrt(0.25 / len(after)))
+        assert np.all(share[np.array(row) == 0] == 0)
+
+
+def test_markov__splitting_the_rounds_changes_nothing():
+    whole = CHAIN.draw(np.random.default_rng(3), 10, 4)
+    rng = np.random.default_rng(3)
+    first = CHAIN.draw(rng, 3, 4)
+    second = CHAIN.draw(rng, 7, 4, first_round=3, previous=first[-1])
+    np.testing.assert_array_equal(whole, np.concatenate([first, second]))
+
+
+def test_markov__correlation_of_successive_rounds_is_the_persistence():
+    channel = MarkovChannel.correlated(0.8)
+    gains = channel.draw(np.random.default_rng(0), 2, 200_000)
+    assert np.corrcoef(gains)[0, 1] == pytest.approx(0.8, abs=0.01)
+    np.testing.assert_allclose(channel.stationary, 1 / 16, rtol=1e-9)
+    law = ExponentialChannel(filter="resample").draw(np.random.default_rng(1), 1, 200_000)
+    assert channel.mean == pytest.approx(law.mean(), rel=0.02)
+
+
+def test_markov__sample_draws_independent_rounds():
+    gains = MarkovChannel.correlated(0.99).sample(np.random.default_rng(0), 2000, 50)
+    assert abs(np.corrcoef(gains[:-1, 0], gains[1:, 0])[0, 1]) < 4 / math.sqrt(2000)
+
+
+def test_simulator__carries_the_chain_over_blocks_and_episodes():
+    # 20,000 devices leave room for no more than one round in a block.
+    scenario = Scenario(num_devices=20_000, channel=CHAIN, num_rounds=4)
+    simulator = Simulator(scenario, 1)
+    simulator.reset([0])
+    allocation = decode_action(np.zeros((1, 3, 20_000)), scenario, 2.0)
+    states = []
+    for _ in range(4):
+        states.append(np.searchsorted(CHAIN.gains, simulator.observe()["channel_gain"][0]))
+        simulator.advance(allocation)
+    impossible = [(0, 2), (2, 1)]
+    for before, after in itertools.pairwise(states):
+        assert not any(np.any((before == a) & (after == b)) for a, b in impossible)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0.1], [[1.0]]), r"gains must be two or more, positive and ascending, got \(0.1,\)"),
+        (([0.2, 0.1], np.eye(2)), "gains must be two or more"),
+        (([0.0, 0.1], np.eye(2)), "gains must be two or more"),
+        (([0.1, 0.2], [[1.0, 0.0]]), r"transition must have shape \(2, 2\)"),
+        (([0.1, 0.2], [[0.5, 0.6], [0.5, 0.5]]), "every row of transition must be a distribution"),
+        (([0.1, 0.2], [[1.5, -0.5], [0.5, 0.5]]), "every row of transition"),
+        (([0.1, 0.2], np.eye(2)), "a chain that falls apart"),
+    ],
+)
+def test_markov__names_what_is_wrong(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MarkovChannel(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"persistence": 1.0}, r"persistence must lie in \[0, 1\), got 1.0"),
+        ({"persistence": 0.5, "num_states": 1}, "num_states must be .* at least 2, got 1"),
+    ],
+)
+def test_correlated__names_what_is_wrong(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MarkovChannel.correlated(**arguments)

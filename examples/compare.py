@@ -33,7 +33,7 @@ from rich.measure import Measurement
 from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, reason, writable_folder
-from fl_edge_env.scenario_file import describe_channel
+from fl_edge_env.scenario.toml import describe_channel
 from policies import POLICIES, DivFL, lower_bound, make_policy
 from policies.command_line import ScenarioOptions, errors_in_one_line, run_with_progress
 from policies.evaluation import summarise

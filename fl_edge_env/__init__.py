@@ -5,8 +5,7 @@ from gymnasium.envs.registration import register
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.channels import ExponentialChannel, MarkovChannel, TraceChannel
 from fl_edge_env.env import FLEdgeEnv
-from fl_edge_env.heterogeneity import with_tiers
-from fl_edge_env.scenario import Scenario
+from fl_edge_env.scenario import Scenario, with_tiers
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 

@@ -10,17 +10,46 @@ Edge Learning".
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from fl_edge_env.typing import FloatArray
 
-if TYPE_CHECKING:
-    from fl_edge_env.scenario import Scenario
+
+class System(Protocol):
+    """The constants of a system that its physics needs; a `Scenario` has them."""
+
+    @property
+    def cohort_size(self) -> int:
+        """Devices that share the bandwidth, K."""
+
+    @property
+    def bandwidth_hz(self) -> float:
+        """Uplink bandwidth B [Hz]."""
+
+    @property
+    def noise_power_w(self) -> float:
+        """Total noise power N0 [W]."""
+
+    @property
+    def model_bits(self) -> float:
+        """Size of a model update M [bit]."""
+
+    @property
+    def cycles_per_round(self) -> FloatArray:
+        """CPU cycles of a round's local training, shape (N,)."""
+
+    @property
+    def energy_per_hz2(self) -> FloatArray:
+        """Energy of a round's local training over f^2 [J/Hz^2], shape (N,)."""
+
+    @property
+    def download_time(self) -> FloatArray:
+        """Download time [s], shape (N,)."""
 
 
-def upload_rate(channel_gain: FloatArray, p: FloatArray, scenario: Scenario) -> FloatArray:
+def upload_rate(channel_gain: FloatArray, p: FloatArray, system: System) -> FloatArray:
     """Upload rate of each device [bit/s], equation (5): FDMA with B/K hertz for each draw.
 
     The paper calls N0 a density; with the bandwidth it states the figures only come out when
@@ -32,38 +61,38 @@ def upload_rate(channel_gain: FloatArray, p: FloatArray, scenario: Scenario) -> 
         Channel gain h_n.
     p : ndarray, shape (..., N)
         Transmission power [W].
-    scenario : Scenario
+    system : System
         Supplies B, K and N0.
 
     Returns
     -------
     ndarray, shape (..., N)
     """
-    bandwidth = scenario.bandwidth_hz / scenario.cohort_size
-    snr = channel_gain * p / scenario.noise_power_w
+    bandwidth = system.bandwidth_hz / system.cohort_size
+    snr = channel_gain * p / system.noise_power_w
     rate: FloatArray = (bandwidth / math.log(2)) * np.log1p(snr)
     return rate
 
 
-def upload_time(channel_gain: FloatArray, p: FloatArray, scenario: Scenario) -> FloatArray:
+def upload_time(channel_gain: FloatArray, p: FloatArray, system: System) -> FloatArray:
     """Upload time of each device [s], equation (6); arguments as in `upload_rate`."""
-    time: FloatArray = scenario.model_bits / upload_rate(channel_gain, p, scenario)
+    time: FloatArray = system.model_bits / upload_rate(channel_gain, p, system)
     return time
 
 
-def compute_time(f: FloatArray, scenario: Scenario) -> FloatArray:
+def compute_time(f: FloatArray, system: System) -> FloatArray:
     """Time of the local epochs [s] at CPU frequency `f` [Hz], equation (8)."""
-    return scenario.cycles_per_round / f
+    return system.cycles_per_round / f
 
 
-def compute_energy(f: FloatArray, scenario: Scenario) -> FloatArray:
+def compute_energy(f: FloatArray, system: System) -> FloatArray:
     """Energy of the local epochs [J] at CPU frequency `f` [Hz], equation (12)."""
-    energy: FloatArray = scenario.energy_per_hz2 * f**2
+    energy: FloatArray = system.energy_per_hz2 * f**2
     return energy
 
 
 def time_and_energy(
-    channel_gain: FloatArray, f: FloatArray, p: FloatArray, scenario: Scenario
+    channel_gain: FloatArray, f: FloatArray, p: FloatArray, system: System
 ) -> tuple[FloatArray, FloatArray]:
     """Time and energy of each device if it takes part in the round, equations (9) and (15).
 
@@ -75,8 +104,8 @@ def time_and_energy(
         CPU frequency [Hz].
     p : ndarray, shape (..., N)
         Transmission power [W].
-    scenario : Scenario
-        The system.
+    system : System
+        The system, for example a `Scenario`.
 
     Returns
     -------
@@ -85,9 +114,9 @@ def time_and_energy(
     device_energy : ndarray, shape (..., N)
         Compute and upload energy together [J].
     """
-    upload = upload_time(channel_gain, p, scenario)
-    device_time = compute_time(f, scenario) + upload + scenario.download_time
-    device_energy = compute_energy(f, scenario) + p * upload  # upload energy: equation (14)
+    upload = upload_time(channel_gain, p, system)
+    device_time = compute_time(f, system) + upload + system.download_time
+    device_energy = compute_energy(f, system) + p * upload  # upload energy: equation (14)
     return device_time, device_energy
 
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.policies import BasePolicy
 
-from fl_edge_env import Allocation, Scenario, scenario_file
+from fl_edge_env import Allocation, Scenario
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import is_real
 from fl_edge_env.files import atomic_path, check_zip, reason
@@ -140,7 +140,7 @@ class SB3Policy(Policy):
             "format": _FORMAT,
             "features": list(FEATURES),
             "settings": json.dumps(dataclasses.asdict(self.settings)),
-            "scenario": scenario_file.dumps(self.trained_in),
+            "scenario": self.trained_in.to_toml(),
             "cost": self.cost,
             "weights": {name: torch.as_tensor(w) for name, w in self.weights.items()},
         }
@@ -182,7 +182,7 @@ class SB3Policy(Policy):
                 is_real(value) or isinstance(value, bool) for value in content["cost"].values()
             ):
                 raise ValueError(f"its cost must be numbers, got {content['cost']!r}")
-            trained_in = scenario_file.loads(Scenario, content["scenario"])
+            trained_in = Scenario.from_toml(content["scenario"])
             settings = AgentSettings(**json.loads(content["settings"]))
             _check_size(settings, trained_in, path.stat().st_size)
             policy = cls(

@@ -23,7 +23,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from fl_edge_env import Scenario, scenario_file
+from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, is_integer, positive_integer
 from fl_edge_env.files import atomic_path, reason, writable_folder
 from policies.evaluation import evaluate
@@ -372,7 +372,7 @@ def _continue_or_start(
     """The saved state of this training, or None where it begins; another training is refused."""
     told = {
         "settings": dataclasses.asdict(settings),
-        "scenario": scenario_file.dumps(scenario),
+        "scenario": scenario.to_toml(),
         "budget": dataclasses.asdict(budget),
         "eval_every": eval_every,
         "threads": threads,

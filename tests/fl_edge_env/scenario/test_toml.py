@@ -17,7 +17,7 @@ from fl_edge_env import (
     TraceChannel,
     with_tiers,
 )
-from fl_edge_env.heterogeneity import HARDWARE_TIERS
+from fl_edge_env.scenario.tiers import HARDWARE_TIERS
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,19 +13,17 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from fl_edge_env import lyapunov, physics, scenario_file
+from fl_edge_env import lyapunov, physics
 from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel
 from fl_edge_env.checks import finite_number, per_device, positive_integer, read_only
+from fl_edge_env.files import atomic_path, reason
+from fl_edge_env.scenario import toml
+from fl_edge_env.scenario.calibration import calibrate
+from fl_edge_env.scenario.presets import PRESETS, RESNET18_PARAMETERS
 from fl_edge_env.typing import FloatArray
 
 # A per-device field is given as a scalar or an (N,) array and is kept as an (N,) array.
 PerDevice: TypeAlias = Any
-
-_RESNET18_PARAMETERS = 11_172_342
-_FEMNIST_CNN_PARAMETERS = 6_603_710
-_FASHION_MNIST_CNN_PARAMETERS = 6_497_162
-_DIGITS_CNN_PARAMETERS = 6_090
-_DIGITS_TRAIN_IMAGES = 1_440
 
 # Of a system's times, energies and weights the products of three stay finite.
 _LARGEST = 1e100
@@ -108,7 +107,7 @@ class Scenario:
     num_rounds: int = 1000
     bandwidth_hz: float = 1e6
     noise_power_w: float = 0.01
-    model_bits: float = 32.0 * _RESNET18_PARAMETERS
+    model_bits: float = 32.0 * RESNET18_PARAMETERS
     num_samples: PerDevice = 50_000 / 120
     cycles_per_sample: PerDevice = 3e9
     capacitance: PerDevice = 2e-28
@@ -204,85 +203,6 @@ class Scenario:
     # Presets
 
     @classmethod
-    def cifar10(cls, **fields: Any) -> Scenario:
-        """The paper's CIFAR-10 system: ResNet-18, 50,000 images split evenly.
-
-        Parameters
-        ----------
-        **fields
-            Any field, to change it.
-        """
-        num_devices = positive_integer("num_devices", fields.get("num_devices", 120))
-        return cls(**{"num_samples": 50_000 / num_devices} | fields)
-
-    @classmethod
-    def femnist(cls, **fields: Any) -> Scenario:
-        """The paper's FEMNIST system: a CNN and writers of different diligence.
-
-        The data set is not needed: the writers' sample counts are drawn with a fixed seed from
-        LEAF's statistics, a normal distribution with mean 226.83 and standard deviation 88.94,
-        cut at the 50 samples below which the paper drops a writer.
-
-        Parameters
-        ----------
-        **fields
-            Any field, to change it.
-        """
-        num_devices = positive_integer("num_devices", fields.get("num_devices", 120))
-        preset: dict[str, Any] = {
-            "model_bits": 32.0 * _FEMNIST_CNN_PARAMETERS,
-            "num_samples": _femnist_sample_counts(num_devices),
-            "cycles_per_sample": 2e9,
-            "energy_budget_j": 5.0,
-        }
-        return cls(**preset | fields)
-
-    @classmethod
-    def fashion_mnist(cls, **fields: Any) -> Scenario:
-        """The FEMNIST system with the 60,000 images of Fashion-MNIST, which anyone can get.
-
-        Its CNN has ten classes, every device holds as many samples as the others, and the budget
-        has grown with them.
-
-        Parameters
-        ----------
-        **fields
-            Any field, to change it.
-        """
-        num_devices = positive_integer("num_devices", fields.get("num_devices", 120))
-        preset: dict[str, Any] = {
-            "model_bits": 32.0 * _FASHION_MNIST_CNN_PARAMETERS,
-            "num_samples": 60_000 / num_devices,
-            "cycles_per_sample": 2e9,
-            "energy_budget_j": 11.0,
-        }
-        return cls(**preset | fields)
-
-    @classmethod
-    def digits(cls, **fields: Any) -> Scenario:
-        """A small system that trains within seconds: a CNN on scikit-learn's digits.
-
-        Model size and sample counts are those of the network and the split in `train_fl`.
-        Cycles and budget are chosen so that computing and uploading take about as long as each
-        other, and the budget is met inside the frequency range, not at its ends.
-
-        Parameters
-        ----------
-        **fields
-            Any field, to change it.
-        """
-        num_devices = positive_integer("num_devices", fields.get("num_devices", 40))
-        preset: dict[str, Any] = {
-            "num_devices": num_devices,
-            "num_rounds": 300,
-            "model_bits": 32.0 * _DIGITS_CNN_PARAMETERS,
-            "num_samples": _DIGITS_TRAIN_IMAGES / num_devices,
-            "cycles_per_sample": 2e7,
-            "energy_budget_j": 0.02,
-        }
-        return cls(**preset | fields)
-
-    @classmethod
     def preset(cls, name: str, /, **fields: Any) -> Scenario:
         """A preset by name: ``"cifar10"``, ``"femnist"``, ``"fashion_mnist"`` or ``"digits"``.
 
@@ -298,15 +218,45 @@ class Scenario:
         ValueError
             If there is no preset of that name.
         """
-        presets: dict[str, Callable[..., Scenario]] = {
-            "cifar10": cls.cifar10,
-            "femnist": cls.femnist,
-            "fashion_mnist": cls.fashion_mnist,
-            "digits": cls.digits,
-        }
-        if not isinstance(name, str) or name not in presets:
-            raise ValueError(f"scenario must be one of {', '.join(presets)}, got {name!r}")
-        return presets[name](**fields)
+        if not isinstance(name, str) or name not in PRESETS:
+            raise ValueError(f"scenario must be one of {', '.join(PRESETS)}, got {name!r}")
+        preset = PRESETS[name]
+        number = positive_integer("num_devices", fields.get("num_devices", preset.num_devices))
+        return cls(**{"num_devices": number} | preset.fields(number) | fields)
+
+    @classmethod
+    def cifar10(cls, **fields: Any) -> Scenario:
+        """The paper's CIFAR-10 system: ResNet-18, 50,000 images split evenly; see `preset`."""
+        return cls.preset("cifar10", **fields)
+
+    @classmethod
+    def femnist(cls, **fields: Any) -> Scenario:
+        """The paper's FEMNIST system: a CNN and writers of different diligence; see `preset`.
+
+        The data set is not needed: the writers' sample counts are drawn with a fixed seed from
+        LEAF's statistics, a normal distribution with mean 226.83 and standard deviation 88.94,
+        cut at the 50 samples below which the paper drops a writer.
+        """
+        return cls.preset("femnist", **fields)
+
+    @classmethod
+    def fashion_mnist(cls, **fields: Any) -> Scenario:
+        """The FEMNIST system with the 60,000 images of Fashion-MNIST; see `preset`.
+
+        Anyone can get these images. The CNN has ten classes, every device holds as many samples
+        as the others, and the budget has grown with them.
+        """
+        return cls.preset("fashion_mnist", **fields)
+
+    @classmethod
+    def digits(cls, **fields: Any) -> Scenario:
+        """A small system that trains within seconds: a CNN on scikit-learn's digits; see `preset`.
+
+        Model size and sample counts are those of the network and the split in `train_fl`.
+        Cycles and budget are chosen so that computing and uploading take about as long as each
+        other, and the budget is met inside the frequency range, not at its ends.
+        """
+        return cls.preset("digits", **fields)
 
     def replace(self, **fields: Any) -> Scenario:
         """A copy with some fields changed.
@@ -344,7 +294,34 @@ class Scenario:
         ValueError
             If the file is missing, not TOML, has an unknown key or a wrong value.
         """
-        return scenario_file.load(cls, Path(path))
+        values = toml.read(Path(path))
+        try:
+            return cls._from_values(values)
+        except Exception as error:
+            raise ValueError(f"in the scenario {str(path)!r}: {reason(error)}") from None
+
+    @classmethod
+    def from_toml(cls, text: str) -> Scenario:
+        """The scenario that `to_toml` or a user wrote as TOML; see `load`.
+
+        Parameters
+        ----------
+        text : str
+            The document.
+
+        Raises
+        ------
+        TypeError
+            If a key is unknown.
+        ValueError
+            If the text is not TOML or a value is wrong.
+        """
+        return cls._from_values(tomllib.loads(text))
+
+    @classmethod
+    def _from_values(cls, values: dict[str, Any]) -> Scenario:
+        fields = toml.fields_of(values)
+        return cls.preset(fields.pop("preset", "cifar10"), **fields)
 
     def save(self, path: str | Path) -> None:
         """Write all fields to a TOML file, whole or not at all.
@@ -359,7 +336,19 @@ class Scenario:
         ValueError
             If the file cannot be made, or the channel is not one of this package.
         """
-        scenario_file.save(self, Path(path))
+        text = self.to_toml()
+        with atomic_path(Path(path)) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+    def to_toml(self) -> str:
+        """All fields as TOML.
+
+        Raises
+        ------
+        ValueError
+            If the channel is not one of this package.
+        """
+        return toml.dumps(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name; a per-device field with one common value is a scalar."""
@@ -440,7 +429,8 @@ class Scenario:
     @cached_property
     def _calibration(self) -> tuple[float, float]:
         with np.errstate(over="ignore", invalid="ignore"):  # told by __post_init__
-            return lyapunov.calibrate(self)
+            gain = np.full(self.num_devices, self.channel.mean)
+            return calibrate(self, gain, self.f_mid, self.p_mid, self.mu, self.nu)
 
     @property
     def lambda_(self) -> float:
@@ -455,15 +445,6 @@ class Scenario:
 
 def _from_fields(fields: dict[str, Any]) -> Scenario:
     return Scenario(**fields)
-
-
-def _femnist_sample_counts(num_devices: int) -> FloatArray:
-    rng = np.random.default_rng(0)
-    counts = np.empty(0)
-    while counts.size < num_devices:
-        draw = np.rint(rng.normal(226.83, 88.94, num_devices))
-        counts = np.append(counts, draw[draw >= 50])
-    return counts[:num_devices]
 
 
 def _show(values: FloatArray) -> str:

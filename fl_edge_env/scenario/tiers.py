@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fl_edge_env.checks import integer_at_least, is_real
-from fl_edge_env.scenario import Scenario
+from fl_edge_env.scenario.scenario import Scenario
 
 # Factors on a scenario's fields: an older phone, the scenario's own device, a newer phone.
 HARDWARE_TIERS: tuple[Mapping[str, float], ...] = (

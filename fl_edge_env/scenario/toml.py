@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fl_edge_env.channels import ChannelModel, ExponentialChannel, MarkovChannel, TraceChannel
 from fl_edge_env.checks import is_integer
-from fl_edge_env.files import atomic_path, reason
-
-if TYPE_CHECKING:
-    from fl_edge_env.scenario import Scenario
+from fl_edge_env.files import reason
 
 _CHANNELS: dict[str, type[Any]] = {
     "exponential": ExponentialChannel,
@@ -23,66 +21,68 @@ _CHANNELS: dict[str, type[Any]] = {
     "trace": TraceChannel,
 }
 
-
 # A file of a stranger must not fill the memory.
 _MOST_DEVICES = 1_000_000
 
 
-def save(scenario: Scenario, path: Path) -> None:
-    """Write a scenario; see `Scenario.save`."""
-    text = dumps(scenario)
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+def dumps(fields: Mapping[str, Any]) -> str:
+    """The fields of a scenario as TOML.
 
+    Parameters
+    ----------
+    fields : mapping
+        As `Scenario.to_dict` gives them.
 
-def dumps(scenario: Scenario) -> str:
-    """All fields of a scenario as TOML."""
-    values = scenario.to_dict()
-    channel = describe_channel(values.pop("channel"))
-    lines = [f"{name} = {_toml(value)}" for name, value in values.items()]
+    Raises
+    ------
+    ValueError
+        If the channel is not one of this package.
+    """
+    channel = describe_channel(fields["channel"])
+    lines = [f"{name} = {_toml(value)}" for name, value in fields.items() if name != "channel"]
     lines += ["", "[channel]", *(f"{name} = {_toml(value)}" for name, value in channel.items())]
     return "\n".join(lines) + "\n"
 
 
-def load(cls: type[Scenario], path: Path) -> Scenario:
-    """Read a scenario; see `Scenario.load`."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except Exception as error:  # what a damaged or hostile file can raise has no end
-        raise ValueError(f"cannot read the scenario {str(path)!r}: {reason(error)}") from None
-    try:
-        return _from_values(cls, values)
-    except Exception as error:
-        raise ValueError(f"in the scenario {str(path)!r}: {reason(error)}") from None
-
-
-def loads(cls: type[Scenario], text: str) -> Scenario:
-    """The scenario that `dumps` or a user wrote as TOML.
+def read(path: Path) -> dict[str, Any]:
+    """What a file says, before it is known to be a scenario.
 
     Parameters
     ----------
-    cls : type
-        The class of the scenario.
-    text : str
-        TOML with fields, and ``preset`` for those not given.
+    path : Path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        If it is missing or not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except Exception as error:  # what a damaged or hostile file can raise has no end
+        raise ValueError(f"cannot read the scenario {str(path)!r}: {reason(error)}") from None
+
+
+def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a scenario out of the values of a TOML document, with its channel made.
+
+    Parameters
+    ----------
+    values : mapping
+        As `tomllib` gives them.
 
     Raises
     ------
     TypeError
-        If a key is unknown.
+        If a parameter of the channel is unknown.
     ValueError
-        If the text is not TOML or a value is wrong.
+        If there are too many devices or the channel is wrong.
     """
-    return _from_values(cls, tomllib.loads(text))
-
-
-def _from_values(cls: type[Scenario], values: dict[str, Any]) -> Scenario:
     number = values.get("num_devices")
     if is_integer(number) and number > _MOST_DEVICES:
         raise ValueError(f"num_devices must be at most {_MOST_DEVICES} in a file, got {number}")
-    if "channel" in values:
-        values["channel"] = make_channel(values["channel"])
-    return cls.preset(values.pop("preset", "cifar10"), **values)
+    channel = {"channel": make_channel(values["channel"])} if "channel" in values else {}
+    return {**values, **channel}
 
 
 def describe_channel(channel: ChannelModel) -> dict[str, Any]:

@@ -1,0 +1,80 @@
+"""The fields of the systems that have a name, for any number of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fl_edge_env.typing import FloatArray
+
+RESNET18_PARAMETERS = 11_172_342
+_FEMNIST_CNN_PARAMETERS = 6_603_710
+_FASHION_MNIST_CNN_PARAMETERS = 6_497_162
+_DIGITS_CNN_PARAMETERS = 6_090
+_DIGITS_TRAIN_IMAGES = 1_440
+
+
+class Preset(NamedTuple):
+    """A system by name.
+
+    Attributes
+    ----------
+    fields : callable
+        Gives the fields that differ from the defaults of `Scenario`, for a number of devices.
+    num_devices : int
+        Number of devices where none is given.
+    """
+
+    fields: Callable[[int], dict[str, Any]]
+    num_devices: int = 120
+
+
+def _cifar10(num_devices: int) -> dict[str, Any]:
+    return {"num_samples": 50_000 / num_devices}
+
+
+def _femnist(num_devices: int) -> dict[str, Any]:
+    return {
+        "model_bits": 32.0 * _FEMNIST_CNN_PARAMETERS,
+        "num_samples": _femnist_sample_counts(num_devices),
+        "cycles_per_sample": 2e9,
+        "energy_budget_j": 5.0,
+    }
+
+
+def _fashion_mnist(num_devices: int) -> dict[str, Any]:
+    return {
+        "model_bits": 32.0 * _FASHION_MNIST_CNN_PARAMETERS,
+        "num_samples": 60_000 / num_devices,
+        "cycles_per_sample": 2e9,
+        "energy_budget_j": 11.0,
+    }
+
+
+def _digits(num_devices: int) -> dict[str, Any]:
+    return {
+        "num_rounds": 300,
+        "model_bits": 32.0 * _DIGITS_CNN_PARAMETERS,
+        "num_samples": _DIGITS_TRAIN_IMAGES / num_devices,
+        "cycles_per_sample": 2e7,
+        "energy_budget_j": 0.02,
+    }
+
+
+def _femnist_sample_counts(num_devices: int) -> FloatArray:
+    rng = np.random.default_rng(0)
+    counts = np.empty(0)
+    while counts.size < num_devices:
+        draw = np.rint(rng.normal(226.83, 88.94, num_devices))
+        counts = np.append(counts, draw[draw >= 50])
+    return counts[:num_devices]
+
+
+PRESETS = {
+    "cifar10": Preset(_cifar10),
+    "femnist": Preset(_femnist),
+    "fashion_mnist": Preset(_fashion_mnist),
+    "digits": Preset(_digits, num_devices=40),
+}

@@ -1,0 +1,57 @@
+"""Calibration of lambda and V, against hand-computed cases and a loop."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fl_edge_env import Scenario, lyapunov
+
+excesses = arrays(np.float64, (12, 3), elements=st.floats(-1e3, 1e3))
+
+
+def test_calibration__by_hand_on_the_cifar10_system():
+    upload = 32 * 11_172_342 / (1e6 / 2 * math.log2(1 + 0.1 * 0.0505 / 0.01))
+    time = 2 * 3e9 * (50_000 / 120) / 1.5e9 + upload
+    energy = 2 * 2e-28 * 3e9 * (50_000 / 120) * 1.5e9**2 / 2 + 0.0505 * upload
+    excess = (1 - (1 - 1 / 120) ** 2) * energy - 15
+    scenario = Scenario.cifar10(mu=3.0, nu=7.0)
+    assert scenario.lambda_ == pytest.approx(3 * time)
+    assert pytest.approx(7 * excess**2 / (time + 3 * time)) == scenario.V
+
+
+def test_calibration__by_a_loop_over_unequal_devices():
+    scenario = Scenario.femnist(
+        num_devices=4, cohort_size=3, f_max=[1e9, 2e9, 3e9, 4e9], energy_budget_j=[1, 2, 3, 4]
+    ).replace(mu=0.5, nu=11.0, p_max=0.3, download_rate_bps=1e7)
+    times, squares = [], []
+    for n, samples in enumerate(scenario.num_samples):
+        f = (1e9 + (n + 1) * 1e9) / 2
+        upload = 32 * 6_603_710 / (1e6 / 3 * math.log2(1 + 0.1 * 0.1505 / 0.01))
+        times.append(2 * 2e9 * samples / f + upload + 32 * 6_603_710 / 1e7)
+        energy = 2 * 2e-28 * 2e9 * samples * f**2 / 2 + 0.1505 * upload
+        squares.append(((1 - (1 - 1 / 4) ** 3) * energy - (n + 1)) ** 2)
+    mean_time = sum(times) / 4
+    assert scenario.lambda_ == pytest.approx(0.5 * mean_time, rel=1e-12)
+    assert pytest.approx(11 * sum(squares) / 4 / (1.5 * mean_time), rel=1e-12) == scenario.V
+
+
+@given(st.floats(0, 1e3), st.floats(1e-3, 1e9))
+def test_calibration__lambda_is_linear_in_mu_and_v_in_nu(mu, nu):
+    unit = Scenario.digits(mu=1.0, nu=1.0)
+    scaled = unit.replace(mu=mu, nu=nu)
+    assert scaled.lambda_ == pytest.approx(mu * unit.lambda_, rel=1e-12)
+    # V0 is a quotient over T0 + lambda F0 = (1 + mu) T0.
+    assert pytest.approx(nu * unit.V * 2 / (1 + mu), rel=1e-12) == scaled.V
+
+
+def test_calibration__sampling_error_at_the_data_weights_is_one():
+    weights = Scenario.femnist().weights
+    assert lyapunov.sampling_error(weights, weights) == pytest.approx(1)
+    uniform = np.full(120, 1 / 120)
+    assert lyapunov.sampling_error(uniform, weights) > 1  # w minimises it: Cauchy and Schwarz

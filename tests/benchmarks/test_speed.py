@@ -17,7 +17,7 @@ import pytest
 from fl_edge_env import Allocation, Scenario
 from policies import LROA, UniD, UniS, evaluate
 from policies.p2 import solve_p2
-from policies.p2_cvxpy import solve_p2_cvxpy
+from policies.p2.reference import solve_p2_cvxpy
 
 pytestmark = pytest.mark.benchmark
 

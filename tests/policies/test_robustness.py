@@ -20,8 +20,8 @@ from fl_edge_env import (
     Scenario,
     allocation,
 )
-from policies import LROA, DivFL, Policy, UniD, UniS, lower_bound, p2_kernel
-from policies.p2 import best_resources, solve_p2
+from policies import LROA, DivFL, Policy, UniD, UniS, lower_bound
+from policies.p2 import best_resources, kernel, solve_p2
 from tests.support import SMALL, assert_round, field_values, scenario_of
 
 MAKERS: dict[str, Callable[..., Policy]] = {
@@ -69,7 +69,7 @@ def test_policies__decide_validly_wherever_the_scenario_is_not_refused(fields, s
 
 def test_lroa__gives_no_device_less_than_a_decision_may():
     # Without a sampling error, one device a 1e180 times slower than the other.
-    assert p2_kernel.LEAST_Q == allocation._LEAST_Q
+    assert kernel.LEAST_Q == allocation._LEAST_Q
     f = np.array([1e-80, 1e99])
     scenario = Scenario(
         num_devices=2,
@@ -85,7 +85,7 @@ def test_lroa__gives_no_device_less_than_a_decision_may():
     )
     observation, _ = FLEdgeEnv(scenario).reset(seed=0)
     decision = LROA(scenario).decide(observation)
-    assert decision.q.min() == p2_kernel.LEAST_Q
+    assert decision.q.min() == kernel.LEAST_Q
     decision.validate(scenario)
 
 
@@ -211,12 +211,12 @@ def test_decide__a_copied_policy_decides_alike_and_on_its_own(name):
 def test_decide__a_read_only_observation_needs_no_new_compilation():
     # As from a file that is mapped into memory; compiling takes many seconds.
     LROA(SMALL).decide(observe())
-    compiled = len(p2_kernel.solve_row.signatures)
+    compiled = len(kernel.solve_row.signatures)
     observation = observe()
     for values in observation.values():
         values.flags.writeable = False
     LROA(SMALL).decide(observation)
-    assert len(p2_kernel.solve_row.signatures) == compiled
+    assert len(kernel.solve_row.signatures) == compiled
 
 
 # Options

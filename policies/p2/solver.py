@@ -5,7 +5,7 @@ P2 minimises over f and p in their ranges and q on the simplex
     V sum_n (q_n T_n + lambda w_n^2 / q_n) + sum_n Q_n (pi_n E_n - budget_n),
 
 with T_n and E_n the time and energy of a device and pi_n = 1 - (1 - q_n)^K. The work is done in
-`policies.p2_kernel`.
+`policies.p2.kernel`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from fl_edge_env.checks import all_true, integer_at_least, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray, IntArray
-from policies import p2_kernel
+from policies.p2 import kernel
 
 Variant = Literal["derived", "paper"]
 
@@ -57,7 +57,7 @@ class P2Solution:
         device's (f, p, q) is minimised globally. Where P2 is not convex (small lambda) the
         duality gap may stay open.
         """
-        bound: FloatArray = p2_kernel.bound_rows(
+        bound: FloatArray = kernel.bound_rows(
             np.atleast_2d(self._channel_gain),
             np.atleast_2d(self._queue),
             _system(self._scenario),
@@ -137,10 +137,10 @@ def solve_p2(
     integer_at_least(1, "max_iterations", max_iterations)
     gains, queues = check_state(channel_gain, queue, scenario)
     f, p, q = np.empty_like(gains), np.empty_like(gains), np.empty_like(gains)
-    options = p2_kernel.Options(
+    options = kernel.Options(
         variant == "paper", bool(exact), float(tolerance), int(min(max_iterations, 2**31))
     )
-    solve = p2_kernel.solve_row if gains.ndim == 1 else p2_kernel.solve_rows
+    solve = kernel.solve_row if gains.ndim == 1 else kernel.solve_rows
     objective, iterations = solve(gains, queues, _system(scenario), options, f, p, q)
     # The certificate comes later: by then the caller may have moved on in the same arrays.
     return P2Solution(f, p, q, objective, iterations, gains.copy(), queues.copy(), scenario)
@@ -185,7 +185,7 @@ def best_resources(
     # Written so that NaN fails the comparisons.
     if not all_true((q > 0) & (q <= 1)):
         raise ValueError(f"q must lie in (0, 1], got values from {q.min()} to {q.max()}")
-    f, p = p2_kernel.resource_rows(
+    f, p = kernel.resource_rows(
         np.atleast_2d(gains),
         np.atleast_2d(queues),
         _system(scenario),
@@ -241,8 +241,8 @@ def _writeable(values: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=32)
-def _system(scenario: Scenario) -> p2_kernel.System:
-    return p2_kernel.System(
+def _system(scenario: Scenario) -> kernel.System:
+    return kernel.System(
         V=scenario.V,
         cohort_size=scenario.cohort_size,
         noise=scenario.noise_power_w,

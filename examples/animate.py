@@ -19,7 +19,7 @@ from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, writable_folder
 from fl_edge_env.rendering import Dashboard
 from policies import make_policy
-from policies.command_line import ScenarioOptions, errors_in_one_line
+from policies.benchmark.command_line import ScenarioOptions, errors_in_one_line
 
 
 @dataclass(frozen=True)

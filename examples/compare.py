@@ -35,10 +35,11 @@ from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, reason, writable_folder
 from fl_edge_env.scenario.toml import describe_channel
 from policies import POLICIES, DivFL, lower_bound, make_policy
-from policies.command_line import ScenarioOptions, errors_in_one_line, run_with_progress
-from policies.evaluation import summarise
-from policies.experiment import Backend, check_runner, code_hash, make_jobs
-from policies.reporting import PLOTS, comparison_table, draw_partition, save_figure, save_plots
+from policies.benchmark.command_line import ScenarioOptions, errors_in_one_line, run_with_progress
+from policies.benchmark.evaluation import summarise
+from policies.benchmark.figures import PLOTS, draw_partition, save_figure, save_plots
+from policies.benchmark.runner import Backend, check_runner, code_hash, make_jobs
+from policies.benchmark.tables import comparison_table
 
 if TYPE_CHECKING:
     from train_fl import TrainingEnvFactory

@@ -23,9 +23,8 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, writable_folder
 from policies import LROA, Policy, UniD, lower_bound
-from policies.command_line import ScenarioOptions, errors_in_one_line, run_with_progress
-from policies.experiment import make_jobs
-from policies.protocol import (
+from policies.benchmark.command_line import ScenarioOptions, errors_in_one_line, run_with_progress
+from policies.benchmark.protocol import (
     TABLE_WIDTH,
     TEST_SEEDS,
     VALIDATION_SEEDS,
@@ -37,6 +36,7 @@ from policies.protocol import (
     tuned,
     tuning_candidates,
 )
+from policies.benchmark.runner import make_jobs
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,9 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, writable_folder
 from policies import lower_bound, make_policy
-from policies.command_line import errors_in_one_line, run_with_progress
-from policies.evaluation import summarise
-from policies.experiment import Backend, Job, make_jobs
-from policies.reporting import (
-    curve_table,
+from policies.benchmark.command_line import errors_in_one_line, run_with_progress
+from policies.benchmark.evaluation import summarise
+from policies.benchmark.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
     draw_energy,
@@ -42,6 +40,8 @@ from policies.reporting import (
     draw_time,
     save_figure,
 )
+from policies.benchmark.runner import Backend, Job, make_jobs
+from policies.benchmark.tables import curve_table
 
 if TYPE_CHECKING:
     from train_fl import TrainingEnvFactory

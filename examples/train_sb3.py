@@ -19,7 +19,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from policies.command_line import ScenarioOptions, errors_in_one_line
+from policies.benchmark.command_line import ScenarioOptions, errors_in_one_line
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ import torch
 
 from fl_edge_env import Allocation, MarkovChannel, Scenario
 from policies import LROA, Policy
-from policies.checkpoint import Checkpoints
+from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.rollout import run_episode
 from policies.learned import torch_threads
-from policies.rollout import run_episode
 from train_fl import TrainingWrapper, make_task
 
 pytestmark = [

@@ -17,7 +17,7 @@ from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.checkpoint import State
+from policies.benchmark.checkpoint import State
 from train_fl.aggregation import aggregation_weights
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer

@@ -26,13 +26,13 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, is_integer, positive_integer
 from fl_edge_env.files import atomic_path, reason, writable_folder
-from policies.evaluation import evaluate
-from policies.experiment import code_hash
+from policies.benchmark.evaluation import evaluate
+from policies.benchmark.protocol import VALIDATION_SEEDS, allowed_energy, constrained_rank
+from policies.benchmark.runner import code_hash
 from policies.learned import AGENT_FILE, SB3Policy, read_checked, torch_threads, weights_of
 from policies.learning.settings import AgentSettings
 from policies.learning.views import AgentView
 from policies.lroa import LROA
-from policies.protocol import VALIDATION_SEEDS, allowed_energy, constrained_rank
 
 _CHECKPOINT_FILE = "checkpoint.pt"
 _HISTORY_FILE = "history.csv"

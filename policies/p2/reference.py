@@ -1,6 +1,6 @@
 """P2 along the paper's route, with CVX for the sampling subproblem: the independent reference.
 
-Nothing is shared with `policies.p2.solver`: f comes from its formula, p from the Lambert function, and q
+Nothing is shared with the solver: f comes from its formula, p from the Lambert function, and q
 from a general convex solver (Clarabel through cvxpy). It is three orders of magnitude slower.
 """
 

@@ -12,7 +12,7 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import LROA
-from policies.experiment import Job, _save, make_jobs, run_jobs
+from policies.benchmark.runner import Job, _save, make_jobs, run_jobs
 
 pytestmark = pytest.mark.benchmark
 

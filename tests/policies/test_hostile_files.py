@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from fl_edge_env import Scenario
 from policies import LROA, UniD
-from policies.checkpoint import Checkpoints
-from policies.experiment import Job, _load, make_jobs, run_jobs
+from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.runner import Job, _load, make_jobs, run_jobs
 from policies.learned import SB3Policy, weights_of
 from policies.learning.settings import AgentSettings
 from policies.learning.training import Budget, train_agent

@@ -12,11 +12,11 @@ import torch
 
 from fl_edge_env import Scenario
 from policies import LROA, evaluate
+from policies.benchmark.protocol import VALIDATION_SEEDS
 from policies.learned import SB3Policy, weights_of
 from policies.learning import training
 from policies.learning.settings import AgentSettings
 from policies.learning.training import Budget, Progress, train_agent
-from policies.protocol import VALIDATION_SEEDS
 
 SCENARIO = Scenario.digits(num_devices=5, num_rounds=20)
 KINDS = [

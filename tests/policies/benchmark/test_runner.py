@@ -19,9 +19,9 @@ import pytest
 
 from fl_edge_env import Allocation, Scenario
 from policies import LROA, DivFL, Policy, UniD, UniS
-from policies.experiment import Job, JobsFailedError, make_jobs, run_jobs
+from policies.benchmark.runner import Job, JobsFailedError, make_jobs, run_jobs
 
-COMPARE = Path(__file__).parents[2] / "examples" / "compare.py"
+COMPARE = Path(__file__).parents[3] / "examples" / "compare.py"
 OPTIONS = "--rounds 10 --seeds 3 --policies lroa uni-d divfl --workers 1 --out"
 
 
@@ -73,7 +73,7 @@ def test_run_jobs__a_damaged_file_is_run_again(jobs, tmp_path):
     assert_equal(run_jobs(jobs[:3], folder=tmp_path), first)
 
 
-WHERE = r"Broken, seeds \[0\]: RuntimeError: out of order .*test_experiment.py:\d+ in decide\)"
+WHERE = r"Broken, seeds \[0\]: RuntimeError: out of order .*test_runner.py:\d+ in decide\)"
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -102,7 +102,7 @@ def test_key__changes_with_all_that_changes_the_result(scenario):
 def test_key__is_the_same_in_another_process(scenario):
     code = (
         "from fl_edge_env import Scenario; from policies import DivFL\n"
-        "from policies.experiment import Job\n"
+        "from policies.benchmark.runner import Job\n"
         "s = Scenario.digits(num_devices=10, num_rounds=12); print(Job(DivFL(s), s, (3,)).key)"
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -169,7 +169,7 @@ def rounds_on_ray(jobs: list[Job], address: str | None) -> str:
     """The rounds as CSV, by a process of its own: Ray leaves threads and sockets behind."""
     code = (
         "import pandas as pd, pickle, sys\n"
-        "from policies.experiment import run_jobs\n"
+        "from policies.benchmark.runner import run_jobs\n"
         "jobs, address = pickle.load(sys.stdin.buffer)\n"
         "rounds = run_jobs(jobs, workers=2, backend='ray', address=address)\n"
         "sys.stdout.write(pd.concat(rounds).to_csv(index=False))"

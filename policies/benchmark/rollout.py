@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.checkpoint import Checkpoints, Resumable, State, join, part
+from policies.benchmark.checkpoint import Checkpoints, Resumable, State, join, part
 
 # How far over its budget a device counts as within it, relative: rounding.
 ENERGY_TOLERANCE = 1e-9

@@ -32,8 +32,8 @@ from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import integer_at_least, is_integer
 from fl_edge_env.files import writable_folder
 from policies.base import Policy
-from policies.checkpoint import Checkpoints, read_state, write_state
-from policies.rollout import run_episode
+from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
+from policies.benchmark.rollout import run_episode
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
@@ -140,7 +140,7 @@ def code_hash() -> str:
     return digest.hexdigest()
 
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _PACKAGES = ("fl_edge_env", "policies", "train_fl")
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, TraceChannel, with_tiers
 from fl_edge_env.channels import ChannelModel
-from policies.experiment import Backend, Job, JobsFailedError, run_jobs
+from policies.benchmark.runner import Backend, Job, JobsFailedError, run_jobs
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def run_with_progress(
     title : str
         Stands before the bar.
     jobs, folder, workers, backend, address, checkpoint_every
-        As in `policies.experiment.run_jobs`.
+        As in `policies.benchmark.runner.run_jobs`.
     console : rich.console.Console
         Where to draw.
 

@@ -11,9 +11,7 @@ from rich.console import Console
 
 from fl_edge_env import Scenario
 from policies import LROA, LowerBound, UniD, evaluate, lower_bound
-from policies.experiment import make_jobs, run_jobs
-from policies.learning.views import FIRST_EPISODE
-from policies.protocol import (
+from policies.benchmark.protocol import (
     TABLE_WIDTH,
     TEST_SEEDS,
     TUNING,
@@ -27,6 +25,8 @@ from policies.protocol import (
     tuned,
     tuning_candidates,
 )
+from policies.benchmark.runner import make_jobs, run_jobs
+from policies.learning.views import FIRST_EPISODE
 from tests.support import SMALL
 
 BOUND = LowerBound(10.0, 0.5, multiplier=np.zeros(5), scenario=SMALL)

@@ -13,9 +13,9 @@ from scipy import stats
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, ExponentialChannel, Scenario
 from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, lower_bound, make_policy
-from policies.evaluation import summarise
-from policies.rollout import run_episode
-from policies.statistics import mean_interval
+from policies.benchmark.evaluation import summarise
+from policies.benchmark.rollout import run_episode
+from policies.benchmark.statistics import mean_interval
 
 
 @pytest.fixture(scope="module")

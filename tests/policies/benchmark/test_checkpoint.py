@@ -15,8 +15,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, Policy, UniD
-from policies.checkpoint import Checkpoints, join, part
-from policies.rollout import run_episode
+from policies.benchmark.checkpoint import Checkpoints, join, part
+from policies.benchmark.rollout import run_episode
 from train_fl import TrainingWrapper, make_task
 
 STATE = {"queue": np.arange(4.0), "round": np.array(5), "name": np.array("gradient")}
@@ -119,7 +119,7 @@ def test_load__refuses_another_run_and_another_format(tmp_path, monkeypatch):
     with pytest.warns(RuntimeWarning, match="belongs to a run with other settings"):
         assert Checkpoints(tmp_path, "a", 1).load() is None
     Checkpoints(tmp_path, "b", 1).save(1, STATE)
-    monkeypatch.setattr("policies.checkpoint._FORMAT", 2)
+    monkeypatch.setattr("policies.benchmark.checkpoint._FORMAT", 2)
     with pytest.warns(RuntimeWarning, match="its format is 1, this version reads 2"):
         assert Checkpoints(tmp_path, "b", 1).load() is None
 

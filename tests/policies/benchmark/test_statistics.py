@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import stats
 
-from policies.statistics import bootstrap_interval, interquartile_mean, probability_of_improvement
+from policies.benchmark.statistics import (
+    bootstrap_interval,
+    interquartile_mean,
+    probability_of_improvement,
+)
 
 # Scores and results of rliable's own test of its metrics.
 RLIABLE_X = [[1, 2], [2, 2], [1, 1], [2, 1]]

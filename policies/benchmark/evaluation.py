@@ -9,9 +9,9 @@ import pandas as pd
 
 from fl_edge_env import Scenario
 from policies.base import Policy
-from policies.bound import LowerBound
-from policies.experiment import EnvFactory, make_jobs, run_jobs
-from policies.rollout import ENERGY_TOLERANCE
+from policies.benchmark.bound import LowerBound
+from policies.benchmark.rollout import ENERGY_TOLERANCE
+from policies.benchmark.runner import EnvFactory, make_jobs, run_jobs
 
 
 def evaluate(
@@ -85,7 +85,7 @@ def summarise(
     Parameters
     ----------
     rounds : pandas.DataFrame
-        As `policies.rollout.run_episode` returns it.
+        As `policies.benchmark.rollout.run_episode` returns it.
     target_accuracy : float, optional
         Accuracy whose first arrival `time_to_target` tells.
     bound : LowerBound, optional

@@ -16,10 +16,10 @@ from rich.table import Table
 from fl_edge_env import Scenario, Simulator
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.bound import LowerBound
+from policies.benchmark.bound import LowerBound
+from policies.benchmark.rollout import ENERGY_TOLERANCE
+from policies.benchmark.statistics import Interval, bootstrap_interval, probability_of_improvement
 from policies.lroa import LROA
-from policies.rollout import ENERGY_TOLERANCE
-from policies.statistics import Interval, bootstrap_interval, probability_of_improvement
 from policies.uniform import UniD
 
 TEST_SEEDS = range(30)
@@ -60,7 +60,7 @@ def tuned(candidates: Sequence[Policy], validation: pd.DataFrame) -> list[Policy
     candidates : sequence of Policy
         As `tuning_candidates` gives them.
     validation : pandas.DataFrame
-        Their rounds, as `policies.rollout.run_episode` gives them.
+        Their rounds, as `policies.benchmark.rollout.run_episode` gives them.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def run_table(rounds: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     rounds : pandas.DataFrame
-        As `policies.rollout.run_episode` gives it.
+        As `policies.benchmark.rollout.run_episode` gives it.
 
     Returns
     -------
@@ -140,8 +140,8 @@ def method_table(
     Parameters
     ----------
     rounds : pandas.DataFrame
-        As `policies.rollout.run_episode` gives it, on the same seeds for every policy, with LROA
-        and Uni-D.
+        As `policies.benchmark.rollout.run_episode` gives it, on the same seeds for every policy,
+        with LROA and Uni-D.
     methods : mapping
         For each method the names of its policies, one for each training seed.
     bound : LowerBound

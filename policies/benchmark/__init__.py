@@ -1,0 +1,1 @@
+"""What measures policies: runs, accounts, bounds, statistics, tables, figures and options."""

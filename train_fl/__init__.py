@@ -9,7 +9,7 @@ for _package in ("torch", "torchvision", "sklearn", "ijson", "pyarrow"):
             'for example by pip install -e ".[train]"'
         )
 
-from train_fl.dataset import Dataset  # noqa: E402 - the check comes first
+from train_fl.data.dataset import Dataset  # noqa: E402 - the check comes first
 from train_fl.factory import TrainingEnvFactory  # noqa: E402
 from train_fl.task import Task, make_task  # noqa: E402
 from train_fl.wrapper import TrainingWrapper  # noqa: E402

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from train_fl.dataset import Augmentation
+from train_fl.data.dataset import Augmentation
 
 # Samples in a forward pass at most, where the result does not depend on it.
 _CHUNK = 512

@@ -15,17 +15,17 @@ from torch import nn
 from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, is_real, positive_integer
 from fl_edge_env.typing import FloatArray, IntArray
-from train_fl.dataset import Dataset, DataSource
-from train_fl.datasets import DATASETS
-from train_fl.local_sgd import check_network
-from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
-from train_fl.partition import (
+from train_fl.data.catalogue import DATASETS
+from train_fl.data.dataset import Dataset, DataSource
+from train_fl.data.partition import (
     by_writer,
     dirichlet_by_class,
     dirichlet_equal,
     iid,
     label_histogram,
 )
+from train_fl.local_sgd import check_network
+from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +128,8 @@ def make_task(
     num_devices : int, optional
         Number of devices N: 40 for digits and 120 for the others by default.
     partition : {"dirichlet", "dirichlet-by-class", "iid", "writer"}, optional
-        How samples are split, see `train_fl.partition`: into equal sizes with a Dirichlet label
-        mix, each class with Dirichlet shares, equally at random, or by writer. By default
+        How samples are split, see `train_fl.data.partition`: into equal sizes with a Dirichlet
+        label mix, each class with Dirichlet shares, equally at random, or by writer. By default
         FEMNIST is split by writer and the others by ``"dirichlet"``.
     concentration : float
         Of the Dirichlet distribution: small for devices that differ.

@@ -18,9 +18,9 @@ from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.checkpoint import State
-from train_fl.aggregation import aggregation_weights
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
+from train_fl.server import aggregation_weights
 from train_fl.task import Task
 
 NonFinite: TypeAlias = Literal["raise", "skip"]

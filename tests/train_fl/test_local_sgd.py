@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from train_fl.dataset import DataSource
-from train_fl.datasets import digits
+from train_fl.data.dataset import DataSource
+from train_fl.data.digits import digits
 from train_fl.local_sgd import LocalTrainer, check_network
 from train_fl.models import DigitsCNN
 

@@ -13,9 +13,9 @@ from torch import nn
 from fl_edge_env import Scenario
 from train_fl import Dataset, Task, make_task
 from train_fl import task as task_module
-from train_fl.dataset import DataSource
+from train_fl.data.dataset import DataSource
+from train_fl.data.partition import by_writer, dirichlet_by_class, dirichlet_equal, iid
 from train_fl.models import DigitsCNN
-from train_fl.partition import by_writer, dirichlet_by_class, dirichlet_equal, iid
 
 LABELS = np.random.default_rng(0).integers(0, 4, 205)
 PARTITIONS = ["dirichlet", "dirichlet-by-class", "iid", "writer"]

@@ -17,11 +17,11 @@ from fl_edge_env import Allocation, Scenario
 from policies import LROA, DivFL, UniD, evaluate
 from policies.divfl import pairwise_distance
 from train_fl import Task, TrainingWrapper, make_task
-from train_fl.aggregation import aggregation_weights
-from train_fl.dataset import DataSource
-from train_fl.datasets import digits
+from train_fl.data.dataset import DataSource
+from train_fl.data.digits import digits
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
+from train_fl.server import aggregation_weights
 from train_fl.wrapper import learning_rate
 
 

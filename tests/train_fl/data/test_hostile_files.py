@@ -28,9 +28,10 @@ from torchvision.datasets import CIFAR10, FashionMNIST
 
 from tests.support import Malicious, draw_damage
 from train_fl import Dataset
-from train_fl.dataset import DataSource
-from train_fl.femnist import femnist
-from train_fl.image_files import cifar10, fashion_mnist, read_idx
+from train_fl.data.dataset import DataSource
+from train_fl.data.femnist import femnist
+from train_fl.data.cifar10 import cifar10
+from train_fl.data.fashion_mnist import fashion_mnist, read_idx
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (50, 28, 28), dtype=np.uint8)
 LABELS = np.arange(50) % 62
@@ -129,7 +130,7 @@ def test_cifar10__a_batch_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     def forbidden(path: str, _: str) -> bool:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr("train_fl.image_files.check_integrity", forbidden)
+    monkeypatch.setattr("train_fl.data.cifar10.check_integrity", forbidden)
     path = tmp_path / "cifar-10-batches-py" / "data_batch_1"
     path.parent.mkdir()
     path.touch()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, chisquare, kstest
 
-from train_fl.partition import (
+from train_fl.data.partition import (
     by_writer,
     dirichlet_by_class,
     dirichlet_equal,

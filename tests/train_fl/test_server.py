@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from train_fl.aggregation import aggregation_weights
+from train_fl.server import aggregation_weights
 
 WEIGHTS = np.array([0.1, 0.2, 0.3, 0.4])
 Q = np.array([0.4, 0.15, 0.05, 0.4])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from train_fl import Dataset
-from train_fl.dataset import standardise
+from train_fl.data.dataset import standardise
 
 IMAGES = np.random.default_rng(0).normal(size=(6, 2, 3, 4))
 LABELS = np.array([0, 4, 1, 1, 0, 2])

@@ -1,4 +1,4 @@
-"""Fashion-MNIST and CIFAR-10 from the files in which they are distributed."""
+"""Fashion-MNIST from the IDX files in which it is distributed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import pad
-from torchvision.datasets import CIFAR10, FashionMNIST
-from torchvision.datasets.utils import check_integrity
+from torchvision.datasets import FashionMNIST
 
-from fl_edge_env.files import reason
-from train_fl.dataset import Dataset, DataSource, standardise
+from train_fl.data.dataset import Dataset, DataSource, standardise
+from train_fl.data.download import download
 
 _IDX_FILES = (
     "train-images-idx3-ubyte",
@@ -49,7 +46,7 @@ def fashion_mnist(source: DataSource) -> Dataset:
         If a file is missing or damaged.
     """
     if source.download and None in [_find_idx(source.folder, name) for name in _IDX_FILES]:
-        _download(FashionMNIST, source.folder)
+        download(FashionMNIST, source.folder)
     arrays = []
     for name in _IDX_FILES:
         path = _find_idx(source.folder, name)
@@ -73,76 +70,6 @@ def fashion_mnist(source: DataSource) -> Dataset:
     )
     train_labels, test_labels = (torch.from_numpy(a.astype(np.int64)) for a in arrays[1::2])
     return Dataset("fashion_mnist", train, train_labels, test, test_labels, num_classes=10)
-
-
-def cifar10(source: DataSource) -> Dataset:
-    """CIFAR-10: 50,000 colour images of 32 by 32 pixels to train and 10,000 to test.
-
-    The folder holds ``cifar-10-batches-py``, the version for Python. Training batches are
-    augmented by a random crop out of four more pixels on each side, and by mirroring.
-
-    Parameters
-    ----------
-    source : DataSource
-        Where the files are.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing or damaged.
-    """
-    if source.download:
-        _download(CIFAR10, source.folder)
-    meta = (CIFAR10.meta["filename"], CIFAR10.meta["md5"])
-    for name, checksum in [*CIFAR10.train_list, *CIFAR10.test_list, meta]:
-        path = source.folder / CIFAR10.base_folder / name
-        if not _is_whole(path, checksum):
-            raise ValueError(
-                f"{str(path)!r} is {'damaged' if path.exists() else 'missing'}: "
-                f"remove {CIFAR10.base_folder} and use the option --download, or unpack "
-                f"cifar-10-python.tar.gz from {CIFAR10.url.rsplit('/', 1)[0]} in "
-                f"{str(source.folder)!r}"
-            )
-    splits = [CIFAR10(source.folder, train=train) for train in (True, False)]
-    train, test = standardise(
-        *(torch.from_numpy(s.data).permute(0, 3, 1, 2).float().contiguous() / 255 for s in splits)
-    )
-    train_labels, test_labels = (torch.tensor(s.targets) for s in splits)
-    return Dataset(
-        "cifar10",
-        train,
-        train_labels,
-        test,
-        test_labels,
-        num_classes=10,
-        augment=random_crop_and_flip,
-    )
-
-
-def random_crop_and_flip(images: Tensor, rng: np.random.Generator) -> Tensor:
-    """Crop each image at random out of itself with four zero pixels around, and mirror half.
-
-    Parameters
-    ----------
-    images : Tensor, shape (batch, channels, height, width)
-    rng : numpy.random.Generator
-        The stream to draw from.
-
-    Returns
-    -------
-    Tensor, shape (batch, channels, height, width)
-    """
-    count, _, height, width = images.shape
-    margin = 4
-    draws = torch.from_numpy(rng.integers([[2 * margin + 1] * 2 + [2]], size=(count, 3)))
-    top, left, mirrored = draws.to(images.device).T[..., None]
-    rows = top + torch.arange(height, device=images.device)
-    columns = torch.arange(width, device=images.device)
-    columns = left + torch.where(mirrored == 1, width - 1 - columns, columns)
-    padded = pad(images, (margin, margin, margin, margin))
-    batch = torch.arange(count, device=images.device)
-    cropped: Tensor = padded[batch[:, None, None], :, rows[:, :, None], columns[:, None, :]]
-    return cropped.permute(0, 3, 1, 2).contiguous()
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -189,20 +116,3 @@ def _find_idx(folder: Path, name: str) -> Path | None:
             if path.is_file():
                 return path
     return None
-
-
-def _is_whole(path: Path, checksum: str) -> bool:
-    """Whether a file has this checksum: only then it is unpickled, which runs its code."""
-    try:
-        return bool(check_integrity(str(path), checksum))
-    except OSError:
-        return False
-
-
-def _download(dataset: type[FashionMNIST | CIFAR10], folder: Path) -> None:
-    try:
-        dataset(folder, download=True)
-    except Exception as error:  # what an answer or an old file can raise has no end
-        raise ValueError(
-            f"cannot download {dataset.__name__} to {str(folder)!r}: {reason(error)}"
-        ) from None

@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 
 from train_fl import Dataset, make_task
-from train_fl.dataset import DataSource
-from train_fl.femnist import femnist
+from train_fl.data.dataset import DataSource
+from train_fl.data.femnist import femnist
 
 # Writers in the order of their names; the second and the last but one have too few samples.
 SIZES = {"f0_1": 50, "f0_2": 49, "f1_0": 55, "f1_1": 64, "f1_3": 65, "f2_0": 4, "f3_9": 71}

@@ -18,7 +18,7 @@ from PIL import Image
 
 from fl_edge_env.files import reason
 from fl_edge_env.typing import IntArray
-from train_fl.dataset import Dataset, DataSource
+from train_fl.data.dataset import Dataset, DataSource
 
 # The paper drops writers with fewer samples.
 _LEAST_SAMPLES = 50

@@ -21,8 +21,9 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.stats import chisquare
 from torchvision.datasets import CIFAR10
 
-from train_fl.dataset import DataSource
-from train_fl.image_files import cifar10, fashion_mnist, random_crop_and_flip, read_idx
+from train_fl.data.dataset import DataSource
+from train_fl.data.cifar10 import cifar10, random_crop_and_flip
+from train_fl.data.fashion_mnist import fashion_mnist, read_idx
 
 IDX = {
     "train-images-idx3-ubyte": (20, 28, 28),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.checks import all_true, real_array
-from fl_edge_env.typing import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from fl_edge_env.scenario import Scenario
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 # How far a decision may miss its bounds: relative for f and p, absolute for the sum of q.
 BOUND_TOLERANCE = 1e-9
@@ -23,7 +22,11 @@ _LEAST_Q = 1e-100
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """What the server decides in a round, in SI units.
+    """What the server decides in a round, in SI units: a sampled or a chosen cohort.
+
+    A *sampled* decision gives `q`, from which K devices are drawn with replacement. A *chosen*
+    decision gives `cohort`, at most K distinct devices. Every account of the round follows the
+    kind; see `fl_edge_env.simulator.Round`.
 
     Parameters
     ----------
@@ -31,33 +34,65 @@ class Allocation:
         CPU frequency of each device [Hz].
     p : ndarray, shape (..., N)
         Transmission power of each device [W].
-    q : ndarray, shape (..., N)
-        Sampling probability of each device, in (0, 1], summing to one.
-    cohort : ndarray of int, shape (..., K), optional
-        Device indices that replace the K draws from `q`, for policies that choose the cohort
-        themselves. Expected energy and sampling error still follow `q`.
+    q : ndarray, shape (..., N), optional
+        Sampling probability of each device, in (0, 1], summing to one: a sampled decision.
+    cohort : ndarray of int, shape (..., k), optional
+        Indices of 1 to K distinct devices: a chosen decision. In a batch, rows that name fewer
+        devices than others are filled up with -1.
+    weights : ndarray, shape (..., k), optional
+        How much the update of each device of a chosen cohort counts when the server aggregates;
+        by default its share of the cohort's data. Entries beside a -1 do not count.
 
     Raises
     ------
     ValueError
-        If an entry is not a real number, or f, p and q differ in shape.
+        If an entry is not a real number, the shapes do not fit, or both or neither of `q` and
+        `cohort` are given.
     """
 
     f: FloatArray
     p: FloatArray
-    q: FloatArray
+    q: FloatArray | None = None
     cohort: IntArray | None = None
+    weights: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("f", self.f), ("p", self.p), ("q", self.q)):
-            object.__setattr__(self, name, real_array(name, value))
-        if not (self.f.shape == self.p.shape == self.q.shape) or self.f.ndim == 0:
+        for name in ("f", "p", "q", "weights"):
+            if (value := getattr(self, name)) is not None or name in ("f", "p"):
+                object.__setattr__(self, name, real_array(name, value))
+        if (self.q is None) == (self.cohort is None):
+            given = "neither" if self.q is None else "both"
             raise ValueError(
-                "f, p and q must have the same shape (..., N), "
-                f"got {self.f.shape}, {self.p.shape} and {self.q.shape}"
+                "a decision has either q, from which K devices are drawn, or cohort, the devices "
+                f"chosen; got {given}"
+            )
+        named = ("f", "p") if self.q is None else ("f", "p", "q")
+        shapes = [getattr(self, name).shape for name in named]
+        if len(set(shapes)) > 1 or self.f.ndim == 0:
+            raise ValueError(
+                f"{_listed(named)} must have the same shape (..., N), got {_listed(shapes)}"
             )
         if self.cohort is not None:
             object.__setattr__(self, "cohort", _index_array(self.cohort))
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        if self.weights is None:
+            return
+        if self.cohort is None:
+            raise ValueError(
+                "weights belong to a chosen cohort; the updates of devices drawn from q count "
+                "w / (K q): leave weights out, or give cohort in place of q"
+            )
+        if self.weights.shape != self.cohort.shape:
+            raise ValueError(
+                f"weights must have the shape of cohort, {self.cohort.shape}, "
+                f"got {self.weights.shape}"
+            )
+        if not all_true((self.weights >= 0) & (self.weights < np.inf)):
+            raise ValueError(
+                f"weights must be finite and at least zero, got {_extremes(self.weights)}"
+            )
 
     def validate(self, scenario: Scenario) -> None:
         """Check the decision against a scenario.
@@ -70,7 +105,7 @@ class Allocation:
         Raises
         ------
         ValueError
-            If a shape, a bound or the sum of `q` is wrong, or a value is not finite.
+            If a shape, a bound, the sum of `q` or the cohort is wrong, or a value not finite.
         """
         if self.f.shape[-1] != scenario.num_devices:
             raise ValueError(
@@ -79,29 +114,50 @@ class Allocation:
             )
         _check_range("f", self.f, scenario.f_min, scenario.f_max)
         _check_range("p", self.p, scenario.p_min, scenario.p_max)
-        # Written so that NaN fails the comparisons.
-        if not all_true((self.q >= _LEAST_Q) & (self.q <= 1)):
+        if self.q is not None:
+            _check_distribution(self.q)
+        else:
+            self._check_cohort(scenario)
+
+    def _check_cohort(self, scenario: Scenario) -> None:
+        cohort = self.cohort
+        assert cohort is not None
+        size, most = cohort.shape[-1] if cohort.ndim else 0, scenario.cohort_size
+        if cohort.shape[:-1] != self.f.shape[:-1] or not cohort.ndim or not 1 <= size <= most:
+            expected = ", ".join([*map(str, self.f.shape[:-1]), "k"])
             raise ValueError(
-                f"q must lie in (0, 1] for every device and not be below {_LEAST_Q:g}, "
-                f"got {_extremes(self.q)}"
+                f"cohort must have shape ({expected}) with k from 1 to cohort_size = {most}, "
+                f"got {cohort.shape}"
             )
-        total = self.q.sum(axis=-1)
-        if not all_true(np.abs(total - 1) <= _SUM_TOLERANCE):
+        if cohort.min() < -1 or cohort.max() >= scenario.num_devices:
             raise ValueError(
-                f"q must sum to 1 within {_SUM_TOLERANCE:g}, got a sum of {_extremes(total)}"
+                f"cohort must hold device indices from 0 to {scenario.num_devices - 1}, "
+                f"or -1 for none, got {cohort.tolist()}"
             )
-        if self.cohort is not None:
-            expected = (*self.f.shape[:-1], scenario.cohort_size)
-            if self.cohort.shape != expected:
-                raise ValueError(
-                    f"cohort must have shape {expected}, one index for each of the K draws, "
-                    f"got {self.cohort.shape}"
-                )
-            if self.cohort.min() < 0 or self.cohort.max() >= scenario.num_devices:
-                raise ValueError(
-                    f"cohort must hold device indices from 0 to {scenario.num_devices - 1}, "
-                    f"got {self.cohort.tolist()}"
-                )
+        named = np.count_nonzero(cohort >= 0, axis=-1)
+        if not np.all(named > 0):
+            raise ValueError(f"cohort must name at least one device, got {cohort.tolist()}")
+        if np.any(np.count_nonzero(self.participates, axis=-1) != named):
+            raise ValueError(
+                f"cohort must name each device once, got {cohort.tolist()}: to draw with "
+                "replacement give q in its place"
+            )
+
+    @cached_property
+    def participates(self) -> BoolArray:
+        """Whether each device is in the chosen cohort, shape (..., N).
+
+        Raises
+        ------
+        ValueError
+            If the decision is a sampled one.
+        """
+        if self.cohort is None:
+            raise ValueError("who takes part in a sampled decision is not known before the draw")
+        # -1 is the last column, which stands for nobody.
+        chosen = np.zeros((*self.f.shape[:-1], self.f.shape[-1] + 1), dtype=np.bool_)
+        np.put_along_axis(chosen, self.cohort, True, axis=-1)
+        return chosen[..., :-1]
 
 
 def decode_action(
@@ -173,7 +229,14 @@ def encode_action(
     Returns
     -------
     ndarray of float32, shape (..., 3, N)
+
+    Raises
+    ------
+    ValueError
+        If the decision names its cohort: the box holds sampled decisions only.
     """
+    if allocation.q is None:
+        raise ValueError("an action holds q and no cohort: a chosen decision cannot be encoded")
     score = np.log(allocation.q) / softmax_scale
     low, high = score.min(axis=-1, keepdims=True), score.max(axis=-1, keepdims=True)
     rows = (
@@ -200,6 +263,21 @@ def _index_array(value: object) -> IntArray:
         raise ValueError(f"cohort must hold integer device indices, got {value!r}") from None
 
 
+def _check_distribution(q: FloatArray) -> None:
+    # Written so that NaN fails the comparisons.
+    if not all_true((q >= _LEAST_Q) & (q <= 1)):
+        raise ValueError(
+            f"q must lie in (0, 1] for every device and not be below {_LEAST_Q:g}, "
+            f"got {_extremes(q)}; a device that must not take part needs a chosen cohort "
+            "in place of q"
+        )
+    total = q.sum(axis=-1)
+    if not all_true(np.abs(total - 1) <= _SUM_TOLERANCE):
+        raise ValueError(
+            f"q must sum to 1 within {_SUM_TOLERANCE:g}, got a sum of {_extremes(total)}"
+        )
+
+
 def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray) -> None:
     if all_true((value >= low) & (value <= high)):
         return
@@ -211,6 +289,10 @@ def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray
             f"{name} must lie in [{low[device]:.12g}, {high[device]:.12g}] for device {device}, "
             f"got {value[worst]:.12g}"
         )
+
+
+def _listed(items: Sequence[object]) -> str:
+    return f"{', '.join(map(str, items[:-1]))} and {items[-1]}"
 
 
 def _extremes(value: FloatArray) -> str:

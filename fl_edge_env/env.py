@@ -46,8 +46,9 @@ class FLEdgeEnv(gym.Env[Any, Any]):
 
     ## Rewards
     The negative drift-plus-penalty, ``-(V (sum q T + lambda sum w^2/q) + sum Q a)`` [J^2], with
-    its parts in ``info["reward_terms"]``. With ``latency="round_time"`` the mean of the longest
-    time in the cohort stands in place of ``sum q T``.
+    its terms in ``info``. With ``latency="round_time"`` the mean of the longest time in the cohort
+    stands in place of ``sum q T``. A decision that names its cohort has no sampling error, and its
+    reward is ``-(V max T + sum Q a)`` with the longest time in the cohort.
 
     ## Starting State
     Empty queues and the first draw of the channel.

@@ -82,27 +82,28 @@ def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArra
 
 
 def energy_excess(
-    q: FloatArray, device_energy: FloatArray, system: System
+    participation: FloatArray, device_energy: FloatArray, system: System
 ) -> tuple[FloatArray, FloatArray]:
     """Expected energy and its excess over the budget, equation (20).
 
     Parameters
     ----------
-    q : ndarray, shape (..., N)
-        Sampling probabilities.
+    participation : ndarray, shape (..., N)
+        Probability that each device takes part in the round: pi_n of equation (16), or 1 for the
+        devices of a chosen cohort and 0 for the others.
     device_energy : ndarray, shape (..., N)
         Energy of each device if it takes part [J].
     system : System
-        Supplies K and the budgets.
+        Supplies the budgets.
 
     Returns
     -------
     energy_expected : ndarray, shape (..., N)
-        ``(1 - (1 - q_n)**K) E_n`` [J].
+        ``pi_n E_n`` [J].
     excess : ndarray, shape (..., N)
         a_n, the expected energy less the budget [J].
     """
-    energy_expected = physics.participation_probability(q, system.cohort_size) * device_energy
+    energy_expected = participation * device_energy
     return energy_expected, energy_expected - system.energy_budget_j
 
 
@@ -152,7 +153,8 @@ def objective(
     system: System,
 ) -> FloatArray:
     """`drift_plus_penalty` from the times [s] and energies [J] of the devices."""
-    _, excess = energy_excess(q, device_energy, system)
+    participation = physics.participation_probability(q, system.cohort_size)
+    _, excess = energy_excess(participation, device_energy, system)
     penalty = latency(device_time, q, system) + system.lambda_ * sampling_error(q, system.weights)
     value: FloatArray = system.V * penalty + drift(queue, excess)
     return value

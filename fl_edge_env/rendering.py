@@ -45,7 +45,7 @@ _HEADINGS = (  # and where they stand, from the left end of the panels to the ri
 
 
 class Dashboard:
-    """A picture of the last round: what was observed, what was decided, who was drawn.
+    """A picture of the last round: what was observed, what was decided, who took part.
 
     One bar a device in each panel; the devices of the cohort stand out in another colour and
     have a mark above the panels. The energy is the expected one, averaged over the rounds that
@@ -95,6 +95,7 @@ class Dashboard:
         self._round = round_index
         self._recorded = 0
         self._energy: FloatArray = nothing
+        self._note = ""
         self.numbers = [f"{round_index} / {self.scenario.num_rounds}", "", "", ""]
 
     def record(
@@ -112,8 +113,9 @@ class Dashboard:
             What `Simulator.advance` made of it.
         """
         scenario = self.scenario
-        decision = {"q": allocation.q, "f": allocation.f / 1e9, "p": allocation.p}
-        self._bars = dict(observation) | decision
+        q = np.zeros(scenario.num_devices) if allocation.q is None else allocation.q
+        self._note = "cohort chosen by the policy, not drawn from q" if allocation.q is None else ""
+        self._bars = dict(observation) | {"q": q, "f": allocation.f / 1e9, "p": allocation.p}
         self._drawn = np.isin(np.arange(scenario.num_devices), outcome.cohort)
         self._round += 1
         self._recorded += 1
@@ -144,7 +146,7 @@ class Dashboard:
             name: max(float(one._bars[name].max()) for one in (self, *beside))
             for name in ("queue", "q")
         }
-        return self._canvas.draw(self._bars, largest, self._drawn, self.numbers)
+        return self._canvas.draw(self._bars, largest, self._drawn, self.numbers, self._note)
 
     def show(self, frames_per_second: float) -> None:
         """Draw into a window, and wait until the picture before has stood long enough.
@@ -212,9 +214,20 @@ class _Canvas:
                 for color in (_BAR, _DRAWN)
             )
             self._panels[name] = axes, others, cohort
-        axes.set_xlabel("device (orange: drawn in the last round)")
+        axes.set_xlabel("device (orange: took part in the last round)")
         (self._marks,) = self._panels["channel_gain"][0].plot(
             [], [], "v", color=_DRAWN, markersize=8, clip_on=False, animated=True
+        )
+        q_axes = self._panels["q"][0]
+        self._note = q_axes.text(
+            0.5,
+            0.5,
+            "",
+            transform=q_axes.transAxes,
+            ha="center",
+            va="center",
+            color=_FAINT,
+            animated=True,
         )
         self._text(0.0, 40, title, fontsize=18, fontweight="bold")
         self._numbers = []
@@ -233,6 +246,7 @@ class _Canvas:
         largest: Mapping[str, float],
         drawn: BoolArray,
         numbers: list[str],
+        note: str,
     ) -> NDArray[np.uint8]:
         for name, value in largest.items():
             self._fit(self._panels[name][0], max(value, self._smallest_tops[name]))
@@ -244,6 +258,8 @@ class _Canvas:
             for patch, shown in ((others, ~drawn), (cohort, drawn)):
                 patch.set_data((bars[name] * shown).repeat(2) * self._heights)
                 axes.draw_artist(patch)
+        self._note.set_text(note)
+        self._figure.draw_artist(self._note)
         gain_axes = self._panels["channel_gain"][0]
         places = np.flatnonzero(drawn)
         self._marks.set_data(places, np.full(places.shape, 1.1 * gain_axes.get_ylim()[1]))

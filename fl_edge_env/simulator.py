@@ -25,35 +25,39 @@ _BLOCK_NUMBERS = 1 << 14
 class Round(NamedTuple):
     """What happened in a round, for each of the B systems of a batch.
 
-    For a single system the shapes have no B, and a quantity of shape (B,) is a number.
+    For a single system the shapes have no B, and a quantity of shape (B,) is a number. The
+    accounts follow the kind of the decision, sampled or chosen (see `Allocation`).
 
     Attributes
     ----------
-    cohort : ndarray of int, shape (B, K)
-        The devices drawn; a device may appear more than once.
+    cohort : ndarray of int, shape (B, K) or (B, k)
+        The K devices drawn, of which one may appear more than once, or the k devices chosen,
+        filled up with -1 where a system chose fewer.
     device_time : ndarray, shape (B, N)
         Time each device takes, or would take, T_n [s], equation (9).
     round_time : ndarray, shape (B,)
         Longest time in the cohort [s].
     expected_round_time : ndarray, shape (B,)
-        Mean of `round_time` over the draw of the cohort from q [s].
+        Mean of `round_time` over the draw of the cohort from q [s]; of a chosen cohort the
+        `round_time` itself.
     elapsed_time : ndarray, shape (B,)
         Sum of `round_time` since the reset [s].
     energy_expected : ndarray, shape (B, N)
-        ``(1 - (1 - q_n)**K) E_n`` [J], equation (16).
+        ``(1 - (1 - q_n)**K) E_n`` [J], equation (16); of a chosen cohort the energy spent.
     energy_spent : ndarray, shape (B, N)
         Energy of the devices in the cohort, zero for the others [J].
     latency : ndarray, shape (B,)
         What stands for the round time in the penalty [s]: the paper's proxy ``sum_n q_n T_n``,
-        or `expected_round_time`, as the scenario says.
+        or `expected_round_time`, as the scenario says; of a chosen cohort the `round_time`.
     sampling_error : ndarray, shape (B,)
-        ``sum_n w_n**2 / q_n``, equation (18).
+        ``sum_n w_n**2 / q_n``, equation (18); NaN for a chosen cohort, which is not sampled.
     penalty : ndarray, shape (B,)
-        ``latency + lambda * sampling_error`` [s].
+        ``latency + lambda * sampling_error`` [s]; NaN for a chosen cohort.
     drift : ndarray, shape (B,)
         ``sum_n Q_n a_n``, with the queues at the start of the round [J^2], equation (24).
-    reward_terms : dict of ndarray, shape (B,)
-        The parts ``latency``, ``sampling_error`` and ``drift`` whose sum is the reward.
+    reward_latency, reward_sampling_error, reward_drift : ndarray, shape (B,)
+        The terms of the reward [J^2]; the second is NaN for a chosen cohort, and left out of the
+        sum.
     """
 
     cohort: IntArray
@@ -67,13 +71,34 @@ class Round(NamedTuple):
     sampling_error: FloatArray
     penalty: FloatArray
     drift: FloatArray
-    reward_terms: dict[str, FloatArray]
+    reward_latency: FloatArray
+    reward_sampling_error: FloatArray
+    reward_drift: FloatArray
 
     @property
     def reward(self) -> FloatArray:
-        """Negative drift-plus-penalty, ``-(V penalty + drift)`` [J^2], shape (B,)."""
-        terms = self.reward_terms
-        return terms["latency"] + terms["sampling_error"] + terms["drift"]
+        """Negative drift-plus-penalty [J^2], shape (B,).
+
+        It is ``-(V penalty + drift)`` of a sampled and ``-(V latency + drift)`` of a chosen
+        decision.
+        """
+        sampling = self.reward_sampling_error
+        # One kind of decision in the whole batch: either none is NaN or all are.
+        if np.isnan(sampling).any():
+            return self.reward_latency + self.reward_drift
+        return self.reward_latency + sampling + self.reward_drift
+
+
+class _Account(NamedTuple):
+    """What depends on the kind of the decision; fields as in `Round`."""
+
+    cohort: IntArray
+    participation: FloatArray  # shape (B, N)
+    round_time: FloatArray
+    expected_round_time: FloatArray
+    latency: FloatArray
+    sampling_error: FloatArray
+    energy_spent: FloatArray
 
 
 class _Streams:
@@ -316,43 +341,59 @@ class Simulator:
                 f"f, p and q must have shape {self.queue.shape}, got {allocation.f.shape}"
             )
         allocation.validate(scenario)
-        q = allocation.q
         device_time, device_energy = physics.time_and_energy(
             self.channel_gain, allocation.f, allocation.p, scenario
         )
-        energy_expected, excess = lyapunov.energy_excess(q, device_energy, scenario)
-        cohort = self._draw_cohort(q) if allocation.cohort is None else allocation.cohort
-        drawn = (*self._rows, cohort)
-        round_time = device_time[drawn].max(axis=-1)
-        energy_spent = np.zeros(device_energy.shape)
-        energy_spent[drawn] = device_energy[drawn]
-        latency = lyapunov.latency(device_time, q, scenario)
-        sampling_error = lyapunov.sampling_error(q, scenario.weights)
+        if allocation.q is not None:
+            account = self._sampled(allocation.q, device_time, device_energy)
+        else:
+            account = _chosen(allocation, device_time, device_energy)
+        latency, sampling_error = account.latency, account.sampling_error
+        energy_expected, excess = lyapunov.energy_excess(
+            account.participation, device_energy, scenario
+        )
         drift = lyapunov.drift(self.queue, excess)
 
-        elapsed_time = self.elapsed_time + round_time
+        elapsed_time = self.elapsed_time + account.round_time
         self.queue[...] = lyapunov.next_queue(self.queue, excess)
         self.elapsed_time[...] = elapsed_time
         self.round_index += 1
         self._next_round()
 
         return Round(
-            cohort=cohort,
+            cohort=account.cohort,
             device_time=device_time,
-            round_time=round_time,
-            expected_round_time=physics.expected_maximum(device_time, q, scenario.cohort_size),
+            round_time=account.round_time,
+            expected_round_time=account.expected_round_time,
             elapsed_time=elapsed_time,
             energy_expected=energy_expected,
-            energy_spent=energy_spent,
+            energy_spent=account.energy_spent,
             latency=latency,
             sampling_error=sampling_error,
             penalty=latency + scenario.lambda_ * sampling_error,
             drift=drift,
-            reward_terms={
-                "latency": -scenario.V * latency,
-                "sampling_error": -scenario.V * scenario.lambda_ * sampling_error,
-                "drift": -drift,
-            },
+            reward_latency=-scenario.V * latency,
+            reward_sampling_error=-scenario.V * scenario.lambda_ * sampling_error,
+            reward_drift=-drift,
+        )
+
+    def _sampled(
+        self, q: FloatArray, device_time: FloatArray, device_energy: FloatArray
+    ) -> _Account:
+        """Draw the cohort from q; what is expected of the round is a mean over the draw."""
+        scenario = self.scenario
+        cohort = self._draw_cohort(q)
+        drawn = (*self._rows, cohort)
+        energy_spent = np.zeros(device_energy.shape)
+        energy_spent[drawn] = device_energy[drawn]
+        return _Account(
+            cohort,
+            physics.participation_probability(q, scenario.cohort_size),
+            device_time[drawn].max(axis=-1),
+            physics.expected_maximum(device_time, q, scenario.cohort_size),
+            lyapunov.latency(device_time, q, scenario),
+            lyapunov.sampling_error(q, scenario.weights),
+            energy_spent,
         )
 
     def _draw_cohort(self, q: FloatArray) -> IntArray:
@@ -364,3 +405,20 @@ class Simulator:
             return cdf.searchsorted(draws, side="right")
         cohort: IntArray = (cdf[:, None, :] > draws[..., None]).argmax(axis=-1)
         return cohort
+
+
+def _chosen(allocation: Allocation, device_time: FloatArray, device_energy: FloatArray) -> _Account:
+    """What a chosen cohort takes is known before the round, and nothing is sampled."""
+    assert allocation.cohort is not None
+    participates = allocation.participates
+    round_time = np.where(participates, device_time, 0.0).max(axis=-1)
+    participation = participates.astype(np.float64)
+    return _Account(
+        allocation.cohort,
+        participation,
+        round_time,
+        round_time,
+        round_time,
+        np.full(round_time.shape, np.nan)[()],
+        participation * device_energy,
+    )

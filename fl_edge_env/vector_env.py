@@ -185,6 +185,4 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 
 
 def _masked(outcome: Round, mask: BoolArray) -> dict[str, Any]:
-    terms = dict(outcome.reward_terms)
-    info = outcome._asdict() | {"reward_terms": terms | {f"_{name}": mask for name in terms}}
-    return info | {f"_{name}": mask for name in Round._fields}
+    return outcome._asdict() | {f"_{name}": mask for name in Round._fields}

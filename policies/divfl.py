@@ -7,19 +7,20 @@ Maximization", ICLR 2022.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.checks import real_array
+from fl_edge_env.checks import observed, real_array
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.uniform import UniS
+from policies.base import Policy
+from policies.p2 import check_state
+from policies.resources import static_resources
 
 
-class DivFL(UniS):
+class DivFL(Policy):
     """Chooses the K devices whose gradients represent all others best.
 
     Where models are trained, a device is described by its full-batch gradient: of all devices
@@ -27,7 +28,8 @@ class DivFL(UniS):
     histogram stands in for the gradient; up to sign it is the output-bias gradient of a
     classifier that predicts uniformly. The cohort is then the same in every round.
 
-    f and p are those of Uni-S, and expected energy and sampling error follow ``q = 1/N``.
+    The decision is a chosen cohort with the f and p of Uni-S. Like its authors, the server averages
+    the models of the cohort by their sample counts, which is what a chosen cohort does by default.
 
     Parameters
     ----------
@@ -121,9 +123,9 @@ class DivFL(UniS):
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""
         cohort = facility_location(self._distance, self.scenario.cohort_size)
-        decision = super().decide(observation)
-        batch_shape = decision.q.shape[:-1]
-        return replace(decision, cohort=np.broadcast_to(cohort, (*batch_shape, cohort.size)))
+        channel_gain, _ = check_state(*observed(observation), self.scenario)
+        f, p = static_resources(channel_gain, self.scenario)
+        return Allocation(f, p, cohort=np.broadcast_to(cohort, (*f.shape[:-1], cohort.size)))
 
 
 def pairwise_distance(vectors: NDArray[np.floating]) -> FloatArray:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fl_edge_env import Allocation, physics
+from fl_edge_env import Allocation
 from fl_edge_env.checks import observed, real_array
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.p2 import best_resources, check_state
+from policies.resources import static_resources
 
 
 class UniD(Policy):
@@ -28,22 +29,12 @@ class UniD(Policy):
 
 
 class UniS(Policy):
-    """Uniform sampling; power at the middle of its range, frequency from what energy remains.
-
-    f solves ``(E_cmp + E_up) (1 - (1 - 1/N)^K) = budget``, moved to its range; where uploading
-    alone exceeds the budget, f is the smallest.
-    """
+    """Uniform sampling with static resources; see `policies.resources.static_resources`."""
 
     name = "Uni-S"
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Spend the round's energy budget; see `Policy.decide`."""
-        scenario = self.scenario
-        channel_gain, _ = check_state(*observed(observation), scenario)
-        q = np.full(channel_gain.shape, 1.0 / scenario.num_devices)
-        p = np.broadcast_to(scenario.p_mid, channel_gain.shape).copy()
-        upload_energy = p * physics.upload_time(channel_gain, p, scenario)
-        participation = physics.participation_probability(q, scenario.cohort_size)
-        remaining = np.maximum(scenario.energy_budget_j / participation - upload_energy, 0.0)
-        f = np.sqrt(2.0 * remaining / (scenario.capacitance * scenario.cycles_per_round))
-        return Allocation(np.clip(f, scenario.f_min, scenario.f_max), p, q)
+        channel_gain, _ = check_state(*observed(observation), self.scenario)
+        f, p = static_resources(channel_gain, self.scenario)
+        return Allocation(f, p, np.full(channel_gain.shape, 1.0 / self.scenario.num_devices))

@@ -199,9 +199,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         if not isinstance(action, Allocation):
             action = decode_action(action, self.scenario, self._base.softmax_scale)
         observation, reward, terminated, truncated, info = self.env.step(action)
-        participants, coefficients = aggregation_weights(
-            info["cohort"], action.q, self.scenario.weights
-        )
+        participants, coefficients = aggregation_weights(action, info["cohort"], self.scenario)
         info |= self._gradients(participants)
         number = int(self._base.simulator.round_index)
         trained = [self._train(device, number - 1) for device in participants]

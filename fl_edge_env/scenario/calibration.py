@@ -39,5 +39,6 @@ def calibrate(
     error_0 = float(lyapunov.sampling_error(system.weights, system.weights))
     lambda_ = mu * time_0 / error_0
     uniform = np.full(gain.shape, 1.0 / gain.size)
-    _, excess_0 = lyapunov.energy_excess(uniform, device_energy, system)
+    participation = physics.participation_probability(uniform, system.cohort_size)
+    _, excess_0 = lyapunov.energy_excess(participation, device_energy, system)
     return lambda_, nu * float(np.mean(excess_0**2)) / (time_0 + lambda_ * error_0)

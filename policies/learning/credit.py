@@ -35,10 +35,12 @@ def local_reward(
     ndarray, shape (..., N)
     """
     q = allocation.q
+    assert q is not None  # an agent's action is a sampled decision
     device_time, device_energy = physics.time_and_energy(
         channel_gain, allocation.f, allocation.p, scenario
     )
-    _, excess = lyapunov.energy_excess(q, device_energy, scenario)
+    participation = physics.participation_probability(q, scenario.cohort_size)
+    _, excess = lyapunov.energy_excess(participation, device_energy, scenario)
     penalty = q * device_time + scenario.lambda_ * scenario.weights**2 / q
     reward: FloatArray = -(scenario.V * penalty + queue * excess)
     return reward
@@ -66,15 +68,16 @@ def difference_reward(
     -------
     ndarray, shape (..., N)
     """
+    q = allocation.q
+    assert q is not None  # an agent's action is a sampled decision
     if channel_gain.ndim > 1:  # N^2 numbers at a time stay in the cache
         systems = [
             difference_reward(gain, backlog, Allocation(f, p, q), scenario)
             for gain, backlog, f, p, q in zip(
-                channel_gain, queue, allocation.f, allocation.p, allocation.q, strict=True
+                channel_gain, queue, allocation.f, allocation.p, q, strict=True
             )
         ]
         return np.stack(systems)
-    q = allocation.q
     time, energy = physics.time_and_energy(channel_gain, allocation.f, allocation.p, scenario)
     default = physics.time_and_energy(channel_gain, scenario.f_mid, scenario.p_mid, scenario)
     # In the rows of (N, N) one device after the other has decided otherwise.

@@ -77,12 +77,7 @@ def test_round__against_a_bare_loop(name, report, seconds):
     scenario = task.fit(scenario)
     env = TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), task, eval_every=10**6)
     env.reset(seed=0)
-    allocation = Allocation(
-        scenario.f_mid,
-        scenario.p_mid,
-        np.full(num_devices, 1 / num_devices),
-        cohort=np.array([0, 1]),
-    )
+    allocation = Allocation(scenario.f_mid, scenario.p_mid, cohort=[0, 1])
     bare = bare_round(task, scenario.local_epochs, [0, 1])
     loop, ours = [], []
     for _ in range(5):  # in turn, so that both meet the same machine

@@ -46,14 +46,42 @@ VALID = {
             "q must sum to 1 within 1e-06, got a sum of .*1.0",
         ),
         ({"q": np.array([0.2, 0.3, 0.4])}, "q must sum to 1 within 1e-06, got a sum of .*0.9"),
-        ({"cohort": np.array([0])}, r"cohort must have shape \(2,\), .*got \(1,\)"),
-        ({"cohort": np.array([0, 3])}, r"device indices from 0 to 2, got \[0, 3\]"),
-        ({"cohort": np.array([-1, 0])}, r"device indices from 0 to 2, got \[-1, 0\]"),
     ],
 )
 def test_validate__names_what_is_wrong(change, message):
     with pytest.raises(ValueError, match=message):
         Allocation(**VALID | change).validate(SCENARIO)
+
+
+@pytest.mark.parametrize(
+    ("cohort", "message"),
+    [
+        ([0, 1, 2], r"shape \(k\) with k from 1 to cohort_size = 2, got \(3,\)"),
+        ([], "must hold integer device indices, got"),
+        (np.zeros(0, np.int64), r"k from 1 to cohort_size = 2, got \(0,\)"),
+        ([[0, 1]], r"shape \(k\) .*got \(1, 2\)"),
+        (0, r"shape \(k\) .*got \(\)"),
+        ([0, 3], r"indices from 0 to 2, or -1 for none, got \[0, 3\]"),
+        ([-2, 0], r"indices from 0 to 2, or -1 for none, got \[-2, 0\]"),
+        ([1, 1], r"each device once, got \[1, 1\]: to draw with replacement give q"),
+        ([-1, -1], r"at least one device, got \[-1, -1\]"),
+    ],
+)
+def test_validate__names_what_is_wrong_with_a_cohort(cohort, message):
+    with pytest.raises(ValueError, match=message):
+        Allocation(VALID["f"], VALID["p"], cohort=cohort).validate(SCENARIO)
+
+
+@given(st.lists(st.permutations(range(3)), min_size=1, max_size=5), st.data())
+def test_participates__are_the_devices_that_a_cohort_names(orders, data):
+    sizes = [data.draw(st.integers(1, 2)) for _ in orders]
+    chosen = [order[:size] for order, size in zip(orders, sizes, strict=True)]
+    cohort = [[*devices, -1][:2] for devices in chosen]
+    f, p = (np.tile(VALID[name], (len(orders), 1)) for name in "fp")
+    allocation = Allocation(f, p, cohort=cohort)
+    allocation.validate(SCENARIO)
+    named = [[n in devices for n in range(3)] for devices in chosen]
+    np.testing.assert_array_equal(allocation.participates, named)
 
 
 @pytest.mark.parametrize(
@@ -66,9 +94,15 @@ def test_validate__names_what_is_wrong(change, message):
         ({"q": [True, False, False]}, "q must hold real numbers"),
         ({"f": [None, 1e9, 1e9]}, "f must hold real numbers"),
         ({"f": [[1e9], [1e9, 1e9]]}, "f must hold real numbers"),
-        ({"cohort": [True, False]}, "cohort must hold integer device indices"),
-        ({"cohort": [[0], [1, 2]]}, "cohort must hold integer device indices"),
-        ({"cohort": np.array([0.0, 1.0])}, "cohort must hold integer device indices"),
+        ({"q": None}, "either q, .* or cohort, .*got neither"),
+        ({"cohort": [0, 1]}, "either q, .* or cohort, .*got both"),
+        ({"q": None, "cohort": [True, False]}, "cohort must hold integer device indices"),
+        ({"q": None, "cohort": [[0], [1, 2]]}, "cohort must hold integer device indices"),
+        ({"q": None, "cohort": np.array([0.0, 1.0])}, "cohort must hold integer device indices"),
+        ({"weights": [0.5, 0.5]}, "weights belong to a chosen cohort"),
+        ({"q": None, "cohort": [0, 1], "weights": [1.0]}, r"shape of cohort, \(2,\), got \(1,\)"),
+        ({"q": None, "cohort": [0, 1], "weights": [1, np.nan]}, "weights must be finite"),
+        ({"q": None, "cohort": [0, 1], "weights": [1, -1]}, "weights must be .* at least zero"),
     ],
 )
 def test_allocation__refuses_what_no_scenario_allows(change, message):
@@ -90,12 +124,13 @@ def test_validate__takes_lists_integers_and_rounding_at_the_bounds():
 @pytest.mark.parametrize("dtype", [np.int32, np.uint64, np.float32, np.float64])
 def test_allocation__keeps_numbers_of_every_type_as_float64(dtype):
     one = Scenario(num_devices=1, p_max=2.0)
-    allocation = Allocation(
-        np.array([1e9], dtype), np.array([1], dtype), np.array([1], dtype), [0, 0]
-    )
-    allocation.validate(one)
-    assert {allocation.f.dtype, allocation.p.dtype, allocation.q.dtype} == {np.dtype(np.float64)}
-    assert allocation.cohort.dtype == np.int64
+    f, p, number = np.array([1e9], dtype), np.array([1], dtype), np.array([1], dtype)
+    sampled, chosen = Allocation(f, p, number), Allocation(f, p, cohort=[0], weights=number)
+    for allocation in (sampled, chosen):
+        allocation.validate(one)
+    arrays = (sampled.f, sampled.p, sampled.q, chosen.weights)
+    assert {array.dtype for array in arrays} == {np.dtype(np.float64)}
+    assert chosen.cohort.dtype == np.int64
 
 
 def test_decode__zero_is_the_middle_of_the_ranges_and_uniform_sampling():
@@ -156,6 +191,11 @@ def test_encode__decodes_to_the_same_decision(f, p, score, scale):
         error = np.abs(getattr(again, name) - getattr(wanted, name))
         assert error.max() <= 1.01 * half_ulp * span
     np.testing.assert_allclose(again.q, wanted.q, rtol=2.02 * scale * half_ulp + 1e-12)
+
+
+def test_encode__refuses_a_chosen_cohort():
+    with pytest.raises(ValueError, match="an action holds q and no cohort"):
+        encode_action(Allocation(VALID["f"], VALID["p"], cohort=[0]), SCENARIO, 2.0)
 
 
 def test_encode__what_the_box_cannot_express_is_clipped_and_keeps_its_order():

@@ -38,30 +38,36 @@ def columns(frame: np.ndarray, color: tuple[int, int, int], devices: int) -> np.
     return np.array([match[row : row + height, middles].sum(axis=0) for row in rows])
 
 
-def test_bars__are_as_high_as_what_they_stand_for():
+@pytest.mark.parametrize("chosen", [False, True])
+def test_bars__are_as_high_as_what_they_stand_for(chosen):
     scenario = Scenario.cifar10(num_devices=12, cohort_size=3)
     simulator = Simulator(scenario)
     simulator.reset([0])
     rng = np.random.default_rng(0)
     gain = rng.uniform(0.01, 0.5, 12)
     observation = {"channel_gain": gain, "queue": rng.uniform(0, 180, 12)}
-    allocation = Allocation(
-        f=rng.uniform(scenario.f_min, scenario.f_max),
-        p=rng.uniform(scenario.p_min, scenario.p_max),
-        q=rng.dirichlet(np.ones(12)),
-        cohort=np.array([2, 7, 2]),
-    )
+    f, p, q = (rng.uniform(low, 1.0, 12) for low in (0.5, 0.1, 0.1))
+    f, p, q = f * scenario.f_max, p * scenario.p_max, q / q.sum()
+    kind = {"cohort": [2, 7]} if chosen else {"q": q}
+    allocation = Allocation(f, p, **kind)
     dashboard = Dashboard(scenario)
     dashboard.begin(observation)
-    dashboard.record(observation, allocation, simulator.advance(allocation))
+    outcome = simulator.advance(allocation)
+    dashboard.record(observation, allocation, outcome)
     frame = dashboard.draw()
 
     others, cohort = (columns(frame, color, 12) for color in (OTHERS, COHORT))
-    drawn = np.isin(np.arange(12), [2, 7])
+    drawn = np.isin(np.arange(12), outcome.cohort)
     assert (others[:, drawn] <= 1).all()
     assert (cohort[:, ~drawn] <= 1).all()
-    values = np.array([gain, observation["queue"], allocation.q, allocation.f, allocation.p])
-    for name, bar, value in zip(PANELS, others + cohort, values, strict=True):
+    values = dict(zip(PANELS, (gain, observation["queue"], q, f, p), strict=True))
+    bars = dict(zip(PANELS, others + cohort, strict=True))
+    if chosen:  # in place of q stands a note
+        assert bars.pop("q").max() <= 1
+        grey = frame[96 + 2 * 136 : 96 + 2 * 136 + 116].astype(int)
+        assert (np.abs(grey - (0x6B, 0x72, 0x80)).max(axis=-1) <= 2).any()
+    for name, bar in bars.items():
+        value = values[name]
         # up to a pixel of the axis and one of rounding
         assert np.abs(bar - bar.max() * value / value.max()).max() <= 2, name
         assert bar.max() >= 116 / 4 - 2, name  # the axis fits the values

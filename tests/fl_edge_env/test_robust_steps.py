@@ -102,15 +102,16 @@ def test_step__what_the_user_gave_and_got_is_never_altered():
     env = FLEdgeEnv(SMALL)
     observation, _ = env.reset(seed=0)
     a = decode_action(np.zeros((3, 5)), SMALL, 2.0)
-    cohort = np.array([0, 4, 4])
-    given = [observation["queue"], observation["channel_gain"], a.f, a.p, a.q, cohort]
+    cohort, weights = np.array([0, 4]), np.array([1.0, 2.0])
+    given = [observation["queue"], observation["channel_gain"], a.f, a.p, a.q, cohort, weights]
     kept = copy.deepcopy(given)
-    result = env.step(Allocation(a.f, a.p, a.q, cohort))
+    result = env.step(Allocation(a.f, a.p, cohort=cohort, weights=weights))
     numbers = numbers_in({"info": result[4], "observation": result[0]})
     before = copy.deepcopy(numbers)
     cohort_kept = result[4]["cohort"].copy()
     for _ in range(3):
-        env.step(Allocation(a.f, a.p, a.q, cohort))
+        env.step(Allocation(a.f, a.p, cohort=cohort, weights=weights))
+        env.step(a)
     np.testing.assert_equal(given, kept)
     np.testing.assert_equal(numbers, before)
     cohort[:] = 1
@@ -267,11 +268,12 @@ def test_values__are_equal_to_their_copies(kind):
     for twin in (*make_copies(scenario), copy.copy(scenario)):
         assert (twin, hash(twin), twin.V) == (scenario, hash(scenario), scenario.V)
     allocation = decode_action(np.zeros((3, 5)), scenario, 2.0)
-    allocation = dataclasses.replace(allocation, cohort=[0, 1])
-    for twin in (*make_copies(allocation), copy.copy(allocation)):
-        twin.validate(scenario)
-        for name in ("f", "p", "q", "cohort"):
-            np.testing.assert_array_equal(getattr(twin, name), getattr(allocation, name))
+    chosen = dataclasses.replace(allocation, q=None, cohort=[0, 1], weights=[2, 1])
+    for original in (allocation, chosen):
+        for twin in (*make_copies(original), copy.copy(original)):
+            twin.validate(scenario)
+            for name in ("f", "p", "q", "cohort", "weights"):
+                np.testing.assert_array_equal(getattr(twin, name), getattr(original, name))
 
 
 def trajectory_from(saved: bytes) -> bytes:

@@ -200,9 +200,9 @@ def test_cohort__depends_on_the_seed_and_q_only():
 
     # A cohort named in one round leaves the draws of the others as they were.
     override = base.copy()
-    override[5] = Allocation(base[5].f, base[5].p, base[5].q, np.array([[0, 0]]))
+    override[5] = Allocation(base[5].f, base[5].p, cohort=[[0, 3]])
     drawn = cohorts(Simulator(scenario, 1), override)
-    np.testing.assert_array_equal(drawn[5], [0, 0])
+    np.testing.assert_array_equal(drawn[5], [0, 3])
     np.testing.assert_array_equal(np.delete(drawn, 5, axis=0), np.delete(wanted, 5, axis=0))
 
 
@@ -314,16 +314,33 @@ def test_reset__of_one_system_leaves_the_others_as_they_are(rounds):
         np.testing.assert_array_equal(cohort[1], own[1])
 
 
-def test_cohort__given_by_the_decision_replaces_the_draw():
-    scenario = Scenario(num_devices=5, cohort_size=3)
-    simulator = Simulator(scenario, 1)
-    simulator.reset([0])
-    a = random_allocation(scenario, np.random.default_rng(0))
-    o = simulator.advance(Allocation(a.f, a.p, a.q, np.array([[4, 1, 4]])))
-    np.testing.assert_array_equal(o.cohort, [[4, 1, 4]])
-    assert np.count_nonzero(o.energy_spent) == 2
-    # What is expected still follows q.
-    assert np.count_nonzero(o.energy_expected) == 5
+@pytest.mark.parametrize("latency", ["proxy", "round_time"])
+def test_chosen__accounts_by_a_loop_over_the_devices_named(latency):
+    scenario = Scenario.femnist(num_devices=5, cohort_size=3, latency=latency)
+    simulator = Simulator(scenario, 2)
+    simulator.reset([0, 1])
+    rng = np.random.default_rng(0)
+    cohorts = [[4, 1, -1], [0, 3, 2]]
+    for _ in range(4):
+        queue = simulator.queue.copy()
+        gain = simulator.channel_gain.copy()
+        a = random_allocation(scenario, rng, 2)
+        o = simulator.advance(Allocation(a.f, a.p, cohort=cohorts))
+        np.testing.assert_array_equal(o.cohort, cohorts)
+        for row, cohort in enumerate(cohorts):
+            time, energy = physics.time_and_energy(gain[row], a.f[row], a.p[row], scenario)
+            named = [n for n in cohort if n >= 0]
+            spent = np.array([energy[n] if n in named else 0.0 for n in range(5)])
+            excess = spent - scenario.energy_budget_j
+            longest = max(time[n] for n in named)
+            assert o.latency[row] == o.round_time[row] == o.expected_round_time[row] == longest
+            np.testing.assert_array_equal(o.energy_expected[row], spent)
+            np.testing.assert_array_equal(o.energy_spent[row], spent)
+            np.testing.assert_array_equal(simulator.queue[row], np.maximum(queue[row] + excess, 0))
+            drift = np.sum(queue[row] * excess)
+            assert o.reward[row] == pytest.approx(-(scenario.V * longest + drift), rel=1e-12)
+            assert np.isnan(o.sampling_error[row])
+            assert np.isnan(o.penalty[row])
 
 
 def test_observe__is_not_changed_by_later_rounds():
@@ -411,7 +428,7 @@ def test_simulator__without_a_batch_axis_is_the_batch_of_one():
         allocation = random_allocation(scenario, rng)
         one = alone.advance(Allocation(allocation.f[0], allocation.p[0], allocation.q[0]))
         many = batch.advance(allocation)
-        for name in set(Round._fields) - {"reward_terms"}:
+        for name in Round._fields:
             np.testing.assert_array_equal(getattr(one, name), getattr(many, name)[0])
         assert one.reward == many.reward[0]
         for name, values in alone.observe().items():

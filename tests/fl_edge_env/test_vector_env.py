@@ -197,18 +197,16 @@ def test_make_vec__gives_the_native_environment():
     assert reward.shape == (4,)
 
 
-def test_step__takes_a_batch_of_decisions():
+@pytest.mark.parametrize(
+    "kind",
+    [{"q": np.full((3, 7), 1 / 7)}, {"cohort": np.array([[1, 2, 3], [6, -1, -1], [0, 5, -1]])}],
+)
+def test_step__takes_a_batch_of_decisions(kind):
     vector, singles = make("NextStep")
-    shape = (3, 7)
-    allocation = Allocation(
-        np.full(shape, 1.5e9),
-        np.full(shape, 0.05),
-        np.full(shape, 1 / 7),
-        np.tile([1, 2, 3], (3, 1)),
-    )
-    result = vector.step(allocation)
+    f, p = np.full((3, 7), 1.5e9), np.full((3, 7), 0.05)
+    result = vector.step(Allocation(f, p, **kind))
     for index, env in enumerate(singles):
-        row = Allocation(*(getattr(allocation, n)[index] for n in ("f", "p", "q", "cohort")))
+        row = Allocation(f[index], p[index], **{name: v[index] for name, v in kind.items()})
         assert_row(result, index, env.step(row))
 
 

@@ -54,9 +54,10 @@ def test_divfl__resources_are_those_of_uni_s():
     scenario = Scenario.femnist()
     ours = DivFL(scenario).decide(observation(scenario, 3))
     theirs = UniS(scenario).decide(observation(scenario, 3))
-    for name in ("f", "p", "q"):
+    for name in ("f", "p"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
-    assert ours.cohort is not None
+    assert ours.q is None
+    assert ours.weights is None  # its authors average by sample counts, as a chosen cohort does
     assert ours.cohort.shape == (3, scenario.cohort_size)
 
 

@@ -39,10 +39,13 @@ def wrap(scenario: Scenario, task: Task, **options) -> TrainingWrapper:
     return TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), task, **options)
 
 
-def uniform(scenario: Scenario, cohort: list[int] | None = None) -> Allocation:
+def uniform(scenario: Scenario) -> Allocation:
     n = scenario.num_devices
-    chosen = None if cohort is None else np.array(cohort)
-    return Allocation(scenario.f_mid, scenario.p_mid, np.full(n, 1 / n), chosen)
+    return Allocation(scenario.f_mid, scenario.p_mid, np.full(n, 1 / n))
+
+
+def chosen(scenario: Scenario, *cohort: int) -> Allocation:
+    return Allocation(scenario.f_mid, scenario.p_mid, cohort=cohort)
 
 
 def test_scenario_digits__has_the_size_of_the_model_and_the_split():
@@ -75,35 +78,24 @@ def test_digits__train_and_test_share_no_image_and_are_standardised():
 def test_step__moves_the_model_by_the_weighted_updates(scenario, task):
     env = wrap(scenario, task)
     env.reset(seed=0)
-    for cohort in ([3, 5, 3], [1, 2, 4]):
+    # q is so uneven that a device is drawn twice; then a chosen cohort of two.
+    uneven = Allocation(scenario.f_mid, scenario.p_mid, np.array([0.9, *[0.1 / 19] * 19]))
+    for decision in (uneven, chosen(scenario, 5, 3)):
         before = env.parameters
-        _, _, _, _, info = env.step(uniform(scenario, cohort))
-        participants, coefficients = aggregation_weights(
-            np.array(cohort), np.full(20, 0.05), scenario.weights
-        )
+        _, _, _, _, info = env.step(decision)
+        participants, coefficients = aggregation_weights(decision, info["cohort"], scenario)
+        assert len(participants) < 3
         np.testing.assert_array_equal(info["participants"], participants)
         expected = before + coefficients @ info["client_updates"].astype(np.float64)
         np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
         assert np.all(np.linalg.norm(info["client_updates"], axis=1) > 0)
 
 
-def test_step__the_weights_of_the_updates_follow_q(scenario, task):
-    env = wrap(scenario, task)
-    env.reset(seed=0)
-    q = np.linspace(1, 3, 20) / 40
-    before = env.parameters
-    cohort = np.array([0, 19, 19])
-    _, _, _, _, info = env.step(Allocation(scenario.f_mid, scenario.p_mid, q, cohort))
-    coefficients = np.array([1 / (3 * 20 * q[0]), 2 / (3 * 20 * q[19])])  # of equal data weights
-    expected = before + coefficients @ info["client_updates"].astype(np.float64)
-    np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
-
-
 def test_step__a_device_trains_from_the_global_model_on_its_own_data(scenario, task):
     env = wrap(scenario, task)
     env.reset(seed=4)
     start = torch.from_numpy(env.parameters)
-    _, _, _, _, info = env.step(uniform(scenario, [7, 7, 7]))
+    _, _, _, _, info = env.step(chosen(scenario, 7))
     seed = env.unwrapped.training_seed  # its second child orders the samples, by round and device
     order_seed = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, 1, 0, 7))
     trainer = LocalTrainer(DigitsCNN(), batch_size=task.batch_size, momentum=task.momentum)
@@ -158,7 +150,7 @@ def test_step__trains_at_the_halved_rates(scenario, task, monkeypatch):
     env = wrap(scenario, task)
     env.reset(seed=0)
     for _ in range(8):
-        env.step(uniform(scenario, [3, 3, 3]))
+        env.step(chosen(scenario, 3))
     assert rates == [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25]
 
 
@@ -220,9 +212,9 @@ def test_gradient_distance__is_between_the_models_that_were_sent_out(scenario, t
     np.testing.assert_allclose(
         info["gradient_distance"], pairwise_distance(gradients), rtol=1e-3, atol=1e-6
     )
-    env.step(uniform(scenario, [1, 2, 3]))  # gradients at the initial model, as they were
+    env.step(chosen(scenario, 1, 2, 3))  # gradients at the initial model, as they were
     gradients[[4, 9]] = [gradient(4), gradient(9)]
-    _, _, _, _, info = env.step(uniform(scenario, [4, 9, 4]))
+    _, _, _, _, info = env.step(chosen(scenario, 4, 9))
     np.testing.assert_array_equal(info["gradient_devices"], [4, 9])
     expected = pairwise_distance(gradients)[[4, 9]]
     np.testing.assert_allclose(info["gradient_distance"], expected, rtol=1e-3, atol=1e-6)
@@ -258,7 +250,7 @@ def test_step__an_update_that_is_not_finite_names_device_and_round(scenario):
     env = wrap(scenario, task)
     env.reset(seed=0)
     with pytest.raises(FloatingPointError, match="update of device 3 in round 1 is not finite"):
-        env.step(uniform(scenario, [3, 3, 3]))
+        env.step(chosen(scenario, 3))
 
 
 def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task, monkeypatch):
@@ -278,14 +270,14 @@ def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task,
     env.reset(seed=0)
     before = env.parameters
     with pytest.warns(RuntimeWarning, match="update of device 0 in round 1 is not finite"):
-        _, _, _, _, info = env.step(uniform(scenario, [0, 0, 4]))
+        _, _, _, _, info = env.step(chosen(scenario, 0, 4))
     np.testing.assert_array_equal(info["skipped_devices"], [0])
     np.testing.assert_array_equal(info["client_updates"][0], 0)
     assert np.isfinite(info["train_loss"])
     coefficient = scenario.weights[4] / (3 / 20)
     expected = before + coefficient * info["client_updates"][1]
     np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
-    _, _, _, _, info = env.step(uniform(scenario, [4, 5, 6]))
+    _, _, _, _, info = env.step(chosen(scenario, 4, 5, 6))
     assert info["skipped_devices"].size == 0
 
 

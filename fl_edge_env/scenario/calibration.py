@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from typing import NamedTuple
+
 import numpy as np
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.typing import FloatArray
 
+# Root mean square of the excess a0 over that of the budgets, below which the calibration of V
+# is warned of; the presets have 0.2 and more.
+_LEAST_EXCESS = 0.05
+
+
+class Calibration(NamedTuple):
+    """The weights of the objective, and the excess that V was calibrated by.
+
+    Attributes
+    ----------
+    lambda_ : float
+        Weight of the sampling error [s].
+    V : float
+        Weight of the penalty against the queues [J^2/s].
+    excess : float
+        Root mean square over devices of the excess a0 [J].
+    """
+
+    lambda_: float
+    V: float
+    excess: float
+
 
 def calibrate(
-    system: lyapunov.System, gain: FloatArray, f: FloatArray, p: FloatArray, mu: float, nu: float
-) -> tuple[float, float]:
+    system: lyapunov.System,
+    gain: FloatArray,
+    f: FloatArray,
+    p: FloatArray,
+    mu: float,
+    nu: float,
+    lambda_: float | None = None,
+) -> Calibration:
     """The weights lambda and V at a nominal operating point of the system.
 
     ``lambda = mu T0 / F0`` with T0 the mean device time at the point, and F0 the sampling error
@@ -27,18 +59,84 @@ def calibrate(
     mu, nu : float
         Scale factors of lambda and V.
 
+    lambda_ : float, optional
+        Takes the place of ``mu T0 / F0`` [s].
+
     Returns
     -------
-    lambda_ : float
-        Weight of the sampling error [s].
-    V : float
-        Weight of the penalty against the queues [J^2/s].
+    Calibration
     """
     device_time, device_energy = physics.time_and_energy(gain, f, p, system)
     time_0 = float(np.mean(device_time))
     error_0 = float(lyapunov.sampling_error(system.weights, system.weights))
-    lambda_ = mu * time_0 / error_0
+    if lambda_ is None:
+        lambda_ = mu * time_0 / error_0
     uniform = np.full(gain.shape, 1.0 / gain.size)
     participation = physics.participation_probability(uniform, system.cohort_size)
     _, excess_0 = lyapunov.energy_excess(participation, device_energy, system)
-    return lambda_, nu * float(np.mean(excess_0**2)) / (time_0 + lambda_ * error_0)
+    square = float(np.mean(excess_0**2))
+    return Calibration(lambda_, nu * square / (time_0 + lambda_ * error_0), float(np.sqrt(square)))
+
+
+def _level_of_the_caller() -> int:
+    """How far up the stack the first code outside this package stands, as `warnings` counts."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("fl_edge_env"):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
+    """Warn where the paper's calibration of V says nothing about the system.
+
+    V0 is the square of what the nominal point spends beyond the budget. Where it spends just the
+    budget, V vanishes, and with it the weight of time against energy.
+
+    Parameters
+    ----------
+    V : float
+        As calibrated [J^2/s].
+    excess : float
+        Root mean square of the excess a0 [J].
+    budget : ndarray, shape (N,)
+        Energy budgets [J].
+    """
+    scale = float(np.sqrt(np.mean(budget**2)))
+    if excess < _LEAST_EXCESS * scale:
+        warnings.warn(
+            f"the budget is what the middle of the frequency and power ranges spends, within "
+            f"{excess:.3g} J of {scale:.3g} J: the paper's calibration gives V = {V:.3g} J^2/s, so "
+            "little that controllers hardly value time; give V directly, or another budget",
+            UserWarning,
+            stacklevel=_level_of_the_caller(),
+        )
+
+
+def warn_of_budget(
+    system: lyapunov.System, gain: FloatArray, f_min: FloatArray, p_min: FloatArray
+) -> None:
+    """Warn where no sampled decision meets the budgets at the mean gain.
+
+    A device with energy E at its least frequency and power meets its budget if it is drawn with a
+    probability of at most ``budget / E``. The budgets can be met where probabilities so small
+    still sum to one over the devices.
+
+    Parameters
+    ----------
+    system : System
+        The system.
+    gain, f_min, p_min : ndarray, shape (N,)
+        Mean gains, least frequencies [Hz] and powers [W].
+    """
+    _, least_energy = physics.time_and_energy(gain, f_min, p_min, system)
+    share = np.minimum(system.energy_budget_j / least_energy, 1.0)
+    q = -np.expm1(np.log1p(-share[share < 1.0]) / system.cohort_size)
+    total = float(q.sum()) + int(np.count_nonzero(share == 1.0))
+    if total < 1.0:
+        warnings.warn(
+            "no sampled decision meets the energy budgets: at the mean gain, the least frequency "
+            f"and the least power, the devices may be drawn in {100 * total:.3g} % of the rounds; a "
+            f"budget of {float(np.mean(system.energy_budget_j)) / total:.3g} J on average would do",
+            UserWarning,
+            stacklevel=_level_of_the_caller(),
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +19,7 @@ from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel
 from fl_edge_env.checks import finite_number, per_device, positive_integer, read_only
 from fl_edge_env.files import atomic_path, reason
 from fl_edge_env.scenario import toml
-from fl_edge_env.scenario.calibration import calibrate
+from fl_edge_env.scenario.calibration import calibrate, warn_of_budget, warn_of_collapse
 from fl_edge_env.scenario.presets import PRESETS, RESNET18_PARAMETERS
 from fl_edge_env.typing import FloatArray
 
@@ -69,7 +70,10 @@ class Scenario:
     channel : ChannelModel
         How channel gains are drawn.
     mu, nu : float
-        Scale factors of lambda and V.
+        Scale factors of the calibrated lambda and V.
+    lambda_, V : float, optional
+        Weight of the sampling error [s] and of the penalty against the queues [J^2/s], in place
+        of the calibrated ones.
     latency : {"proxy", "round_time"}
         What stands for the round time in penalty and reward: the paper's ``sum_n q_n T_n``, or
         the mean of the longest time in the cohort.
@@ -81,9 +85,9 @@ class Scenario:
     weights : ndarray, shape (N,)
         Data weights w_n = D_n / sum D.
     lambda_ : float
-        Weight of the sampling error, ``mu * lambda0`` [s].
+        Weight of the sampling error [s]: as given, or ``mu * lambda0``.
     V : float
-        Weight of the penalty against the queues, ``nu * V0`` [J^2/s].
+        Weight of the penalty against the queues [J^2/s]: as given, or ``nu * V0``.
 
     Raises
     ------
@@ -120,6 +124,8 @@ class Scenario:
     channel: ChannelModel = field(default_factory=ExponentialChannel)
     mu: float = 1.0
     nu: float = 1e5
+    lambda_: Any = None
+    V: Any = None
     latency: str = "proxy"
     delayed_csi: bool = False
 
@@ -129,6 +135,16 @@ class Scenario:
         for name in ("bandwidth_hz", "noise_power_w", "model_bits", "nu"):
             self._set(name, finite_number(name, getattr(self, name)))
         self._set("mu", finite_number("mu", self.mu, zero_allowed=True))
+        for name, factor in (("lambda_", "mu"), ("V", "nu")):
+            if getattr(self, name) is not None:
+                zero_allowed = name == "lambda_"
+                self._set(name, finite_number(name, getattr(self, name), zero_allowed=zero_allowed))
+                if getattr(self, factor) != getattr(type(self), factor):
+                    raise ValueError(
+                        f"{factor} scales the calibrated {name}: give one of them, "
+                        f"got {factor} = {getattr(self, factor)} and {name} = {getattr(self, name)}"
+                    )
+        self._set("_given", {name: getattr(self, name) for name in ("lambda_", "V")})
         for name in self.per_device_fields:
             self._set(
                 name,
@@ -156,12 +172,26 @@ class Scenario:
             raise ValueError(f"delayed_csi must be True or False, got {self.delayed_csi!r}")
         self._set("delayed_csi", bool(self.delayed_csi))
         self._check_magnitudes()
+        self._weigh()
         if not (self.lambda_ <= _LARGEST and 1 / _LARGEST <= self.V <= _LARGEST):
             raise ValueError(
                 f"the fields give lambda = {self.lambda_} and V = {self.V}; lambda must be at most "
                 f"{_LARGEST:g} and V lie in [{1 / _LARGEST:g}, {_LARGEST:g}]: choose another mu, "
                 "nu or energy_budget_j"
             )
+
+    def _weigh(self) -> None:
+        """Set lambda and V: as given, or as calibrated in the middle of the ranges."""
+        gain = np.full(self.num_devices, self.channel.mean)
+        with np.errstate(over="ignore", invalid="ignore"):  # told by __post_init__
+            calibrated = calibrate(
+                self, gain, self.f_mid, self.p_mid, self.mu, self.nu, self._given["lambda_"]
+            )
+            self._set("lambda_", calibrated.lambda_)
+            if self.V is None:
+                self._set("V", calibrated.V)
+                warn_of_collapse(calibrated.V, calibrated.excess, self.energy_budget_j)
+            warn_of_budget(self, gain, self.f_min, self.p_min)
 
     def _check_magnitudes(self) -> None:
         """Refuse what could overflow in a round, at any decision and any gain."""
@@ -235,7 +265,8 @@ class Scenario:
 
         The data set is not needed: the writers' sample counts are drawn with a fixed seed from
         LEAF's statistics, a normal distribution with mean 226.83 and standard deviation 88.94,
-        cut at the 50 samples below which the paper drops a writer.
+        cut at the 50 samples below which the paper drops a writer. Devices train on nine tenths
+        of them; the others are for testing.
         """
         return cls.preset("femnist", **fields)
 
@@ -277,6 +308,20 @@ class Scenario:
             If a keyword is not a field.
         """
         return type(self)(**self.to_dict() | fields)
+
+    def reweighted(self, *, mu: float = 1.0, nu: float = 1.0) -> Scenario:
+        """A copy whose lambda and V are scaled, whether they were given or calibrated.
+
+        Parameters
+        ----------
+        mu, nu : float
+            Factors on `lambda_` or `mu`, and on `V` or `nu`.
+        """
+        fields = {}
+        for name, scale, factor in (("lambda_", "mu", mu), ("V", "nu", nu)):
+            given = name if self._given[name] is not None else scale
+            fields[given] = factor * getattr(self, given)
+        return self.replace(**fields)
 
     @classmethod
     def load(cls, path: str | Path) -> Scenario:
@@ -351,8 +396,8 @@ class Scenario:
         return toml.dumps(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name; a per-device field with one common value is a scalar."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        """The fields by name, as they were given; one value common to all devices is a scalar."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | self._given
         for name in self.per_device_fields:
             if np.all(values[name] == values[name][0]):
                 values[name] = float(values[name][0])
@@ -362,6 +407,7 @@ class Scenario:
         shown = (
             f"{name}={_show(value) if isinstance(value, np.ndarray) else repr(value)}"
             for name, value in self.to_dict().items()
+            if value is not None
         )
         return f"Scenario({', '.join(shown)})"
 
@@ -381,6 +427,9 @@ class Scenario:
 
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Scenario], tuple[dict[str, Any]]]:
         return _from_fields, (self.to_dict(),)
+
+    # As they were given, None where calibrated; no field, as it follows from `lambda_` and `V`.
+    _given: ClassVar[dict[str, float | None]]
 
     per_device_fields: ClassVar[tuple[str, ...]] = (
         "num_samples",
@@ -426,25 +475,11 @@ class Scenario:
         """Middle of the power range [W], shape (N,)."""
         return read_only(0.5 * (self.p_min + self.p_max))
 
-    @cached_property
-    def _calibration(self) -> tuple[float, float]:
-        with np.errstate(over="ignore", invalid="ignore"):  # told by __post_init__
-            gain = np.full(self.num_devices, self.channel.mean)
-            return calibrate(self, gain, self.f_mid, self.p_mid, self.mu, self.nu)
-
-    @property
-    def lambda_(self) -> float:
-        """Weight of the sampling error [s]."""
-        return self._calibration[0]
-
-    @property
-    def V(self) -> float:
-        """Weight of the penalty against the queues [J^2/s]."""
-        return self._calibration[1]
-
 
 def _from_fields(fields: dict[str, Any]) -> Scenario:
-    return Scenario(**fields)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # told when the original was made
+        return Scenario(**fields)
 
 
 def _show(values: FloatArray) -> str:

@@ -39,7 +39,8 @@ def dumps(fields: Mapping[str, Any]) -> str:
         If the channel is not one of this package.
     """
     channel = describe_channel(fields["channel"])
-    lines = [f"{name} = {_toml(value)}" for name, value in fields.items() if name != "channel"]
+    given = {n: value for n, value in fields.items() if n != "channel" and value is not None}
+    lines = [f"{name} = {_toml(value)}" for name, value in given.items()]
     lines += ["", "[channel]", *(f"{name} = {_toml(value)}" for name, value in channel.items())]
     return "\n".join(lines) + "\n"
 

@@ -45,7 +45,7 @@ def tuning_candidates(scenario: Scenario) -> list[Policy]:
     candidates: list[Policy] = []
     kinds: tuple[type[Policy], ...] = (LROA, UniD)
     for kind, (mu, nu) in itertools.product(kinds, TUNING):
-        policy = kind(scenario.replace(mu=mu * scenario.mu, nu=nu * scenario.nu))
+        policy = kind(scenario.reweighted(mu=mu, nu=nu))
         if (mu, nu) != _AS_IT_IS:
             policy.name = f"{kind.name} μ×{mu:g} ν×{nu:g}"
         candidates.append(policy)

@@ -148,7 +148,7 @@ class AgentSettings:
 
     def training_scenario(self, scenario: Scenario) -> Scenario:
         """The scenario with the nu that the agent is trained with."""
-        return scenario.replace(nu=self.nu_factor * scenario.nu)
+        return scenario.reweighted(nu=self.nu_factor)
 
     def make_view(self, scenario: Scenario) -> AgentView:
         """The rows of training episodes in a scenario.

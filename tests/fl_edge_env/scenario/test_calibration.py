@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fl_edge_env import Scenario, lyapunov
+from fl_edge_env import Scenario, lyapunov, physics
 
 excesses = arrays(np.float64, (12, 3), elements=st.floats(-1e3, 1e3))
 
@@ -55,3 +56,62 @@ def test_calibration__sampling_error_at_the_data_weights_is_one():
     assert lyapunov.sampling_error(weights, weights) == pytest.approx(1)
     uniform = np.full(120, 1 / 120)
     assert lyapunov.sampling_error(uniform, weights) > 1  # w minimises it: Cauchy and Schwarz
+
+
+def test_weights__that_are_given_take_the_place_of_the_calibrated_ones():
+    calibrated = Scenario.cifar10(mu=0.5, nu=2e4)
+    given = Scenario.cifar10(lambda_=calibrated.lambda_, V=calibrated.V)
+    assert (given.lambda_, given.V) == (calibrated.lambda_, calibrated.V)
+    assert given.replace(energy_budget_j=30.0).V == given.V
+    assert Scenario.from_toml(given.to_toml()).V == given.V
+    # lambda enters the calibration of V, whichever way it came.
+    assert pytest.approx(calibrated.V) == Scenario.cifar10(lambda_=calibrated.lambda_, nu=2e4).V
+    assert Scenario.cifar10(lambda_=0).lambda_ == 0
+
+
+@pytest.mark.parametrize("fields", [{}, {"lambda_": 30.0}, {"V": 1e7}])
+def test_reweighted__scales_lambda_and_v_however_they_came(fields):
+    scenario = Scenario.cifar10(**fields)
+    for mu, nu in ((2.0, 1.0), (1.0, 0.5)):
+        other = scenario.reweighted(mu=mu, nu=nu)
+        assert other.lambda_ == pytest.approx(mu * scenario.lambda_)
+        if mu == 1 or "V" in fields:  # a calibrated V depends on lambda
+            assert pytest.approx(nu * scenario.V) == other.V
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lambda_": -1.0}, "lambda_ must be at least zero and finite, got -1.0"),
+        ({"V": 0.0}, "V must be positive and finite, got 0.0"),
+        ({"V": "large"}, "V must be positive and finite, got 'large'"),
+        ({"mu": 2.0, "lambda_": 1.0}, "mu scales the calibrated lambda_: give one of them"),
+        ({"nu": 1e4, "V": 1.0}, "nu scales the calibrated V: give one of them"),
+    ],
+)
+def test_weights__that_are_wrong_or_given_twice_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Scenario.cifar10(**fields)
+
+
+def test_scenario__warns_where_the_budget_is_what_the_nominal_point_spends():
+    with pytest.warns(UserWarning, match=r"within 0.148 J of 10.5 J: .* V = 0.38 J") as caught:
+        Scenario.cifar10(energy_budget_j=10.5)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Scenario.cifar10(energy_budget_j=10.5, V=1e7)
+        for name in ("cifar10", "femnist", "fashion_mnist", "digits"):
+            Scenario.preset(name)
+
+
+def test_scenario__warns_of_budgets_that_no_sampling_meets():
+    # Alike devices, each drawn with 1/N: pi E = budget where the warning begins.
+    scenario = Scenario.cifar10()
+    _, energy = physics.time_and_energy(np.full(120, 0.1), scenario.f_min, scenario.p_min, scenario)
+    least = float(energy[0]) * (1 - (1 - 1 / 120) ** 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Scenario.cifar10(energy_budget_j=1.001 * least)
+    with pytest.warns(UserWarning, match=r"no sampled decision meets .* drawn in 99.9 % of"):
+        Scenario.cifar10(energy_budget_j=0.999 * least)

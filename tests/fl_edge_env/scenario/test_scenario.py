@@ -57,14 +57,15 @@ def test_presets__hold_the_parameters_of_the_paper():
 
 def test_femnist__writers_follow_the_statistics_of_leaf():
     counts = Scenario.femnist(num_devices=20_000).num_samples
-    assert counts.min() == 50
+    assert counts.min() == 45
     np.testing.assert_array_equal(counts, np.rint(counts))
-    # A normal distribution cut at 50, two standard deviations below its mean
+    # Nine tenths of a normal distribution cut at 50, two standard deviations below its mean
     from scipy import stats
 
     law = stats.truncnorm((49.5 - 226.83) / 88.94, math.inf, loc=226.83, scale=88.94)
-    assert abs(counts.mean() - law.mean()) < 4 * law.std() / math.sqrt(20_000)
-    assert counts.std() == pytest.approx(law.std(), rel=0.03)
+    # Whole samples are held out: a bias of rounding of less than a hundredth.
+    assert abs(counts.mean() - 0.9 * law.mean()) < 3.6 * law.std() / math.sqrt(20_000) + 0.01
+    assert counts.std() == pytest.approx(0.9 * law.std(), rel=0.03)
 
 
 def test_digits__budget_binds_inside_the_frequency_range():

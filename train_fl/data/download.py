@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torchvision.datasets import CIFAR10, FashionMNIST
 
-from fl_edge_env.files import reason
+from fl_edge_env.files import as_value_error
 
 
 def download(dataset: type[FashionMNIST | CIFAR10], folder: Path) -> None:
@@ -24,9 +24,5 @@ def download(dataset: type[FashionMNIST | CIFAR10], folder: Path) -> None:
     ValueError
         If it cannot be had, whatever the reason.
     """
-    try:
+    with as_value_error(f"cannot download {dataset.__name__} to {str(folder)!r}: "):
         dataset(folder, download=True)
-    except Exception as error:  # what an answer or an old file can raise has no end
-        raise ValueError(
-            f"cannot download {dataset.__name__} to {str(folder)!r}: {reason(error)}"
-        ) from None

@@ -83,7 +83,7 @@ def check_regular(path: Path) -> None:
         raise ValueError("it is not a regular file")
 
 
-def check_zip(path: Path) -> None:
+def check_zip(path: Path) -> list[str]:
     """Check the checksums of a ZIP file whose parts are not compressed, as NumPy and torch write.
 
     Their readers see a checksum only if they read its part to the end, which a changed shape can
@@ -93,6 +93,11 @@ def check_zip(path: Path) -> None:
     ----------
     path : Path
         The file.
+
+    Returns
+    -------
+    list of str
+        The names of its parts.
 
     Raises
     ------
@@ -112,6 +117,24 @@ def check_zip(path: Path) -> None:
                 raise ValueError(f"its parts announce {announced} bytes, more than it has")
             if (damaged := file.testzip()) is not None:
                 raise ValueError(f"its part {damaged!r} is damaged")
+            return [part.filename for part in parts]
+
+
+@contextmanager
+def as_value_error(before: str, after: str = "") -> Iterator[None]:
+    """Raise whatever goes wrong in the block as a `ValueError` of one line.
+
+    For what comes from outside: what a damaged or hostile file can raise has no end.
+
+    Parameters
+    ----------
+    before, after : str
+        What the message says before and after the error's own words.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{before}{reason(error)}{after}") from None
 
 
 def reason(error: Exception) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,7 +18,7 @@ from stable_baselines3.common.policies import BasePolicy
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import is_real
-from fl_edge_env.files import atomic_path, check_zip, reason
+from fl_edge_env.files import as_value_error, atomic_path, check_zip
 from fl_edge_env.scaling import FEATURES, Scaling
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
@@ -171,7 +170,7 @@ class SB3Policy(Policy):
                     f"{str(path)!r} holds several agents: name one, such as its seed-0"
                 )
             path = path / AGENT_FILE
-        try:
+        with as_value_error(f"cannot use the agent {str(path)!r}: "):
             # Tensors and plain values only: a file cannot bring code.
             content = read_checked(path, weights_only=True)
             if not isinstance(content, dict) or "format" not in content:
@@ -196,8 +195,6 @@ class SB3Policy(Policy):
             for name, weight in policy._network.state_dict().items():
                 if not torch.isfinite(weight).all():
                     raise ValueError(f"its weight {name!r} is not finite")
-        except Exception as error:  # what a damaged or foreign file can raise has no end
-            raise ValueError(f"cannot use the agent {str(path)!r}: {reason(error)}") from None
         return policy
 
 
@@ -230,11 +227,9 @@ def read_checked(path: Path, *, weights_only: bool) -> Any:
     ValueError
         If it is not such a file, or damaged; reading may raise other errors, too.
     """
-    check_zip(path)
-    with zipfile.ZipFile(path) as file:
-        # TorchScript, which older versions of torch load whatever is asked for.
-        if any(name.endswith("constants.pkl") for name in file.namelist()):
-            raise ValueError("it is a program and no plain values")
+    # TorchScript, which older versions of torch load whatever is asked for.
+    if any(name.endswith("constants.pkl") for name in check_zip(path)):
+        raise ValueError("it is a program and no plain values")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is odd about the file is an error
         return torch.load(path, map_location="cpu", weights_only=weights_only)

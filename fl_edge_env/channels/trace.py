@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fl_edge_env.files import check_regular, reason
+from fl_edge_env.files import as_value_error, check_regular
 from fl_edge_env.typing import FloatArray
 
 
@@ -107,7 +107,9 @@ def read_trace(path: Path) -> FloatArray:
     """
     import pandas as pd  # only here: the environment itself does without
 
-    try:
+    with as_value_error(
+        f"cannot read the trace {str(path)!r} as a table with the columns round, device and gain: "
+    ):
         check_regular(path)
         if path.suffix == ".parquet":
             # On a damaged file threads of pyarrow may outlive its error, and crash.
@@ -116,11 +118,6 @@ def read_trace(path: Path) -> FloatArray:
             # What is packed may grow without end.
             table = pd.read_csv(path, compression=None)
         rounds, devices, gain = table[["round", "device", "gain"]].to_numpy(dtype=np.float64).T
-    except Exception as error:  # what a damaged file can raise has no end
-        raise ValueError(
-            f"cannot read the trace {str(path)!r} as a table with the columns round, device and "
-            f"gain: {reason(error)}"
-        ) from None
     if not len(gain):
         raise ValueError(f"{str(path)!r} must have rows, got none")
     wrong = ~((gain > 0) & np.isfinite(gain))

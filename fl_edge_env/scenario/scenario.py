@@ -17,7 +17,7 @@ import numpy as np
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel
 from fl_edge_env.checks import finite_number, per_device, positive_integer, read_only
-from fl_edge_env.files import atomic_path, reason
+from fl_edge_env.files import as_value_error, atomic_path
 from fl_edge_env.scenario import toml
 from fl_edge_env.scenario.calibration import calibrate, warn_of_budget, warn_of_collapse
 from fl_edge_env.scenario.presets import PRESETS, RESNET18_PARAMETERS
@@ -340,10 +340,8 @@ class Scenario:
             If the file is missing, not TOML, has an unknown key or a wrong value.
         """
         values = toml.read(Path(path))
-        try:
+        with as_value_error(f"in the scenario {str(path)!r}: "):
             return cls._from_values(values)
-        except Exception as error:
-            raise ValueError(f"in the scenario {str(path)!r}: {reason(error)}") from None
 
     @classmethod
     def from_toml(cls, text: str) -> Scenario:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fl_edge_env.channels import ChannelModel, ExponentialChannel, MarkovChannel, TraceChannel
 from fl_edge_env.checks import is_integer
-from fl_edge_env.files import reason
+from fl_edge_env.files import as_value_error
 
 _CHANNELS: dict[str, type[Any]] = {
     "exponential": ExponentialChannel,
@@ -58,10 +58,8 @@ def read(path: Path) -> dict[str, Any]:
     ValueError
         If it is missing or not TOML.
     """
-    try:
+    with as_value_error(f"cannot read the scenario {str(path)!r}: "):
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except Exception as error:  # what a damaged or hostile file can raise has no end
-        raise ValueError(f"cannot read the scenario {str(path)!r}: {reason(error)}") from None
 
 
 def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -158,14 +158,8 @@ def make_jobs(
 
     Parameters
     ----------
-    policies : sequence of Policy
-        With distinct names.
-    scenario : Scenario
-        The system.
-    seeds : sequence of int
-        The channel of a seed is the same for every policy.
-    make_env : callable, optional
-        Makes the training environment for a policy.
+    policies, scenario, seeds, make_env
+        As in `policies.evaluate`.
 
     Raises
     ------

@@ -49,8 +49,7 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or sample.size == 0:
         raise ValueError(f"values must have shape (n,) with n >= 1, got {sample.shape}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
+    _check_confidence(confidence)
     mean = float(sample.mean())
     if sample.size == 1:
         return Interval(mean, math.nan, math.nan)
@@ -136,17 +135,14 @@ def bootstrap_interval(
     effects, 95 % became about 90 % with S = 10, 85 % with S = 5 and 75 % with S = 3.
     """
     sample = _as_scores("scores", scores)
-    _check_resampling(confidence, num_resamples)
-    value = float(statistic(sample))
-    if sample.size == 1:
-        return Interval(value, math.nan, math.nan)
     num_rows, num_columns = sample.shape
-    rows = rng.integers(num_rows, size=(num_resamples, num_rows, 1))
-    columns = rng.integers(num_columns, size=(num_resamples, num_columns))
-    resampled = np.array(
-        [statistic(sample[row, column]) for row, column in zip(rows, columns, strict=True)]
-    )
-    return _percentile_interval(value, resampled, confidence)
+
+    def resampled() -> list[float]:
+        rows = rng.integers(num_rows, size=(num_resamples, num_rows, 1))
+        columns = rng.integers(num_columns, size=(num_resamples, num_columns))
+        return [statistic(sample[row, column]) for row, column in zip(rows, columns, strict=True)]
+
+    return _percentile_interval(statistic, sample, resampled, confidence, num_resamples)
 
 
 def probability_of_improvement(
@@ -171,12 +167,8 @@ def probability_of_improvement(
         Scores of one agent: a row for each training seed, a column for each evaluation seed.
     y : array_like, shape (S2, E)
         Scores of the other with the same evaluation seeds in the same order.
-    rng : numpy.random.Generator
-        Draws the resamples.
-    confidence : float
-        Coverage, in (0, 1).
-    num_resamples : int
-        Number of resamples.
+    rng, confidence, num_resamples
+        As in `bootstrap_interval`.
 
     Returns
     -------
@@ -197,23 +189,35 @@ def probability_of_improvement(
         raise ValueError(
             f"y must have as many evaluation seeds as x, shape (S, {num_columns}), got {y.shape}"
         )
-    _check_resampling(confidence, num_resamples)
     higher = (x[:, None] > y) + 0.5 * (x[:, None] == y)  # (S1, S2, E)
-    value = float(higher.mean())
-    if higher.size == 1:
+
+    def resampled() -> FloatArray:
+        # How often each seed is drawn: shape (num_resamples, seeds).
+        of_x, of_y, of_columns = (
+            rng.multinomial(num, np.full(num, 1 / num), size=num_resamples).astype(np.float64)
+            for num in (num_x, num_y, num_columns)
+        )
+        pairs = higher @ of_columns.T  # (S1, S2, num_resamples)
+        means: FloatArray = np.einsum("ijr,ri,rj->r", pairs, of_x, of_y) / higher.size
+        return means
+
+    return _percentile_interval(np.mean, higher, resampled, confidence, num_resamples)
+
+
+def _percentile_interval(
+    statistic: Callable[[FloatArray], float],
+    sample: FloatArray,
+    resampled: Callable[[], ArrayLike],
+    confidence: float,
+    num_resamples: int,
+) -> Interval:
+    """A statistic of a sample between the percentiles of its resamples."""
+    _check_confidence(confidence)
+    integer_at_least(1, "num_resamples", num_resamples)
+    value = float(statistic(sample))
+    if sample.size == 1:
         return Interval(value, math.nan, math.nan)
-    # How often each seed is drawn: shape (num_resamples, seeds).
-    of_x, of_y, of_columns = (
-        rng.multinomial(num, np.full(num, 1 / num), size=num_resamples).astype(np.float64)
-        for num in (num_x, num_y, num_columns)
-    )
-    pairs = higher @ of_columns.T  # (S1, S2, num_resamples)
-    resampled = np.einsum("ijr,ri,rj->r", pairs, of_x, of_y) / higher.size
-    return _percentile_interval(value, resampled, confidence)
-
-
-def _percentile_interval(value: float, resampled: FloatArray, confidence: float) -> Interval:
-    low, high = np.quantile(resampled, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    low, high = np.quantile(np.array(resampled()), [0.5 - confidence / 2, 0.5 + confidence / 2])
     return Interval(value, float(low), float(high))
 
 
@@ -231,7 +235,6 @@ def _check_finite(name: str, values: FloatArray) -> None:
         raise ValueError(f"{name} must be finite, got {values.min()} to {values.max()}")
 
 
-def _check_resampling(confidence: float, num_resamples: int) -> None:
+def _check_confidence(confidence: float) -> None:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
-    integer_at_least(1, "num_resamples", num_resamples)

@@ -57,12 +57,8 @@ def difference_reward(
 
     Parameters
     ----------
-    channel_gain, queue : ndarray, shape (..., N)
-        State of the round; queues in joules.
-    allocation : Allocation
-        Decision of the round, with fields of that shape.
-    scenario : Scenario
-        The system.
+    channel_gain, queue, allocation, scenario
+        As in `local_reward`.
 
     Returns
     -------

@@ -25,7 +25,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, is_integer, positive_integer
-from fl_edge_env.files import atomic_path, reason, writable_folder
+from fl_edge_env.files import as_value_error, atomic_path, writable_folder
 from policies.benchmark.evaluation import evaluate
 from policies.benchmark.protocol import VALIDATION_SEEDS, allowed_energy, constrained_rank
 from policies.benchmark.runner import code_hash
@@ -395,14 +395,11 @@ def _continue_or_start(
             f"the folder {str(folder)!r} holds a training that began with other "
             f"{' and '.join(other)}: choose another folder, or delete it"
         )
-    try:
+    with as_value_error(
+        f"cannot go on from {str(checkpoint)!r}: ", ": delete the folder to start anew"
+    ):
         # Written by `_save` in the user's own folder.
         state: Any = read_checked(checkpoint, weights_only=False)
         if not isinstance(state, dict) or not isinstance(state.get("finished"), bool):
             raise ValueError("it is not the checkpoint of a training")
-    except Exception as error:
-        raise ValueError(
-            f"cannot go on from {str(checkpoint)!r}: {reason(error)}: delete the folder to start "
-            "anew"
-        ) from None
     return state

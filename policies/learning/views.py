@@ -289,16 +289,8 @@ class JointView(AgentView):
 
     Parameters
     ----------
-    scenario : Scenario
-        The system; its `num_rounds` are the length of an episode.
-    num_envs : int
-        Number of systems, and rows.
-    seed : int
-        Training seed, which decides on the episodes.
-    softmax_scale : float
-        As in `FLEdgeEnv`.
-    empty_starts : float
-        Share of the episodes that start with empty queues.
+    scenario, num_envs, seed, softmax_scale, empty_starts
+        As in `AgentView`.
     """
 
     def __init__(
@@ -343,20 +335,12 @@ class DeviceView(AgentView):
 
     Parameters
     ----------
-    scenario : Scenario
-        The system; its `num_rounds` are the length of an episode.
-    num_envs : int
-        Number of systems B; there are B N rows.
-    seed : int
-        Training seed, which decides on the episodes.
+    scenario, num_envs, seed, softmax_scale, empty_starts
+        As in `AgentView`.
     credit : {"difference", "local", "team"}
         The reward of a row: how the system's reward changes with the device's decision, which
         needs the model of the system (`policies.learning.credit.difference_reward`); the
         device's own terms of it (`local_reward`); or all of it.
-    softmax_scale : float
-        As in `FLEdgeEnv`.
-    empty_starts : float
-        Share of the episodes that start with empty queues.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_edge_env.files import atomic_path, check_zip, reason, writable_folder
+from fl_edge_env.files import as_value_error, atomic_path, check_zip, reason, writable_folder
 
 
 def test_atomic_path__keeps_the_old_file_when_writing_fails(tmp_path: Path):
@@ -55,10 +55,10 @@ def packed(
     return buffer.getvalue()
 
 
-def test_check_zip__accepts_what_is_whole(tmp_path: Path):
+def test_check_zip__names_the_parts_of_what_is_whole(tmp_path: Path):
     path = tmp_path / "a.zip"
     path.write_bytes(packed())
-    check_zip(path)
+    assert check_zip(path) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -106,3 +106,15 @@ def test_atomic_path__names_the_file_that_cannot_be_written(tmp_path: Path):
         atomic_path(tmp_path / "none" / "a.toml"),
     ):
         pass
+
+
+def test_as_value_error__tells_any_error_in_one_line_and_nothing_else():
+    with as_value_error("cannot read 'a': "):
+        pass
+    with (
+        pytest.raises(ValueError, match=r"^cannot read 'a' \(b c\): get it again$"),
+        as_value_error("cannot read 'a' (", "): get it again"),
+    ):
+        raise RecursionError("b\nc")
+    with pytest.raises(KeyboardInterrupt), as_value_error("cannot read 'a': "):
+        raise KeyboardInterrupt

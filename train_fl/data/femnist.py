@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fl_edge_env.files import reason
+from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
 from train_fl.data.dataset import Dataset, DataSource
 
@@ -240,9 +240,5 @@ def _checked(writer: str, images: NDArray[np.float32], labels: NDArray[np.intege
 
 def _told(read: Callable[[Path], _T], path: Path) -> _T:
     """What `read` makes of a file; its errors name the file."""
-    try:
+    with as_value_error(f"{str(path)!r} is damaged or not a FEMNIST file (", "): get it again"):
         return read(path)
-    except Exception as error:  # what a damaged file can raise has no end
-        raise ValueError(
-            f"{str(path)!r} is damaged or not a FEMNIST file ({reason(error)}): get it again"
-        ) from None

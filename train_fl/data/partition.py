@@ -54,13 +54,12 @@ def dirichlet_equal(
     """
     _check_devices(num_devices, len(labels))
     finite_number("concentration", concentration)
-    classes = np.unique(labels)
-    pools = [rng.permutation(np.flatnonzero(labels == c)).tolist() for c in classes]
+    pools = [pool.tolist() for pool in _shuffled_classes(labels, rng)]
     sizes = np.full(num_devices, len(labels) // num_devices)
     sizes[: len(labels) % num_devices] += 1
     parts = []
     for size in sizes:
-        mix = rng.dirichlet(np.full(len(classes), concentration))
+        mix = rng.dirichlet(np.full(len(pools), concentration))
         part = [pools[_draw_class(mix, pools, rng)].pop() for _ in range(size)]
         parts.append(np.array(part, dtype=np.int64))
     return parts
@@ -80,14 +79,10 @@ def dirichlet_by_class(
 
     Parameters
     ----------
-    labels : ndarray of int, shape (samples,)
-        Class of each sample.
-    num_devices : int
-        Number of parts N.
+    labels, num_devices, rng
+        As in `dirichlet_equal`.
     concentration : float
         Of the symmetric Dirichlet distribution over devices.
-    rng : numpy.random.Generator
-        The stream to draw from.
     least : int
         Samples that every device has at least.
 
@@ -114,7 +109,7 @@ def dirichlet_by_class(
             f"least must be at most {len(labels) // num_devices}, for {len(labels)} samples on "
             f"{num_devices} devices, got {least!r}"
         )
-    pools = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+    pools = _shuffled_classes(labels, rng)
     for _ in range(_ATTEMPTS):
         shares = rng.dirichlet(np.full(num_devices, concentration), size=len(pools))
         cuts = [
@@ -140,10 +135,8 @@ def iid(num_samples: int, num_devices: int, rng: np.random.Generator) -> list[In
     ----------
     num_samples : int
         Number of samples.
-    num_devices : int
-        Number of parts N.
-    rng : numpy.random.Generator
-        The stream to draw from.
+    num_devices, rng
+        As in `dirichlet_equal`.
 
     Returns
     -------
@@ -196,6 +189,11 @@ def _check_devices(num_devices: object, num_samples: int) -> None:
         raise ValueError(
             f"num_devices must be from 1 to the {num_samples} samples, got {num_devices!r}"
         )
+
+
+def _shuffled_classes(labels: NDArray[np.integer], rng: np.random.Generator) -> list[IntArray]:
+    """The samples of each class, in random order."""
+    return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
 
 
 def _draw_class(mix: FloatArray, pools: list[list[int]], rng: np.random.Generator) -> int:

@@ -28,10 +28,10 @@ from torchvision.datasets import CIFAR10, FashionMNIST
 
 from tests.support import Malicious, draw_damage
 from train_fl import Dataset
-from train_fl.data.dataset import DataSource
-from train_fl.data.femnist import femnist
 from train_fl.data.cifar10 import cifar10
+from train_fl.data.dataset import DataSource
 from train_fl.data.fashion_mnist import fashion_mnist, read_idx
+from train_fl.data.femnist import femnist
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (50, 28, 28), dtype=np.uint8)
 LABELS = np.arange(50) % 62

@@ -21,8 +21,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.stats import chisquare
 from torchvision.datasets import CIFAR10
 
-from train_fl.data.dataset import DataSource
 from train_fl.data.cifar10 import cifar10, random_crop_and_flip
+from train_fl.data.dataset import DataSource
 from train_fl.data.fashion_mnist import fashion_mnist, read_idx
 
 IDX = {

@@ -1,0 +1,52 @@
+"""A file imports only what stands below it, on the floors that `pyproject.toml` lists."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return grimp.build_graph(*CONTRACTS["root_packages"], cache_dir=None)
+
+
+def test_contracts__hold():
+    # In a process of its own, as it sets up logging and the import path.
+    program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    checked = subprocess.run(
+        [sys.executable, "-c", program, "--no-cache"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_every_file__stands_on_one_floor(graph):
+    floors = Counter(
+        f"{contract['containers'][0]}.{name.strip()}"
+        for contract in CONTRACTS["contracts"]
+        if "containers" in contract
+        for floor in contract["layers"]
+        for name in floor.split("|")
+    )
+    files = {module for module in graph.modules if not graph.find_children(module)}
+    assert floors == Counter(files)
+
+
+def test_no_file__imports_a_package_that_holds_it(graph):
+    # What a package gathers for its users comes after all that it holds.
+    circles = [
+        (importer, package)
+        for package in graph.modules
+        for importer in graph.find_modules_that_directly_import(package)
+        if importer.startswith(f"{package}.")
+    ]
+    assert not circles

@@ -135,7 +135,7 @@ def warn_of_budget(
     if total < 1.0:
         warnings.warn(
             "no sampled decision meets the energy budgets: at the mean gain, the least frequency "
-            f"and the least power, the devices may be drawn in {100 * total:.3g} % of the rounds; a "
+            f"and the least power, devices may be drawn in {100 * total:.3g} % of the rounds; a "
             f"budget of {float(np.mean(system.energy_budget_j)) / total:.3g} J on average would do",
             UserWarning,
             stacklevel=_level_of_the_caller(),

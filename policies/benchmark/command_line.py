@@ -1,4 +1,4 @@
-"""What the programs in `examples` share: options, a progress bar over jobs, errors in one line."""
+"""What the commands share: options, a progress bar over jobs, errors in one line."""
 
 from __future__ import annotations
 

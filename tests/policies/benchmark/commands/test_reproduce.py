@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import tyro
+from rich.console import Console
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from fl_edge_env import Scenario
+from policies.benchmark.commands import reproduce
+from train_fl.command_line import main, make_training
+
 SMALL = "--scenarios digits --rounds 8 --seeds 2 --workers 1"
 
 
-def load(name: str):
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def module():
-    yield load("reproduce_paper")
-    del sys.modules["reproduce_paper"]
-
-
 @pytest.fixture
-def call(module, monkeypatch, capsys):
+def call(monkeypatch, capsys):
     """Run an experiment in this process and give what it prints."""
     monkeypatch.setenv("COLUMNS", "120")
-    experiments = (
-        module.Baselines | module.LambdaSweep | module.VSweep | module.KSweep | module.Bound
-    )
 
     def run(arguments: str) -> str:
-        module.main(tyro.cli(experiments, args=arguments.split()))
+        main(["reproduce", *arguments.split()])
         return capsys.readouterr().out
 
     return run
@@ -94,8 +77,8 @@ def test_k_sweep__with_training_selects_by_accuracy(call, tmp_path):
     assert set(pd.read_csv(tmp_path / "k.csv").policy) == {"LROA, K = 2", "Uni-D, K = 2"}
 
 
-def test_k_sweep__selects_the_fastest_run_that_is_good_enough(module):
-    sweep = module.KSweep(train=True, accuracy=(60.0,))
+def test_k_sweep__selects_the_fastest_run_that_is_good_enough():
+    sweep = reproduce.KSweep(train=True, accuracy=(60.0,))
 
     def run(time: float, accuracy: float) -> pd.DataFrame:
         columns = dict.fromkeys(
@@ -139,13 +122,12 @@ def test_sweep__tells_settings_apart_that_are_near_each_other(call, tmp_path):
     assert set(pd.read_csv(tmp_path / "v.csv")["policy"]) == {"ν = 1.1e+05", "ν = 1.4e+05"}
 
 
-def test_bound__with_training_is_that_of_the_system_that_is_run(module, monkeypatch, tmp_path):
+def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch, tmp_path):
     seen = []
-    fitted = module.Scenario.digits(num_rounds=8, model_bits=1e5)
-    training = module.Bound.training
+    fitted = Scenario.digits(num_rounds=8, model_bits=1e5)
 
-    def other(self, name, scenario):
-        return dataclasses.replace(training(self, name, scenario), scenario=fitted)
+    def other(*args, **options):
+        return dataclasses.replace(make_training(*args, **options), scenario=fitted)
 
     class StoppedError(Exception):
         pass
@@ -154,21 +136,8 @@ def test_bound__with_training_is_that_of_the_system_that_is_run(module, monkeypa
         seen.append(scenario)
         raise StoppedError
 
-    monkeypatch.setattr(module.Bound, "training", other)
-    monkeypatch.setattr(module, "lower_bound", lower_bound)
-    experiment = module.Bound(scenarios=("digits",), train=True, out=tmp_path)
+    monkeypatch.setattr(reproduce, "lower_bound", lower_bound)
+    experiment = reproduce.Bound(scenarios=("digits",), train=True, out=tmp_path)
     with pytest.raises(StoppedError):
-        experiment.run(None)
+        experiment.run(Console(), other)
     assert seen == [fitted]
-
-
-@pytest.mark.parametrize(
-    ("name", "last"), [("custom_policy", "threshold"), ("custom_scenario", "Uni-S")]
-)
-def test_custom__examples_are_forty_lines_and_compare_with_the_paper(name, last, capsys):
-    import runpy
-
-    path = EXAMPLES / f"{name}.py"
-    assert len(path.read_text().splitlines()) <= 45
-    runpy.run_path(str(path), run_name="__main__")
-    assert last in capsys.readouterr().out.splitlines()[-1]

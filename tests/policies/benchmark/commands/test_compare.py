@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import os
 import re
@@ -18,16 +17,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import tyro
 
-COMPARE = Path(__file__).parents[2] / "examples" / "compare.py"
+from policies.benchmark.commands.comparison_options import Options
+from train_fl.command_line import main
+
+COMPARE = "from train_fl.command_line import main; main()", "compare"
 TRAINED = "--rounds 6 --seeds 2 --eval-every 3 --target-accuracy 0.01"
 
 
 def command(arguments: str) -> str:
-    """Output of the program in a process of its own."""
+    """Output of the command in a process of its own."""
     return subprocess.run(
-        [sys.executable, str(COMPARE), *arguments.split()],
+        [sys.executable, "-c", *COMPARE, *arguments.split()],
         capture_output=True,
         text=True,
         check=True,
@@ -35,22 +36,11 @@ def command(arguments: str) -> str:
     ).stdout
 
 
-@pytest.fixture(scope="module")
-def module():
-    """The program as a module."""
-    spec = importlib.util.spec_from_file_location("compare", COMPARE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["compare"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["compare"]
-
-
 @pytest.fixture
-def call(module, monkeypatch):
-    """Run the program in this process."""
+def call(monkeypatch):
+    """Run the command in this process."""
     monkeypatch.setenv("COLUMNS", "120")
-    return lambda arguments: module.main(tyro.cli(module.Options, args=arguments.split()))
+    return lambda arguments: main(["compare", *arguments.split()])
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +183,7 @@ def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp
 def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(tmp_path):
     def start(arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, str(COMPARE), *arguments.split()],
+            [sys.executable, "-c", *COMPARE, *arguments.split()],
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -274,11 +264,11 @@ def test_compare__a_missing_package_is_named_with_its_extra(
     assert f"[{extra}]" in output
 
 
-def test_compare__help_explains_every_option(module, call, capsys):
+def test_compare__help_explains_every_option(call, capsys):
     with pytest.raises(SystemExit):
         call("--help")
     output = capsys.readouterr().out
-    for field in dataclasses.fields(module.Options):
+    for field in dataclasses.fields(Options):
         assert f"--{field.name.replace('_', '-')}" in output
 
 

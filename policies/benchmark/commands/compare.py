@@ -1,0 +1,145 @@
+"""Comparing policies under common random numbers: a table, plots and files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.measure import Measurement
+
+from fl_edge_env import Scenario
+from fl_edge_env.checks import integer_at_least
+from fl_edge_env.files import writable_folder
+from policies.benchmark.bound import lower_bound
+from policies.benchmark.command_line import run_with_progress
+from policies.benchmark.commands.comparison_folder import (
+    config,
+    continued,
+    make_room,
+    stored,
+    write_text,
+)
+from policies.benchmark.commands.comparison_options import Options
+from policies.benchmark.commands.training import MakeTraining, Training, policy_options
+from policies.benchmark.evaluation import summarise
+from policies.benchmark.figures import draw_partition, save_figure, save_plots
+from policies.benchmark.runner import check_runner, make_jobs
+from policies.benchmark.tables import comparison_table
+from policies.divfl import DivFL
+from policies.registry import make_policy
+
+
+def compare(options: Options, console: Console, make_training: MakeTraining) -> None:
+    """Run a comparison, print its table and write its results.
+
+    Parameters
+    ----------
+    options : Options
+        What to compare, on which system, and how.
+    console : rich.console.Console
+        Where to print.
+    make_training : callable
+        Prepares training where `options.train` asks for it.
+
+    Raises
+    ------
+    ValueError
+        If an option is wrong.
+    ModuleNotFoundError
+        If a package that the options need is not installed.
+    JobsFailedError
+        If a run has failed.
+    """
+    settings: dict[str, Any] | None = None
+    if options.resume is not None:
+        options, settings = stored(options)
+    number = options.seeds if options.seeds is not None else (5 if options.train else 30)
+    integer_at_least(1, "seeds", number)
+    if not 0 < options.target_accuracy <= 1:
+        raise ValueError(f"target_accuracy must lie in (0, 1], got {options.target_accuracy}")
+    check_runner(options.workers, options.backend, options.checkpoint_every)
+    scenario = options.make_scenario()
+    make_env = _training(options, scenario, make_training) if options.train else None
+    if make_env is not None:
+        scenario = make_env.scenario
+    policies = [make_policy(n, scenario, **policy_options(n, make_env)) for n in options.policies]
+    seeds = range(options.first_seed, options.first_seed + number)
+    jobs = make_jobs(policies, scenario, seeds, make_env)
+    if make_env is not None:
+        make_env(policies[0])  # refuses a wrong option here, not in a worker
+    settings = continued(settings, config(options, scenario), console)
+    folder = writable_folder(options.out or Path("runs") / Path(options.scenario).stem)
+    make_room(folder, settings, console)
+    write_text(folder / "config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
+    results = run_with_progress(
+        "runs",
+        jobs,
+        folder=folder / "jobs",
+        workers=options.workers,
+        backend=options.backend,
+        address=options.address,
+        checkpoint_every=options.checkpoint_every,
+        console=console,
+    )
+    rounds = pd.concat(results, ignore_index=True)
+    bound = lower_bound(scenario)
+    target = options.target_accuracy if options.train else None
+    summary = summarise(rounds, target, bound)
+
+    timing = None
+    if "real_time" in rounds:  # kept apart from what a repetition repeats
+        timing = rounds[["policy", "seed", "round", "real_time"]]
+        write_text(folder / "timing.csv", timing.to_csv(index=False))
+        rounds = rounds.drop(columns="real_time")
+    write_text(folder / "rounds.csv", rounds.to_csv(index=False))
+    write_text(folder / "summary.csv", summary.to_csv(index=False))
+    save_plots(rounds, bound, folder)
+    if make_env is not None:
+        task = make_env.make_task()
+        counts = task.num_samples[:, None] * task.label_histogram
+        save_figure([[lambda axes: draw_partition(axes, counts)]], [folder / "partition.png"])
+    table = comparison_table(summary, target)
+    whole = Measurement.get(console, console.options.update(width=1000), table).maximum
+    Console(width=max(console.width, whole)).print(table)  # no number is cut off
+    console.print(
+        f"lower bound on the objective: {bound.value:.6g} s, "
+        f"standard error {bound.standard_error:.2g} s",
+        highlight=False,
+    )
+    if timing is not None:
+        seconds = timing.groupby("policy", sort=False)["real_time"].median()
+        told = ", ".join(f"{name} {value:.2g} s" for name, value in seconds.items())
+        console.print(f"real time of a round: {told}", highlight=False)
+    if any(isinstance(policy, DivFL) for policy in policies):
+        how = "gradients" if options.train else "label histograms, the same in every round"
+        console.print(
+            f"DivFL chose its cohorts by {how}: its time is theirs, its energy and objective are "
+            "those of q = 1/N.",
+            highlight=False,
+        )
+    console.print(f"Results and plots: {folder}", soft_wrap=True)
+
+
+def _training(options: Options, scenario: Scenario, make_training: MakeTraining) -> Training:
+    """What makes the training environments of a comparison."""
+    if options.dataset is None and Path(options.scenario).suffix == ".toml":
+        raise ValueError(
+            f"the scenario file {options.scenario!r} names no data set: give one with --dataset, "
+            "or --no-train"
+        )
+    return make_training(
+        scenario,
+        task=options.dataset or Path(options.scenario).stem,
+        eval_every=options.eval_every,
+        partition=options.partition,
+        concentration=options.concentration,
+        learning_rate=options.learning_rate,
+        on_non_finite=options.on_non_finite,
+        data_dir=options.data_dir,
+        download=options.download,
+        device=options.device,
+        threads=options.threads,
+    )

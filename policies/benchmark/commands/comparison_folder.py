@@ -1,0 +1,253 @@
+"""The folder of a comparison: its configuration, going on with it, room for its results."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import math
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+from rich.console import Console
+
+from fl_edge_env import Scenario
+from fl_edge_env.files import atomic_path, reason
+from fl_edge_env.scenario.toml import describe_channel
+from policies.benchmark.commands.comparison_options import Options
+from policies.benchmark.figures import PLOTS
+from policies.benchmark.runner import code_hash
+from policies.registry import POLICIES
+
+RESULTS = (*PLOTS, "partition.png", "rounds.csv", "summary.csv", "timing.csv")
+
+# Options that do not change the result: with --resume they are those of the new command.
+HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every")
+
+
+def stored(given: Options) -> tuple[Options, dict[str, Any]]:
+    """Options and configuration of the comparison that ``resume`` names.
+
+    Parameters
+    ----------
+    given : Options
+        Those of the command: `resume`, and of the others only how to run.
+
+    Returns
+    -------
+    options : Options
+        Those of the comparison, to be run as `given` says.
+    settings : dict
+        The configuration as it is in the folder.
+
+    Raises
+    ------
+    ValueError
+        If another option is given, or the folder holds no configuration that can be used.
+    """
+    assert given.resume is not None
+    for field in dataclasses.fields(Options):
+        new = getattr(given, field.name) != field.default
+        if new and field.name not in (*HOW_TO_RUN, "resume"):
+            raise ValueError(
+                f"--resume takes the options from the folder: {field.name} cannot be given with "
+                f"it, only {', '.join(HOW_TO_RUN)}"
+            )
+    path = given.resume / "config.json"
+    try:
+        settings: dict[str, Any] = json.loads(path.read_text())
+        if missing := {"command", "scenario", "code"} - settings.keys():
+            raise KeyError(*missing)
+        kinds = get_type_hints(Options)
+        for name, value in settings["options"].items():
+            if name in kinds and not _fits(value, kinds[name]):
+                raise ValueError(f"{name} cannot be {value!r}")
+        options = Options(**settings["options"])
+        options = dataclasses.replace(
+            options,
+            policies=tuple(options.policies),
+            data_dir=Path(options.data_dir),
+            out=given.resume,
+            **{name: getattr(given, name) for name in HOW_TO_RUN},
+        )
+    except Exception as error:  # what a damaged file can raise has no end
+        raise ValueError(
+            f"{str(given.resume)!r} is not the folder of a comparison that can go on: "
+            f"cannot use {path.name} ({reason(error)})"
+        ) from None
+    return options, settings
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a value that comes from JSON is one of an option of some type."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    kinds: dict[Any, tuple[type, ...]] = {float: (float, int), Path: (str,)}
+    return any(type(value) in kinds.get(one, (one,)) for one in get_args(kind) or [kind])
+
+
+def continued(old: dict[str, Any] | None, new: dict[str, Any], console: Console) -> dict[str, Any]:
+    """The configuration of a comparison; of one that goes on, the new must fit the old.
+
+    Parameters
+    ----------
+    old : dict or None
+        What `stored` has found, None for a comparison that begins.
+    new : dict
+        What the same options give now.
+    console : rich.console.Console
+        Where to tell that the code has changed.
+
+    Returns
+    -------
+    dict
+        The new configuration, with the command with which the comparison began.
+
+    Raises
+    ------
+    ValueError
+        If the scenario or a trained agent has changed.
+    """
+    if old is None:
+        return new
+    if old["scenario"] != new["scenario"]:
+        raise ValueError(
+            f"the scenario {new['options']['scenario']!r} has changed since the comparison began: "
+            "restore its file, or start anew in another folder"
+        )
+    if old.get("agents", {}) != new["agents"]:
+        raise ValueError(
+            "a trained agent has changed since the comparison began: start anew in another folder"
+        )
+    if old["code"] != new["code"]:
+        console.print(
+            "The code or a library has changed since: runs and checkpoints of before are not used.",
+            style="yellow",
+        )
+    return new | {"command": old["command"]}
+
+
+def config(options: Options, scenario: Scenario) -> dict[str, Any]:
+    """All that is needed to repeat the run.
+
+    Parameters
+    ----------
+    options : Options
+        Those of the comparison.
+    scenario : Scenario
+        The system, with training as it is fitted to the data.
+
+    Returns
+    -------
+    dict
+        What goes to ``config.json``.
+    """
+    packages = ("fl-edge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
+    return {
+        "command": ["python", *sys.argv],
+        "options": _plain(dataclasses.asdict(options)),
+        "scenario": _plain(scenario.to_dict() | {"channel": describe_channel(scenario.channel)}),
+        "lambda": scenario.lambda_,
+        "V": scenario.V,
+        "commit": _git_commit(),
+        "code": code_hash(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in packages},
+    } | _agents(options)
+
+
+def _agents(options: Options) -> dict[str, dict[str, str]]:
+    """Hashes of the trained agents among the policies, which are files that may change."""
+    paths = [Path(name) for name in options.policies if name not in POLICIES]
+    files = [path / "agent.pt" if path.is_dir() else path for path in paths]
+    return {"agents": {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}}
+
+
+def _plain(value: Any) -> Any:
+    """A value as it comes back from JSON, which knows no arrays, tuples, paths or infinity."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return "inf" if value == math.inf else value
+
+
+def _version(package: str) -> str | None:
+    """Installed version of a package, None where it is absent."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The commit of this checkout, marked where files differ from it; None outside git."""
+    here = Path(__file__)
+    # An installed copy may lie in a checkout of something else, which does not know its files.
+    known = ["git", "ls-files", "--error-unmatch", here.name]
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        for command in (known, describe):
+            result = subprocess.run(
+                command, cwd=here.parent, capture_output=True, text=True, check=True
+            )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return result.stdout.strip()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    text : str
+        Its content.
+    """
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def make_room(folder: Path, settings: dict[str, Any], console: Console) -> None:
+    """Remove the results of another comparison, which this one's would replace only in part.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the results.
+    settings : dict
+        The configuration of this comparison.
+    console : rich.console.Console
+        Where to tell that there was another.
+    """
+    kept = (*HOW_TO_RUN, "out", "resume")
+    try:
+        old = json.loads((folder / "config.json").read_text())
+        same = old["scenario"] == settings["scenario"] and all(
+            old["options"][name] == value
+            for name, value in settings["options"].items()
+            if name not in kept
+        )
+    except Exception:  # there is none, or it is damaged
+        return
+    if not same:
+        for name in RESULTS:
+            (folder / name).unlink(missing_ok=True)
+        console.print(
+            f"This replaces another comparison in {folder}: --out gives it a folder of its own.",
+            style="yellow",
+            soft_wrap=True,
+        )

@@ -1,0 +1,63 @@
+"""The options of a comparison."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from policies.benchmark.command_line import ScenarioOptions
+from policies.benchmark.runner import Backend
+from policies.registry import POLICIES
+
+
+@dataclass(frozen=True)
+class Options(ScenarioOptions):
+    """Compare policies for federated learning at the wireless edge.
+
+    All policies meet the same channel under the same seed. The first policy is compared with the
+    others.
+    """
+
+    policies: tuple[str, ...] = tuple(POLICIES)
+    """Policies to compare: lroa, uni-d, uni-s, divfl, or the folder of a trained agent."""
+    train: bool = True
+    """Train real models inside every round. Only digits has its data at hand."""
+    dataset: str | None = None
+    """Data to train on: digits, fashion_mnist, cifar10, femnist; the scenario's by default."""
+    data_dir: Path = Path("data")
+    """Folder with the data set's files."""
+    download: bool = False
+    """Fetch missing data from the internet."""
+    partition: str | None = None
+    """Split of the data: dirichlet, dirichlet-by-class, iid or writer; the usual by default."""
+    concentration: float = 0.5
+    """Concentration of the split's Dirichlet distribution."""
+    learning_rate: float | None = None
+    """Initial learning rate; the data set's own by default."""
+    on_non_finite: str = "raise"
+    """What to do with an update that is not finite: raise an error, or skip it."""
+    device: str = "cpu"
+    """Where to train, as torch names it."""
+    threads: int = 1
+    """Threads of torch in each process; another number may change the last digits."""
+    seeds: int | None = None
+    """Number of seeds; 5 with training, 30 without by default."""
+    first_seed: int = 0
+    """The seeds are first_seed, first_seed + 1, and so on."""
+    workers: int = os.cpu_count() or 1
+    """Processes to run on."""
+    backend: Backend = "processes"
+    """Processes of this machine, or of a Ray cluster."""
+    address: str | None = None
+    """Address of the Ray cluster; a local one is started by default."""
+    out: Path | None = None
+    """Folder for the results, runs/<scenario> by default; what it has finished is not run again."""
+    resume: Path | None = None
+    """Folder of a comparison to go on with, by its own options but for how to run it."""
+    checkpoint_every: int = 50
+    """Rounds after which a training run is saved, to go on from there after a crash."""
+    target_accuracy: float = 0.9
+    """Accuracy whose first arrival the table tells."""
+    eval_every: int = 10
+    """Rounds between two evaluations on the test set."""

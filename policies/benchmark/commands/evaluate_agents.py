@@ -1,0 +1,187 @@
+"""Comparing trained agents with the analytic policies by the protocol in docs/protocol.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+import tyro
+from rich.console import Console
+
+from fl_edge_env import Scenario
+from fl_edge_env.files import atomic_path, writable_folder
+from policies.base import Policy
+from policies.benchmark.bound import lower_bound
+from policies.benchmark.command_line import ScenarioOptions, run_with_progress
+from policies.benchmark.protocol import (
+    TABLE_WIDTH,
+    TEST_SEEDS,
+    VALIDATION_SEEDS,
+    Cost,
+    decision_time,
+    method_table,
+    printed_table,
+    run_table,
+    tuned,
+    tuning_candidates,
+)
+from policies.benchmark.runner import make_jobs
+from policies.lroa import LROA
+from policies.uniform import UniD
+
+
+@dataclass(frozen=True)
+class Options(ScenarioOptions):
+    """Compare trained agents with LROA and Uni-D, as they are and tuned."""
+
+    agents: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """Folders of agents, each with the runs of its training seeds."""
+    scenario: str = "cifar10"
+    """The system: digits, fashion_mnist, cifar10, femnist, or a TOML file."""
+    seeds: int = len(TEST_SEEDS)
+    """Number of test seeds, from 0 on."""
+    workers: int = os.cpu_count() or 1
+    """Processes to run on."""
+    out: Path | None = None
+    """Folder for the results; named after the setting, in runs, by default."""
+
+
+def evaluate_agents(options: Options, console: Console) -> None:
+    """Tune the analytic policies, run all methods on the test seeds, and print the table.
+
+    Parameters
+    ----------
+    options : Options
+        The agents, the system and how to run.
+    console : rich.console.Console
+        Where to print.
+
+    Raises
+    ------
+    ValueError
+        If an option is wrong, or a folder does not hold one trained agent.
+    ModuleNotFoundError
+        If there are agents and Stable-Baselines3 is not installed.
+    JobsFailedError
+        If a run has failed.
+    """
+    if not 1 <= options.seeds < VALIDATION_SEEDS[0]:
+        raise ValueError(f"seeds must be from 1 to {VALIDATION_SEEDS[0] - 1}, got {options.seeds}")
+    scenario = options.make_scenario()
+    methods: dict[str, list[Policy]] = {kind.name: [kind(scenario)] for kind in (LROA, UniD)}
+    for folder in options.agents:
+        methods |= _training_seeds(folder, scenario, taken=methods)
+    name = re.sub(r"\W+", "-", _title(scenario, options)).lower()
+    folder = writable_folder(options.out or Path("runs") / f"{name}-agents")
+
+    def run(title: str, policies: Sequence[Policy], seeds: Sequence[int]) -> pd.DataFrame:
+        results = run_with_progress(
+            title,
+            make_jobs(policies, scenario, seeds),
+            folder=folder / "jobs",
+            workers=options.workers,
+            console=console,
+        )
+        return pd.concat(results, ignore_index=True)
+
+    candidates = tuning_candidates(scenario)
+    best = tuned(candidates, run("tuning", candidates, VALIDATION_SEEDS))
+    kept = [policy.name for policy in best if policy.name in methods]
+    methods |= {policy.name: [policy] for policy in best}
+    policies = [policy for several in methods.values() for policy in several]
+    rounds = run("test", policies, range(options.seeds))
+    bound = lower_bound(scenario)
+    table = method_table(
+        rounds,
+        {method: [policy.name for policy in several] for method, several in methods.items()},
+        bound,
+    )
+    for file, content in {"agents.csv": table, "runs.csv": run_table(rounds)}.items():
+        with atomic_path(folder / file) as temporary:
+            content.to_csv(temporary, index=False)
+    costs = {method: _cost(several, scenario) for method, several in methods.items()}
+    wide = Console(width=max(console.width, TABLE_WIDTH))
+    wide.print(printed_table(table, costs, _title(scenario, options)))
+    if table["score"].isna().any():
+        score = "there is no score, as Uni-D is below it, over its budget"
+    else:
+        score = f"which is {table['score_error'].max():.2g} in the score"
+    console.print(
+        f"lower bound: {bound.value:.6g} s, standard error {bound.standard_error:.2g} s, {score}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if kept:
+        console.print(f"Tuning has kept {' and '.join(kept)} as the scenario has it.")
+    for method, several in methods.items():
+        origins = [getattr(policy, "trained_in", scenario) for policy in several]
+        if any(origin != scenario for origin in origins):
+            console.print(f"{method} was trained in another scenario.")
+    console.print(f"Results: {folder}", soft_wrap=True)
+
+
+def _training_seeds(
+    folder: Path, scenario: Scenario, taken: dict[str, list[Policy]]
+) -> dict[str, list[Policy]]:
+    """The agents in a folder, one for each training seed, under their common name."""
+    from policies.learned import AGENT_FILE, SB3Policy
+
+    paths = sorted(folder.glob(f"seed-*/{AGENT_FILE}"))
+    if not paths:
+        raise ValueError(
+            f"{str(folder)!r} holds no trained agents: it must have folders seed-0, seed-1, ... "
+            "with them, as train_sb3.py writes them"
+        )
+    policies = [SB3Policy.load(path, scenario) for path in paths]
+    first = policies[0]
+    label = first.settings.label
+    for path, policy in zip(paths, policies, strict=True):
+        if (dataclasses.replace(policy.settings, seed=0), policy.trained_in) != (
+            dataclasses.replace(first.settings, seed=0),
+            first.trained_in,
+        ):
+            raise ValueError(
+                f"{str(folder)!r} must hold one agent under several training seeds, but "
+                f"{str(path.parent)!r} has other settings or another scenario than the first"
+            )
+        if not policy.cost.get("finished", True):
+            raise ValueError(
+                f"the training in {str(path.parent)!r} is not finished: give its command again"
+            )
+    seeds = [policy.settings.seed for policy in policies]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"{str(folder)!r} holds a training seed twice: {seeds}")
+    if label in taken:
+        raise ValueError(f"two folders hold the agent {label!r}: compare one at a time")
+    return {label: list(policies)}
+
+
+def _cost(policies: Sequence[Policy], scenario: Scenario) -> Cost:
+    """Time of a decision of the first, and mean cost of training."""
+    spent = [getattr(policy, "cost", {}) for policy in policies]
+    return Cost(
+        decision_time(policies[0], scenario),
+        len(policies) if any(spent) else 0,
+        float(np.mean([one.get("rounds", 0) for one in spent])),
+        float(np.mean([one.get("minutes", 0.0) for one in spent])),
+    )
+
+
+def _title(scenario: Scenario, options: Options) -> str:
+    """What the table is about."""
+    told = [f"{Path(options.scenario).stem}, N = {scenario.num_devices}"]
+    told += [f"channel {options.channel}"] if options.channel else []
+    told += ["delayed channel state"] if scenario.delayed_csi else []
+    told += ["latency of the slowest"] if scenario.latency == "round_time" else []
+    told += ["tiers"] if options.tiers else []
+    for name in ("mu", "nu", "cohort_size", "rounds"):
+        value = getattr(options, name)
+        told += [f"{name} {value:g}"] if value is not None else []
+    return ", ".join(told)

@@ -1,0 +1,92 @@
+"""The command `fl-edge`: its help, what it imports, and where packages are missing."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import train_fl
+from train_fl.command_line import main
+
+COMMANDS = ("compare", "reproduce", "train", "evaluate-agents", "animate")
+EXTRAS = ("torch", "torchvision", "stable_baselines3", "cvxpy", "sklearn", "ijson", "pyarrow")
+
+
+def python(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def test_help__names_the_commands_without_importing_any():
+    code = """
+import sys
+from train_fl.command_line import main
+try:
+    main(["--help"])
+finally:
+    assert not {"torch", "numpy", "pandas", "policies", "fl_edge_env"} & sys.modules.keys()
+"""
+    result = python(code)
+    assert result.returncode == 0, result.stderr
+    assert all(f" {name} " in result.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command__help_describes_it(capsys, command):
+    with pytest.raises(SystemExit) as raised:
+        main([command, "--help"])
+    assert raised.value.code == 0
+    usage, _, description, *_ = capsys.readouterr().out.splitlines()
+    assert usage.startswith(f"usage: fl-edge {command} ")
+    assert description.endswith(".")
+
+
+@pytest.mark.parametrize("arguments", [[], ["contrast"], ["compare", "--unknown", "3"]])
+def test_main__what_it_does_not_know_ends_with_status_2(capsys, arguments):
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    assert raised.value.code == 2
+    assert "fl-edge" in capsys.readouterr().err
+
+
+def test_compare__needs_no_package_of_an_extra(tmp_path):
+    code = f"""
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in {EXTRAS}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+from train_fl.command_line import main
+main()
+"""
+    system = "--scenario cifar10 --no-train --rounds 5 --seeds 2 --workers 1"
+    result = python(code, "compare", *system.split(), cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "total time" in result.stdout
+    assert (tmp_path / "runs" / "cifar10" / "rounds.csv").exists()
+
+
+def test_train_fl__names_are_there_when_they_are_asked_for():
+    assert set(train_fl.__all__) <= set(dir(train_fl))
+    for name in train_fl.__all__:
+        assert getattr(train_fl, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'TrainingWraper'"):
+        train_fl.TrainingWraper  # noqa: B018
+
+
+@pytest.mark.parametrize("package", ["torch", "pyarrow"])
+def test_train_fl__names_the_package_that_is_missing(monkeypatch, package):
+    for name in [name for name in sys.modules if name.split(".")[0] == "train_fl"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    fresh = importlib.import_module("train_fl")
+    with pytest.raises(
+        ModuleNotFoundError, match=f"needs the package {package}: install the extra"
+    ):
+        fresh.make_task  # noqa: B018

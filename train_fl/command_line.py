@@ -1,0 +1,145 @@
+"""The command ``fl-edge``: compare, reproduce, train, evaluate-agents, animate.
+
+It stands above the three packages: here the commands that compare policies are given what trains
+models. Each command is imported when it is called, and torch when models are trained.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tyro
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from fl_edge_env import Scenario
+    from train_fl.factory import TrainingEnvFactory
+
+
+class _Command(NamedTuple):
+    options: Any  # what tyro reads from the command line
+    run: Callable[[Any, Console], None]
+    description: str | None = None  # what ``--help`` says, the docstring of the options by default
+    errors_to_stderr: bool = False
+
+
+def _compare() -> _Command:
+    """Compare policies, with or without training real models."""
+    from policies.benchmark.commands.compare import compare
+    from policies.benchmark.commands.comparison_options import Options
+
+    return _Command(Options, partial(compare, make_training=make_training))
+
+
+def _reproduce() -> _Command:
+    """Reproduce the figures of the paper's Section VII."""
+    from policies.benchmark.commands.reproduce import Options, reproduce
+
+    description = (
+        "Reproduce the figures of the paper's Section VII, one subcommand for each experiment.\n\n"
+        "Without --train it is the system side alone. A killed experiment continues when it is "
+        "started again. Figures (PNG and PDF) and the data of each figure (CSV) go to runs/paper."
+    )
+    return _Command(Options, partial(reproduce, make_training=make_training), description)
+
+
+def _train() -> _Command:
+    """Train an agent of Stable-Baselines3 to schedule the devices."""
+    from policies.learning.train_command import Options, train
+
+    return _Command(Options, train)
+
+
+def _evaluate_agents() -> _Command:
+    """Compare trained agents with the analytic policies."""
+    from policies.benchmark.commands.evaluate_agents import Options, evaluate_agents
+
+    return _Command(Options, evaluate_agents)
+
+
+def _animate() -> _Command:
+    """Draw the rounds of policies side by side as an animated GIF."""
+    from policies.benchmark.commands.animate import Options, animate
+
+    return _Command(Options, animate, errors_to_stderr=True)
+
+
+_COMMANDS: dict[str, Callable[[], _Command]] = {
+    "compare": _compare,
+    "reproduce": _reproduce,
+    "train": _train,
+    "evaluate-agents": _evaluate_agents,
+    "animate": _animate,
+}
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    command: str | None = None,
+    description: str | None = None,
+) -> None:
+    """Run a command; a wrong option or a failed run ends it with a message in one line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The name of a command and its options; those of this process by default.
+    command : str, optional
+        Run this one, so that `arguments` are its options alone. The examples do so.
+    description : str, optional
+        What ``--help`` says before the options; the command's own words by default.
+
+    Raises
+    ------
+    SystemExit
+        With status 2 for a wrong option or a missing package, and 1 for failed runs.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    program = None
+    if command is None:
+        # Only the name, so that the other commands need not be imported.
+        chosen = tyro.extras.subcommand_cli_from_dict(
+            _COMMANDS,
+            prog="fl-edge",
+            description="FLEdge: federated learning at the wireless edge.",
+            args=given[:1],
+        )
+        program, given = f"fl-edge {given[0]}", given[1:]
+    else:
+        chosen = _COMMANDS[command]()
+    description = description or chosen.description
+    options = tyro.cli(chosen.options, prog=program, description=description, args=given)
+
+    from policies.benchmark.command_line import errors_in_one_line
+
+    console = Console()
+    with errors_in_one_line(Console(stderr=True) if chosen.errors_to_stderr else console):
+        chosen.run(options, console)
+
+
+def make_training(scenario: Scenario, task: str, **options: Any) -> TrainingEnvFactory:
+    """Training environments for a system, which is fitted to the data.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    task : str
+        Name of the data set.
+    **options
+        Further fields of `TrainingEnvFactory`.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If a package that training needs is not installed.
+    ValueError
+        If an option is wrong, or the data are missing or damaged.
+    """
+    from train_fl import TrainingEnvFactory
+
+    return TrainingEnvFactory(scenario, task, **options).fitted()

@@ -6,7 +6,7 @@ evaluation without training all call it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.checks import integer_at_least, positive_integer
+from fl_edge_env.checks import all_true, integer_at_least, positive_integer
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
@@ -131,9 +131,55 @@ class _Streams:
             first_round=self._drawn,
             previous=self._last,
         )
+        _check_gains(gains, count, scenario)
         self._drawn += count
         self._last = gains[-1]
         return gains, self._cohort.random((count, scenario.cohort_size))
+
+
+def _check_gains(gains: object, count: int, scenario: Scenario) -> None:
+    """Raise `ValueError` where a channel of the user's own draws what it must not."""
+    channel, shape = scenario.channel, (count, scenario.num_devices)
+    kind = type(channel).__name__
+    if not isinstance(gains, np.ndarray) or gains.shape != shape or gains.dtype.kind != "f":
+        got = f"{gains.dtype} of shape {gains.shape}" if isinstance(gains, np.ndarray) else gains
+        raise ValueError(f"draw of {kind} must return floats of shape {shape}, got {got!r}")
+    # Written so that NaN fails the comparisons.
+    if not all_true((gains >= channel.gain_min) & (gains <= channel.gain_max)):
+        raise ValueError(
+            f"draw of {kind} must return gains from its gain_min to its gain_max, "
+            f"{channel.gain_min:g} to {channel.gain_max:g}, got {gains.min():g} to {gains.max():g}"
+        )
+
+
+def episode_gains(
+    scenario: Scenario, seed: int, *, block_rounds: int = 1024
+) -> Iterator[FloatArray]:
+    """The true gains of a seed's first episode, which are the same for every policy.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    seed : int
+        Seed of the episode.
+    block_rounds : int
+        Most rounds at a time.
+
+    Yields
+    ------
+    ndarray, shape (rounds, N)
+        Gains of the next rounds, until all `num_rounds` are given.
+    """
+    streams = _Streams(scenario)
+    streams.start_episode(seed)
+    if scenario.delayed_csi:
+        streams.next_rounds(1)  # the round that supplies the first observation
+    left = scenario.num_rounds
+    while left:
+        count = min(left, block_rounds)
+        yield streams.next_rounds(count)[0]
+        left -= count
 
 
 class Simulator:

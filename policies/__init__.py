@@ -3,6 +3,7 @@
 from policies.base import Policy
 from policies.benchmark.bound import LowerBound, lower_bound
 from policies.benchmark.evaluation import evaluate
+from policies.check_policy import check_policy
 from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.registry import POLICIES, make_policy
@@ -16,6 +17,7 @@ __all__ = [
     "Policy",
     "UniD",
     "UniS",
+    "check_policy",
     "evaluate",
     "lower_bound",
     "make_policy",

@@ -12,6 +12,13 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.typing import FloatArray
 
 
+def check_scenario(scenario: object) -> None:
+    """Raise `ValueError` for what is no scenario, such as the name of one."""
+    if not isinstance(scenario, Scenario):
+        instead = f": use Scenario.preset({scenario!r})" if isinstance(scenario, str) else ""
+        raise ValueError(f"scenario must be a Scenario, got {scenario!r}{instead}")
+
+
 class Policy(ABC):
     """Decides f, p and q of a round from the observation and the scenario alone.
 
@@ -40,6 +47,7 @@ class Policy(ABC):
             cls.name = cls.__name__
 
     def __init__(self, scenario: Scenario) -> None:
+        check_scenario(scenario)
         self.scenario = scenario
 
     @abstractmethod

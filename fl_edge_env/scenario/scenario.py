@@ -307,7 +307,14 @@ class Scenario:
         TypeError
             If a keyword is not a field.
         """
-        return type(self)(**self.to_dict() | fields)
+        # A weight that is given takes the place of its scale.
+        scales = {"lambda_": "mu", "V": "nu"}
+        default = {
+            scale: getattr(type(self), scale)
+            for weight, scale in scales.items()
+            if fields.get(weight) is not None
+        }
+        return type(self)(**self.to_dict() | default | fields)
 
     def reweighted(self, *, mu: float = 1.0, nu: float = 1.0) -> Scenario:
         """A copy whose lambda and V are scaled, whether they were given or calibrated.

@@ -1,22 +1,43 @@
-"""A lower bound on the time-average penalty of every policy that meets the energy budgets."""
+"""What cannot be beaten: the long-run bound in the mean, and the bound along a path.
+
+Both come from weak duality. For prices of energy ``m >= 0`` and gains h, let
+
+    phi(h) = min over f, p, q of  sum (q T + lambda w^2/q) + sum m (pi E - budget),
+
+which is P2 with queues ``V m``, and which the certificate of P2 bounds from below.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from fl_edge_env import Scenario, Simulator
+from fl_edge_env import Scenario, Simulator, physics
 from fl_edge_env.checks import integer_at_least
+from fl_edge_env.simulator import episode_gains
 from fl_edge_env.typing import FloatArray
 from policies.lroa import LROA
 from policies.p2 import solve_p2
 
+# Rounds in the search for prices, of which the second half is averaged.
+_PRICE_ROUNDS = 2000
+# Step of that search: V is this many times the mean squared budget over the nominal penalty. A
+# budget is then within a few per cent of its price after some hundred rounds.
+_PRICE_NU = 1e4
+# Numbers in an array of gains for which P2 is solved at a time.
+_BLOCK_NUMBERS = 1 << 20
+
 
 @dataclass(frozen=True, eq=False)
 class LowerBound:
-    """An estimate of the bound over sampled channels.
+    """The long-run bound in the mean over channels, estimated from samples.
+
+    No policy whose average energy meets the budgets has an expected time-average penalty below
+    it. A single episode may lie below: its channel may be better than the mean, and its energy
+    above the budget. For an episode see `path_bound`.
 
     Attributes
     ----------
@@ -36,17 +57,55 @@ class LowerBound:
     scenario: Scenario
 
 
+def shadow_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
+    """Prices of energy at which the bounds are nearly tight.
+
+    LROA's queues over V: their updates are subgradient steps on the dual function. They are
+    averaged over the second half of an episode long enough for them to settle, whose V depends
+    on the budgets alone, so that a scenario's V does not move its bounds. Any prices give valid
+    bounds; four significant digits keep them the same on every machine.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    seed : int
+        Seed of the episode's channel.
+
+    Returns
+    -------
+    ndarray, shape (N,)
+        Prices [s/J], at least zero.
+
+    Raises
+    ------
+    ValueError
+        If `seed` is no integer of at least zero.
+    """
+    integer_at_least(0, "seed", seed)
+    price_seed, _ = np.random.SeedSequence(seed).spawn(2)
+    gain = np.full(scenario.num_devices, scenario.channel.mean)
+    device_time, _ = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
+    penalty = float(np.mean(device_time)) + scenario.lambda_
+    V = _PRICE_NU * float(np.mean(scenario.energy_budget_j**2)) / penalty
+    system = scenario.replace(num_rounds=_PRICE_ROUNDS, delayed_csi=False, V=V)
+    simulator = Simulator(system)
+    simulator.reset([int(price_seed.generate_state(1)[0])])
+    policy = LROA(system)
+    total = np.zeros(scenario.num_devices)
+    for index in range(_PRICE_ROUNDS):
+        simulator.advance(policy.decide(simulator.observe()))
+        if index >= _PRICE_ROUNDS // 2:
+            total += simulator.queue
+    mean = total / (_PRICE_ROUNDS - _PRICE_ROUNDS // 2)
+    return np.array([float(f"{price:.4g}") for price in mean / V])
+
+
 def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -> LowerBound:
-    """Bound the time-average penalty from below by weak duality.
+    """Bound the long-run penalty in the mean from below, by weak duality.
 
-    For any prices ``m >= 0`` of energy,
-
-        g(m) = E_h [ min_{f,p,q} sum (q T + lambda w^2/q) + sum m (pi E - budget) ]
-
-    is at most the time-average penalty of every policy whose average energy stays within the
-    budgets. The minimum is P2 with queues V m, of which the certificate gives a lower bound.
-    The prices come from LROA's queues, whose updates are subgradient steps on g: they are
-    averaged over the second half of an episode long enough for them to settle.
+    ``E_h[phi(h)]`` is at most the expected time-average penalty of every policy whose average
+    energy stays within the budgets.
 
     Parameters
     ----------
@@ -70,30 +129,60 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
         If `num_samples` is less than two or `seed` no integer of at least zero.
     """
     integer_at_least(2, "num_samples", num_samples)
-    integer_at_least(0, "seed", seed)
-    price_seed, sample_seed = np.random.SeedSequence(seed).spawn(2)
-    queue = _settled_queue(scenario, price_seed)
+    prices = shadow_prices(scenario, seed=seed)
+    _, sample_seed = np.random.SeedSequence(seed).spawn(2)
     rng = np.random.default_rng(sample_seed)
-    gains = scenario.channel.sample(rng, num_samples, scenario.num_devices)
-    solution = solve_p2(gains, np.broadcast_to(queue, gains.shape), scenario)
-    samples = np.asarray(solution.lower_bound) / scenario.V
+    rows = _block_rows(scenario)
+    counts = [min(rows, num_samples - done) for done in range(0, num_samples, rows)]
+    gains = (scenario.channel.sample(rng, count, scenario.num_devices) for count in counts)
+    samples = np.concatenate(list(_least_priced(gains, prices, scenario)))
     return LowerBound(
         value=float(samples.mean()),
         standard_error=float(samples.std(ddof=1) / math.sqrt(num_samples)),
-        multiplier=queue / scenario.V,
+        multiplier=prices,
         scenario=scenario,
     )
 
 
-def _settled_queue(scenario: Scenario, seed: np.random.SeedSequence) -> FloatArray:
-    """Mean queue of LROA over the second half of an episode long enough for it to settle."""
-    num_rounds = max(2000, 2 * scenario.num_rounds)
-    simulator = Simulator(scenario.replace(num_rounds=num_rounds, delayed_csi=False))
-    simulator.reset([int(seed.generate_state(1)[0])])
-    policy = LROA(scenario)
-    total = np.zeros(scenario.num_devices)
-    for index in range(num_rounds):
-        simulator.advance(policy.decide(simulator.observe()))
-        if index >= num_rounds // 2:
-            total += simulator.queue
-    return total / (num_rounds - num_rounds // 2)
+def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
+    """The least priced objective of each round of an episode, on the gains that occur in it.
+
+    For every policy that samples, within budget or not, and on every path of the channel,
+
+        mean_t(penalty_t) + sum_n m_n mean_t(pi_n E_n - budget_n)  >=  mean_t(phi(h_t)),
+
+    without noise: each round's left side is at least its phi. The left side is the *priced*
+    objective, in which overspending is paid and saving rewarded at the price of energy. Where
+    the observed gains are old, phi is still that of the true ones, which no policy knows; where
+    the latency is the longest time in the cohort, phi has the proxy, which is at most as long.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    seed : int
+        Seed of the episode.
+    prices : ndarray, shape (N,)
+        Prices of energy m [s/J], at least zero; see `shadow_prices`.
+
+    Returns
+    -------
+    ndarray, shape (num_rounds,)
+        Lower bounds on phi [s].
+    """
+    gains = episode_gains(scenario, seed, block_rounds=_block_rows(scenario))
+    return np.concatenate(list(_least_priced(gains, prices, scenario)))
+
+
+def _block_rows(scenario: Scenario) -> int:
+    return max(1, _BLOCK_NUMBERS // scenario.num_devices)
+
+
+def _least_priced(
+    blocks: Iterable[FloatArray], prices: FloatArray, scenario: Scenario
+) -> Iterator[FloatArray]:
+    """Lower bounds on phi for blocks of gains of shape (rounds, N) [s]."""
+    queue = scenario.V * prices
+    for gains in blocks:
+        solution = solve_p2(gains, np.broadcast_to(queue, gains.shape), scenario)
+        yield np.asarray(solution.lower_bound) / scenario.V

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, TraceChannel, with_tiers
 from fl_edge_env.channels import ChannelModel
-from policies.benchmark.runner import Backend, Job, JobsFailedError, run_jobs
+from policies.benchmark.runner import Backend, JobsFailedError, Work, run_jobs
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
 
 def run_with_progress(
     title: str,
-    jobs: Sequence[Job],
+    jobs: Sequence[Work],
     *,
     folder: Path,
     workers: int,

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from fl_edge_env import Scenario
+from fl_edge_env.checks import is_real
 from policies.base import Policy
-from policies.benchmark.bound import LowerBound
-from policies.benchmark.rollout import ENERGY_TOLERANCE
-from policies.benchmark.runner import EnvFactory, make_jobs, run_jobs
+from policies.benchmark.bound import LowerBound, shadow_prices
+from policies.benchmark.runner import BoundJob, EnvFactory, check_seeds, make_jobs, run_jobs
 
 
 def evaluate(
@@ -22,6 +22,7 @@ def evaluate(
     make_env: EnvFactory | None = None,
     target_accuracy: float | None = None,
     bound: LowerBound | None = None,
+    gaps: bool = True,
     workers: int = 1,
 ) -> pd.DataFrame:
     """Evaluate policies under common random numbers.
@@ -29,7 +30,7 @@ def evaluate(
     Parameters
     ----------
     policies : sequence of Policy
-        With distinct names.
+        With distinct names, made for this scenario.
     scenario : Scenario
         The system.
     seeds : sequence of int
@@ -38,10 +39,13 @@ def evaluate(
         Makes the training environment for a policy; without it no models are trained and all
         seeds of a policy run as one batch.
     target_accuracy : float, optional
-        Adds `time_to_target` where models are trained.
+        Adds `time_to_target` where models are trained; in (0, 1].
     bound : LowerBound, optional
-        That of this scenario, whatever its number of rounds; adds `bound_gap` and
-        `within_budget`.
+        That of this scenario, whatever its number of rounds. Its prices are those of `gap`; by
+        default they are found anew.
+    gaps : bool
+        Whether to measure the distance to what cannot be beaten, which takes a solution of P2
+        for each round of each seed.
     workers : int
         Processes.
 
@@ -57,11 +61,33 @@ def evaluate(
     JobsFailedError
         If a run raised, after all others are finished.
     """
-    jobs = make_jobs(policies, scenario, seeds, make_env)
+    check_target(target_accuracy)
+    seeds = check_seeds(seeds)
+    make_jobs(policies, scenario, seeds, make_env)  # refuses what is wrong before prices are found
+    prices = None
     if bound is not None:
         _check_bound(bound, scenario)
-    rounds = run_jobs(jobs, workers=workers)
-    return summarise(pd.concat(rounds, ignore_index=True), target_accuracy, bound)
+        prices = bound.multiplier
+    elif gaps:
+        prices = shadow_prices(scenario)
+    jobs = make_jobs(policies, scenario, seeds, make_env, prices)
+    paths = [] if prices is None else [BoundJob(scenario, seed, prices) for seed in seeds]
+    results = run_jobs([*jobs, *paths], workers=workers)
+    rounds = pd.concat(results[: len(jobs)], ignore_index=True)
+    bounds = pd.concat(results[len(jobs) :], ignore_index=True) if paths else None
+    return summarise(rounds, target_accuracy, bounds)
+
+
+def check_target(target_accuracy: object) -> None:
+    """Raise `ValueError` for an accuracy outside (0, 1], such as one in per cent."""
+    if target_accuracy is None:
+        return
+    if not is_real(target_accuracy):
+        raise ValueError(f"target_accuracy must be a number in (0, 1], got {target_accuracy!r}")
+    if not 0 < target_accuracy <= 1:
+        per_cent = f": {target_accuracy:g} % is {target_accuracy / 100:g}"
+        instead = per_cent if 1 < target_accuracy <= 100 else ""
+        raise ValueError(f"target_accuracy must lie in (0, 1], got {target_accuracy!r}{instead}")
 
 
 def _check_bound(bound: object, scenario: Scenario) -> None:
@@ -78,7 +104,7 @@ def _check_bound(bound: object, scenario: Scenario) -> None:
 def summarise(
     rounds: pd.DataFrame,
     target_accuracy: float | None = None,
-    bound: LowerBound | None = None,
+    bounds: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Condense rounds to a row per policy and seed, policies in order of appearance.
 
@@ -88,35 +114,51 @@ def summarise(
         As `policies.benchmark.rollout.run_episode` returns it.
     target_accuracy : float, optional
         Accuracy whose first arrival `time_to_target` tells.
-    bound : LowerBound, optional
-        Lower bound on the penalty.
+    bounds : pandas.DataFrame, optional
+        Rows of all seeds as a `BoundJob` returns them, at the prices of `rounds`.
 
     Returns
     -------
     pandas.DataFrame
-        `policy`, `seed`, `total_time` [s], `mean_objective` (time-average penalty [s]),
-        `mean_reward`, `energy_ratio`, `worst_energy_ratio`, `sampling_error`; where models were
-        trained `final_accuracy` and, with a target, `time_to_target` [s], NaN where it was not
-        reached; with a bound `bound_gap`, the objective's relative distance to it, and
-        `within_budget`, whether every device met its budget, without which the bound does not
-        apply.
+        `policy` and `seed`. The outcome: `total_time` [s]; where models were trained
+        `final_accuracy` and, with a target, `time_to_target` [s], NaN where it was not reached.
+        The feasibility: `spent_ratio` and `worst_spent_ratio`, the energy really spent over the
+        budget, as the mean over devices and of the worst one; `energy_ratio` and
+        `worst_energy_ratio`, the same of the expected energy; `feasible`, see
+        `policies.benchmark.accounts.energy_tolerance`; `least_participation`, the participations
+        of a device over those that its data weight asks for, of the device with the fewest; and
+        `never_seen`, the number of devices that never took part. The distance: with bounds
+        `gap`, the priced objective over its least possible mean on the same path, less one.
+        And `mean_objective` (time-average penalty [s]), `mean_reward` and `sampling_error`. What
+        is not defined for a policy that chooses its cohort is NaN, and so is `gap` where prices
+        make the bound negative.
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
-    table = groups.agg(
-        total_time=("elapsed_time", "last"),
-        mean_objective=("penalty", "mean"),
-        mean_reward=("reward", "mean"),
-        energy_ratio=("energy_ratio", "mean"),
-        worst_energy_ratio=("worst_energy_ratio", "last"),
-        sampling_error=("sampling_error", "mean"),
-    )
+    table = groups.agg(total_time=("elapsed_time", "last"))
     if "test_accuracy" in rounds:
-        table["final_accuracy"] = groups["test_accuracy"].last()
         if target_accuracy is not None:
             reached = rounds[rounds["test_accuracy"] >= target_accuracy]
             first = reached.groupby(["policy", "seed"], sort=False)["elapsed_time"].first()
             table["time_to_target"] = first
-    if bound is not None:
-        table["bound_gap"] = table["mean_objective"] / bound.value - 1.0
-        table["within_budget"] = table["worst_energy_ratio"] <= 1.0 + ENERGY_TOLERANCE
+        table["final_accuracy"] = groups["test_accuracy"].last()
+    table["spent_ratio"] = groups["spent_ratio"].agg(_mean)
+    table["worst_spent_ratio"] = groups["worst_spent_ratio"].last()
+    table["energy_ratio"] = groups["energy_ratio"].agg(_mean)
+    table["worst_energy_ratio"] = groups["worst_energy_ratio"].last()
+    table["feasible"] = groups["feasible"].last().astype(bool)
+    table["least_participation"] = groups["least_participation"].last()
+    table["never_seen"] = groups["never_seen"].last().astype(int)
+    if bounds is not None:
+        least = bounds.groupby("seed")["bound"].agg(_mean)
+        priced = groups["priced_objective"].agg(_mean)
+        bound = least.reindex(priced.index.get_level_values("seed")).to_numpy()
+        table["gap"] = priced / np.where(bound > 0, bound, np.nan) - 1.0
+    table["mean_objective"] = groups["penalty"].agg(_mean)
+    table["mean_reward"] = groups["reward"].agg(_mean)
+    table["sampling_error"] = groups["sampling_error"].agg(_mean)
     return table.reset_index()
+
+
+def _mean(values: pd.Series) -> float:
+    """The mean as NumPy takes it; that of pandas depends in its last digit on other groups."""
+    return float(np.mean(values.to_numpy()))

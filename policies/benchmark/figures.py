@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
@@ -12,9 +13,8 @@ import pandas as pd
 
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.bound import LowerBound
 from policies.benchmark.statistics import mean_interval
-from policies.benchmark.tables import by_policy, time_unit
+from policies.benchmark.tables import by_policy, coinciding, time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,22 +44,21 @@ PLOTS = (
 )
 
 
-def save_plots(rounds: pd.DataFrame, bound: LowerBound | None, folder: Path) -> None:
+def save_plots(rounds: pd.DataFrame, bounds: pd.DataFrame | None, folder: Path) -> None:
     """Draw each panel to a PNG file of its own, and the main ones to ``overview.png``.
 
     Parameters
     ----------
     rounds : pandas.DataFrame
         As `policies.benchmark.rollout.run_episode` gives it, all policies together.
-    bound : LowerBound, optional
-        Drawn with the objective.
+    bounds : pandas.DataFrame, optional
+        As a `BoundJob` gives it, all seeds together; drawn with the priced objective.
     folder : Path
         Existing folder for the files.
     """
-    panels: dict[str, Panel] = {
-        "energy": lambda axes: draw_energy(axes, rounds),
-        "objective": lambda axes: draw_objective(axes, rounds, bound),
-    }
+    panels: dict[str, Panel] = {"energy": lambda axes: draw_energy(axes, rounds)}
+    if bounds is not None:
+        panels["objective"] = lambda axes: draw_objective(axes, rounds, bounds)
     if "test_accuracy" in rounds:
         panels = {
             "accuracy_over_time": lambda axes: draw_accuracy_over_time(axes, rounds),
@@ -83,7 +82,8 @@ def save_figure(grid: Sequence[Sequence[Panel]], paths: Sequence[Path]) -> None:
     Parameters
     ----------
     grid : sequence of sequences of callable
-        Rows of panels, all of the same length; each draws on the axes it is given.
+        Rows of panels, all of the same length; each draws on the axes it is given. What they
+        label is explained at the end of each row, outside the panels.
     paths : sequence of Path
         The files, with a suffix for each format.
     """
@@ -92,17 +92,37 @@ def save_figure(grid: Sequence[Sequence[Panel]], paths: Sequence[Path]) -> None:
 
     rows, columns = len(grid), len(grid[0])
     with mpl.rc_context({"axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(5.2 * columns, 3.7 * rows), layout="constrained")
+        figure = Figure(figsize=(5.2 * columns + 1.6, 3.7 * rows), layout="constrained")
         FigureCanvasAgg(figure)
         for row, axes_row in zip(grid, figure.subplots(rows, columns, squeeze=False), strict=True):
             for panel, axes in zip(row, axes_row, strict=True):
                 panel(axes)
                 axes.grid(alpha=0.3)
+            _explain(axes_row)
         for path in paths:
             # A fixed date makes the file repeatable.
             metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
             with atomic_path(path) as temporary:
                 figure.savefig(temporary, dpi=150, metadata=metadata)
+
+
+def _explain(axes_row: Sequence[Axes]) -> None:
+    """One legend for a row of panels, beside the last, where it covers nothing."""
+    if any(axes.get_legend() is not None for axes in axes_row):
+        return
+    handles: dict[str, Any] = {}
+    for axes in axes_row:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if handles:
+        axes_row[-1].legend(
+            list(handles.values()),
+            list(handles),
+            fontsize="small",
+            frameon=False,
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
+        )
 
 
 def _curves(rounds: pd.DataFrame, column: str) -> dict[str, pd.DataFrame]:
@@ -117,70 +137,100 @@ def _time_average(values: pd.DataFrame) -> pd.DataFrame:
     return values.expanding().mean()
 
 
-def _draw_band(axes: Axes, index: int, name: str, x: pd.Index, values: pd.DataFrame) -> None:
-    """Mean over seeds and its 95 % band."""
-    color, style = _STYLES[index % len(_STYLES)]
+class _Style(NamedTuple):
+    """How a policy is drawn: a colour and a line of its own, and pale where it is infeasible."""
+
+    color: str
+    line: Any
+    alpha: float
+    label: str
+
+
+def _styles(rounds: pd.DataFrame) -> dict[str, _Style]:
+    styles = {}
+    for index, (name, group) in enumerate(by_policy(rounds)):
+        color, line = _STYLES[index % len(_STYLES)]
+        feasible = bool(group.groupby("seed")["feasible"].last().all())
+        alpha, label = (1.0, name) if feasible else (0.4, f"{name} (infeasible)")
+        styles[name] = _Style(color, line, alpha, label)
+    return styles
+
+
+# With fewer seeds each run is a line: an interval of so few says little.
+_LEAST_SEEDS_OF_A_BAND = 5
+_BAND_LABEL = "95 % interval"
+
+
+def _draw_runs(
+    axes: Axes,
+    style: _Style,
+    x: pd.Index,
+    values: pd.DataFrame,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    label: str | None = None,
+) -> None:
+    """Mean over seeds and its 95 % band inside [least, most], or the single runs if few."""
+    look: dict[str, Any] = {"color": style.color, "linestyle": style.line, "alpha": style.alpha}
+    label = style.label if label is None else label
+    if values.shape[1] < _LEAST_SEEDS_OF_A_BAND:
+        for index, seed in enumerate(values.columns):
+            axes.plot(x, values[seed], linewidth=1, label=label if index == 0 else None, **look)
+        return
     intervals = np.array([mean_interval(row) for row in values.to_numpy()])
-    axes.plot(x, intervals[:, 0], color=color, linestyle=style, label=name)
-    axes.fill_between(x, intervals[:, 1], intervals[:, 2], color=color, alpha=0.2, linewidth=0)
-
-
-def _legend(axes: Axes, rounds: pd.DataFrame, **place: Any) -> None:
-    """What is labelled, and what the bands are."""
-    from matplotlib.patches import Patch
-
-    handles = axes.get_legend_handles_labels()[0]
-    if rounds["seed"].nunique() > 1:
-        handles.append(Patch(color="grey", alpha=0.3, linewidth=0, label="95 % interval"))
-    axes.legend(handles=handles, fontsize="small", framealpha=0.6, **place)
+    axes.plot(x, intervals[:, 0], label=label, **look)
+    low, high = np.clip(intervals[:, 1:].T, least, most)
+    axes.fill_between(
+        x, low, high, color=style.color, alpha=0.2 * style.alpha, linewidth=0, label="_band"
+    )
+    if _BAND_LABEL not in axes.get_legend_handles_labels()[1]:
+        axes.fill_between([], [], [], color="grey", alpha=0.3, linewidth=0, label=_BAND_LABEL)
 
 
 def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame) -> None:
     """Test accuracy over simulated time, with a circle where a run ends."""
     unit, length = time_unit(rounds["elapsed_time"].max())
     accuracy, time = _curves(rounds, "test_accuracy"), _curves(rounds, "elapsed_time")
-    for index, (name, values) in enumerate(accuracy.items()):
-        values = 100 * values.dropna()
+    for name, style in _styles(rounds).items():
+        values = 100 * accuracy[name].dropna()
         times = time[name].loc[values.index] / length
         # Seeds are evaluated at different times: bring them to a common grid by interpolation.
         grid = np.linspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
         common = pd.DataFrame({s: np.interp(grid, times[s], values[s]) for s in values.columns})
-        _draw_band(axes, index, name, pd.Index(grid), common)
-        color, _ = _STYLES[index % len(_STYLES)]
-        axes.plot(times.iloc[-1].mean(), values.iloc[-1].mean(), "o", color=color)
+        _draw_runs(axes, style, pd.Index(grid), common, least=0, most=100)
+        end = times.iloc[-1].mean(), values.iloc[-1].mean()
+        axes.plot(*end, "o", color=style.color, alpha=style.alpha)
     axes.set(xlabel=f"time [{unit}]", title="Accuracy over time")
     axes.plot([], [], "o", color="grey", label="end of a run")
-    _finish_accuracy(axes, rounds)
+    axes.set(ylabel="test accuracy [%]", ylim=(0, 100))
 
 
 def draw_accuracy_over_rounds(axes: Axes, rounds: pd.DataFrame) -> None:
-    """Test accuracy over rounds."""
-    for index, (name, values) in enumerate(_curves(rounds, "test_accuracy").items()):
-        values = 100 * values.dropna()
-        _draw_band(axes, index, name, values.index, values)
+    """Test accuracy over rounds; policies that train the same models share a curve."""
+    curves = _curves(rounds, "test_accuracy")
+    for name, style in _styles(rounds).items():
+        values = 100 * curves[name].dropna()
+        _draw_runs(axes, style, values.index, values, least=0, most=100)
+    for twins in coinciding(rounds):
+        axes.plot([], [], " ", label=f"({' and '.join(twins)} are the same)")
     axes.set(xlabel="round", title="Accuracy over rounds")
-    _finish_accuracy(axes, rounds)
-
-
-def _finish_accuracy(axes: Axes, rounds: pd.DataFrame) -> None:
     axes.set(ylabel="test accuracy [%]", ylim=(0, 100))
-    _legend(axes, rounds, loc="lower right")
 
 
 def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
     """Loss on the test set over rounds, and behind it that of the participants in training."""
-    train = _curves(rounds, "train_loss")
-    for index, (name, values) in enumerate(_curves(rounds, "test_loss").items()):
-        values = values.dropna(how="all")
+    train, test = _curves(rounds, "train_loss"), _curves(rounds, "test_loss")
+    for name, style in _styles(rounds).items():
+        values = test[name].dropna(how="all")
         if len(values):
-            _draw_band(axes, index, name, values.index, values)
-        color, _ = _STYLES[index % len(_STYLES)]
-        axes.plot(train[name].mean(axis=1), color=color, alpha=0.25, linewidth=0.6)
+            _draw_runs(axes, style, values.index, values, least=0)
+        mean = train[name].mean(axis=1)
+        axes.plot(mean, color=style.color, alpha=0.25, linewidth=0.6)
     axes.set(
         xlabel="round", ylabel="cross-entropy", title="Loss on the test set (pale: in training)"
     )
     axes.set_ylim(bottom=0)
-    _legend(axes, rounds)
 
 
 def draw_partition(axes: Axes, counts: FloatArray) -> None:
@@ -193,7 +243,7 @@ def draw_partition(axes: Axes, counts: FloatArray) -> None:
     counts : ndarray, shape (N, C)
         Number of samples.
     """
-    devices, colors = np.arange(len(counts)), mpl.colormaps["turbo"]
+    devices, colors = np.arange(len(counts)), mpl.colormaps["viridis"]
     base = np.zeros(len(counts))
     for label, height in enumerate(counts.T):
         color = colors(label / max(counts.shape[1] - 1, 1))
@@ -209,35 +259,71 @@ def draw_partition(axes: Axes, counts: FloatArray) -> None:
 def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
     """Simulated time over rounds."""
     unit, length = time_unit(rounds["elapsed_time"].max())
-    for index, (name, values) in enumerate(_curves(rounds, "elapsed_time").items()):
-        _draw_band(axes, index, name, values.index, values / length)
+    curves = _curves(rounds, "elapsed_time")
+    for name, style in _styles(rounds).items():
+        _draw_runs(axes, style, curves[name].index, curves[name] / length, least=0)
     axes.set(xlabel="round", ylabel=f"elapsed time [{unit}]", title="Time to finish")
     axes.set_ylim(bottom=0)
-    _legend(axes, rounds)
 
 
 def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
-    """Time-average expected energy over budget, mean over devices."""
-    for index, (name, values) in enumerate(_curves(rounds, "energy_ratio").items()):
-        _draw_band(axes, index, name, values.index, _time_average(values))
+    """Energy really spent so far over the budget: mean over devices, and thin the worst device."""
+    mean, worst = _curves(rounds, "spent_ratio"), _curves(rounds, "worst_spent_ratio")
+    for name, style in _styles(rounds).items():
+        average = _time_average(mean[name])
+        _draw_runs(axes, style, average.index, average, least=0)
+        axes.plot(worst[name].mean(axis=1), color=style.color, linewidth=0.7, alpha=style.alpha)
     axes.axhline(1.0, color="black", linewidth=1, zorder=1, label="budget")
     axes.set(
         xlabel="round",
-        ylabel="time-average energy / budget",
-        title="Mean energy against budget",
+        ylabel="energy spent / budget",
+        title="Energy of all devices (thin: of the worst)",
     )
-    _legend(axes, rounds)
+    # One device may spend many times its budget, and does in the first rounds.
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
 
 
-def draw_objective(axes: Axes, rounds: pd.DataFrame, bound: LowerBound | None) -> None:
-    """Time-average objective, with the lower bound and its 95 % band where it is given."""
-    for index, (name, values) in enumerate(_curves(rounds, "penalty").items()):
-        _draw_band(axes, index, name, values.index, _time_average(values))
-    if bound is not None:
-        error = 1.96 * bound.standard_error
-        axes.axhline(
-            bound.value, color="black", linewidth=1, zorder=1, label="lower bound within budget"
-        )
-        axes.axhspan(bound.value - error, bound.value + error, color="black", alpha=0.2, lw=0)
+def draw_expected_energy(axes: Axes, rounds: pd.DataFrame) -> None:
+    """Time-average expected energy over budget, mean over devices, as the paper's figure has it."""
+    curves = _curves(rounds, "energy_ratio")
+    for name, style in _styles(rounds).items():
+        average = _time_average(curves[name])
+        _draw_runs(axes, style, average.index, average, least=0)
+    axes.axhline(1.0, color="black", linewidth=1, zorder=1, label="budget")
+    axes.set(xlabel="round", ylabel="expected energy / budget", title="Expected energy")
+
+
+def draw_penalty(axes: Axes, rounds: pd.DataFrame) -> None:
+    """Time-average penalty, as the paper's figure has it."""
+    curves = _curves(rounds, "penalty")
+    for name, style in _styles(rounds).items():
+        average = _time_average(curves[name])
+        _draw_runs(axes, style, average.index, average, least=0)
     axes.set(xlabel="round", ylabel="time-average objective [s]", title="Objective")
-    _legend(axes, rounds)
+
+
+def draw_objective(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame) -> None:
+    """Time-average priced objective above the bound along the same path, of policies that sample.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        Where to draw.
+    rounds : pandas.DataFrame
+        With the `priced_objective`.
+    bounds : pandas.DataFrame
+        As a `BoundJob` gives it, all seeds together.
+    """
+    least = _time_average(bounds.pivot(index="round", columns="seed", values="bound"))
+    curves = _curves(rounds, "priced_objective")
+    for name, style in _styles(rounds).items():
+        values = 100 * (_time_average(curves[name]) / least.where(least > 0) - 1)
+        if not values.isna().to_numpy().any():
+            _draw_runs(axes, style, values.index, values, least=0)
+    axes.axhline(0.0, color="black", linewidth=1, zorder=1, label="cannot be beaten")
+    axes.set(
+        xlabel="round",
+        ylabel="above the bound [%]",
+        title="Priced objective above the bound",
+    )

@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
+from policies.benchmark.accounts import energy_tolerance, participation_target
 from policies.benchmark.checkpoint import Checkpoints, Resumable, State, join, part
 
 # How far over its budget a device counts as within it, relative: rounding.
@@ -29,6 +30,7 @@ def run_episode(
     scenario: Scenario,
     seeds: Sequence[int],
     checkpoints: Checkpoints | None = None,
+    prices: FloatArray | None = None,
 ) -> pd.DataFrame:
     """Run a policy for one episode.
 
@@ -46,17 +48,24 @@ def run_episode(
         Where to save the run as it goes, and to look first for where it stopped. Nothing is saved
         where the environment is not `Resumable`, as is one in another wrapper, or the policy not
         `resumable`.
+    prices : ndarray, shape (N,), optional
+        Prices of energy [s/J] for the priced objective; see `policies.benchmark.bound`.
 
     Returns
     -------
     pandas.DataFrame
         A row per round and seed with `policy`, `seed`, `round`, the round's scalars, `reward`,
         `energy_ratio` (mean over devices of expected energy over budget in this round),
-        `spent_ratio` (the same of the energy really spent), `worst_energy_ratio` (largest over
-        devices of the time average so far), `over_budget` (share of devices above their budget
-        in the time average so far), `mean_queue` and `max_queue`, and where models are trained
-        `train_loss`, `test_loss`, `test_accuracy` and `real_time`, the time the round took on
-        this machine [s].
+        `spent_ratio` (the same of the energy really spent), `mean_queue` and `max_queue` [J]. Of
+        the rounds so far: `worst_energy_ratio` and `worst_spent_ratio` (time average of the
+        device with the largest), `over_budget` (share of devices whose expected energy is above
+        the budget), `feasible` (1 if no device and not the mean of all has spent more than the
+        budget by more than `policies.benchmark.accounts.energy_tolerance`, else 0),
+        `least_participation` (participations over those that the data weight asks for, of the
+        device with the fewest) and `never_seen` (devices that have not taken part). With prices
+        `priced_objective`, the penalty and the priced energy beyond the budget [s]. Where models
+        are trained `train_loss`, `test_loss`, `test_accuracy` and `real_time`, the time the
+        round took on this machine [s].
 
     Raises
     ------
@@ -64,7 +73,7 @@ def run_episode(
         If the policy decides what is no `Allocation`, or one that is not valid.
     """
     seed: Any = list(seeds) if isinstance(env, VectorEnv) else seeds[0]
-    records = _Records(scenario, len(seeds))
+    records = _Records(scenario, len(seeds), prices)
     resumable = env if checkpoints and isinstance(env, Resumable) and policy.resumable else None
     state = checkpoints.load() if checkpoints and resumable else None
     policy.reset(seed)
@@ -102,9 +111,13 @@ def run_episode(
 class _Records:
     """The columns of the table, which grow by a round at a time."""
 
-    def __init__(self, scenario: Scenario, num_seeds: int) -> None:
+    def __init__(self, scenario: Scenario, num_seeds: int, prices: FloatArray | None) -> None:
         self._scenario = scenario
-        self._consumed = np.zeros((num_seeds, scenario.num_devices))
+        self._prices = prices
+        self._target = participation_target(scenario)
+        shape = (num_seeds, scenario.num_devices)
+        # Sums over the rounds so far, by device.
+        self._sums = {name: np.zeros(shape) for name in ("expected", "spent", "participations")}
         self._columns: dict[str, list[FloatArray]] = {}
         self.num_rounds = 0
 
@@ -117,17 +130,32 @@ class _Records:
     ) -> None:
         budget = self._scenario.energy_budget_j
         self.num_rounds += 1
-        self._consumed += info["energy_expected"]
-        average = self._consumed / budget / self.num_rounds
+        expected, spent = info["energy_expected"], info["energy_spent"]
+        self._sums["expected"] += expected
+        self._sums["spent"] += spent
+        self._sums["participations"] += spent > 0
+        average = self._sums["expected"] / budget / self.num_rounds
+        spent_average = self._sums["spent"] / budget / self.num_rounds
+        participations = self._sums["participations"]
+        tolerance = energy_tolerance(self._scenario, self.num_rounds)
+        feasible = np.all(spent_average <= 1 + tolerance.device, axis=-1)
+        feasible &= np.mean(spent_average, axis=-1) <= 1 + tolerance.mean
         values = {name: info[name] for name in _SCALARS} | {
             "reward": reward,
-            "energy_ratio": np.mean(info["energy_expected"] / budget, axis=-1),
-            "spent_ratio": np.mean(info["energy_spent"] / budget, axis=-1),
+            "energy_ratio": np.mean(expected / budget, axis=-1),
+            "spent_ratio": np.mean(spent / budget, axis=-1),
             "worst_energy_ratio": np.max(average, axis=-1),
+            "worst_spent_ratio": np.max(spent_average, axis=-1),
+            "feasible": feasible,
+            "least_participation": np.min(participations / self._target, axis=-1) / self.num_rounds,
+            "never_seen": np.count_nonzero(participations == 0, axis=-1),
             "over_budget": np.mean(average > 1 + ENERGY_TOLERANCE, axis=-1),
             "mean_queue": np.mean(observation["queue"], axis=-1),
             "max_queue": np.max(observation["queue"], axis=-1),
         }
+        if self._prices is not None:
+            excess = np.sum(self._prices * (expected - budget), axis=-1)
+            values["priced_objective"] = info["penalty"] + excess
         if "train_loss" in info:
             values |= {name: info[name] for name in _TRAINING} | {"real_time": seconds}
         for name, value in values.items():
@@ -136,10 +164,10 @@ class _Records:
 
     def state(self) -> State:
         columns = {name: np.stack(values) for name, values in self._columns.items()}
-        return join({"columns": columns, "energy": {"consumed": self._consumed}})
+        return join({"columns": columns, "sums": self._sums})
 
     def restore(self, state: State) -> None:
-        self._consumed = state["energy.consumed"]
+        self._sums = part("sums", state)
         self._columns = {name: list(values) for name, values in part("columns", state).items()}
         self.num_rounds = len(self._columns["reward"])
 

@@ -12,7 +12,7 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -31,7 +31,9 @@ from gymnasium.vector import AutoresetMode
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import integer_at_least, is_integer
 from fl_edge_env.files import writable_folder
-from policies.base import Policy
+from fl_edge_env.typing import FloatArray
+from policies.base import Policy, check_scenario
+from policies.benchmark.bound import path_bound
 from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
 from policies.benchmark.rollout import run_episode
 
@@ -39,6 +41,9 @@ from policies.benchmark.rollout import run_episode
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
 
 Backend = Literal["processes", "ray"]
+
+# Stands for the policy in the table of a `BoundJob`.
+BOUND_NAME = "bound"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +60,25 @@ class Job:
         Run as one batch; a single seed where models are trained.
     make_env : callable, optional
         Makes the training environment; without it no models are trained.
+    prices : ndarray, shape (N,), optional
+        Prices of energy [s/J] for the priced objective.
     """
 
     policy: Policy
     scenario: Scenario
     seeds: tuple[int, ...]
     make_env: EnvFactory | None = None
+    prices: FloatArray | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is, for messages."""
+        return f"{self.policy.name}, seeds {list(self.seeds)}"
+
+    @property
+    def saves(self) -> bool:
+        """Whether it is saved on the way; runs without training are over in seconds."""
+        return self.make_env is not None
 
     @cached_property
     def key(self) -> str:
@@ -82,7 +100,15 @@ class Job:
         # Classes by name and code: joblib cannot hash one that is defined in a function.
         maker: Any = self.make_env if inspect.isfunction(self.make_env) else type(self.make_env)
         code = "".join(map(_source, (*kind.__mro__, maker)))
-        inputs = (kind.__qualname__, code, state, self.scenario, self.seeds, self.make_env)
+        inputs = (
+            kind.__qualname__,
+            code,
+            state,
+            self.scenario,
+            self.seeds,
+            self.make_env,
+            self.prices,
+        )
         # One by one: a pickle of all would also tell which of them share objects.
         return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
 
@@ -98,7 +124,48 @@ class Job:
             env = FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
             )
-        return run_episode(self.policy, env, self.scenario, self.seeds, checkpoints)
+        return run_episode(self.policy, env, self.scenario, self.seeds, checkpoints, self.prices)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundJob:
+    """The bound along the path of a seed, at some prices of energy.
+
+    Attributes
+    ----------
+    scenario : Scenario
+        The system.
+    seed : int
+        The path.
+    prices : ndarray, shape (N,)
+        Prices of energy [s/J].
+    """
+
+    scenario: Scenario
+    seed: int
+    prices: FloatArray
+    saves = False
+
+    @property
+    def label(self) -> str:
+        """What it is, for messages."""
+        return f"{BOUND_NAME}, seed {self.seed}"
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of all that determines the result, the code included."""
+        inputs = (self.scenario, self.seed, self.prices)
+        return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
+
+    def run(self, checkpoints: Checkpoints | None = None) -> pd.DataFrame:  # noqa: ARG002 - seconds
+        """A row per round with `policy`, which is `BOUND_NAME`, `seed`, `round` and `bound` [s]."""
+        bound = path_bound(self.scenario, self.seed, self.prices)
+        columns = {"round": np.arange(1, len(bound) + 1), "bound": bound}
+        return pd.DataFrame({"policy": BOUND_NAME, "seed": self.seed} | columns)
+
+
+# Anything that `run_jobs` runs.
+Work: TypeAlias = Job | BoundJob
 
 
 @lru_cache(maxsize=64)
@@ -153,6 +220,7 @@ def make_jobs(
     scenario: Scenario,
     seeds: Sequence[int],
     make_env: EnvFactory | None = None,
+    prices: FloatArray | None = None,
 ) -> list[Job]:
     """The jobs of a comparison: all seeds in a batch, or one by one where models are trained.
 
@@ -166,17 +234,53 @@ def make_jobs(
     ValueError
         If names or seeds repeat or are missing, or are of another type.
     """
+    check_scenario(scenario)
     if wrong := [policy for policy in policies if not isinstance(policy, Policy)]:
         raise ValueError(f"policies must be instances of Policy, got {wrong[0]!r}")
     names = [policy.name for policy in policies]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"policies must be one or more with distinct names, got {names}")
-    whole = all(is_integer(seed) and seed >= 0 for seed in seeds)
-    if not whole or not 0 < len(seeds) == len(set(seeds)):
-        raise ValueError(f"seeds must be one or more distinct integers >= 0, got {list(seeds)}")
-    seeds = [int(seed) for seed in seeds]
+    for policy in policies:
+        _check_system(policy, scenario)
+    seeds = check_seeds(seeds)
     batches = [tuple(seeds)] if make_env is None else [(seed,) for seed in seeds]
-    return [Job(policy, scenario, batch, make_env) for policy in policies for batch in batches]
+    return [
+        Job(policy, scenario, batch, make_env, prices) for policy in policies for batch in batches
+    ]
+
+
+def check_seeds(seeds: object) -> list[int]:
+    """`seeds` as a list, if they are one or more distinct integers of at least zero."""
+    if is_integer(seeds):
+        raise ValueError(f"seeds must be a sequence, got {seeds!r}: use range({seeds!r}) or [...]")
+    given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [seeds]
+    whole = all(is_integer(seed) and seed >= 0 for seed in given)
+    if not whole or not 0 < len(given) == len(set(given)):
+        raise ValueError(f"seeds must be one or more distinct integers >= 0, got {given}")
+    return [int(seed) for seed in given]
+
+
+# What a policy may take otherwise than the scenario it is run in: how it weighs the objective,
+# and for how long it is made.
+_OWN_FIELDS = ("mu", "nu", "lambda_", "V", "num_rounds")
+
+
+def _check_system(policy: Policy, scenario: Scenario) -> None:
+    """Refuse a policy that was made for another system than it is to control."""
+    own = getattr(policy, "scenario", scenario)
+    if own is scenario:
+        return
+    theirs, ours = own.to_dict(), scenario.to_dict()
+    other = [
+        name
+        for name in ours
+        if name not in _OWN_FIELDS and not np.array_equal(ours[name], theirs[name])
+    ]
+    if other:
+        raise ValueError(
+            f"the policy {policy.name} was made for a scenario with another {', '.join(other)}: "
+            "make it with the scenario that it is run in"
+        )
 
 
 class JobsFailedError(RuntimeError):
@@ -188,13 +292,11 @@ class JobsFailedError(RuntimeError):
         The jobs and their tracebacks.
     """
 
-    def __init__(self, failures: list[tuple[Job, str]]) -> None:
+    def __init__(self, failures: list[tuple[Work, str]]) -> None:
         self.failures = failures
-        lines = [
-            f"{job.policy.name}, seeds {list(job.seeds)}: {_summary(text)}"
-            for job, text in failures
-        ]
-        super().__init__(f"{len(failures)} jobs failed:\n" + "\n".join(lines))
+        lines = [f"{job.label}: {_summary(text)}" for job, text in failures]
+        number = "1 job" if len(failures) == 1 else f"{len(failures)} jobs"
+        super().__init__(f"{number} failed:\n" + "\n".join(lines))
 
 
 def _summary(text: str) -> str:
@@ -213,14 +315,14 @@ def _summary(text: str) -> str:
 
 
 def run_jobs(
-    jobs: Sequence[Job],
+    jobs: Sequence[Work],
     *,
     folder: Path | None = None,
     workers: int = 1,
     backend: Backend = "processes",
     address: str | None = None,
     checkpoint_every: int = 50,
-    on_finish: Callable[[Job], None] = lambda _: None,
+    on_finish: Callable[[Work], None] = lambda _: None,
 ) -> list[pd.DataFrame]:
     """Run jobs and give their rounds in the order of the jobs.
 
@@ -302,7 +404,7 @@ def check_runner(workers: int, backend: str, checkpoint_every: int) -> None:
     integer_at_least(1, "checkpoint_every", checkpoint_every)
 
 
-_Missing: TypeAlias = tuple[int, Job, Checkpoints | None]
+_Missing: TypeAlias = tuple[int, Work, Checkpoints | None]
 _Outcome: TypeAlias = tuple[int, pd.DataFrame | str]
 
 
@@ -341,11 +443,11 @@ def _on_ray(jobs: list[_Missing], workers: int, address: str | None) -> Iterator
         ray.shutdown()
 
 
-def _attempt_call(call: tuple[int, Job, Checkpoints | None, int]) -> _Outcome:
+def _attempt_call(call: tuple[int, Work, Checkpoints | None, int]) -> _Outcome:
     return _attempt(*call)
 
 
-def _attempt(index: int, job: Job, checkpoints: Checkpoints | None, workers: int) -> _Outcome:
+def _attempt(index: int, job: Work, checkpoints: Checkpoints | None, workers: int) -> _Outcome:
     """Run a job; one thread each where several run at a time, so that they do not compete."""
     threads = numba.get_num_threads()
     try:
@@ -358,24 +460,24 @@ def _attempt(index: int, job: Job, checkpoints: Checkpoints | None, workers: int
         numba.set_num_threads(threads)
 
 
-def _checkpoints(folder: Path | None, job: Job, every: int) -> Checkpoints | None:
-    """Where a training run is saved on the way; the others are over in seconds."""
-    if folder is None or job.make_env is None:
+def _checkpoints(folder: Path | None, job: Work, every: int) -> Checkpoints | None:
+    """Where a run is saved on the way, if it is."""
+    if folder is None or not job.saves:
         return None
     return Checkpoints(folder / "checkpoints", job.key, every)
 
 
-def _name(job: Job) -> str:
+def _name(job: Work) -> str:
     return f"{job.key}.npz"
 
 
-def _save(rounds: pd.DataFrame, folder: Path, job: Job) -> None:
+def _save(rounds: pd.DataFrame, folder: Path, job: Work) -> None:
     columns: dict[str, Any] = {str(name): rounds[name].to_numpy() for name in rounds}
     columns["policy"] = np.array(rounds["policy"].iloc[0])
     write_state(folder / _name(job), job.key, columns)
 
 
-def _load(folder: Path, job: Job) -> pd.DataFrame | None:
+def _load(folder: Path, job: Work) -> pd.DataFrame | None:
     """The rounds of a finished job, or None where the file is missing, damaged or another's."""
     try:
         columns: dict[str, Any] = read_state(folder / _name(job), job.key)

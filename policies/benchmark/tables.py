@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from rich import box
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from scipy import stats
 
+from policies.benchmark.accounts import EnergyTolerance
 from policies.benchmark.statistics import mean_interval
 
 
@@ -28,61 +32,165 @@ def time_unit(seconds: float) -> tuple[str, float]:
     return "s", 1.0
 
 
-def comparison_table(summary: pd.DataFrame, target_accuracy: float | None = None) -> Table:
-    """A table for the terminal: policies side by side, means with 95 % intervals over seeds.
+class _Column(NamedTuple):
+    """A column of the comparison: what it says, and how soon it is left out."""
+
+    header: str
+    importance: int
+    cells: dict[str, str]
+
+
+def comparison_table(
+    summary: pd.DataFrame,
+    target_accuracy: float | None = None,
+    *,
+    tolerance: EnergyTolerance | None = None,
+    width: int = 100,
+) -> Table:
+    """A table for the terminal: a row for each policy, means with 95 % intervals over seeds.
+
+    Feasible policies come first, the fastest before the others. Where the terminal is narrow, the
+    least important columns are left out.
 
     Parameters
     ----------
     summary : pandas.DataFrame
-        As `policies.benchmark.evaluation.summarise` returns it. The first policy is compared with
-        the others.
+        As `policies.benchmark.evaluation.summarise` returns it. The first policy is what the
+        others' time is compared with.
     target_accuracy : float, optional
         The accuracy to which `time_to_target` refers.
+    tolerance : EnergyTolerance, optional
+        By which feasibility was judged; it is told below the table.
+    width : int
+        Columns of the terminal.
 
     Returns
     -------
     rich.table.Table
     """
-    unit, length = time_unit(summary["total_time"].max())
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     first = next(iter(runs))
+    names = ranked(summary)
+    columns = _comparison_columns(runs, first, target_accuracy)
     seeds = len(runs[first])
     title = f"Mean and 95 % interval over {seeds} seeds" if seeds > 1 else "One seed"
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    table.add_column("", no_wrap=True)
-    for name in runs:
-        table.add_column(name, justify="right")
+    dropped = 0
+    while True:
+        least = sorted(column.importance for column in columns)[:dropped]
+        table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("", no_wrap=True)
+        kept = [column for column in columns if column.importance not in least]
+        for column in kept:
+            table.add_column(column.header, justify="right", no_wrap=True)
+        for name in names:
+            style = None if runs[name]["feasible"].all() else "red"
+            table.add_row(name, *(column.cells[name] for column in kept), style=style)
+        table.caption = _comparison_caption(kept, tolerance, runs)
+        table.caption_justify = "left"
+        needed = Measurement.get(Console(width=1000), Console(width=1000).options, table).maximum
+        if needed <= width or len(kept) <= _LEAST_COLUMNS:
+            return table
+        dropped += 1
 
-    def row(label: str, cell: Callable[[pd.DataFrame], str]) -> None:
-        table.add_row(label, *(cell(group) for group in runs.values()))
 
-    def saving(group: pd.DataFrame) -> str:
-        return _interval(100 * (1 - runs[first]["total_time"] / group["total_time"]), 2)
+# A narrow terminal drops columns until these many are left.
+_LEAST_COLUMNS = 3
+_PARTICIPATION, _GAP = "least\nparticipation, %", "distance\nabove bound, %"
 
-    row(f"total time, {unit}", lambda g: _interval(g["total_time"] / length))
-    row(f"time {first} saves, %", lambda g: "" if g is runs[first] else saving(g))
-    if "final_accuracy" in summary:
-        row("final accuracy, %", lambda g: _interval(100 * g["final_accuracy"], 2))
-    if "time_to_target" in summary and target_accuracy is not None:
-        row(
-            f"time to {100 * target_accuracy:g} %, {unit}",
-            lambda g: _reached(g["time_to_target"] / length),
+
+def ranked(summary: pd.DataFrame) -> list[str]:
+    """Policies from the best to the worst: feasible ones first, then by time.
+
+    The time is that to the target where there is one, and a policy that reaches it in every run
+    comes before one that does not.
+
+    Parameters
+    ----------
+    summary : pandas.DataFrame
+        As `policies.benchmark.evaluation.summarise` returns it.
+    """
+    rank = {}
+    for name, group in by_policy(summary):
+        time = group["total_time"]
+        missed = 0
+        if "time_to_target" in summary:
+            missed = int(group["time_to_target"].isna().sum())
+            time = group["time_to_target"] if missed == 0 else time
+        rank[name] = (not group["feasible"].all(), missed, float(time.mean()))
+    return sorted(rank, key=lambda name: rank[name])
+
+
+def _comparison_columns(
+    runs: dict[str, pd.DataFrame], first: str, target_accuracy: float | None
+) -> list[_Column]:
+    unit, length = time_unit(max(float(group["total_time"].max()) for group in runs.values()))
+    reference = runs[first]["total_time"]
+
+    def column(header: str, importance: int, cell: Callable[[pd.DataFrame], str]) -> _Column:
+        return _Column(header, importance, {name: cell(group) for name, group in runs.items()})
+
+    def longer(group: pd.DataFrame) -> str:
+        if group is runs[first]:
+            return "–"
+        return _interval(100 * (group["total_time"] / reference - 1), 2)
+
+    any_run = runs[first]
+    columns = []
+    if "time_to_target" in any_run and target_accuracy is not None:
+        header = f"time to {100 * target_accuracy:g} %, {unit}"
+        columns.append(column(header, 10, lambda g: _reached(g["time_to_target"] / length)))
+    if "final_accuracy" in any_run:
+        columns.append(
+            column("final\naccuracy, %", 8, lambda g: _interval(100 * g["final_accuracy"], 2))
         )
-    row("energy / budget", lambda g: _interval(g["energy_ratio"]))
-    row("of worst device", lambda g: _interval(g["worst_energy_ratio"]))
-    row("objective, s", lambda g: _interval(g["mean_objective"]))
-    if "bound_gap" in summary:
-        row("above bound, %", lambda g: _interval(100 * g["bound_gap"], 2) + _mark(g))
-        if not summary["within_budget"].all():
-            table.caption = (
-                "* In some run a device was over its energy budget. The bound holds for policies "
-                "within budget only: such a run may lie below it."
-            )
-    return table
+    columns.append(column(f"total time, {unit}", 9, lambda g: _interval(g["total_time"] / length)))
+    if len(runs) > 1:
+        columns.append(column(f"longer than\n{first}, %", 1, longer))
+    columns[0] = columns[0]._replace(header=f"outcome\n{columns[0].header}")
+    columns += [
+        column("feasibility\nfeasible", 11, lambda g: "yes" if g["feasible"].all() else "no"),
+        column("spent, %\nof budget", 4, lambda g: _interval(100 * g["spent_ratio"], 1)),
+        column("worst\ndevice, %", 6, lambda g: _interval(100 * g["worst_spent_ratio"], 0)),
+        column(_PARTICIPATION, 5, lambda g: _interval(100 * g["least_participation"], 0)),
+        column("devices\nnever seen", 3, lambda g: _interval(g["never_seen"], 1)),
+    ]
+    if "gap" in any_run:
+        columns.append(column(_GAP, 7, lambda g: _interval(100 * g["gap"], 3)))
+    return columns
+
+
+def _comparison_caption(
+    columns: Sequence[_Column], tolerance: EnergyTolerance | None, runs: dict[str, pd.DataFrame]
+) -> str:
+    """What a reader may ask about the columns that are shown."""
+    told = []
+    if tolerance is not None:
+        least, most = (1 + float(edge(tolerance.device)) for edge in (np.min, np.max))
+        device = f"{most:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
+        told.append(
+            f"Feasible: no device has spent more than {device} times its budget, nor all together "
+            f"more than {1 + tolerance.mean:.3f} times theirs; so much may be luck in these rounds."
+        )
+    headers = {column.header for column in columns}
+    if _PARTICIPATION in headers:
+        told.append(
+            "Participation is that of the device with the least, in per cent of what its share of "
+            "the data asks for."
+        )
+    if _GAP in headers and any(group["gap"].isna().any() for group in runs.values()):
+        told.append(
+            "The bound is for policies that sample; – stands where a policy chooses its cohort."
+        )
+    return "\n".join(told)
 
 
 def _interval(values: pd.Series, most_decimals: int = 3) -> str:
-    """Mean and half width, the latter rounded up to two digits and at most so many decimals."""
+    """Mean and half width, the latter rounded up to two digits and at most so many decimals.
+
+    A dash where the quantity is not defined.
+    """
+    if values.isna().any():
+        return "–"
     mean, low, high = mean_interval(values.to_numpy())
     half = (high - low) / 2
     if not half > 0:
@@ -100,8 +208,25 @@ def _reached(values: pd.Series) -> str:
     return _interval(reached) + missed
 
 
-def _mark(group: pd.DataFrame) -> str:
-    return "" if group["within_budget"].all() else "*"
+def coinciding(rounds: pd.DataFrame) -> list[list[str]]:
+    """Policies whose models had the same accuracy in every round of every seed, in groups.
+
+    Parameters
+    ----------
+    rounds : pandas.DataFrame
+        As `policies.benchmark.rollout.run_episode` gives it; without training there are none.
+    """
+    if "test_accuracy" not in rounds:
+        return []
+    groups: list[tuple[pd.DataFrame, list[str]]] = []
+    for name, group in by_policy(rounds):
+        curves = group.pivot(index="round", columns="seed", values="test_accuracy")
+        twins = next((names for other, names in groups if other.equals(curves)), None)
+        if twins is None:
+            groups.append((curves, [name]))
+        else:
+            twins.append(name)
+    return [names for _, names in groups if len(names) > 1]
 
 
 def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -118,7 +243,7 @@ def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
         `policy`, `round`, and for each quantity a column with the mean and one with the half
         width of Student's t interval, NaN for a single seed.
     """
-    names = ["elapsed_time", "energy_ratio", "penalty", "sampling_error"]
+    names = ["elapsed_time", "energy_ratio", "spent_ratio", "penalty", "sampling_error"]
     names += ["train_loss", "test_loss", "test_accuracy"]
     groups = rounds.groupby(["policy", "round"], sort=False)[[n for n in names if n in rounds]]
     count = groups.count()

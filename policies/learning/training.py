@@ -170,7 +170,7 @@ def train_agent(
     saved = _continue_or_start(settings, scenario, budget, eval_every, threads, folder)
     if saved is not None and saved["finished"]:
         return SB3Policy.load(folder, scenario)
-    reference = evaluate([LROA(scenario)], scenario, VALIDATION_SEEDS)
+    reference = evaluate([LROA(scenario)], scenario, VALIDATION_SEEDS, gaps=False)
     view = settings.make_view(scenario)
     run = _Run(
         SB3Policy(scenario, settings, {}),

@@ -19,6 +19,7 @@ from fl_edge_env import (
 )
 from fl_edge_env.lyapunov import drift_plus_penalty
 from fl_edge_env.simulator import Round
+from tests.support import Constant
 
 STEADY = ExponentialChannel(gain_min=0.1, gain_max=np.nextafter(0.1, 1))
 
@@ -341,6 +342,23 @@ def test_chosen__accounts_by_a_loop_over_the_devices_named(latency):
             assert o.reward[row] == pytest.approx(-(scenario.V * longest + drift), rel=1e-12)
             assert np.isnan(o.sampling_error[row])
             assert np.isnan(o.penalty[row])
+
+
+@pytest.mark.parametrize(
+    ("drawn", "message"),
+    [
+        (np.full((1, 4), 0.1), r"floats of shape \(5, 4\), got 'float64 of shape \(1, 4\)'"),
+        ([[0.1] * 4] * 5, r"floats of shape \(5, 4\), got \["),
+        (np.full((5, 4), np.nan), "gain_min to its gain_max, 0.1 to 0.1, got nan to nan"),
+        (np.full((5, 4), -0.1), "gain_min to its gain_max, 0.1 to 0.1, got -0.1 to -0.1"),
+        (np.full((5, 4), 0.2), "gain_min to its gain_max, 0.1 to 0.1, got 0.2 to 0.2"),
+    ],
+)
+def test_reset__a_channel_that_draws_what_it_must_not_is_named(monkeypatch, drawn, message):
+    scenario = Scenario(num_devices=4, num_rounds=4, channel=Constant())
+    monkeypatch.setattr(Constant, "draw", lambda *_, **__: drawn)
+    with pytest.raises(ValueError, match=f"draw of Constant must return .*{message}"):
+        Simulator(scenario).reset([0])
 
 
 def test_observe__is_not_changed_by_later_rounds():

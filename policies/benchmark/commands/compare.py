@@ -13,7 +13,8 @@ from rich.measure import Measurement
 from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import writable_folder
-from policies.benchmark.bound import lower_bound
+from policies.benchmark.accounts import energy_tolerance
+from policies.benchmark.bound import shadow_prices
 from policies.benchmark.command_line import run_with_progress
 from policies.benchmark.commands.comparison_folder import (
     config,
@@ -24,10 +25,10 @@ from policies.benchmark.commands.comparison_folder import (
 )
 from policies.benchmark.commands.comparison_options import Options
 from policies.benchmark.commands.training import MakeTraining, Training, policy_options
-from policies.benchmark.evaluation import summarise
+from policies.benchmark.evaluation import check_target, summarise
 from policies.benchmark.figures import draw_partition, save_figure, save_plots
-from policies.benchmark.runner import check_runner, make_jobs
-from policies.benchmark.tables import comparison_table
+from policies.benchmark.runner import BoundJob, check_runner, make_jobs
+from policies.benchmark.tables import coinciding, comparison_table
 from policies.divfl import DivFL
 from policies.registry import make_policy
 
@@ -58,8 +59,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         options, settings = stored(options)
     number = options.seeds if options.seeds is not None else (5 if options.train else 30)
     integer_at_least(1, "seeds", number)
-    if not 0 < options.target_accuracy <= 1:
-        raise ValueError(f"target_accuracy must lie in (0, 1], got {options.target_accuracy}")
+    check_target(options.target_accuracy)
     check_runner(options.workers, options.backend, options.checkpoint_every)
     scenario = options.make_scenario()
     make_env = _training(options, scenario, make_training) if options.train else None
@@ -67,7 +67,9 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         scenario = make_env.scenario
     policies = [make_policy(n, scenario, **policy_options(n, make_env)) for n in options.policies]
     seeds = range(options.first_seed, options.first_seed + number)
-    jobs = make_jobs(policies, scenario, seeds, make_env)
+    prices = shadow_prices(scenario)
+    jobs = make_jobs(policies, scenario, seeds, make_env, prices)
+    paths = [BoundJob(scenario, seed, prices) for seed in seeds]
     if make_env is not None:
         make_env(policies[0])  # refuses a wrong option here, not in a worker
     settings = continued(settings, config(options, scenario), console)
@@ -76,7 +78,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
     write_text(folder / "config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
     results = run_with_progress(
         "runs",
-        jobs,
+        [*jobs, *paths],
         folder=folder / "jobs",
         workers=options.workers,
         backend=options.backend,
@@ -84,10 +86,10 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         checkpoint_every=options.checkpoint_every,
         console=console,
     )
-    rounds = pd.concat(results, ignore_index=True)
-    bound = lower_bound(scenario)
+    rounds = pd.concat(results[: len(jobs)], ignore_index=True)
+    bounds = pd.concat(results[len(jobs) :], ignore_index=True)
     target = options.target_accuracy if options.train else None
-    summary = summarise(rounds, target, bound)
+    summary = summarise(rounds, target, bounds)
 
     timing = None
     if "real_time" in rounds:  # kept apart from what a repetition repeats
@@ -95,31 +97,26 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         write_text(folder / "timing.csv", timing.to_csv(index=False))
         rounds = rounds.drop(columns="real_time")
     write_text(folder / "rounds.csv", rounds.to_csv(index=False))
+    write_text(folder / "bounds.csv", bounds.drop(columns="policy").to_csv(index=False))
     write_text(folder / "summary.csv", summary.to_csv(index=False))
-    save_plots(rounds, bound, folder)
+    save_plots(rounds, bounds, folder)
     if make_env is not None:
         task = make_env.make_task()
         counts = task.num_samples[:, None] * task.label_histogram
         save_figure([[lambda axes: draw_partition(axes, counts)]], [folder / "partition.png"])
-    table = comparison_table(summary, target)
+    tolerance = energy_tolerance(scenario, scenario.num_rounds)
+    table = comparison_table(summary, target, tolerance=tolerance, width=console.width)
     whole = Measurement.get(console, console.options.update(width=1000), table).maximum
     Console(width=max(console.width, whole)).print(table)  # no number is cut off
-    console.print(
-        f"lower bound on the objective: {bound.value:.6g} s, "
-        f"standard error {bound.standard_error:.2g} s",
-        highlight=False,
-    )
+    for twins in coinciding(rounds):
+        console.print(f"{' and '.join(twins)} draw the same devices and train the same models.")
     if timing is not None:
         seconds = timing.groupby("policy", sort=False)["real_time"].median()
         told = ", ".join(f"{name} {value:.2g} s" for name, value in seconds.items())
         console.print(f"real time of a round: {told}", highlight=False)
     if any(isinstance(policy, DivFL) for policy in policies):
-        how = "gradients" if options.train else "label histograms, the same in every round"
-        console.print(
-            f"DivFL chose its cohorts by {how}: its time is theirs, its energy and objective are "
-            "those of q = 1/N.",
-            highlight=False,
-        )
+        how = "gradients" if options.train else "label histograms: the same in every round"
+        console.print(f"DivFL chose its cohorts by {how}.", highlight=False)
     console.print(f"Results and plots: {folder}", soft_wrap=True)
 
 

@@ -24,7 +24,7 @@ from policies.benchmark.figures import PLOTS
 from policies.benchmark.runner import code_hash
 from policies.registry import POLICIES
 
-RESULTS = (*PLOTS, "partition.png", "rounds.csv", "summary.csv", "timing.csv")
+RESULTS = (*PLOTS, "bounds.csv", "partition.png", "rounds.csv", "summary.csv", "timing.csv")
 
 # Options that do not change the result: with --resume they are those of the new command.
 HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every")

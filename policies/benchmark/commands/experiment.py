@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,8 @@ from rich.table import Table
 
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, writable_folder
+from fl_edge_env.typing import FloatArray
+from policies.benchmark.bound import shadow_prices
 from policies.benchmark.command_line import run_with_progress
 from policies.benchmark.commands.training import MakeTraining, Training, policy_options
 from policies.benchmark.figures import (
@@ -26,7 +29,7 @@ from policies.benchmark.figures import (
     draw_time,
     save_figure,
 )
-from policies.benchmark.runner import Backend, Job, make_jobs
+from policies.benchmark.runner import Backend, BoundJob, Job, Work, make_jobs
 from policies.registry import make_policy
 
 
@@ -102,6 +105,8 @@ class Experiment(ABC):
         console: Console,
         make_training: MakeTraining,
         detail: str = "",
+        *,
+        priced: bool = False,
     ) -> dict[str, pd.DataFrame]:
         """The rounds of each setting by label, with a progress bar meanwhile.
 
@@ -117,18 +122,38 @@ class Experiment(ABC):
             As for `run`.
         detail : str
             Stands after the name before the progress bar.
+        priced : bool
+            Whether to add the priced objective; the settings must then have the same prices.
         """
         if len({setting.label for setting in settings}) < len(settings):
             raise ValueError(f"settings repeat: {', '.join(s.label for s in settings)}")
-        seeds = range(self.seeds if self.seeds is not None else (5 if self.train else 30))
+        first = self.system(name, settings[0].scenario, make_training)
+        prices = shadow_prices(first) if priced else None
         jobs: list[Job] = []
         labels: list[str] = []
         for setting in settings:
-            new = self.jobs(name, setting, seeds, make_training)
+            new = self.jobs(name, setting, make_training, prices)
             jobs += new
             labels += [setting.label] * len(new)
-        results = run_with_progress(
-            name + detail,
+        results = self.run_jobs(name + detail, jobs, console)
+        collected: dict[str, list[pd.DataFrame]] = {}
+        for label, rounds in zip(labels, results, strict=True):
+            collected.setdefault(label, []).append(rounds.assign(policy=label))
+        return {label: pd.concat(parts, ignore_index=True) for label, parts in collected.items()}
+
+    def bounds(
+        self, name: str, scenario: Scenario, console: Console, make_training: MakeTraining
+    ) -> pd.DataFrame:
+        """The bound along the path of each seed; the parameters are those of `collect`."""
+        system = self.system(name, scenario, make_training)
+        prices = shadow_prices(system)
+        jobs = [BoundJob(system, seed, prices) for seed in self.all_seeds]
+        return pd.concat(self.run_jobs(f"{name}, bound", jobs, console), ignore_index=True)
+
+    def run_jobs(self, title: str, jobs: Sequence[Work], console: Console) -> list[pd.DataFrame]:
+        """Run jobs as the options say; see `policies.benchmark.runner.run_jobs`."""
+        return run_with_progress(
+            title,
             jobs,
             folder=writable_folder(self.out) / "jobs",
             workers=self.workers,
@@ -137,19 +162,29 @@ class Experiment(ABC):
             checkpoint_every=self.checkpoint_every,
             console=console,
         )
-        collected: dict[str, list[pd.DataFrame]] = {}
-        for label, rounds in zip(labels, results, strict=True):
-            collected.setdefault(label, []).append(rounds.assign(policy=label))
-        return {label: pd.concat(parts, ignore_index=True) for label, parts in collected.items()}
+
+    @property
+    def all_seeds(self) -> range:
+        """Seeds from 0 on, as many as were asked for."""
+        return range(self.seeds if self.seeds is not None else (5 if self.train else 30))
+
+    def system(self, name: str, scenario: Scenario, make_training: MakeTraining) -> Scenario:
+        """The system itself, or with training as it is fitted to the data."""
+        training = self.training(name, scenario, make_training)
+        return scenario if training is None else training.scenario
 
     def jobs(
-        self, name: str, setting: Setting, seeds: range, make_training: MakeTraining
+        self,
+        name: str,
+        setting: Setting,
+        make_training: MakeTraining,
+        prices: FloatArray | None = None,
     ) -> list[Job]:
-        """The runs of a setting; the parameters are those of `collect`."""
+        """The runs of a setting; the other parameters are those of `collect`."""
         training = self.training(name, setting.scenario, make_training)
         scenario = setting.scenario if training is None else training.scenario
         policy = make_policy(setting.policy, scenario, **policy_options(setting.policy, training))
-        return make_jobs([policy], scenario, seeds, training)
+        return make_jobs([policy], scenario, self.all_seeds, training, prices)
 
     def training(
         self, name: str, scenario: Scenario, make_training: MakeTraining

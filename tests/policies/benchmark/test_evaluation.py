@@ -11,8 +11,10 @@ import pytest
 from scipy import stats
 
 import fl_edge_env  # noqa: F401 - registers the environment
-from fl_edge_env import Allocation, ExponentialChannel, Scenario
-from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, lower_bound, make_policy
+from fl_edge_env import Allocation, Scenario
+from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, make_policy
+from policies.benchmark.accounts import energy_tolerance
+from policies.benchmark.bound import path_bound, shadow_prices
 from policies.benchmark.evaluation import summarise
 from policies.benchmark.rollout import run_episode
 from policies.benchmark.statistics import mean_interval
@@ -36,17 +38,13 @@ class Record(Policy):
 
 
 def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
-    table = evaluate([LROA(scenario), UniS(scenario)], scenario, seeds=[3, 8])
-    assert list(table.columns) == [
-        "policy",
-        "seed",
-        "total_time",
-        "mean_objective",
-        "mean_reward",
-        "energy_ratio",
-        "worst_energy_ratio",
-        "sampling_error",
-    ]
+    table = evaluate([LROA(scenario), UniS(scenario), DivFL(scenario)], scenario, seeds=[3, 8])
+    outcome = ["policy", "seed", "total_time"]
+    feasibility = ["spent_ratio", "worst_spent_ratio", "energy_ratio", "worst_energy_ratio"]
+    feasibility += ["feasible", "least_participation", "never_seen"]
+    rest = ["gap", "mean_objective", "mean_reward", "sampling_error"]
+    assert list(table.columns) == outcome + feasibility + rest
+    prices = shadow_prices(scenario)
     for _, row in table.iterrows():
         policy = make_policy(row.policy.lower(), scenario)
         env = gym.make("FLEdge-v0", scenario=scenario)
@@ -56,13 +54,32 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
             observation, reward, _, truncated, info = env.step(policy.decide(observation))
             infos.append(info)
             rewards.append(reward)
-        energy = np.mean([i["energy_expected"] for i in infos], axis=0) / scenario.energy_budget_j
+        budget = scenario.energy_budget_j
+        energy = np.mean([i["energy_expected"] for i in infos], axis=0) / budget
+        spent = np.mean([i["energy_spent"] for i in infos], axis=0) / budget
+        rounds = [set(i["cohort"].tolist()) for i in infos]
+        times = np.array([sum(n in cohort for cohort in rounds) for n in range(12)])
         assert row.total_time == pytest.approx(sum(i["round_time"] for i in infos), rel=1e-12)
-        assert row.mean_objective == pytest.approx(np.mean([i["penalty"] for i in infos]))
         assert row.mean_reward == pytest.approx(np.mean(rewards))
         assert row.energy_ratio == pytest.approx(energy.mean())
         assert row.worst_energy_ratio == pytest.approx(energy.max())
+        assert row.spent_ratio == pytest.approx(spent.mean())
+        assert row.worst_spent_ratio == pytest.approx(spent.max())
+        assert row.never_seen == np.count_nonzero(times == 0)
+        share = times / (scenario.num_rounds * scenario.cohort_size * scenario.weights)
+        assert row.least_participation == pytest.approx(share.min())
+        tolerance = energy_tolerance(scenario, scenario.num_rounds)
+        within = np.all(spent <= 1 + tolerance.device) and spent.mean() <= 1 + tolerance.mean
+        assert row.feasible == within
+        if row.policy == "DivFL":  # one cohort in every round, and nothing is sampled
+            assert row.never_seen == 10
+            assert np.isnan([row.gap, row.mean_objective, row.sampling_error]).all()
+            continue
+        assert row.mean_objective == pytest.approx(np.mean([i["penalty"] for i in infos]))
         assert row.sampling_error == pytest.approx(np.mean([i["sampling_error"] for i in infos]))
+        priced = row.mean_objective + prices @ (budget * (energy - 1))
+        least = path_bound(scenario, row.seed, prices).mean()
+        assert row.gap == pytest.approx(priced / least - 1, rel=1e-9)
 
 
 def test_evaluate__every_policy_meets_the_same_channel(scenario):
@@ -106,7 +123,12 @@ def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached(
             "penalty": 1.0,
             "reward": 0.0,
             "energy_ratio": 1.0,
+            "spent_ratio": 1.0,
             "worst_energy_ratio": [1.0, 1.0, 0.9, 1.0, 1.0, 1.1],
+            "worst_spent_ratio": 1.0,
+            "feasible": 1.0,
+            "least_participation": 1.0,
+            "never_seen": 0.0,
             "sampling_error": 1.0,
             "test_accuracy": [np.nan, 0.6, 0.5, 0.1, np.nan, 0.2],
         }
@@ -131,6 +153,9 @@ def test_run_episode__worst_ratio_is_of_the_time_average_not_of_the_round(scenar
         ({"seeds": []}, "seeds must be one or more"),
         ({"seeds": [1, 1]}, "distinct integers"),
         ({"seeds": [-1]}, r">= 0, got \[-1\]"),
+        ({"seeds": 5}, r"seeds must be a sequence, got 5: use range\(5\)"),
+        ({"target_accuracy": 90}, r"lie in \(0, 1\], got 90: 90 % is 0.9"),
+        ({"target_accuracy": "high"}, r"a number in \(0, 1\], got 'high'"),
         ({"workers": 0}, "workers must be an integer of at least 1, got 0"),
     ],
 )
@@ -140,6 +165,21 @@ def test_evaluate__wrong_input_is_named(scenario, arguments, message):
         policies = [UniD(scenario), UniD(scenario)]
     with pytest.raises(ValueError, match=message):
         evaluate(policies, scenario, **{"seeds": [0]} | arguments)
+
+
+def test_evaluate__a_name_is_no_scenario(scenario):
+    with pytest.raises(ValueError, match=r"got 'digits': use Scenario.preset\('digits'\)"):
+        evaluate([UniD(scenario)], "digits", [0])
+    with pytest.raises(ValueError, match=r"got 'digits': use Scenario.preset\('digits'\)"):
+        UniD("digits")
+
+
+def test_evaluate__refuses_a_policy_that_was_made_for_another_system(scenario):
+    message = "the policy Uni-D was made for a scenario with another num_devices: make it with"
+    with pytest.raises(ValueError, match=message):
+        evaluate([UniD(scenario.replace(num_devices=9))], scenario, [0])
+    # How it weighs the objective is its own affair.
+    evaluate([UniD(scenario.replace(mu=3.0, nu=1e4, num_rounds=7))], scenario, [0], gaps=False)
 
 
 def test_make_policy__unknown_name_lists_the_known_ones(scenario):
@@ -162,78 +202,3 @@ def test_mean_interval__one_value_has_no_interval():
     assert mean == 2.0
     assert np.isnan(low)
     assert np.isnan(high)
-
-
-@pytest.fixture(scope="module")
-def system_side() -> tuple[Scenario, pd.DataFrame]:
-    scenario = Scenario.digits(num_rounds=1500)
-    policies = [LROA(scenario), UniD(scenario), UniS(scenario)]
-    bound = lower_bound(scenario, num_samples=2000)
-    return scenario, evaluate(policies, scenario, seeds=range(4), bound=bound)
-
-
-def test_lower_bound__holds_for_every_policy_at_the_energy_it_used():
-    # With average energy e, weak duality gives: penalty >= bound - multiplier . (e - budget).
-    scenario = Scenario.digits(num_rounds=400)
-    bound = lower_bound(scenario, num_samples=4000)
-    for policy in (LROA(scenario), UniD(scenario), UniS(scenario)):
-        gaps = []
-        for seed in range(4):
-            env = gym.make("FLEdge-v0", scenario=scenario)
-            observation, _ = env.reset(seed=seed)
-            penalty, energy, truncated = 0.0, np.zeros(scenario.num_devices), False
-            while not truncated:
-                observation, _, _, truncated, info = env.step(policy.decide(observation))
-                penalty += info["penalty"] / scenario.num_rounds
-                energy += info["energy_expected"] / scenario.num_rounds
-            excess = bound.multiplier @ (energy - scenario.energy_budget_j)
-            gaps.append(penalty - (bound.value - excess))
-        noise = 4 * np.hypot(bound.standard_error, np.std(gaps, ddof=1) / 2)
-        assert np.mean(gaps) >= -noise
-
-
-def test_evaluate__takes_the_bound_of_its_scenario_in_any_length_and_no_other():
-    scenario = Scenario.digits(num_rounds=3)
-    bound = lower_bound(scenario, num_samples=2)
-    longer = scenario.replace(num_rounds=4)
-    assert "bound_gap" in evaluate([UniS(longer)], longer, seeds=[0], bound=bound)
-    for other, names in (
-        (scenario.replace(mu=0.5), "mu"),
-        (scenario.replace(num_devices=99), "num_devices"),
-        (scenario.replace(f_max=3e9, channel=ExponentialChannel(0.2)), "f_max, channel"),
-    ):
-        message = f"bound must be that of this scenario, got that of one with another {names}$"
-        with pytest.raises(ValueError, match=message):
-            evaluate([UniS(other)], other, seeds=[0], bound=bound)
-    with pytest.raises(ValueError, match=r"bound must be a LowerBound, got 3\.5"):
-        evaluate([UniS(scenario)], scenario, seeds=[0], bound=3.5)
-
-
-def test_lower_bound__lroa_approaches_it_and_uniform_sampling_does_not(system_side):
-    _, table = system_side
-    gap = table.groupby("policy").bound_gap.mean()
-    assert abs(gap["LROA"]) < 0.005
-    assert gap["Uni-D"] > 0.02
-    assert gap["Uni-S"] > gap["Uni-D"]
-
-
-def test_lower_bound__no_other_multiplier_gives_a_much_better_bound():
-    # The dual function is concave and largest at the best multiplier.
-    from policies.p2 import solve_p2
-
-    scenario = Scenario.digits()
-    bound = lower_bound(scenario, num_samples=500)
-    gains = scenario.channel.draw(np.random.default_rng(9), 500, scenario.num_devices)
-
-    def dual(multiplier: np.ndarray) -> float:
-        queues = np.broadcast_to(scenario.V * multiplier, gains.shape)
-        return float(np.mean(solve_p2(gains, queues, scenario).lower_bound)) / scenario.V
-
-    best = dual(bound.multiplier)
-    for factor in (0.0, 0.5, 0.8, 1.2, 2.0):
-        assert dual(factor * bound.multiplier) < best
-
-
-def test_lower_bound__within_budget_is_told_by_the_worst_device(system_side):
-    _, table = system_side
-    np.testing.assert_array_equal(table.within_budget, table.worst_energy_ratio <= 1 + 1e-9)

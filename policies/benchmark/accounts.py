@@ -1,0 +1,94 @@
+"""What a policy is held to: energy really spent, and how often each device takes part."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fl_edge_env import Scenario
+from fl_edge_env.typing import FloatArray
+
+# A policy within its budgets on average is called infeasible in at most this share of its runs.
+FALSE_ALARMS = 0.05
+
+
+class EnergyTolerance(NamedTuple):
+    """How far the energy really spent may exceed the budget, relative to it.
+
+    Attributes
+    ----------
+    device : ndarray, shape (N,)
+        Of each device.
+    mean : float
+        Of the mean over all devices.
+    """
+
+    device: FloatArray
+    mean: float
+
+
+def participation_target(scenario: Scenario) -> FloatArray:
+    """Share of the rounds in which each device takes part when its data count their weight.
+
+    It is ``min(K w_n, 1)``: K places in a round, shared out by the data.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+
+    Returns
+    -------
+    ndarray, shape (N,)
+    """
+    target: FloatArray = np.minimum(scenario.cohort_size * scenario.weights, 1.0)
+    return target
+
+
+def energy_tolerance(scenario: Scenario, num_rounds: int) -> EnergyTolerance:
+    """What the luck of the draw, and a start ahead of the budget, may add to the energy spent.
+
+    A device whose energy meets its budget on average over m participations spends the budget in
+    lumps of 1/m. How often it takes part varies by chance, and it may be one lump ahead.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        Supplies N, K and the data weights.
+    num_rounds : int
+        Rounds over which the energy is averaged, R.
+
+    Returns
+    -------
+    EnergyTolerance
+
+    Notes
+    -----
+    Let a device take part in a share ``rho = min(K w, 1)`` of the rounds on average, and spend at
+    most ``budget / rho`` each time. What it spends beyond its expected energy is a martingale with
+    steps of at most one lump and a variance of at most ``m = rho R`` lumps. By Freedman's
+    inequality [1]_ it exceeds s lumps with probability at most
+    ``exp(-s^2 / (2 m + 2 s / 3))``, which equals d for
+
+        s = L / 3 + sqrt((L / 3)^2 + 2 L m),    L = ln(1 / d).
+
+    The tolerance is ``(1 + s) / m``, with ``d = 0.05 / N`` for each device and 0.05 for their mean,
+    whose lumps are the ``K R`` participations of all. It falls as one over the square root of R.
+
+    References
+    ----------
+    .. [1] Freedman, "On tail probabilities for martingales", Annals of Probability 3(1), 1975.
+    """
+    lumps = num_rounds * participation_target(scenario)
+    device = _tolerance(lumps, FALSE_ALARMS / scenario.num_devices)
+    total = np.array(float(num_rounds * scenario.cohort_size))
+    return EnergyTolerance(device, float(_tolerance(total, FALSE_ALARMS)))
+
+
+def _tolerance(lumps: FloatArray, probability: float) -> FloatArray:
+    third = math.log(1.0 / probability) / 3.0
+    luck = third + np.sqrt(third**2 + 6.0 * third * lumps)
+    tolerance: FloatArray = (1.0 + luck) / lumps
+    return tolerance

@@ -1,0 +1,162 @@
+"""The bounds: in the mean over channels, and along every path for every policy that samples."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fl_edge_env  # noqa: F401 - registers the environment
+from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, Simulator, TraceChannel
+from fl_edge_env.allocation import decode_action
+from fl_edge_env.simulator import episode_gains
+from policies import LROA, UniD, UniS, evaluate, lower_bound
+from policies.benchmark.bound import path_bound, shadow_prices
+from tests.support import field_values, scenario_of
+
+
+def priced_rounds(scenario: Scenario, seed: int, prices: np.ndarray, decide) -> np.ndarray:
+    """The priced objective of each round of an episode."""
+    simulator = Simulator(scenario)
+    simulator.reset([seed])
+    priced = []
+    for _ in range(scenario.num_rounds):
+        outcome = simulator.advance(decide(simulator.observe()))
+        excess = outcome.energy_expected - scenario.energy_budget_j
+        priced.append(outcome.penalty + np.sum(prices * excess))
+    return np.array(priced)
+
+
+def assert_not_below(
+    priced: np.ndarray, bound: np.ndarray, prices: np.ndarray, s: Scenario
+) -> None:
+    # The price of the budget is part of both sides: the larger it is, the coarser their difference.
+    scale = np.abs(bound) + np.sum(prices * s.energy_budget_j)
+    assert np.all(priced >= bound - 1e-9 * scale)
+
+
+@settings(max_examples=60)
+@given(field_values(2), st.integers(0, 99), st.floats(0, 30), st.floats(0.1, 10))
+def test_path_bound__no_sampled_decision_is_below_it_in_any_round(fields, seed, price, scale):
+    scenario = scenario_of(fields)
+    if scenario is None:
+        return
+    rng = np.random.default_rng(seed)
+    # Prices around those at which a budget costs as much as the rest.
+    prices = (
+        rng.exponential(price, scenario.num_devices)
+        * scenario.lambda_
+        / (1 + scenario.energy_budget_j)
+    )
+    bound = path_bound(scenario, seed, prices)
+    policy = LROA(scenario)
+
+    def at_random(_):
+        return decode_action(rng.normal(0, scale, (3, scenario.num_devices)), scenario, 2.0)
+
+    for decide in (at_random, policy.decide):
+        assert_not_below(priced_rounds(scenario, seed, prices, decide), bound, prices, scenario)
+
+
+def trace(tmp_path) -> TraceChannel:
+    gains = np.random.default_rng(1).uniform(0.3, 0.5, (7, 40))
+    table = pd.DataFrame(gains).melt(var_name="device", value_name="gain", ignore_index=False)
+    table.reset_index(names="round").to_csv(tmp_path / "trace.csv", index=False)
+    return TraceChannel(str(tmp_path / "trace.csv"))
+
+
+@pytest.mark.parametrize("case", ["loose and short", "trace", "delayed", "tight"])
+def test_gap__is_never_negative_on_any_path(case, tmp_path):
+    fields = {
+        "loose and short": {"energy_budget_j": 0.1, "num_rounds": 10},
+        "trace": {"channel": trace(tmp_path), "num_rounds": 20},
+        "delayed": {"channel": MarkovChannel.correlated(0.8), "delayed_csi": True},
+        "tight": {"energy_budget_j": 0.018},
+    }[case]
+    scenario = Scenario.digits(**{"num_rounds": 40} | fields)
+    table = evaluate([LROA(scenario), UniD(scenario), UniS(scenario)], scenario, range(30))
+    # What the objective alone says lies on both sides of the bound in the mean.
+    assert (table.gap >= -1e-9).all()
+    gaps = table.groupby("policy").gap.mean()
+    assert gaps["LROA"] < gaps["Uni-D"] < gaps["Uni-S"]
+
+
+def test_path_bound__is_of_the_gains_that_the_simulator_gives():
+    for fields in ({}, {"delayed_csi": True, "channel": MarkovChannel.correlated(0.5)}):
+        scenario = Scenario.digits(num_devices=7, num_rounds=50, **fields)
+        simulator = Simulator(scenario)
+        simulator.reset([4])
+        middle = decode_action(np.zeros((3, 7)), scenario, 2.0)
+        seen = []
+        for _ in range(50):
+            seen.append(simulator.channel_gain.copy())
+            simulator.advance(middle)
+        for rows in (1, 7, 1000):
+            blocks = list(episode_gains(scenario, 4, block_rounds=rows))
+            assert max(map(len, blocks)) <= rows
+            np.testing.assert_array_equal(np.concatenate(blocks), seen)
+
+
+def test_shadow_prices__do_not_depend_on_the_weight_of_time():
+    scenario = Scenario.digits()
+    prices = shadow_prices(scenario)
+    np.testing.assert_array_equal(shadow_prices(scenario.replace(nu=1e7)), prices)
+    np.testing.assert_array_equal(shadow_prices(scenario.replace(V=1e-3, num_rounds=5)), prices)
+    assert (shadow_prices(scenario.replace(energy_budget_j=10.0)) == 0).all()
+
+
+def test_lower_bound__holds_for_every_policy_at_the_energy_it_used():
+    # With average energy e, weak duality gives: penalty >= bound - multiplier . (e - budget).
+    scenario = Scenario.digits(num_rounds=400)
+    bound = lower_bound(scenario, num_samples=4000)
+    for policy in (LROA(scenario), UniD(scenario), UniS(scenario)):
+        gaps = []
+        for seed in range(4):
+            env = gym.make("FLEdge-v0", scenario=scenario)
+            observation, _ = env.reset(seed=seed)
+            penalty, energy, truncated = 0.0, np.zeros(scenario.num_devices), False
+            while not truncated:
+                observation, _, _, truncated, info = env.step(policy.decide(observation))
+                penalty += info["penalty"] / scenario.num_rounds
+                energy += info["energy_expected"] / scenario.num_rounds
+            excess = bound.multiplier @ (energy - scenario.energy_budget_j)
+            gaps.append(penalty - (bound.value - excess))
+        noise = 4 * np.hypot(bound.standard_error, np.std(gaps, ddof=1) / 2)
+        assert np.mean(gaps) >= -noise
+
+
+def test_evaluate__takes_the_bound_of_its_scenario_in_any_length_and_no_other():
+    scenario = Scenario.digits(num_rounds=3)
+    bound = lower_bound(scenario, num_samples=2)
+    longer = scenario.replace(num_rounds=4)
+    assert "gap" in evaluate([UniS(longer)], longer, seeds=[0], bound=bound)
+    for other, names in (
+        (scenario.replace(mu=0.5), "mu"),
+        (scenario.replace(num_devices=99), "num_devices"),
+        (scenario.replace(f_max=3e9, channel=ExponentialChannel(0.2)), "f_max, channel"),
+    ):
+        message = f"bound must be that of this scenario, got that of one with another {names}$"
+        with pytest.raises(ValueError, match=message):
+            evaluate([UniS(other)], other, seeds=[0], bound=bound)
+    with pytest.raises(ValueError, match=r"bound must be a LowerBound, got 3\.5"):
+        evaluate([UniS(scenario)], scenario, seeds=[0], bound=3.5)
+
+
+def test_lower_bound__no_other_multiplier_gives_a_much_better_bound():
+    # The dual function is concave and largest at the best multiplier.
+    from policies.p2 import solve_p2
+
+    scenario = Scenario.digits()
+    bound = lower_bound(scenario, num_samples=500)
+    gains = scenario.channel.draw(np.random.default_rng(9), 500, scenario.num_devices)
+
+    def dual(multiplier: np.ndarray) -> float:
+        queues = np.broadcast_to(scenario.V * multiplier, gains.shape)
+        return float(np.mean(solve_p2(gains, queues, scenario).lower_bound)) / scenario.V
+
+    best = dual(bound.multiplier)
+    for factor in (0.0, 0.5, 0.8, 1.2, 2.0):
+        assert dual(factor * bound.multiplier) < best

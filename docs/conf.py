@@ -9,7 +9,7 @@ from typing import Any
 project = "FLEdge"
 author = "The FLEdge authors"
 copyright = "2026, The FLEdge authors"  # noqa: A001 - the name Sphinx prescribes
-release = version = installed_version("fledge-env")
+release = version = installed_version("fl-edge-env")
 
 extensions = [
     "myst_parser",

@@ -296,7 +296,7 @@ class _Window:
             import pygame
         except ImportError as error:
             raise gym.error.DependencyNotInstalled(
-                'render_mode="human" needs pygame: pip install "fledge-env[render]"'
+                'render_mode="human" needs pygame: pip install "fl-edge-env[render]"'
             ) from error
         self._pygame = pygame
         pygame.display.init()

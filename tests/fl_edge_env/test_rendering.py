@@ -200,7 +200,7 @@ def test_window__shows_the_frame():
 
 def test_window__without_its_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pygame", None)
-    with pytest.raises(gym.error.DependencyNotInstalled, match=r"fledge-env\[render\]"):
+    with pytest.raises(gym.error.DependencyNotInstalled, match=r"fl-edge-env\[render\]"):
         make("human").reset(seed=0)
 
 

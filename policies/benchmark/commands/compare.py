@@ -38,7 +38,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
 
     Parameters
     ----------
-    options : Options
+    options : comparison_options.Options
         What to compare, on which system, and how.
     console : rich.console.Console
         Where to print.

@@ -35,12 +35,12 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
 
     Parameters
     ----------
-    given : Options
+    given : comparison_options.Options
         Those of the command: `resume`, and of the others only how to run.
 
     Returns
     -------
-    options : Options
+    options : comparison_options.Options
         Those of the comparison, to be run as `given` says.
     settings : dict
         The configuration as it is in the folder.
@@ -139,7 +139,7 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
 
     Parameters
     ----------
-    options : Options
+    options : comparison_options.Options
         Those of the comparison.
     scenario : Scenario
         The system, with training as it is fitted to the data.

@@ -11,7 +11,7 @@ from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 
 
-class Task(Protocol):
+class LearningTask(Protocol):
     """A learning task, split over devices."""
 
     @property
@@ -33,7 +33,7 @@ class Training(Protocol):
         """The system, fitted to the task."""
         ...
 
-    def make_task(self) -> Task:
+    def make_task(self) -> LearningTask:
         """The learning task."""
         ...
 

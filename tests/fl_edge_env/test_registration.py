@@ -1,0 +1,52 @@
+"""The name of the environment, known where only Gymnasium is imported and in spawned workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import fl_edge_env  # noqa: F401 - registers the name
+
+IMPORTS_IT = "fl_edge_env:FLEdge-v0"
+
+
+def test_make__with_the_module_needs_gymnasium_alone():
+    code = f"""
+import sys
+import gymnasium
+assert "fl_edge_env" not in sys.modules
+env = gymnasium.make("{IMPORTS_IT}", scenario="digits", num_rounds=2)
+env.reset(seed=0)
+env.step(env.action_space.sample())
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", ["FLEdge-v0", IMPORTS_IT])
+def test_make_vec__spawned_workers_give_what_one_process_gives(name):
+    options = {"scenario": "digits", "num_devices": 5, "num_rounds": 2}
+    envs = gym.make_vec(
+        name,
+        num_envs=2,
+        vectorization_mode="async",
+        vector_kwargs={"context": "spawn"},
+        **options,
+    )
+    observations, _ = envs.reset(seed=[3, 4])
+    envs.close()
+    for index, seed in enumerate((3, 4)):
+        observation, _ = gym.make(name, **options).reset(seed=seed)
+        for key, value in observation.items():
+            np.testing.assert_array_equal(observations[key][index], value)
+
+
+def test_make__in_a_spawned_process_that_has_imported_gymnasium_alone():
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        env = pool.apply(gym.make, (IMPORTS_IT,), {"num_rounds": 2})
+    assert env.spec.id == "FLEdge-v0"
+    env.reset(seed=0)

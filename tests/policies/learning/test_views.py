@@ -12,7 +12,6 @@ from stable_baselines3.common.vec_env import VecEnvWrapper, VecMonitor
 
 from fl_edge_env import FLEdgeEnv, Scenario, with_tiers
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.lyapunov import drift_plus_penalty
 from fl_edge_env.scaling import FEATURES, Scaling
 from policies.learning.credit import difference_reward, local_reward
 from policies.learning.views import FIRST_EPISODE, AgentView, DeviceView, JointView
@@ -101,8 +100,8 @@ def test_joint__is_the_single_environment_row_by_row(scenario):
     assert reference.next_seed == FIRST_EPISODE * 6 + 12
 
 
-@pytest.mark.parametrize("softmax_scale", [0.5, 2.0])
-def test_joint__decodes_scores_with_its_softmax_scale(softmax_scale):
+def test_joint__decodes_scores_with_its_softmax_scale():
+    softmax_scale = 0.5
     view = JointView(SCENARIO, 2, softmax_scale=softmax_scale)
     view.reset()
     queue = queues(view)
@@ -202,18 +201,6 @@ def test_devices__rows_of_a_system_end_together_where_systems_end_at_different_r
     assert [length[1] for length in lengths] == [0, 1, 2, 3, 0, 1, 2, 3]
     # Episodes are dealt out in the order in which systems ask for them: 1, 0, 1 and 0.
     assert view.state()["episodes"].tolist() == [FIRST_EPISODE + 5, FIRST_EPISODE + 4]
-
-
-def test_devices__team_credit_is_the_negative_objective_for_each_device():
-    view = DeviceView(SCENARIO, 2, credit="team")
-    view.reset()
-    gain, queue = view.batch.simulator.channel_gain.copy(), queues(view)
-    zero = np.zeros((12, 3), dtype=np.float32)  # the middle of both ranges and q = 1/N
-    _, reward, _, _ = view.step(zero)
-    q = np.full((2, 6), 1 / 6)
-    objective = drift_plus_penalty(gain, queue, SCENARIO.f_mid, SCENARIO.p_mid, q, SCENARIO)
-    expected = np.repeat(Scaling(SCENARIO).reward(-objective), 6)
-    np.testing.assert_allclose(reward, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("view_class", VIEWS)

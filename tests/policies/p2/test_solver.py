@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -104,14 +109,36 @@ def test_solve_p2__never_above_the_cvxpy_route(preset):
     assert s.objective == pytest.approx(float(expected), rel=1e-12)
 
 
-def test_solve_p2__batch_equals_single_bit_for_bit():
+def solve_batch(seeds: range) -> dict[str, np.ndarray]:
+    """Solutions of many states at once, by name."""
     scenario = Scenario.digits()
-    states = [random_state(scenario, seed) for seed in range(5)]
-    batch = solve_p2(*(np.stack(x) for x in zip(*states, strict=True)), scenario)
-    for row, (gain, queue) in enumerate(states):
-        single = solve_p2(gain, queue, scenario)
-        for name in ("f", "p", "q", "objective", "iterations", "lower_bound"):
-            np.testing.assert_array_equal(getattr(batch, name)[row], getattr(single, name))
+    states = zip(*(random_state(scenario, seed) for seed in seeds), strict=True)
+    batch = solve_p2(*map(np.stack, states), scenario)
+    return {name: getattr(batch, name) for name in PARTS}
+
+
+PARTS = ("f", "p", "q", "objective", "iterations", "lower_bound")
+
+
+def test_solve_p2__batch_equals_single_bit_for_bit_in_any_number_of_threads():
+    code = (
+        "import pickle, sys; from tests.policies.p2.test_solver import solve_batch;"
+        "sys.stdout.buffer.write(pickle.dumps(solve_batch(range(40))))"
+    )
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[3],
+        env=os.environ | {"NUMBA_NUM_THREADS": "4"},
+        capture_output=True,
+        check=True,
+    )
+    batches = [solve_batch(range(40)), pickle.loads(there.stdout)]
+    for seed in range(40):
+        scenario = Scenario.digits()
+        single = solve_p2(*random_state(scenario, seed), scenario)
+        for batch in batches:
+            for name in PARTS:
+                np.testing.assert_array_equal(batch[name][seed], getattr(single, name))
 
 
 def test_solve_p2__permuting_the_devices_permutes_the_decision():

@@ -94,6 +94,16 @@ def test_femnist__a_changed_bit_is_named_or_within_the_range_of_the_data(
         assert_same(dataset, load(folder, form, WHOLE[form]))
 
 
+def test_femnist__a_changed_class_in_a_parquet_file_is_named(tmp_path):
+    # Images have checksums of their own; of a class only its page has one.
+    whole = bytearray(WHOLE["parquet"])
+    classes = pq.ParquetFile(io.BytesIO(whole)).metadata.row_group(0).column(2)
+    assert classes.path_in_schema == "character"
+    whole[classes.dictionary_page_offset + classes.total_compressed_size - 2] ^= 1
+    with pytest.raises(ValueError, match=r"a\.parquet' is damaged or not a FEMNIST file"):
+        load(tmp_path, "parquet", bytes(whole))
+
+
 DEEP = 50_000
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,3 +154,30 @@ def assert_round(env: FLEdgeEnv, result) -> None:
     undefined = {name for name, value in info.items() if np.isnan(value).any()}
     assert undefined in (set(), sampling)
     assert not any(np.isinf(value).any() for value in info.values())
+
+
+def standard_images(train: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """Images with mean and standard deviation of the training images' channels taken out."""
+    axes = (0, 2, 3)
+    mean = train.mean(axis=axes, keepdims=True)
+    return (images - mean) / train.std(axis=axes, ddof=1, keepdims=True)
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Fails where the block takes 32 MiB or more."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**25
+
+
+def outcome(read: Callable[[], Any]) -> tuple[Any, str]:
+    """What is read, or None and the message of a refusal."""
+    try:
+        return read(), ""
+    except ValueError as error:
+        return None, str(error)

@@ -58,14 +58,13 @@ def layouts(values: np.ndarray) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("num_devices", [1, 37])
 @pytest.mark.parametrize("batch", [(), (3,)])
 @pytest.mark.parametrize("decision", [False, True])
-def test_step__the_layout_of_an_array_changes_nothing(num_devices, batch, decision):
+def test_step__the_layout_of_an_array_changes_nothing(batch, decision):
     # 37 devices: enough that the order of a sum shows.
-    scenario = Scenario.femnist(num_devices=num_devices, cohort_size=2, num_rounds=4)
+    scenario = Scenario.femnist(num_devices=37, cohort_size=2, num_rounds=4)
     rng = np.random.default_rng(0)
-    actions = rng.uniform(-1.2, 1.2, (4, *batch, 3, num_devices)).astype(np.float32)
+    actions = rng.uniform(-1.2, 1.2, (4, *batch, 3, 37)).astype(np.float32)
 
     def play(name: str | None) -> list:
         env: Any = FLEdgeVectorEnv(3, scenario) if batch else FLEdgeEnv(scenario)
@@ -86,7 +85,7 @@ def test_step__the_layout_of_an_array_changes_nothing(num_devices, batch, decisi
         np.testing.assert_equal(play(name), wanted)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float16, np.float64, np.longdouble])
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.longdouble])
 def test_step__numbers_of_every_type_are_taken_and_left_as_they_are(dtype):
     action = np.array([[-1, 0, 1, 1, 0], [1, 0, -1, 0, 0], [0, 1, 0, -1, 1]], dtype)
     kept = action.copy()
@@ -179,7 +178,7 @@ def test_vector_step__anything_else_is_a_value_error_and_changes_nothing(mode):
         assert np.isfinite(result[1]).all()
 
 
-@pytest.mark.parametrize("action", [np.zeros((3, 5)), None, "left"])
+@pytest.mark.parametrize("action", [np.zeros((3, 5)), None])
 def test_step__outside_an_episode_tells_so_whatever_the_action(action):
     env, vector = FLEdgeEnv(SMALL), FLEdgeVectorEnv(2, SMALL, autoreset_mode="Disabled")
     for each, zero in ((env, np.zeros((3, 5))), (vector, np.zeros((2, 3, 5)))):
@@ -193,6 +192,7 @@ def test_step__outside_an_episode_tells_so_whatever_the_action(action):
                 each.step(action)
 
 
+@settings(max_examples=40)
 @given(
     arrays(
         st.sampled_from([np.float16, np.float32, np.float64]),
@@ -220,10 +220,9 @@ def make_copies(value: Any) -> list[Any]:
     return [copy.deepcopy(value), *(pickle.loads(pickle.dumps(value, p)) for p in (2, 5))]
 
 
-@pytest.mark.parametrize("kind", ["clip", "resample", "markov", "constant"])
-@pytest.mark.parametrize("delayed", [False, True])
-def test_env__a_copy_in_mid_episode_goes_on_alike_and_on_its_own(kind, delayed):
-    scenario = SMALL.replace(channel=channel_of(kind, 0.1), delayed_csi=delayed)
+@pytest.mark.parametrize("kind", ["clip", "markov"])
+def test_env__a_copy_in_mid_episode_goes_on_alike_and_on_its_own(kind):
+    scenario = SMALL.replace(channel=channel_of(kind, 0.1), delayed_csi=kind == "markov")
     env = FLEdgeEnv(scenario)
     env.reset(seed=2)
     actions = random_actions(6)
@@ -306,7 +305,7 @@ def test_state__goes_on_alike_in_another_process(tmp_path: Path):
     np.testing.assert_equal(pickle.loads(here)[0], observation)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 6), st.integers(0, 2**63), st.booleans())
 def test_state__taken_up_anywhere_gives_the_same_trajectory(rounds, seed, delayed):
     scenario = SMALL.replace(delayed_csi=delayed)
@@ -332,24 +331,16 @@ def test_state__taken_up_anywhere_gives_the_same_trajectory(rounds, seed, delaye
     ("change", "message"),
     [
         ({"queue": None}, "queue must be numbers of shape"),
-        ({"queue": 1.0}, r"queue must be numbers of shape \(5,\), got float64 of shape \(\)"),
         ({"queue": np.ones(4)}, r"queue must be .*\(5,\), got float64 of shape \(4,\)"),
-        ({"queue": np.ones((2, 5))}, r"got float64 of shape \(2, 5\)"),
         ({"queue": [[1.0], [1.0, 2.0]]}, r"queue must be numbers of shape \(5,\)"),
-        ({"queue": np.full(5, "a")}, "queue must be numbers"),
-        ({"queue": np.full(5, 1j)}, "queue must be numbers"),
         ({"queue": np.full(5, True)}, "queue must be numbers"),
         ({"queue": np.array([1, 1, math.nan, 1, 1])}, "queue must be finite and not negative"),
-        ({"queue": np.full(5, math.inf)}, "queue must be finite and not negative"),
         ({"queue": np.full(5, -1.0)}, "queue must be finite .* from -1.0 to -1.0"),
         ({"round_index": 1.0}, "round_index must be integers"),
         ({"round_index": -1}, "round_index must be finite and not negative"),
         ({"round_index": 7}, "round_index must be at most num_rounds = 6, got 7"),
-        ({"round_index": 2**62}, "round_index must be at most num_rounds = 6"),
         ({"round_index": 10**30}, "round_index must be integers"),
-        ({"round_index": [1]}, "round_index must be integers of shape"),
         ({"elapsed_time": math.nan}, "elapsed_time must be finite"),
-        ({"elapsed_time": "1"}, "elapsed_time must be numbers"),
     ],
 )
 def test_restore__a_wrong_state_is_named_and_changes_nothing(change, message):
@@ -363,7 +354,7 @@ def test_restore__a_wrong_state_is_named_and_changes_nothing(change, message):
     np.testing.assert_equal(env.step(action), twin.step(action))
 
 
-@pytest.mark.parametrize("state", [None, 3, [], {}, {"queue": np.zeros(5)}, "state"])
+@pytest.mark.parametrize("state", [None, {}, {"queue": np.zeros(5)}])
 def test_restore__what_is_no_state_says_what_is_missing(state):
     with pytest.raises(ValueError, match=r"state must be a mapping that holds (queue|round_index)"):
         FLEdgeEnv(SMALL).restore(0, state)
@@ -379,7 +370,7 @@ def test_restore__the_state_of_another_system_is_refused():
             FLEdgeEnv(other).restore(0, env.state())
 
 
-@pytest.mark.parametrize("seed", [None, 1.0, "1", -1, True])
+@pytest.mark.parametrize("seed", [None, 1.0, -1])
 def test_restore__needs_the_seed(seed):
     env = FLEdgeEnv(SMALL)
     env.reset(seed=0)
@@ -388,13 +379,13 @@ def test_restore__needs_the_seed(seed):
     env.restore(np.int64(0), env.state())
 
 
-@pytest.mark.parametrize("num_envs", [0, -1, 1.5, True])
+@pytest.mark.parametrize("num_envs", [0, 1.5])
 def test_simulator__of_no_systems_is_refused(num_envs):
     with pytest.raises(ValueError, match="num_envs must be an integer of at least 1, got"):
         Simulator(SMALL, num_envs)
 
 
-@pytest.mark.parametrize("mask", [np.ones(4, bool), np.ones(3), [0, 1, 0], np.zeros(3, bool)])
+@pytest.mark.parametrize("mask", [np.ones(4, bool), np.ones(3), np.zeros(3, bool)])
 def test_simulator__a_wrong_mask_is_refused_and_changes_nothing(mask):
     simulator, twin = Simulator(SMALL, 3), Simulator(SMALL, 3)
     for each in (simulator, twin):
@@ -405,7 +396,7 @@ def test_simulator__a_wrong_mask_is_refused_and_changes_nothing(mask):
 
 
 @pytest.mark.parametrize("num_envs", [None, 3])
-@pytest.mark.parametrize("count", [0, 2, 4])
+@pytest.mark.parametrize("count", [0, 2])
 def test_simulator__another_number_of_seeds_is_refused(num_envs, count):
     simulator = Simulator(SMALL, num_envs)
     with pytest.raises(ValueError, match=f"seeds must hold {num_envs or 1} seeds, got {count}"):
@@ -420,11 +411,9 @@ def test_simulator__another_number_of_seeds_is_refused(num_envs, count):
 @pytest.mark.parametrize(
     ("observation", "message"),
     [
-        (None, "observation must be a mapping with channel_gain and queue, got NoneType"),
         (np.ones(5), "observation must be a mapping with channel_gain and queue, got ndarray"),
         ({}, r"observation must be .*got \[\]"),
         ({"channel_gain": np.ones(5)}, r"observation must be .*got \['channel_gain'\]"),
-        ({"queue": np.ones(5)}, r"observation must be .*got \['queue'\]"),
         ({"channel_gain": "a", "queue": np.ones(5)}, "channel_gain must hold real numbers"),
         ({"channel_gain": np.ones(5), "queue": np.full(5, 1j)}, "queue must hold real numbers"),
         ({"channel_gain": np.ones(5), "queue": np.ones((2, 5))}, "queue must have the shape"),

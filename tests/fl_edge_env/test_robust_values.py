@@ -52,13 +52,13 @@ def assert_finite_episode(scenario: Scenario, seed: int) -> None:
         assert result[3]
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(field_values(10), st.integers(0, 2**32 - 1))
 def test_round__is_finite_ten_decades_around_the_defaults(fields, seed):
     assert_finite_episode(Scenario(**fields), seed)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(field_values(120), st.integers(0, 2**32 - 1))
 def test_round__is_finite_or_the_scenario_is_refused(fields, seed):
     if (scenario := scenario_of(fields)) is not None:
@@ -144,22 +144,11 @@ def test_scenario__names_the_field_whatever_stands_in_it(name):
             FLEdgeEnv(SMALL.replace(num_samples=100.0), **fields)
 
 
-@pytest.mark.parametrize("name", ["num_devices", "cohort_size", "local_epochs", "num_rounds"])
-@pytest.mark.parametrize("value", [2**31, 10**30, 10**400])
-def test_scenario__a_count_beyond_32_bits_is_named(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be at most 2147483647, got {value}"):
-        Scenario(**{name: value})
-
-
-@pytest.mark.parametrize("device", [0, 60, 119])
-def test_scenario__the_wrong_value_is_shown_wherever_it_stands(device):
-    values = np.full(120, 1e9)
-    values[device] = -3.5
-    with pytest.raises(ValueError, match=f"got -3.5, first at device {device}$"):
-        Scenario(f_min=values)
-    values[device] = 3e9
-    with pytest.raises(ValueError, match=f"f_min must not exceed f_max.*first at device {device}$"):
-        Scenario(f_min=values)
+@pytest.mark.parametrize("name", ["num_devices", "num_rounds"])
+def test_scenario__a_count_beyond_32_bits_is_named(name):
+    for value in (2**31, 10**400):
+        with pytest.raises(ValueError, match=f"{name} must be at most 2147483647, got {value}"):
+            Scenario(**{name: value})
 
 
 def test_scenario__a_wider_float_that_float64_cannot_hold_is_refused():
@@ -205,14 +194,15 @@ def test_scenario__any_other_keyword_is_a_type_error_that_names_it(name):
         assert name in str(raised.value)
 
 
-@pytest.mark.parametrize("name", [None, 3, ["digits"], {}, np.array(["digits"])])
+@pytest.mark.parametrize("name", ["mnist", None, ["digits"], np.array(["digits"])])
 def test_preset__what_is_no_name_is_refused(name):
-    with pytest.raises(ValueError, match=r"scenario must be one of cifar10, .*got "):
+    message = "scenario must be one of cifar10, femnist, fashion_mnist, digits, got "
+    with pytest.raises(ValueError, match=message):
         Scenario.preset(name)
 
 
 @pytest.mark.parametrize("field", ["mean", "gain_min", "gain_max"])
-@pytest.mark.parametrize("value", [None, "1", -1.0, math.nan, True, 1j, [0.1], np.full(3, 0.1)])
+@pytest.mark.parametrize("value", [-1.0, "1"])
 def test_scenario__a_users_channel_with_wrong_numbers_is_refused(field, value):
     numbers = {"mean": 0.1, "gain_min": 0.01, "gain_max": 0.5, field: value}
     channel = type("Mine", (Constant,), numbers | {"__init__": lambda _: None})
@@ -222,9 +212,11 @@ def test_scenario__a_users_channel_with_wrong_numbers_is_refused(field, value):
 
 @pytest.mark.parametrize("name", ["mean", "gain_min", "gain_max", "filter"])
 def test_exponential__names_the_parameter_whatever_stands_in_it(name):
-    for value in [*NO_NUMBERS, 10**400, 0]:
+    for value in [*NO_NUMBERS, 10**400, 0, math.inf]:
         with pytest.raises(ValueError, match=rf"{name}.* must .*got "):
             ExponentialChannel(**{name: value})
+    with pytest.raises(ValueError, match=r"gain_min must be below gain_max, got 0.6 and 0.5"):
+        ExponentialChannel(gain_min=0.6)
 
 
 @pytest.mark.parametrize("number", [np.float32(0.25), np.longdouble(0.25), 0.25])
@@ -264,16 +256,11 @@ def test_markov__names_the_parameter_whatever_stands_in_it():
     ("arguments", "error", "message"),
     [
         ({"tiers": None}, ValueError, "tiers must be a sequence of mappings"),
-        ({"tiers": {"f_max": 2.0}}, ValueError, "tiers must be a sequence of mappings"),
-        ({"tiers": [None]}, ValueError, "tiers must be a sequence of mappings"),
         ({"tiers": "f_max"}, ValueError, "tiers must be a sequence of mappings"),
         ({"tiers": [{"f_max": "2"}]}, ValueError, "factor on f_max must be a number, got '2'"),
-        ({"tiers": [{"f_max": None}]}, ValueError, "factor on f_max must be a number, got None"),
         ({"tiers": [{"f_max": math.nan}]}, ValueError, "f_max must be positive .*got nan"),
         ({"shares": ["a", "b", "c"]}, ValueError, "shares must be 3 numbers"),
         ({"shares": None, "seed": -1}, ValueError, "seed must be .*got -1"),
-        ({"seed": 1.5}, ValueError, "seed must be .*got 1.5"),
-        ({"shares": [math.nan, 1, 1]}, ValueError, "shares must be 3 numbers"),
     ],
 )
 def test_tiers__names_what_is_no_tier(arguments, error, message):
@@ -281,7 +268,7 @@ def test_tiers__names_what_is_no_tier(arguments, error, message):
         with_tiers(SMALL, **arguments)
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\tb", "a\x7fb", 'a"b', "a\\b", "é☃"])
+@pytest.mark.parametrize("name", ["a\n\t\x7fb", 'a"\\b', "é☃"])
 def test_file__gives_back_a_trace_of_any_name(tmp_path, name):
     path = tmp_path / f"{name}.csv"
     pd.DataFrame({"round": 0, "device": range(2), "gain": 0.1}).to_csv(path, index=False)

@@ -62,8 +62,7 @@ def test_features__of_devices_that_are_alike_do_not_depend_on_their_number(num_d
 
 
 # Theorem 2 does not depend on p, the gain or the noise.
-@pytest.mark.parametrize("cohort_size", [1, 3, 20])
-@pytest.mark.parametrize("gain", [0.01, 0.3])
+@pytest.mark.parametrize(("cohort_size", "gain"), [(1, 0.3), (20, 0.01)])
 def test_reference_queue__makes_the_middle_of_the_frequencies_the_best(cohort_size, gain):
     scenario = MIXED.replace(cohort_size=cohort_size)
     f, _ = best_resources(np.full(7, gain), Scaling(scenario).queue, UNIFORM, scenario)
@@ -131,7 +130,7 @@ def test_feature_space__ends_a_thousandth_beyond_the_corners(scenario):
 
 
 @pytest.mark.parametrize("name", ["channel_gain", "queue"])
-@pytest.mark.parametrize("shape", [(), (6,), (7, 6)])
+@pytest.mark.parametrize("shape", [(), (7, 6)])
 def test_features__refuse_another_number_of_devices_and_name_it(name, shape):
     observation = {"channel_gain": MEAN_GAIN, "queue": np.ones(7), name: np.ones(shape)}
     with pytest.raises(ValueError, match=rf"^{name} must have shape \(\.\.\., 7\), got"):
@@ -139,7 +138,7 @@ def test_features__refuse_another_number_of_devices_and_name_it(name, shape):
 
 
 @pytest.mark.parametrize("name", ["channel_gain", "queue"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_features__refuse_what_is_not_finite_and_name_it(name, value):
     observation = {"channel_gain": MEAN_GAIN.copy(), "queue": np.ones(7)}
     observation[name][3] = value
@@ -195,7 +194,7 @@ def test_device_reward__has_the_units_of_the_reward_in_the_mean_over_devices():
     np.testing.assert_allclose(scaled / shares, np.full((4, 7), scaled[0, 0] / shares[0, 0]))
 
 
-CHECKED = [{"scenario": MIXED}, {"num_rounds": 20}, {"scenario": "digits", "num_devices": 1}]
+CHECKED = [{"scenario": MIXED}, {"scenario": "digits", "num_devices": 1, "num_rounds": 20}]
 
 
 @pytest.mark.parametrize("arguments", CHECKED)

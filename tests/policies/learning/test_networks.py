@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import norm
 from stable_baselines3 import PPO
 
@@ -73,58 +71,6 @@ def test_network__equals_a_loop_over_systems_and_devices(num_devices):
         mean, value = by_device(policy, features[row].double().numpy())
         np.testing.assert_allclose(means[row], mean, rtol=1e-4, atol=1e-5)
         assert values[row] == pytest.approx(value, rel=1e-4, abs=1e-5)
-
-
-@settings(max_examples=30)
-@given(st.integers(2, 9), st.randoms(use_true_random=False))
-def test_network__permutes_its_decisions_with_the_devices_and_keeps_the_value(num_devices, random):
-    order = list(range(num_devices))
-    random.shuffle(order)
-    policy = make(num_devices, seed=random.randrange(2**32))
-    features = observations(num_devices, seed=random.randrange(2**32))
-    means, deviations, values = outputs(policy, features)
-    moved, moved_deviations, same = outputs(policy, features[:, order])
-    np.testing.assert_allclose(moved, means[:, :, order], rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(moved_deviations, deviations)
-    np.testing.assert_allclose(same, values, rtol=1e-4, atol=1e-5)
-    # The devices are told apart, and f, p and q too.
-    assert (np.ptp(means, axis=2) > 1e-3).all()
-    assert (np.ptp(means, axis=1) > 1e-3).all()
-
-
-def test_network__of_a_device_depends_on_the_others_only_through_all_of_them():
-    policy, features = make(6), observations(6)
-    means, _, values = outputs(policy, features)
-    changed = features.clone()
-    changed[:, 4] += 1.0
-    after, _, other_values = outputs(policy, changed)
-    others = np.delete(np.arange(6), 4)
-    assert (np.abs(after - means)[:, :, others] > 1e-6).any(axis=(1, 2)).all()
-    assert (np.abs(other_values - values) > 1e-6).all()
-    # One system of the batch knows nothing of another.
-    alone = features.clone()
-    alone[2] += 1.0
-    after, _, other_values = outputs(policy, alone)
-    assert np.flatnonzero((after != means).any(axis=(1, 2))).tolist() == [2]
-    assert np.flatnonzero(other_values != values).tolist() == [2]
-
-
-def test_weights__fit_any_number_of_devices_and_alike_devices_decide_alike():
-    policies = {count: make(count, seed=count) for count in (1, 3, 50)}
-    shapes = {
-        count: {name: value.shape for name, value in policy.state_dict().items()}
-        for count, policy in policies.items()
-    }
-    assert shapes[1] == shapes[3] == shapes[50]
-    alike = observations(1)
-    expected = outputs(policies[1], alike)
-    for count in (3, 50):
-        policies[count].load_state_dict(policies[1].state_dict())
-        means, deviations, values = outputs(policies[count], alike.expand(4, count, F))
-        for n in range(count):
-            np.testing.assert_allclose(means[:, :, n], expected[0][:, :, 0], rtol=1e-4, atol=1e-5)
-            np.testing.assert_array_equal(deviations[:, :, n], expected[1][:, :, 0])
-        np.testing.assert_allclose(values, expected[2], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("width", [8, 64])

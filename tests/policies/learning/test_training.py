@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +21,12 @@ from policies.learning.settings import AgentSettings
 from policies.learning.training import Budget, Progress, train_agent
 
 SCENARIO = Scenario.digits(num_devices=5, num_rounds=20)
+SETTINGS = AgentSettings(num_envs=4, episode_rounds=20)
+# Every algorithm, view and network that is saved in a way of its own.
 KINDS = [
     {"view": "devices", "algorithm": "ppo"},
-    {"view": "devices", "algorithm": "ppo", "credit": "team"},
     {"view": "joint", "algorithm": "ppo", "network": "shared"},
-    {"view": "joint", "algorithm": "ppo"},
     {"view": "devices", "algorithm": "sac"},
-    {"view": "joint", "algorithm": "sac"},
-    {"view": "devices", "algorithm": "td3"},
     {"view": "joint", "algorithm": "td3"},
 ]
 
@@ -48,28 +48,44 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names}
 
 
+def train(folder: Path, settings: AgentSettings = SETTINGS, **options) -> SB3Policy:
+    options = {"scenario": SCENARIO, "budget": Budget(rounds=100), "eval_every": 100} | options
+    return train_agent(settings, folder=folder, **options)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, SB3Policy]:
+    """The folder of a training that is finished, and its agent."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    return folder, train(folder)
+
+
+@pytest.fixture
+def folder(finished, tmp_path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(finished[0], tmp_path / "run")
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
 def test_training__a_killed_one_ends_in_the_same_agent(tmp_path, monkeypatch, kind):
-    # The kill finds off-policy agents before and after they begin to learn.
-    settings = AgentSettings(num_envs=4, episode_rounds=60, seed=3, **kind)
-    off_policy = kind["algorithm"] != "ppo"
-    if off_policy:
-        first = {"devices": (1_500, 3_000), "joint": (350, 600)}
+    settings = AgentSettings(num_envs=4, episode_rounds=60, seed=3, width=16, **kind)
+    if kind["algorithm"] == "ppo":
+        rounds, every, kills = 500, 150, (100, 300)
+    else:  # the kills find them before and after they begin to learn, after 75 rounds
+        rounds, every, kills = 160, 50, (40, 90, 140)
+        first = {"devices": (375, 900), "joint": (75, 180)}
         monkeypatch.setattr("policies.learning.settings._OFF_POLICY", first)
-    budget = Budget(rounds=500 if off_policy else 1_000)
+    options = {"budget": Budget(rounds=rounds), "eval_every": every}
 
-    def train(folder: str, **options: object) -> SB3Policy:
-        return train_agent(settings, SCENARIO, budget, tmp_path / folder, eval_every=250, **options)
-
-    whole = train("whole")
-    with pytest.raises(KilledError):
-        train("killed", on_progress=kill_after(100))  # nothing is saved yet
-    with pytest.raises(KilledError):
-        train("killed", on_progress=kill_after(400))
-    again = train("killed")
+    whole = train(tmp_path / "whole", settings, **options)
+    for number, kill in enumerate(kills):
+        with pytest.raises(KilledError):
+            train(tmp_path / "killed", settings, on_progress=kill_after(kill), **options)
+        assert (tmp_path / "killed" / "checkpoint.pt").exists() == (number > 0)
+    again = train(tmp_path / "killed", settings, **options)
     assert contents(tmp_path / "whole") == contents(tmp_path / "killed")
     np.testing.assert_equal(again.weights, whole.weights)
-    assert again.cost["rounds"] == whole.cost["rounds"] >= budget.rounds
+    assert again.cost["rounds"] == whole.cost["rounds"] >= rounds
     history = pd.read_csv(tmp_path / "whole" / "history.csv")
     assert history["rounds"].is_monotonic_increasing
     assert len(history) >= 2
@@ -78,8 +94,8 @@ def test_training__a_killed_one_ends_in_the_same_agent(tmp_path, monkeypatch, ki
 
 def test_training__keeps_the_best_agent_within_lroas_energy(tmp_path):
     folder = tmp_path / "run"
-    settings = AgentSettings(num_envs=4, episode_rounds=60)
-    policy = train_agent(settings, SCENARIO, Budget(rounds=2_000), folder, eval_every=250)
+    settings = AgentSettings(num_envs=4, episode_rounds=20, learning_rate=1e-2)  # ups and downs
+    policy = train(folder, settings, budget=Budget(rounds=400), eval_every=64)
     history = pd.read_csv(folder / "history.csv")
     mine = evaluate([policy], SCENARIO, VALIDATION_SEEDS)
     allowed = evaluate([LROA(SCENARIO)], SCENARIO, VALIDATION_SEEDS)["worst_energy_ratio"].max()
@@ -90,11 +106,10 @@ def test_training__keeps_the_best_agent_within_lroas_energy(tmp_path):
 
 
 def test_training__comes_close_to_lroa(tmp_path):
-    scenario = Scenario.digits(num_devices=10, num_rounds=200)
+    scenario = Scenario.digits(num_devices=10, num_rounds=100)
     settings = AgentSettings(episode_rounds=50)
-    policy = train_agent(
-        settings, scenario, Budget(rounds=4_000), tmp_path / "run", eval_every=1_000
-    )
+    options = {"budget": Budget(rounds=2_000), "eval_every": 1_000}
+    policy = train(tmp_path / "run", settings, scenario=scenario, **options)
     torch.manual_seed(0)
     untrained = SB3Policy(scenario, settings, weights_of(settings.make_network(scenario)))
     untrained.name = "untrained"
@@ -104,21 +119,16 @@ def test_training__comes_close_to_lroa(tmp_path):
     assert gap[policy.name] < 0.1 * gap["untrained"]
 
 
-def test_training__that_is_finished_is_not_run_again(tmp_path, monkeypatch):
-    settings = AgentSettings(num_envs=4, episode_rounds=20)
-    first = train_agent(settings, SCENARIO, Budget(rounds=300), tmp_path / "run", eval_every=100)
+def test_training__that_is_finished_is_not_run_again(finished, folder, monkeypatch):
     monkeypatch.setattr(AgentSettings, "make_model", None)
-    again = train_agent(settings, SCENARIO, Budget(rounds=300), tmp_path / "run", eval_every=100)
-    np.testing.assert_equal(again.weights, first.weights)
+    np.testing.assert_equal(train(folder).weights, finished[1].weights)
 
 
 def test_training__ends_after_the_minutes_it_was_given(tmp_path):
     reports: list[Progress] = []
-    policy = train_agent(
-        AgentSettings(num_envs=4, episode_rounds=20),
-        SCENARIO,
-        Budget(minutes=0.02, rounds=10**9),
+    policy = train(
         tmp_path / "run",
+        budget=Budget(minutes=0.02, rounds=10**9),
         eval_every=10**6,
         on_progress=reports.append,
     )
@@ -129,7 +139,7 @@ def test_training__ends_after_the_minutes_it_was_given(tmp_path):
     assert reports[-1].penalty == pd.read_csv(tmp_path / "run" / "history.csv")["penalty"].min()
 
 
-def test_learning_rate__falls_linearly_with_what_is_left_of_the_budget(tmp_path, monkeypatch):
+def test_training__learning_rate_falls_linearly_and_events_are_written(tmp_path, monkeypatch):
     rates: list[float] = []
 
     class Recorded(training._LearningRate):
@@ -139,112 +149,100 @@ def test_learning_rate__falls_linearly_with_what_is_left_of_the_budget(tmp_path,
 
     monkeypatch.setattr(training, "_LearningRate", Recorded)
     settings = AgentSettings(num_envs=4, episode_rounds=20, learning_rate=2e-3)
-    train_agent(settings, SCENARIO, Budget(rounds=640), tmp_path / "run", eval_every=1_000)
+    train(tmp_path, settings, budget=Budget(rounds=160), eval_every=70, tensorboard=True)
     # An update after each 32 rounds but the last, and the rate before the first.
-    np.testing.assert_allclose(list(dict.fromkeys(rates)), 2e-3 * (1 - np.arange(20) / 20))
-
-
-def test_training__writes_events_when_asked(tmp_path):
-    train_agent(
-        AgentSettings(num_envs=4, episode_rounds=20),
-        SCENARIO,
-        Budget(rounds=200),
-        tmp_path / "run",
-        eval_every=100,
-        tensorboard=True,
-    )
-    events = [path.read_bytes() for path in (tmp_path / "run" / "tensorboard").rglob("events*")]
-    history = pd.read_csv(tmp_path / "run" / "history.csv")
+    np.testing.assert_allclose(list(dict.fromkeys(rates)), 2e-3 * (1 - np.arange(5) / 5))
+    events = [path.read_bytes() for path in (tmp_path / "tensorboard").rglob("events*")]
+    history = pd.read_csv(tmp_path / "history.csv")
+    assert len(history) > 1
     assert sum(content.count(b"validation/penalty") for content in events) == len(history)
 
 
-def test_training__of_something_else_in_the_same_folder_is_refused(tmp_path):
-    folder, settings = tmp_path / "run", AgentSettings(num_envs=4, episode_rounds=20)
-    train_agent(settings, SCENARIO, Budget(rounds=100), folder, eval_every=100)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("settings", {"settings": AgentSettings(num_envs=4, seed=1)}),
+        ("scenario", {"scenario": SCENARIO.replace(mu=2)}),
+        ("budget", {"budget": Budget(rounds=101)}),
+        ("eval_every", {"eval_every": 50}),
+    ],
+)
+def test_training__of_something_else_in_the_same_folder_is_refused(folder, name, options):
     before = (folder / "agent.pt").read_bytes()
-    others = {
-        "settings": (AgentSettings(num_envs=4, seed=1), SCENARIO, Budget(rounds=100), 100),
-        "scenario": (settings, SCENARIO.replace(mu=2), Budget(rounds=100), 100),
-        "budget": (settings, SCENARIO, Budget(rounds=101), 100),
-        "eval_every": (settings, SCENARIO, Budget(rounds=100), 50),
-    }
-    for name, (agent, scenario, budget, every) in others.items():
-        with pytest.raises(ValueError, match=f"began with other {name}.*choose another folder"):
-            train_agent(agent, scenario, budget, folder, eval_every=every)
+    with pytest.raises(ValueError, match=f"began with other {name}.*choose another folder"):
+        train(folder, **options)
     assert (folder / "agent.pt").read_bytes() == before
 
 
 @pytest.mark.parametrize("missing", ["checkpoint.pt", "settings.json"])
-def test_training__overwrites_no_agent_of_another(tmp_path, missing):
-    folder, settings = tmp_path / "run", AgentSettings(num_envs=4, episode_rounds=20)
-    train_agent(settings, SCENARIO, Budget(rounds=100), folder, eval_every=100)
+def test_training__overwrites_no_agent_of_another(folder, missing):
     before = (folder / "agent.pt").read_bytes()
     (folder / missing).unlink()
-    other = AgentSettings(num_envs=4, episode_rounds=20, seed=1)
     with pytest.raises(ValueError, match="choose another folder, or delete it"):
-        train_agent(other, SCENARIO, Budget(rounds=100), folder, eval_every=100)
+        train(folder, AgentSettings(num_envs=4, episode_rounds=20, seed=1))
     assert (folder / "agent.pt").read_bytes() == before
 
 
-def test_training__that_was_killed_between_agent_and_checkpoint_starts_anew(tmp_path):
-    folder, settings = tmp_path / "run", AgentSettings(num_envs=4, episode_rounds=20)
-    first = train_agent(settings, SCENARIO, Budget(rounds=100), folder, eval_every=100)
+def test_training__that_was_killed_between_agent_and_checkpoint_starts_anew(finished, folder):
     (folder / "checkpoint.pt").unlink()
-    again = train_agent(settings, SCENARIO, Budget(rounds=100), folder, eval_every=100)
-    np.testing.assert_equal(again.weights, first.weights)
+    np.testing.assert_equal(train(folder).weights, finished[1].weights)
 
 
-def test_training__that_failed_before_anything_was_saved_does_not_lock_its_folder(tmp_path):
-    folder = tmp_path / "run"
-    wrong, right = (AgentSettings(num_envs=4, seed=seed, episode_rounds=20) for seed in (0, 1))
-    with pytest.raises(KilledError):
-        train_agent(wrong, SCENARIO, Budget(rounds=300), folder, on_progress=kill_after(50))
-    policy = train_agent(right, SCENARIO, Budget(rounds=100), folder)
-    assert policy.settings.seed == 1
-
-
-def test_training__too_short_for_an_update_is_refused(tmp_path):
+def test_training__too_short_for_an_update_is_refused_and_does_not_lock_its_folder(tmp_path):
     with pytest.raises(ValueError, match="spent after 8 rounds, before the first update"):
-        train_agent(AgentSettings(num_envs=4), SCENARIO, Budget(rounds=5), tmp_path / "run")
-    assert not (tmp_path / "run" / "agent.pt").exists()
-
-
-@pytest.mark.parametrize("threads", [0, 1.5, 10**6])
-def test_training__refuses_a_number_of_threads_that_the_machine_has_not(tmp_path, threads):
-    with pytest.raises(ValueError, match=r"threads must be an integer from 1 to \d+, got"):
-        train_agent(AgentSettings(), SCENARIO, Budget(rounds=5), tmp_path, threads=threads)
-
-
-def test_settings__take_the_numbers_of_numpy(tmp_path):
+        train(tmp_path, AgentSettings(num_envs=4), budget=Budget(rounds=5))
+    assert not (tmp_path / "agent.pt").exists()
+    # And the settings are NumPy's numbers, kept as Python's.
     settings = AgentSettings(num_envs=np.int64(4), learning_rate=np.float32(0.5), gamma=0)
     assert settings == AgentSettings(num_envs=4, learning_rate=0.5)
-    policy = train_agent(
-        settings,
-        SCENARIO,
-        Budget(rounds=np.int64(100)),
-        tmp_path / "run",
-        eval_every=np.int64(50),
-        threads=np.int64(1),
-    )
-    assert SB3Policy.load(tmp_path / "run").settings == policy.settings == settings
+    budget = Budget(rounds=np.int64(50))
+    policy = train(tmp_path, settings, budget=budget, eval_every=np.int64(50), threads=np.int64(1))
+    assert SB3Policy.load(tmp_path).settings == policy.settings == settings
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\x00\xff"])
-def test_training__with_a_damaged_folder_is_refused(tmp_path, content):
-    folder, settings = tmp_path / "run", AgentSettings(num_envs=4, episode_rounds=20)
-    train_agent(settings, SCENARIO, Budget(rounds=100), folder)
-    (folder / "settings.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"settings\.json' is not the settings of a training"):
-        train_agent(settings, SCENARIO, Budget(rounds=100), folder)
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        *(
+            ("settings.json", content, r"settings\.json' is not the settings of a training")
+            for content in (b"", b"{}", b"[]", b"\x00\xff", b"[" * 10**5)
+        ),
+        ("checkpoint.pt", None, r"cannot go on from '.*checkpoint\.pt': it is not the checkpoint"),
+        ("checkpoint.pt", b"", "it is not a ZIP file"),
+        ("checkpoint.pt", pickle.dumps({"finished": True}), "it is not a ZIP file"),
+    ],
+)
+def test_training__a_folder_with_damaged_or_other_content_is_refused(
+    folder, name, content, message
+):
+    if content is None:
+        torch.save([1, 2], folder / name)
+    else:
+        (folder / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        train(folder)
 
 
-def test_training__with_a_damaged_checkpoint_is_refused(tmp_path):
-    folder, settings = tmp_path / "run", AgentSettings(num_envs=4, episode_rounds=20)
-    train_agent(settings, SCENARIO, Budget(rounds=100), folder, eval_every=100)
+def test_training__with_a_checkpoint_cut_short_is_refused(folder):
     path = folder / "checkpoint.pt"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match=r"cannot go on from '.*checkpoint\.pt'"):
-        train_agent(settings, SCENARIO, Budget(rounds=100), folder, eval_every=100)
+        train(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threads": 0}, r"threads must be an integer from 1 to \d+, got 0"),
+        ({"threads": 1.5}, "threads must be"),
+        ({"threads": 10**6}, "threads must be"),
+        ({"eval_every": 0}, "eval_every must be an integer of at least 1, got 0"),
+    ],
+)
+def test_training__a_wrong_option_is_named(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        train(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -292,9 +290,3 @@ def test_budget__whichever_ends_first():
     assert budget.progress(50, 0.1) == 0.5
     assert budget.progress(10, 1.5) == 0.75
     assert budget.progress(500, 0) == 1.0
-
-
-def test_training__refuses_a_wrong_interval_of_validation(tmp_path):
-    with pytest.raises(ValueError, match="eval_every must be an integer of at least 1, got 0"):
-        train_agent(AgentSettings(), SCENARIO, Budget(rounds=1), tmp_path / "run", eval_every=0)
-    assert not (tmp_path / "run").exists()

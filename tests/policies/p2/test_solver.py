@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -46,11 +51,12 @@ def small_problems(draw):
 
 def test_best_resources__agree_with_a_numerical_optimiser():
     # A small model and a fast processor, so that neither f nor p sits at its bounds throughout.
-    scenario = Scenario(num_devices=40, cycles_per_sample=1e5, capacitance=2e-26, p_max=10.0)
+    count = 15
+    scenario = Scenario(num_devices=count, cycles_per_sample=1e5, capacitance=2e-26, p_max=10.0)
     rng = np.random.default_rng(1)
-    gain = rng.uniform(0.01, 0.5, 40)
-    q = rng.dirichlet(np.ones(40))
-    queue = scenario.V * 10 ** rng.uniform(-2, 2, 40)
+    gain = rng.uniform(0.01, 0.5, count)
+    q = rng.dirichlet(np.ones(count))
+    queue = scenario.V * 10 ** rng.uniform(-2, 2, count)
     f, p = best_resources(gain, queue, q, scenario)
     inside = (
         (f > scenario.f_min) & (f < scenario.f_max),
@@ -60,15 +66,15 @@ def test_best_resources__agree_with_a_numerical_optimiser():
     assert inside[1].any()
 
     def cost(n: int, f_n: float, p_n: float) -> float:
-        at = lambda base, value: np.where(np.arange(40) == n, value, base)  # noqa: E731
+        at = lambda base, value: np.where(np.arange(count) == n, value, base)  # noqa: E731
         return float(drift_plus_penalty(gain, queue, at(f, f_n), at(p, p_n), q, scenario))
 
-    for n in range(40):
+    for n in range(count):
         for low, high, chosen, of in (
             (scenario.f_min[n], scenario.f_max[n], f[n], lambda x, n=n: cost(n, x, p[n])),
             (scenario.p_min[n], scenario.p_max[n], p[n], lambda x, n=n: cost(n, f[n], x)),
         ):
-            grid = np.geomspace(low, high, 400)
+            grid = np.geomspace(low, high, 200)
             best = min(of(x) for x in grid)
             assert of(chosen) <= best + 1e-12 * abs(best)
 
@@ -92,32 +98,47 @@ def test_best_resources__empty_queue_spends_all_and_endless_queue_nothing():
 
 
 @pytest.mark.parametrize("preset", ["cifar10", "femnist", "digits"])
-@pytest.mark.parametrize("seed", range(3))
-def test_solve_p2__never_above_the_cvxpy_route(preset, seed):
+def test_solve_p2__never_above_the_cvxpy_route(preset):
     scenario = Scenario.preset(preset)
-    gain, queue = random_state(scenario, seed)
+    gain, queue = random_state(scenario, 0)
     *_, reference = solve_p2_cvxpy(gain, queue, scenario)
-    objective = solve_p2(gain, queue, scenario).objective
-    assert objective <= reference + 1e-9 * abs(reference)
-    assert objective == pytest.approx(reference, rel=1e-4)
-
-
-def test_solve_p2__objective_is_the_drift_plus_penalty_of_its_decision():
-    scenario = Scenario.femnist()
-    gain, queue = random_state(scenario, 5)
     s = solve_p2(gain, queue, scenario)
+    assert s.objective <= reference + 1e-9 * abs(reference)
+    assert s.objective == pytest.approx(reference, rel=1e-4)
     expected = drift_plus_penalty(gain, queue, s.f, s.p, s.q, scenario)
     assert s.objective == pytest.approx(float(expected), rel=1e-12)
 
 
-def test_solve_p2__batch_equals_single_bit_for_bit():
+def solve_batch(seeds: range) -> dict[str, np.ndarray]:
+    """Solutions of many states at once, by name."""
     scenario = Scenario.digits()
-    states = [random_state(scenario, seed) for seed in range(5)]
-    batch = solve_p2(*(np.stack(x) for x in zip(*states, strict=True)), scenario)
-    for row, (gain, queue) in enumerate(states):
-        single = solve_p2(gain, queue, scenario)
-        for name in ("f", "p", "q", "objective", "iterations", "lower_bound"):
-            np.testing.assert_array_equal(getattr(batch, name)[row], getattr(single, name))
+    states = zip(*(random_state(scenario, seed) for seed in seeds), strict=True)
+    batch = solve_p2(*map(np.stack, states), scenario)
+    return {name: getattr(batch, name) for name in PARTS}
+
+
+PARTS = ("f", "p", "q", "objective", "iterations", "lower_bound")
+
+
+def test_solve_p2__batch_equals_single_bit_for_bit_in_any_number_of_threads():
+    code = (
+        "import pickle, sys; from tests.policies.p2.test_solver import solve_batch;"
+        "sys.stdout.buffer.write(pickle.dumps(solve_batch(range(40))))"
+    )
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[3],
+        env=os.environ | {"NUMBA_NUM_THREADS": "4"},
+        capture_output=True,
+        check=True,
+    )
+    batches = [solve_batch(range(40)), pickle.loads(there.stdout)]
+    for seed in range(40):
+        scenario = Scenario.digits()
+        single = solve_p2(*random_state(scenario, seed), scenario)
+        for batch in batches:
+            for name in PARTS:
+                np.testing.assert_array_equal(batch[name][seed], getattr(single, name))
 
 
 def test_solve_p2__permuting_the_devices_permutes_the_decision():
@@ -132,15 +153,15 @@ def test_solve_p2__permuting_the_devices_permutes_the_decision():
 @pytest.mark.parametrize("preset", ["cifar10", "femnist", "digits"])
 def test_certificate__closes_in_every_round_of_the_default_scenarios(preset):
     scenario = Scenario.preset(preset)
-    simulator, policy = Simulator(scenario, 2), LROA(scenario)
-    simulator.reset([0, 1])
-    for _ in range(scenario.num_rounds):
+    simulator, policy = Simulator(scenario, 1), LROA(scenario)
+    simulator.reset([0])
+    for _ in range(300):  # the queues of the slowest preset settle within 200
         simulator.advance(policy.decide(simulator.observe()))
         assert policy.solution is not None
         assert np.max(policy.solution.gap) <= 1e-6
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(small_problems(), st.integers(0, 2**32 - 1))
 def test_certificate__no_decision_lies_below_the_bound(problem, seed):
     scenario, gain, queue = problem
@@ -156,7 +177,7 @@ def test_certificate__no_decision_lies_below_the_bound(problem, seed):
     assert solution.lower_bound <= solution.objective + 1e-8 * scale.min()
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(small_problems(), st.booleans())
 def test_solve_p2__decision_is_valid_on_every_scale(problem, exact):
     scenario, gain, queue = problem
@@ -193,7 +214,7 @@ def best_on_a_grid(scenario: Scenario, gain, queue) -> float:
     return float(best)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(small_problems().filter(lambda problem: problem[0].num_devices in (2, 3)))
 def test_solve_p2__exact_matches_a_global_search(problem):
     scenario, gain, queue = problem
@@ -241,25 +262,6 @@ def test_solve_p2__paper_variant_ignores_the_queue_in_the_concave_term():
     derived = solve_p2(gain, queue, scenario)
     paper = solve_p2(gain, queue, scenario, variant="paper")
     assert derived.objective < paper.objective
-
-
-@pytest.mark.parametrize(
-    ("gain", "queue", "options", "message"),
-    [
-        (np.ones(3), np.ones(4), {}, r"channel_gain must have shape .* got \(3,\)"),
-        (np.ones(4), np.ones(3), {}, r"queue must have the shape"),
-        (np.array([1, 1, 0, 1.0]), np.ones(4), {}, "channel_gain must be positive"),
-        (np.array([1, 1, np.nan, 1]), np.ones(4), {}, "channel_gain must be positive"),
-        (np.ones(4), np.array([1, -1, 1, 1.0]), {}, "queue must be finite and not negative"),
-        (np.ones(4), np.array([1, np.inf, 1, 1]), {}, "queue must be finite and not negative"),
-        (np.ones(4), np.ones(4), {"variant": "mine"}, "variant must be .* got 'mine'"),
-        (np.ones(4), np.ones(4), {"tolerance": 0.0}, "tolerance must be positive, got 0.0"),
-        (np.ones(4), np.ones(4), {"max_iterations": 0}, "max_iterations must be .* at least 1"),
-    ],
-)
-def test_solve_p2__wrong_input_is_named(gain, queue, options, message):
-    with pytest.raises(ValueError, match=message):
-        solve_p2(gain, queue, Scenario(num_devices=4), **options)
 
 
 def test_certificate__is_of_the_state_that_was_solved():

@@ -32,26 +32,16 @@ def test_dirichlet_equal__every_sample_once_in_parts_of_equal_size(num_devices, 
 def test_dirichlet_equal__mix_has_the_moments_of_the_dirichlet_distribution():
     # Plenty of data for few devices: the classes do not run out, and a share's variance is
     # that of the Dirichlet distribution plus that of drawing the samples.
-    labels = np.tile(np.arange(4), 2_000)
+    labels = np.tile(np.arange(4), 500)
     alpha, size, shares = 2.0, 50, []
     for seed in range(100):
-        parts = dirichlet_equal(labels, 160, alpha, np.random.default_rng(seed))[:4]
+        parts = dirichlet_equal(labels, 40, alpha, np.random.default_rng(seed))[:4]
         shares.append(label_histogram(labels, parts, 4))
     shares = np.concatenate(shares)
     mean, dirichlet = 1 / 4, (1 / 4) * (3 / 4) / (4 * alpha + 1)
     variance = dirichlet + (mean * (1 - mean) - dirichlet) / size
     assert shares.mean(axis=0) == pytest.approx(np.full(4, mean), abs=0.04)
     assert shares.var() == pytest.approx(variance, rel=0.15)
-
-
-def test_dirichlet_equal__small_concentration_gives_devices_few_classes():
-    def largest_share(alpha: float) -> float:
-        parts = dirichlet_equal(LABELS, 40, alpha, np.random.default_rng(1))
-        return float(label_histogram(LABELS, parts, 10).max(axis=1).mean())
-
-    assert largest_share(0.05) > largest_share(0.5) > largest_share(100.0)
-    assert largest_share(0.05) > 0.7
-    assert largest_share(100.0) < 0.25
 
 
 def test_label_histogram__counts_by_hand():
@@ -66,10 +56,7 @@ def test_label_histogram__counts_by_hand():
     [
         (0, 0.5, "num_devices must be from 1 to the 2000 samples, got 0"),
         (2001, 0.5, "got 2001"),
-        (2.5, 0.5, "got 2.5"),
-        (5, "even", "got 'even'"),
         (5, 0.0, "concentration must be positive and finite, got 0.0"),
-        (5, float("nan"), "got nan"),
     ],
 )
 def test_dirichlet_equal__wrong_input_is_named(num_devices, alpha, message):
@@ -117,14 +104,14 @@ def test_dirichlet_by_class__the_least_size_may_be_that_of_every_part():
 def test_dirichlet_by_class__shares_follow_the_dirichlet_distribution():
     labels, alpha, num_devices = np.repeat([0, 1], 5_000), 2.0, 4
     shares = []
-    for seed in range(400):
+    for seed in range(200):
         rng = np.random.default_rng(seed)
         parts = dirichlet_by_class(labels, num_devices, alpha, rng, least=1)
         shares.append([np.bincount(labels[part], minlength=2) / 5_000 for part in parts])
     shares = np.array(shares)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     marginal = beta(alpha, (num_devices - 1) * alpha)
-    for share in shares.reshape(400, -1).T:
+    for share in shares.reshape(200, -1).T:
         assert kstest(share, marginal.cdf).pvalue > 1e-3
     among_devices = np.corrcoef(shares[..., 0].T)[np.triu_indices(num_devices, 1)]
     np.testing.assert_allclose(among_devices, -1 / (num_devices - 1), atol=0.15)
@@ -132,16 +119,9 @@ def test_dirichlet_by_class__shares_follow_the_dirichlet_distribution():
     np.testing.assert_allclose(among_classes, 0.0, atol=0.2)
 
 
-def test_dirichlet_by_class__large_concentration_gives_every_class_in_equal_shares():
-    parts = dirichlet_by_class(LABELS, 8, 1e7, np.random.default_rng(0))
-    for number in range(10):
-        counts = [np.count_nonzero(LABELS[part] == number) for part in parts]
-        assert max(counts) - min(counts) <= 2
-
-
 def test_dirichlet_by_class__a_classs_samples_are_dealt_at_random():
     counts = np.zeros((4, 4))
-    for seed in range(800):
+    for seed in range(400):
         parts = dirichlet_by_class(np.zeros(80), 4, 1e7, np.random.default_rng(seed))
         for device, part in enumerate(parts):
             counts[part[part < 4], device] += 1
@@ -152,12 +132,8 @@ def test_dirichlet_by_class__a_classs_samples_are_dealt_at_random():
     ("num_devices", "alpha", "least", "message"),
     [
         (0, 0.5, 1, "num_devices must be from 1 to the 2000 samples, got 0"),
-        (2001, 0.5, 1, "got 2001"),
-        (True, 0.5, 1, "got True"),
         (5, -1.0, 1, "concentration must be positive and finite, got -1.0"),
-        (5, float("inf"), 1, "got inf"),
         (5, 0.5, 0, "least must be an integer of at least 1, got 0"),
-        (5, 0.5, 2.0, "least must be an integer of at least 1, got 2.0"),
         (5, 0.5, 400, "no split gave each of 5 devices at least 400 of 2000 samples"),
         (5, 0.5, 401, "least must be at most 400, for 2000 samples on 5 devices, got 401"),
         (100, 0.001, 10, "choose a concentration above 0.001, or fewer devices"),
@@ -180,15 +156,15 @@ def test_iid__every_sample_once_in_parts_of_equal_size(num_samples, seed, data):
 
 def test_iid__every_pair_of_samples_is_equally_often_together():
     together = np.zeros((8, 8))
-    for seed in range(2_000):
+    for seed in range(1_000):
         for part in iid(8, 4, np.random.default_rng(seed)):
             together[tuple(np.sort(part))] += 1
     pairs = together[np.triu_indices(8, 1)]
-    assert pairs.sum() == together.sum() == 8_000
+    assert pairs.sum() == together.sum() == 4_000
     assert chisquare(pairs).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("num_devices", [0, -1, 11, 2.0, True, "two"])
+@pytest.mark.parametrize("num_devices", [0, 11, 2.0])
 def test_iid__wrong_input_is_named(num_devices):
     with pytest.raises(ValueError, match=f"from 1 to the 10 samples, got {num_devices!r}"):
         iid(10, num_devices, np.random.default_rng(0))
@@ -210,7 +186,7 @@ def test_by_writer__each_device_has_all_samples_of_its_writer(writers):
         assert {writers[sample] for sample in part} == {writer}
 
 
-@pytest.mark.parametrize("num_devices", [1, 2, 4, 0])
+@pytest.mark.parametrize("num_devices", [2, 4])
 def test_by_writer__more_or_fewer_writers_than_devices_are_told(num_devices):
     message = f"num_devices is {num_devices} and there are 3 writers"
     with pytest.raises(ValueError, match=message):

@@ -1,0 +1,152 @@
+"""FEMNIST files that are cut short, changed or hostile are named, in little memory."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.support import little_memory, outcome
+from train_fl import Dataset
+from train_fl.data.dataset import DataSource
+from train_fl.data.femnist import femnist
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (50, 28, 28), dtype=np.uint8)
+LABELS = np.arange(50) % 62
+
+
+def leaf() -> bytes:
+    pixels = np.where(PIXELS > 250, 0.5, 1.0)
+    data = {"x": pixels.reshape(50, 784).tolist(), "y": LABELS.tolist()}
+    return json.dumps({"users": ["a"], "num_samples": [50], "user_data": {"a": data}}).encode()
+
+
+def png(image: np.ndarray, form: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, format=form)
+    return buffer.getvalue()
+
+
+def parquet(images: list[bytes]) -> bytes:
+    """With checksums."""
+    table = pa.table(
+        {
+            "image": [{"bytes": image} for image in images],
+            "writer_id": ["a"] * len(images),
+            "character": LABELS[: len(images)],
+        }
+    )
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, write_page_checksum=True)
+    return buffer.getvalue()
+
+
+WHOLE = {"json": leaf(), "parquet": parquet([png(image) for image in PIXELS])}
+
+
+def load(folder: Path, form: str, content: bytes) -> Dataset:
+    (folder / f"a.{form}").write_bytes(content)
+    return femnist(DataSource(folder, num_devices=1))
+
+
+def assert_same(dataset: Dataset, other: Dataset) -> None:
+    for name in ("train_images", "train_labels", "test_images", "test_labels"):
+        assert torch.equal(getattr(dataset, name), getattr(other, name))
+
+
+@settings(max_examples=40)
+@given(st.data())
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_femnist__a_file_cut_short_is_named_or_whole(tmp_path_factory, form, data):
+    folder, whole = tmp_path_factory.mktemp(form), WHOLE[form]
+    length = data.draw(st.integers(0, len(whole) - 1))
+    dataset, message = outcome(lambda: load(folder, form, whole[:length]))
+    if message:
+        assert f"a.{form}' is damaged or not a FEMNIST file" in message
+    else:  # what closes the last bracket alone
+        assert form == "json"
+        assert_same(dataset, load(folder, form, whole))
+
+
+@settings(max_examples=40)
+@given(st.data())
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_femnist__a_changed_bit_is_named_or_within_the_range_of_the_data(
+    tmp_path_factory, form, data
+):
+    folder, whole = tmp_path_factory.mktemp(form), bytearray(WHOLE[form])
+    whole[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    dataset, message = outcome(lambda: load(folder, form, bytes(whole)))
+    if message:
+        assert f"a.{form}' is damaged or not a FEMNIST file" in message
+    elif form == "json":  # it has no checksums
+        assert len(dataset.train_labels) + len(dataset.test_labels) == 50
+    else:
+        assert_same(dataset, load(folder, form, WHOLE[form]))
+
+
+def test_femnist__a_changed_class_in_a_parquet_file_is_named(tmp_path):
+    # Images have checksums of their own; of a class only its page has one.
+    whole = bytearray(WHOLE["parquet"])
+    classes = pq.ParquetFile(io.BytesIO(whole)).metadata.row_group(0).column(2)
+    assert classes.path_in_schema == "character"
+    whole[classes.dictionary_page_offset + classes.total_compressed_size - 2] ^= 1
+    with pytest.raises(ValueError, match=r"a\.parquet' is damaged or not a FEMNIST file"):
+        load(tmp_path, "parquet", bytes(whole))
+
+
+DEEP = 50_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * DEEP,
+        b'{"users":' + b"[" * DEEP + b"]" * DEEP + b"}",
+        b'{"users":["a"],"num_samples":[50],"user_data":{"a":{"y":[1],"x":'
+        + b"[" * DEEP
+        + b"]" * DEEP
+        + b"}}}",
+        b'{"users":["a"],"num_samples":[50],"user_data":' + (b'{"a":' + b" " * 999) * DEEP,
+    ],
+)
+def test_femnist__deep_brackets_are_refused_before_they_fill_the_memory(tmp_path, content):
+    with little_memory(), pytest.raises(ValueError, match=r"a\.json' .*brackets open"):
+        load(tmp_path, "json", content)
+
+
+def test_femnist__more_samples_than_bytes_are_refused_without_counting_them(tmp_path):
+    size = 5_000_000
+    writers = pa.DictionaryArray.from_arrays(np.zeros(size, np.int32), ["a"])
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"writer_id": writers}), buffer, compression="zstd")
+    assert len(buffer.getvalue()) < size / 50
+    with little_memory(), pytest.raises(ValueError, match="more samples than it has bytes"):
+        load(tmp_path, "parquet", buffer.getvalue())
+
+
+@pytest.mark.parametrize("form", ["EPS", "GIF"])
+def test_femnist__images_that_are_no_png_are_not_opened(tmp_path, form):
+    # Pillow gives EPS to Ghostscript, which is an interpreter.
+    images = [png(image, form) for image in PIXELS]
+    with pytest.raises(ValueError, match=r"a\.parquet' .*cannot identify image file"):
+        load(tmp_path, "parquet", parquet(images))
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_femnist__a_folder_or_a_link_into_nothing_is_named(tmp_path, form):
+    for name, make in (("a", Path.mkdir), ("b", lambda path: path.symlink_to("nowhere"))):
+        folder = tmp_path / name
+        folder.mkdir()
+        make(folder / f"x.{form}")
+        with pytest.raises(ValueError, match=rf"x\.{form}' is damaged or not"):
+            femnist(DataSource(folder, num_devices=1))

@@ -150,7 +150,7 @@ def _on_time(
     if both > cycles / f_min:
         high = min(log_max, upload / (both - cycles / f_min))
     high = max(low, high)
-    bottom, top = low, high
+    bottom, top = 0.0, math.inf
     log = min(max(log, low), high)
     price_p, rest, growth = 0.0, 0.0, 0.0
     for _ in range(100):
@@ -165,19 +165,13 @@ def _on_time(
         if bottom >= top:
             break
         slope = growth * log / (snr * price_p) + 3.0 * upload / (log * log * rest)
-        step = excess / slope
-        new = log - step
-        if not bottom < new < top:
-            # Beyond the range the end of it is tried; inside the bracket, its middle.
-            if new <= low:
-                new = low
-            elif new >= high:
-                new = high
-            else:
-                new = 0.5 * (bottom + top)
-        if abs(new - log) <= 1e-14 * log:
+        new = min(max(log - excess / slope, low), high)
+        if not bottom < new < top:  # an end of the range is tried once
+            new = 0.5 * (max(bottom, low) + min(top, high))
+        moved = abs(new - log)
+        log = new  # an end of the range exactly, where the search ends there
+        if moved <= 1e-14 * log:
             break
-        log = new
     f = min(max(cycles / rest, f_min), f_max)
     inside = log_min < log < log_max
     rate = price_p if inside else alpha * f**3
@@ -187,6 +181,21 @@ def _on_time(
     if inside:
         stretch += upload * snr / (log**3 * growth)
     return f, log, rate, 1.0 / stretch if stretch > 0.0 else 0.0
+
+
+@_compiled
+def _tangent(n: int, rate: float, state: _State, system: System) -> tuple[float, float, float]:
+    """Cost, time and ln(1 + snr p) of device n where it minimises ``T + E / rate``.
+
+    By duality these bound its cost from below at every deadline, whatever the rate.
+    """
+    price = 1.0 / rate
+    f = best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
+    p, log = best_p(price, state.snr[n], system.p_min[n], system.p_max[n], state.log_max[n])
+    upload = system.upload / log
+    energy = 0.5 * system.capacitance[n] * system.cycles[n] * f * f + p * upload
+    cost = state.energy_queue[n] * energy - state.participation_queue[n]
+    return cost, system.cycles[n] / f + upload + system.download[n], log
 
 
 # The cohort
@@ -234,16 +243,15 @@ def _renew(n: int, at: float, tau: float, problem: _Problem) -> float:
     For a device that cannot meet that deadline it is the one at its least time.
     """
     _, state, system, tangents, _ = problem
-    queue = state.energy_queue[n]
-    f, log, rate, _ = _on_time(n, at, tangents.log[n], state, system)
-    value = queue * _energy(n, f, log, state, system) - state.participation_queue[n]
-    time = max(at, state.least[n])
-    old = tangents.value[n] + tangents.slope[n] * (tangents.time[n] - tau)
-    new = value + queue * rate * (time - tau)
+    _, log, rate, _ = _on_time(n, at, tangents.log[n], state, system)
     tangents.log[n], tangents.renewed[n] = log, at
+    value, time, _ = _tangent(n, rate, state, system)
+    slope = state.energy_queue[n] * rate
+    old = tangents.value[n] + tangents.slope[n] * (tangents.time[n] - tau)
+    new = value + slope * (time - tau)
     if old > new:
         return float(old)
-    tangents.value[n], tangents.slope[n], tangents.time[n] = value, queue * rate, time
+    tangents.value[n], tangents.slope[n], tangents.time[n] = value, slope, time
     return float(new)
 
 
@@ -335,13 +343,9 @@ def _first_tangents(problem: _Problem) -> None:
     V, state, system, tangents, cohort = problem
     share = V / len(cohort.cost)
     for n in range(len(state.least)):
-        queue = state.energy_queue[n]
-        price = queue / share
-        f = best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
-        _, log = best_p(price, state.snr[n], system.p_min[n], system.p_max[n], state.log_max[n])
-        tangents.value[n] = queue * _energy(n, f, log, state, system) - state.participation_queue[n]
-        tangents.slope[n] = share
-        tangents.time[n] = system.cycles[n] / f + system.upload / log + system.download[n]
+        rate = share / state.energy_queue[n]
+        value, time, log = _tangent(n, rate, state, system)
+        tangents.value[n], tangents.slope[n], tangents.time[n] = value, share, time
         tangents.log[n] = log
         tangents.renewed[n] = -1.0
 

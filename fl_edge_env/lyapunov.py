@@ -55,6 +55,24 @@ def sampling_error(q: FloatArray, weights: FloatArray) -> FloatArray:
     return error
 
 
+def participation_target(system: System) -> FloatArray:
+    """Share of the rounds in which each device takes part when its data count their weight.
+
+    It is ``min(K w_n, 1)``: K places in a round, shared out by the data.
+
+    Parameters
+    ----------
+    system : System
+        Supplies K and the data weights.
+
+    Returns
+    -------
+    ndarray, shape (N,)
+    """
+    target: FloatArray = np.minimum(system.cohort_size * system.weights, 1.0)
+    return target
+
+
 def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArray:
     """The part of the penalty that stands for the round time [s].
 

@@ -6,6 +6,7 @@ from policies.benchmark.evaluation import evaluate
 from policies.check_policy import check_policy
 from policies.divfl import DivFL
 from policies.lroa import LROA
+from policies.opportunistic import Opportunistic
 from policies.registry import POLICIES, make_policy
 from policies.uniform import UniD, UniS
 
@@ -14,6 +15,7 @@ __all__ = [
     "POLICIES",
     "DivFL",
     "LowerBound",
+    "Opportunistic",
     "Policy",
     "UniD",
     "UniS",

@@ -10,6 +10,7 @@ from fl_edge_env import Scenario
 from policies.base import Policy
 from policies.divfl import DivFL
 from policies.lroa import LROA
+from policies.opportunistic import Opportunistic
 from policies.uniform import UniD, UniS
 
 POLICIES: dict[str, Callable[..., Policy]] = {
@@ -17,6 +18,7 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "uni-d": UniD,
     "uni-s": UniS,
     "divfl": DivFL,
+    "opportunistic": Opportunistic,
 }
 
 
@@ -26,7 +28,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     Parameters
     ----------
     name : str
-        ``"lroa"``, ``"uni-d"``, ``"uni-s"``, ``"divfl"``, or a path.
+        ``"lroa"``, ``"uni-d"``, ``"uni-s"``, ``"divfl"``, ``"opportunistic"``, or a path.
     scenario : Scenario
         The system it controls.
     **options

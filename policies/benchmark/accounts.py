@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env import Scenario
+from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray
 
 # A policy within its budgets on average is called infeasible in at most this share of its runs.
@@ -27,24 +28,6 @@ class EnergyTolerance(NamedTuple):
 
     device: FloatArray
     mean: float
-
-
-def participation_target(scenario: Scenario) -> FloatArray:
-    """Share of the rounds in which each device takes part when its data count their weight.
-
-    It is ``min(K w_n, 1)``: K places in a round, shared out by the data.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-
-    Returns
-    -------
-    ndarray, shape (N,)
-    """
-    target: FloatArray = np.minimum(scenario.cohort_size * scenario.weights, 1.0)
-    return target
 
 
 def energy_tolerance(scenario: Scenario, num_rounds: int) -> EnergyTolerance:

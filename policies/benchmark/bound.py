@@ -1,10 +1,12 @@
-"""What cannot be beaten: the long-run bound in the mean, and the bound along a path.
+"""What cannot be beaten: the long-run bound in the mean, and the bounds along a path.
 
-Both come from weak duality. For prices of energy ``m >= 0`` and gains h, let
+All come from weak duality. For prices of energy ``m >= 0`` and gains h, let
 
     phi(h) = min over f, p, q of  sum (q T + lambda w^2/q) + sum m (pi E - budget),
 
-which is P2 with queues ``V m``, and which the certificate of P2 bounds from below.
+which is P2 with queues ``V m``, and which the certificate of P2 bounds from below. It holds for
+policies that sample, and counts the paper's objective. The bound of the outcome problem holds for
+every policy and counts what a user pays: the time, the energy really spent and participation.
 """
 
 from __future__ import annotations
@@ -12,14 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from fl_edge_env import Scenario, Simulator, physics
 from fl_edge_env.checks import integer_at_least
+from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.simulator import episode_gains
 from fl_edge_env.typing import FloatArray
 from policies.lroa import LROA
+from policies.outcome import OutcomePrices, bound_rounds, settle_prices
 from policies.p2 import solve_p2
 
 # Rounds in the search for prices, of which the second half is averaged.
@@ -29,6 +34,28 @@ _PRICE_ROUNDS = 2000
 _PRICE_NU = 1e4
 # Numbers in an array of gains for which P2 is solved at a time.
 _BLOCK_NUMBERS = 1 << 20
+# Relative distance to the optimum of a round up to which the outcome's bound is proven.
+_OUTCOME_TOLERANCE = 1e-5
+
+
+class Prices(NamedTuple):
+    """The prices at which runs are measured against both bounds along their path.
+
+    Attributes
+    ----------
+    energy : ndarray, shape (N,)
+        Prices of expected energy [s/J] for the bound of policies that sample.
+    outcome : OutcomePrices
+        Prices of the energy really spent and of participation for the bound of every policy.
+    """
+
+    energy: FloatArray
+    outcome: OutcomePrices
+
+
+def find_prices(scenario: Scenario) -> Prices:
+    """Prices at which both bounds are nearly tight; see `shadow_prices` and `settle_prices`."""
+    return Prices(shadow_prices(scenario), settle_prices(scenario))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +199,69 @@ def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
     """
     gains = episode_gains(scenario, seed, block_rounds=_block_rows(scenario))
     return np.concatenate(list(_least_priced(gains, prices, scenario)))
+
+
+def priced_outcome(
+    round_time: FloatArray, energy_spent: FloatArray, prices: OutcomePrices, scenario: Scenario
+) -> FloatArray:
+    """What a user pays for a round: its time, and its energy and participation at their prices.
+
+    It is ``time + sum_n m_n (spent_n - budget_n) + sum_n z_n (rho_n - x_n)``, where x is 1 for a
+    device that takes part and 0 otherwise, and rho the share of rounds in which it should.
+
+    Parameters
+    ----------
+    round_time : ndarray, shape (...)
+        Longest time in the cohort [s].
+    energy_spent : ndarray, shape (..., N)
+        Energy of the devices in the cohort, zero for the others [J].
+    prices : OutcomePrices
+        The prices.
+    scenario : Scenario
+        Supplies the budgets and the data weights.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        In seconds.
+    """
+    energy = np.sum(prices.energy * (energy_spent - scenario.energy_budget_j), axis=-1)
+    missing = participation_target(scenario) - (energy_spent > 0)
+    priced: FloatArray = round_time + energy + np.sum(prices.participation * missing, axis=-1)
+    return priced
+
+
+def outcome_path_bound(scenario: Scenario, seed: int, prices: OutcomePrices) -> FloatArray:
+    """The least `priced_outcome` of each round of an episode, on the gains that occur in it.
+
+    It holds in every round for every policy, sampled or chosen, because any cohort has from one
+    to K distinct devices. No noise is left: a policy's mean over the episode is at least the mean
+    of these bounds, whatever it spends and whomever it leaves out. Where the observed gains are
+    old, the bound is that of the true ones.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    seed : int
+        Seed of the episode.
+    prices : OutcomePrices
+        The prices; see `policies.outcome.settle_prices`.
+
+    Returns
+    -------
+    ndarray, shape (num_rounds,)
+        In seconds.
+    """
+    energy, participation = prices
+    constant = -np.sum(energy * scenario.energy_budget_j)
+    constant += np.sum(participation * participation_target(scenario))
+    bounds = [
+        bound_rounds(gains, energy, participation, scenario, tolerance=_OUTCOME_TOLERANCE)
+        for gains in episode_gains(scenario, seed, block_rounds=_block_rows(scenario))
+    ]
+    path: FloatArray = np.concatenate(bounds) + constant
+    return path
 
 
 def _block_rows(scenario: Scenario) -> int:

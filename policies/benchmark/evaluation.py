@@ -10,8 +10,9 @@ import pandas as pd
 from fl_edge_env import Scenario
 from fl_edge_env.checks import is_real
 from policies.base import Policy
-from policies.benchmark.bound import LowerBound, shadow_prices
+from policies.benchmark.bound import LowerBound, Prices, find_prices
 from policies.benchmark.runner import BoundJob, EnvFactory, check_seeds, make_jobs, run_jobs
+from policies.outcome import settle_prices
 
 
 def evaluate(
@@ -44,8 +45,8 @@ def evaluate(
         That of this scenario, whatever its number of rounds. Its prices are those of `gap`; by
         default they are found anew.
     gaps : bool
-        Whether to measure the distance to what cannot be beaten, which takes a solution of P2
-        for each round of each seed.
+        Whether to measure the distances to what cannot be beaten, which takes a solution of P2
+        and one of the outcome problem for each round of each seed.
     workers : int
         Processes.
 
@@ -67,9 +68,9 @@ def evaluate(
     prices = None
     if bound is not None:
         _check_bound(bound, scenario)
-        prices = bound.multiplier
+        prices = Prices(bound.multiplier, settle_prices(scenario))
     elif gaps:
-        prices = shadow_prices(scenario)
+        prices = find_prices(scenario)
     jobs = make_jobs(policies, scenario, seeds, make_env, prices)
     paths = [] if prices is None else [BoundJob(scenario, seed, prices) for seed in seeds]
     results = run_jobs([*jobs, *paths], workers=workers)
@@ -127,10 +128,11 @@ def summarise(
         `worst_energy_ratio`, the same of the expected energy; `feasible`, see
         `policies.benchmark.accounts.energy_tolerance`; `least_participation`, the participations
         of a device over those that its data weight asks for, of the device with the fewest; and
-        `never_seen`, the number of devices that never took part. The distance: with bounds
-        `gap`, the priced objective over its least possible mean on the same path, less one.
-        And `mean_objective` (time-average penalty [s]), `mean_reward` and `sampling_error`. What
-        is not defined for a policy that chooses its cohort is NaN, and so is `gap` where prices
+        `never_seen`, the number of devices that never took part. The distances: with bounds
+        `gap`, the priced objective over its least possible mean on the same path, less one, and
+        `outcome_gap`, the same of the priced outcome, for which no policy is below zero. And
+        `mean_objective` (time-average penalty [s]), `mean_reward` and `sampling_error`. What is
+        not defined for a policy that chooses its cohort is NaN, and so is a distance where prices
         make the bound negative.
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
@@ -149,10 +151,14 @@ def summarise(
     table["least_participation"] = groups["least_participation"].last()
     table["never_seen"] = groups["never_seen"].last().astype(int)
     if bounds is not None:
-        least = bounds.groupby("seed")["bound"].agg(_mean)
-        priced = groups["priced_objective"].agg(_mean)
-        bound = least.reindex(priced.index.get_level_values("seed")).to_numpy()
-        table["gap"] = priced / np.where(bound > 0, bound, np.nan) - 1.0
+        for name, priced_name, bound_name in (
+            ("gap", "priced_objective", "bound"),
+            ("outcome_gap", "priced_outcome", "outcome_bound"),
+        ):
+            priced = groups[priced_name].agg(_mean)
+            least = bounds.groupby("seed")[bound_name].agg(_mean)
+            bound = least.reindex(priced.index.get_level_values("seed")).to_numpy()
+            table[name] = priced / np.where(bound > 0, bound, np.nan) - 1.0
     table["mean_objective"] = groups["penalty"].agg(_mean)
     table["mean_reward"] = groups["reward"].agg(_mean)
     table["sampling_error"] = groups["sampling_error"].agg(_mean)

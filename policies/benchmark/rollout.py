@@ -12,9 +12,11 @@ import pandas as pd
 from gymnasium.vector import VectorEnv
 
 from fl_edge_env import Allocation, Scenario
+from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.benchmark.accounts import energy_tolerance, participation_target
+from policies.benchmark.accounts import energy_tolerance
+from policies.benchmark.bound import Prices, priced_outcome
 from policies.benchmark.checkpoint import Checkpoints, Resumable, State, join, part
 
 # How far over its budget a device counts as within it, relative: rounding.
@@ -30,7 +32,7 @@ def run_episode(
     scenario: Scenario,
     seeds: Sequence[int],
     checkpoints: Checkpoints | None = None,
-    prices: FloatArray | None = None,
+    prices: Prices | None = None,
 ) -> pd.DataFrame:
     """Run a policy for one episode.
 
@@ -48,8 +50,8 @@ def run_episode(
         Where to save the run as it goes, and to look first for where it stopped. Nothing is saved
         where the environment is not `Resumable`, as is one in another wrapper, or the policy not
         `resumable`.
-    prices : ndarray, shape (N,), optional
-        Prices of energy [s/J] for the priced objective; see `policies.benchmark.bound`.
+    prices : Prices, optional
+        Prices of both bounds; see `policies.benchmark.bound`.
 
     Returns
     -------
@@ -63,9 +65,9 @@ def run_episode(
         budget by more than `policies.benchmark.accounts.energy_tolerance`, else 0),
         `least_participation` (participations over those that the data weight asks for, of the
         device with the fewest) and `never_seen` (devices that have not taken part). With prices
-        `priced_objective`, the penalty and the priced energy beyond the budget [s]. Where models
-        are trained `train_loss`, `test_loss`, `test_accuracy` and `real_time`, the time the
-        round took on this machine [s].
+        `priced_objective`, the penalty and the priced energy beyond the budget [s], and
+        `priced_outcome`, what the round cost a user [s]. Where models are trained `train_loss`,
+        `test_loss`, `test_accuracy` and `real_time`, the time the round took on this machine [s].
 
     Raises
     ------
@@ -111,7 +113,7 @@ def run_episode(
 class _Records:
     """The columns of the table, which grow by a round at a time."""
 
-    def __init__(self, scenario: Scenario, num_seeds: int, prices: FloatArray | None) -> None:
+    def __init__(self, scenario: Scenario, num_seeds: int, prices: Prices | None) -> None:
         self._scenario = scenario
         self._prices = prices
         self._target = participation_target(scenario)
@@ -154,8 +156,11 @@ class _Records:
             "max_queue": np.max(observation["queue"], axis=-1),
         }
         if self._prices is not None:
-            excess = np.sum(self._prices * (expected - budget), axis=-1)
+            excess = np.sum(self._prices.energy * (expected - budget), axis=-1)
             values["priced_objective"] = info["penalty"] + excess
+            values["priced_outcome"] = priced_outcome(
+                info["round_time"], spent, self._prices.outcome, self._scenario
+            )
         if "train_loss" in info:
             values |= {name: info[name] for name in _TRAINING} | {"real_time": seconds}
         for name, value in values.items():

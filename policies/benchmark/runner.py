@@ -31,9 +31,8 @@ from gymnasium.vector import AutoresetMode
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import integer_at_least, is_integer
 from fl_edge_env.files import writable_folder
-from fl_edge_env.typing import FloatArray
 from policies.base import Policy, check_scenario
-from policies.benchmark.bound import path_bound
+from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
 from policies.benchmark.rollout import run_episode
 
@@ -60,15 +59,15 @@ class Job:
         Run as one batch; a single seed where models are trained.
     make_env : callable, optional
         Makes the training environment; without it no models are trained.
-    prices : ndarray, shape (N,), optional
-        Prices of energy [s/J] for the priced objective.
+    prices : Prices, optional
+        Prices of both bounds, at which the rounds are counted too.
     """
 
     policy: Policy
     scenario: Scenario
     seeds: tuple[int, ...]
     make_env: EnvFactory | None = None
-    prices: FloatArray | None = None
+    prices: Prices | None = None
 
     @property
     def label(self) -> str:
@@ -129,7 +128,7 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class BoundJob:
-    """The bound along the path of a seed, at some prices of energy.
+    """Both bounds along the path of a seed, at some prices.
 
     Attributes
     ----------
@@ -137,13 +136,13 @@ class BoundJob:
         The system.
     seed : int
         The path.
-    prices : ndarray, shape (N,)
-        Prices of energy [s/J].
+    prices : Prices
+        Those of both bounds.
     """
 
     scenario: Scenario
     seed: int
-    prices: FloatArray
+    prices: Prices
     saves = False
 
     @property
@@ -158,9 +157,15 @@ class BoundJob:
         return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
 
     def run(self, checkpoints: Checkpoints | None = None) -> pd.DataFrame:  # noqa: ARG002 - seconds
-        """A row per round with `policy`, which is `BOUND_NAME`, `seed`, `round` and `bound` [s]."""
-        bound = path_bound(self.scenario, self.seed, self.prices)
-        columns = {"round": np.arange(1, len(bound) + 1), "bound": bound}
+        """A row per round with `policy`, which is `BOUND_NAME`, `seed`, `round` and the bounds.
+
+        They are `bound`, for policies that sample, and `outcome_bound`, for all [s].
+        """
+        columns = {
+            "round": np.arange(1, self.scenario.num_rounds + 1),
+            "bound": path_bound(self.scenario, self.seed, self.prices.energy),
+            "outcome_bound": outcome_path_bound(self.scenario, self.seed, self.prices.outcome),
+        }
         return pd.DataFrame({"policy": BOUND_NAME, "seed": self.seed} | columns)
 
 
@@ -220,7 +225,7 @@ def make_jobs(
     scenario: Scenario,
     seeds: Sequence[int],
     make_env: EnvFactory | None = None,
-    prices: FloatArray | None = None,
+    prices: Prices | None = None,
 ) -> list[Job]:
     """The jobs of a comparison: all seeds in a batch, or one by one where models are trained.
 

@@ -6,6 +6,7 @@ from policies.p2.solver import (
     best_resources,
     check_state,
     check_variant,
+    kernel_system,
     solve_p2,
 )
 
@@ -15,5 +16,6 @@ __all__ = [
     "best_resources",
     "check_state",
     "check_variant",
+    "kernel_system",
     "solve_p2",
 ]

@@ -90,7 +90,7 @@ def _participation(q: float, cohort_size: int) -> tuple[float, float]:
 
 
 @_compiled
-def _best_f(price: float, capacitance: float, f_min: float, f_max: float) -> float:
+def best_f(price: float, capacitance: float, f_min: float, f_max: float) -> float:
     """Theorem 2 with ``price = Q pi / (V q)``, the price of energy in time."""
     if price * capacitance * f_max**3 <= 1.0:
         return f_max
@@ -100,7 +100,7 @@ def _best_f(price: float, capacitance: float, f_min: float, f_max: float) -> flo
 
 
 @_compiled
-def _power_equation(x: float, log_x: float) -> float:
+def power_equation(x: float, log_x: float) -> float:
     """Give (1 + x) ln(1 + x) - x with ``log_x = ln(1 + x)``; a series where it would cancel."""
     if x > 0.02:
         return (1.0 + x) * log_x - x
@@ -112,7 +112,7 @@ def _power_equation(x: float, log_x: float) -> float:
 
 
 @_compiled
-def _best_p(
+def best_p(
     price: float, snr: float, p_min: float, p_max: float, log_max: float
 ) -> tuple[float, float]:
     """Theorem 3: the power p and ln(1 + snr p).
@@ -123,16 +123,16 @@ def _best_p(
     """
     target = snr / price if price > 0.0 else math.inf
     x_min, x_max = snr * p_min, snr * p_max
-    if _power_equation(x_max, log_max) <= target:
+    if power_equation(x_max, log_max) <= target:
         return p_max, log_max
     log_min = math.log1p(x_min)
-    if _power_equation(x_min, log_min) >= target:
+    if power_equation(x_min, log_min) >= target:
         return p_min, log_min
     x = math.sqrt(2.0 * target)  # the leading terms of the root for a small target
     x = min(max(x + x * x / 6.0, x_min), x_max)
     log_x = math.log1p(x)
     for _ in range(60):
-        step = (_power_equation(x, log_x) - target) / log_x
+        step = (power_equation(x, log_x) - target) / log_x
         x = min(max(x - step, x_min), x_max)
         log_x = math.log1p(x)
         if abs(step) <= 1e-13 * x:
@@ -147,8 +147,8 @@ def _resources(
     """Give the best f and p of device n at probability q, and its time and energy there."""
     ratio, _ = _participation(q, system.cohort_size)
     price = state.queue[n] * ratio / system.V
-    f = _best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
-    p, log_p = _best_p(price, state.snr[n], system.p_min[n], system.p_max[n], state.log_max[n])
+    f = best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
+    p, log_p = best_p(price, state.snr[n], system.p_min[n], system.p_max[n], state.log_max[n])
     upload = system.upload / log_p
     time = system.cycles[n] / f + upload + system.download[n]
     energy = 0.5 * system.capacitance[n] * system.cycles[n] * f * f + p * upload

@@ -60,7 +60,7 @@ class P2Solution:
         bound: FloatArray = kernel.bound_rows(
             np.atleast_2d(self._channel_gain),
             np.atleast_2d(self._queue),
-            _system(self._scenario),
+            kernel_system(self._scenario),
             np.atleast_2d(self.q),
             np.atleast_1d(np.asarray(self.objective)),
         )
@@ -73,7 +73,7 @@ class P2Solution:
         The scale is the larger of the objective's magnitude and its penalty part, because the
         objective itself passes through zero.
         """
-        error = _system(self._scenario).error
+        error = kernel_system(self._scenario).error
         scale = np.maximum(np.abs(self.objective), np.sum(error / self.q, axis=-1))
         gap = (self.objective - self.lower_bound) / scale
         return float(gap) if self.q.ndim == 1 else gap
@@ -141,7 +141,7 @@ def solve_p2(
         variant == "paper", bool(exact), float(tolerance), int(min(max_iterations, 2**31))
     )
     solve = kernel.solve_row if gains.ndim == 1 else kernel.solve_rows
-    objective, iterations = solve(gains, queues, _system(scenario), options, f, p, q)
+    objective, iterations = solve(gains, queues, kernel_system(scenario), options, f, p, q)
     # The certificate comes later: by then the caller may have moved on in the same arrays.
     return P2Solution(f, p, q, objective, iterations, gains.copy(), queues.copy(), scenario)
 
@@ -188,7 +188,7 @@ def best_resources(
     f, p = kernel.resource_rows(
         np.atleast_2d(gains),
         np.atleast_2d(queues),
-        _system(scenario),
+        kernel_system(scenario),
         np.atleast_2d(np.broadcast_to(q, gains.shape)),
     )
     return f.reshape(gains.shape), p.reshape(gains.shape)
@@ -241,7 +241,8 @@ def _writeable(values: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=32)
-def _system(scenario: Scenario) -> kernel.System:
+def kernel_system(scenario: Scenario) -> kernel.System:
+    """The scenario as the compiled functions read it."""
     return kernel.System(
         V=scenario.V,
         cohort_size=scenario.cohort_size,

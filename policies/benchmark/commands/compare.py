@@ -14,7 +14,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import writable_folder
 from policies.benchmark.accounts import energy_tolerance
-from policies.benchmark.bound import shadow_prices
+from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import run_with_progress
 from policies.benchmark.commands.comparison_folder import (
     config,
@@ -67,7 +67,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         scenario = make_env.scenario
     policies = [make_policy(n, scenario, **policy_options(n, make_env)) for n in options.policies]
     seeds = range(options.first_seed, options.first_seed + number)
-    prices = shadow_prices(scenario)
+    prices = find_prices(scenario)
     jobs = make_jobs(policies, scenario, seeds, make_env, prices)
     paths = [BoundJob(scenario, seed, prices) for seed in seeds]
     if make_env is not None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from policies.benchmark.command_line import ScenarioOptions
 from policies.benchmark.runner import Backend
-from policies.registry import POLICIES
 
 
 @dataclass(frozen=True)
@@ -19,8 +18,8 @@ class Options(ScenarioOptions):
     others.
     """
 
-    policies: tuple[str, ...] = tuple(POLICIES)
-    """Policies to compare: lroa, uni-d, uni-s, divfl, or the folder of a trained agent."""
+    policies: tuple[str, ...] = ("lroa", "uni-d", "uni-s", "divfl")
+    """Those to compare: lroa, uni-d, uni-s, divfl, opportunistic, or a trained agent's folder."""
     train: bool = True
     """Train real models inside every round. Only digits has its data at hand."""
     dataset: str | None = None

@@ -18,8 +18,7 @@ from rich.table import Table
 
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, writable_folder
-from fl_edge_env.typing import FloatArray
-from policies.benchmark.bound import shadow_prices
+from policies.benchmark.bound import Prices, find_prices
 from policies.benchmark.command_line import run_with_progress
 from policies.benchmark.commands.training import MakeTraining, Training, policy_options
 from policies.benchmark.figures import (
@@ -128,7 +127,7 @@ class Experiment(ABC):
         if len({setting.label for setting in settings}) < len(settings):
             raise ValueError(f"settings repeat: {', '.join(s.label for s in settings)}")
         first = self.system(name, settings[0].scenario, make_training)
-        prices = shadow_prices(first) if priced else None
+        prices = find_prices(first) if priced else None
         jobs: list[Job] = []
         labels: list[str] = []
         for setting in settings:
@@ -146,7 +145,7 @@ class Experiment(ABC):
     ) -> pd.DataFrame:
         """The bound along the path of each seed; the parameters are those of `collect`."""
         system = self.system(name, scenario, make_training)
-        prices = shadow_prices(system)
+        prices = find_prices(system)
         jobs = [BoundJob(system, seed, prices) for seed in self.all_seeds]
         return pd.concat(self.run_jobs(f"{name}, bound", jobs, console), ignore_index=True)
 
@@ -178,7 +177,7 @@ class Experiment(ABC):
         name: str,
         setting: Setting,
         make_training: MakeTraining,
-        prices: FloatArray | None = None,
+        prices: Prices | None = None,
     ) -> list[Job]:
         """The runs of a setting; the other parameters are those of `collect`."""
         training = self.training(name, setting.scenario, make_training)

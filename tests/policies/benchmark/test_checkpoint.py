@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from fl_edge_env import Scenario
-from policies import LROA, DivFL, Policy, UniD
+from policies import LROA, DivFL, Opportunistic, Policy, UniD
 from policies.benchmark.checkpoint import Checkpoints, join, part
 from policies.benchmark.rollout import run_episode
 from tests.support import draw_damage
@@ -168,7 +168,7 @@ def without_clock(rounds: pd.DataFrame) -> pd.DataFrame:
     return rounds.drop(columns="real_time")
 
 
-@pytest.mark.parametrize("kind", [LROA, DivFL])
+@pytest.mark.parametrize("kind", [LROA, DivFL, Opportunistic])
 def test_run_episode__stopped_twice_ends_in_the_same_result(scenario, make_env, tmp_path, kind):
     policy = kind(scenario)
     whole = run_episode(policy, make_env(policy), scenario, [4])
@@ -209,8 +209,8 @@ class Half(UniD):
 
 
 def test_resumable__needs_state_and_restore_as_new_as_what_remembers(scenario):
-    assert [kind(scenario).resumable for kind in (LROA, DivFL)] == [True, True]
-    assert [kind(scenario).resumable for kind in (Counting, Forgetful, Half)] == [False] * 3
+    assert all(kind(scenario).resumable for kind in (LROA, DivFL, Opportunistic))
+    assert not any(kind(scenario).resumable for kind in (Counting, Forgetful, Half))
 
 
 def test_run_episode__saves_nothing_of_a_policy_that_cannot_say_what_it_remembers(

@@ -1,0 +1,194 @@
+"""Opportunistic: a cohort is chosen that is cheap now, and fair in the long run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_edge_env import Allocation, Scenario
+from fl_edge_env.checks import finite_number, integer_at_least, observed, real_array
+from fl_edge_env.lyapunov import participation_target
+from fl_edge_env.typing import FloatArray, IntArray
+from policies.base import Policy
+from policies.outcome import OutcomePrices, RoundSolution, settle_prices, solve_round
+
+Start = Literal["settled", "cold"]
+
+# How far a participation moves the cost of the device's next one, in times of a round, over the
+# square root of the participations in an episode. Smaller steps keep to the constraints less well,
+# larger ones cost time.
+_STEP = 0.1
+# Rounds that estimate the time of a round.
+_TIME_ROUNDS = 64
+# Proven relative distance of each decision to the optimum.
+_TOLERANCE = 1e-5
+
+
+class Opportunistic(Policy):
+    """Chooses the devices that can take part at the least cost in the present channel.
+
+    A round costs its time, the energy of its devices at a price m of each, and what their
+    participation is worth, z. The decision minimises ``max T + sum (m E - z)`` over cohorts of at
+    most K devices and their f and p, to a proven distance from the optimum. The prices are virtual
+    queues in seconds: m of a device rises by the energy it spends and falls by its budget, and z
+    falls when it takes part and rises by its target, ``min(K w, 1)``. In the long run devices then
+    keep within their budgets, and their data count their weight w. See ``docs/opportunistic.md``.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system it controls. Its horizon decides how fast the prices move.
+    seed : int
+        Seed of the rounds that settle the prices before the first episode, and of those that
+        estimate the time of a round.
+    prices : OutcomePrices, optional
+        Settled prices, in place of those of `policies.outcome.settle_prices`.
+    start : {"settled", "cold"}
+        Prices at which an episode begins: the settled ones, or zero.
+    participation : bool
+        Whether prices of participation move; without it they stay as they start.
+    step_scale : float
+        Factor on the steps of the prices, at least zero.
+
+    Attributes
+    ----------
+    prices : OutcomePrices
+        The settled prices.
+    solution : RoundSolution or None
+        The last decision, with its certificate.
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        seed: int = 0,
+        prices: OutcomePrices | None = None,
+        start: Start = "settled",
+        participation: bool = True,
+        step_scale: float = 1.0,
+    ) -> None:
+        super().__init__(scenario)
+        integer_at_least(0, "seed", seed)
+        if start not in get_args(Start):
+            raise ValueError(f"start must be 'settled' or 'cold', got {start!r}")
+        if not isinstance(participation, bool):
+            raise ValueError(f"participation must be True or False, got {participation!r}")
+        step_scale = finite_number("step_scale", step_scale, zero_allowed=True)
+        self.prices = settle_prices(scenario, seed=seed) if prices is None else prices
+        self._target = participation_target(scenario)
+        # A participation at the energy that the budget allows moves the device's cost by `jump`,
+        # through either price.
+        jump = step_scale * self._jump(seed)
+        allowed = scenario.energy_budget_j / self._target
+        self._energy_step = jump / allowed**2  # [s/J^2]
+        self._participation_step = jump if participation else 0.0  # [s]
+        if start == "settled":
+            # The price of energy jumps with a participation and falls until the next, which comes
+            # when it is low: its low end, not its mean, has to be the settled price.
+            self._energy_start = self.prices.energy + 0.5 * jump / allowed
+            self._participation_start = self.prices.participation
+        else:
+            self._energy_start = np.zeros(scenario.num_devices)
+            self._participation_start = np.zeros(scenario.num_devices)
+        self.solution: RoundSolution | None = None
+        self.reset(0)
+
+    def _jump(self, seed: int) -> float:
+        """How far a participation moves a device's cost [s]."""
+        scenario = self.scenario
+        rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+        gains = scenario.channel.sample(rng, _TIME_ROUNDS, scenario.num_devices)
+        m, z = (np.broadcast_to(price, gains.shape) for price in self.prices)
+        solution = solve_round(gains, m, z, scenario, V=1.0)
+        participations = scenario.num_rounds * float(np.mean(self._target))
+        return _STEP * float(np.mean(solution.deadline)) / math.sqrt(participations)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it consists of, without the last solution, which decides nothing."""
+        return vars(self) | {"solution": None}
+
+    def reset(self, seed: int | Sequence[int]) -> None:
+        """Start at the prices of the start, in each system of a batch; see `Policy.reset`."""
+        shape = (*np.shape(seed), self.scenario.num_devices)
+        self._energy = np.broadcast_to(self._energy_start, shape)
+        self._participation = np.broadcast_to(self._participation_start, shape)
+
+    def feedback(self, info: Mapping[str, Any]) -> None:
+        """Move the prices by what the round took; see `Policy.feedback`.
+
+        Parameters
+        ----------
+        info : mapping
+            After a round, `energy_spent` of shape (N,) or (B, N) [J].
+        """
+        if "energy_spent" not in info:
+            return
+        spent = info["energy_spent"]
+        excess = spent - self.scenario.energy_budget_j
+        self._energy = np.maximum(self._energy + self._energy_step * excess, 0.0)
+        missing = self._target - (spent > 0)
+        self._participation = self._participation + self._participation_step * missing
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The prices; see `Policy.state`."""
+        return {"energy": self._energy.copy(), "participation": self._participation.copy()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up saved prices; see `Policy.restore`.
+
+        Raises
+        ------
+        ValueError
+            If the state is not one of this policy with as many devices and systems.
+        """
+        self._energy, self._participation = (
+            self._saved(state, name) for name in ("energy", "participation")
+        )
+
+    def _saved(self, state: Mapping[str, NDArray[Any]], name: str) -> FloatArray:
+        if name not in state:
+            raise ValueError(f"state must hold {name}, got {list(state)}")
+        values = real_array(name, state[name])
+        if values.shape != self._energy.shape:
+            raise ValueError(f"{name} must have shape {self._energy.shape}, got {values.shape}")
+        if not np.isfinite(values).all() or (name == "energy" and values.min() < 0):
+            raise ValueError(
+                f"{name} must be finite{' and at least zero' if name == 'energy' else ''}, "
+                f"got values from {values.min()} to {values.max()}"
+            )
+        return values.copy()
+
+    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+        """Minimise the cost of the round; see `Policy.decide`."""
+        gain, _ = observed(observation)
+        shape = np.shape(gain)
+        energy, participation = (
+            np.broadcast_to(price, shape) if price.ndim < len(shape) else price
+            for price in (self._energy, self._participation)
+        )
+        self.solution = solve_round(
+            gain, energy, participation, self.scenario, V=1.0, tolerance=_TOLERANCE
+        )
+        cohort = _cohorts(self.solution, min(self.scenario.cohort_size, shape[-1]))
+        # A device that takes part in a share rho of the rounds counts w / rho each time.
+        weights = (self.scenario.weights / self._target)[cohort]
+        return Allocation(self.solution.f, self.solution.p, cohort=cohort, weights=weights)
+
+
+def _cohorts(solution: RoundSolution, size: int) -> IntArray:
+    """The devices that take part, ascending, filled up with -1 to shape (..., size)."""
+    # Stable: devices that take part come first, in their order.
+    order = np.argsort(~solution.participates, axis=-1, kind="stable")[..., :size]
+    taking = np.take_along_axis(solution.participates, order, axis=-1)
+    cohort: IntArray = np.where(taking, order, -1)
+    return cohort

@@ -1,0 +1,213 @@
+"""Prices of energy and of participation at which the outcome problem's bound is nearly tight.
+
+Over many rounds a policy is to keep each device's mean energy within its budget, and the share of
+the rounds in which a device takes part at the target rho that its data ask for. With a price m of
+energy and a price z of participation the two constraints become part of what a round costs,
+
+    g(m, z) = E_h[ min over cohorts, f and p of  max T + sum m (E - budget) + sum z (rho - x) ],
+
+where x is 1 for a device that takes part and 0 otherwise. For any prices g bounds from below the
+mean time of a round of every policy that meets the constraints (weak duality), and it is concave.
+The best prices are found by stochastic ascent on rounds that are drawn from the channel.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, lyapunov, physics
+from fl_edge_env.checks import integer_at_least
+from fl_edge_env.typing import FloatArray, IntArray
+from policies.outcome.solver import solve_round
+
+# Iterations of the ascent, in stages that begin where the one before has ended. Another stage
+# follows only where the constraints are not yet met.
+_STAGES = (50, 200)
+# Rounds that are drawn for an iteration.
+_BATCH = 64
+# Proven relative distance to the optimum of each of those rounds.
+_TOLERANCE = 1e-4
+# What a device's constraints may be missed by, relative, in the root mean square over devices.
+_SETTLED = 0.02
+# Steps of the ascent: of a participation's price, in shares of the time of a round, and of the
+# logarithm of the price of energy, each for a constraint that is missed by 100 %.
+_TIME_STEP, _LOG_STEP = 0.02, 2.0
+
+
+class OutcomePrices(NamedTuple):
+    """Prices at which energy and participation are counted in seconds.
+
+    Attributes
+    ----------
+    energy : ndarray, shape (N,)
+        Price of each device's energy m [s/J], at least zero.
+    participation : ndarray, shape (N,)
+        Price of each device's participation z [s], of any sign.
+    """
+
+    energy: FloatArray
+    participation: FloatArray
+
+
+class _Sample(NamedTuple):
+    """Means over some rounds that are decided at given prices."""
+
+    time: float  # of the longest time in the cohort [s]
+    participation: FloatArray  # (N,)
+    energy: FloatArray  # (N,) [J]
+
+
+def settle_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
+    """Find prices at which the long-run bound of the outcome problem is nearly the largest.
+
+    A common price of energy at which all devices together meet their budgets is found by
+    bisection. From there each device's prices follow the ascent of the dual function g, in the
+    coordinates m and u with ``z = u + m e + level``, where e is the energy that the budget allows
+    for a participation: u then settles who takes part, and m how much energy a participation
+    takes. Devices whose gradients have the same mean share them.
+
+    The work is bounded, so that in a difficult scenario the prices may stop short of the best.
+    Any prices give valid bounds; four significant digits keep them the same on every machine.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system. Its number of rounds and its lambda and V do not matter.
+    seed : int
+        Seed of the rounds that are drawn.
+
+    Returns
+    -------
+    OutcomePrices
+
+    Raises
+    ------
+    ValueError
+        If `seed` is no integer of at least zero.
+
+    Notes
+    -----
+    Steps fall with the iterations, and the second half of the iterates is averaged (Polyak and
+    Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
+    """
+    integer_at_least(0, "seed", seed)
+    return _settled(scenario, int(seed))
+
+
+@lru_cache(maxsize=8)
+def _settled(scenario: Scenario, seed: int) -> OutcomePrices:
+    """A comparison asks for the same prices more than once."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed))
+    target = lyapunov.participation_target(scenario)
+    allowed = scenario.energy_budget_j / target  # energy of a participation
+    gain = np.full(scenario.num_devices, scenario.channel.mean)
+    time, energy = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
+    groups = _alike(scenario)
+    # The level makes cohorts full; beyond that it only costs digits of the solutions.
+    level = 2.0 * float(np.median(time))
+    # Far above what energy can be worth; reached only where the budgets cannot be met.
+    most = 1e3 * level / float(np.median(energy))
+    common = _common_price(scenario, rng, energy, level, most)
+    m = np.full(scenario.num_devices, common)
+    level = _play(scenario, rng, m, level + m * energy).time
+    u = m * (energy - allowed)
+    for length in _STAGES:
+        sums = np.zeros((4, scenario.num_devices))  # of m, u, participation and energy
+        for index in range(length):
+            sample = _play(scenario, rng, m, u + m * allowed + level)
+            # What a participation is short of, and what its energy is above the budget.
+            missing = _pooled(1.0 - sample.participation / target, groups)
+            excess = sample.energy - sample.participation * allowed
+            excess = _pooled(excess / scenario.energy_budget_j, groups)
+            step = (1.0 + 8.0 * index / length) ** -0.7
+            u = u + step * _TIME_STEP * sample.time * np.clip(missing, -3.0, 3.0)
+            m = m * np.exp(np.clip(step * _LOG_STEP * excess, -0.3, 0.3))
+            m = np.clip(m, 1e-15 * most, most)
+            if index >= length // 2:
+                sums += m, u, sample.participation, sample.energy
+        m, u, participation, energy = sums / (length - length // 2)
+        rounds = _BATCH * (length - length // 2)
+        if _is_settled(m / m.max(), participation, energy, rounds, groups, scenario):
+            break
+    return OutcomePrices(_rounded(m), _rounded(u + m * allowed + level))
+
+
+def _alike(scenario: Scenario) -> IntArray:
+    """Index of the group of each device; the devices of a group have the same best prices.
+
+    The dual function is concave. Where devices with the same fields can be exchanged for each
+    other in the distribution of the gains, it does not change with an exchange of their prices,
+    and is largest where these are equal. Of a channel of the user's own that is not known.
+    """
+    if type(scenario.channel) not in (ExponentialChannel, MarkovChannel):
+        return np.arange(scenario.num_devices)
+    fields = np.stack([getattr(scenario, name) for name in scenario.per_device_fields], axis=1)
+    return np.unique(fields, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _pooled(values: FloatArray, groups: IntArray) -> FloatArray:
+    """The mean over the group of each device."""
+    mean: FloatArray = (np.bincount(groups, values) / np.bincount(groups))[groups]
+    return mean
+
+
+def _play(scenario: Scenario, rng: np.random.Generator, m: FloatArray, z: FloatArray) -> _Sample:
+    """Decide a batch of rounds at given prices."""
+    gains = scenario.channel.sample(rng, _BATCH, scenario.num_devices)
+    m, z = np.broadcast_to(m, gains.shape), np.broadcast_to(z, gains.shape)
+    solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=_TOLERANCE)
+    _, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
+    return _Sample(
+        float(np.mean(solution.deadline)),
+        solution.participates.mean(axis=0),
+        np.where(solution.participates, energy, 0.0).mean(axis=0),
+    )
+
+
+def _common_price(
+    scenario: Scenario, rng: np.random.Generator, energy: FloatArray, level: float, most: float
+) -> float:
+    """The price of energy, the same for all, at which all together meet their budgets [s/J]."""
+    budget = float(np.sum(scenario.energy_budget_j))
+    target = float(np.sum(lyapunov.participation_target(scenario)))
+    low, high = 1e-7 * most, 0.1 * most
+    while high > 1.01 * low:
+        middle = float(np.sqrt(low * high))
+        m = np.full(scenario.num_devices, middle)
+        sample = _play(scenario, rng, m, level + m * energy)
+        spent = np.sum(sample.energy) / np.sum(sample.participation)  # of a participation
+        if spent > budget / target:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _is_settled(
+    price: FloatArray,
+    participation: FloatArray,
+    energy: FloatArray,
+    rounds: int,
+    groups: IntArray,
+    scenario: Scenario,
+) -> bool:
+    """Whether the rounds of the averaged iterates meet the constraints, as far as chance tells.
+
+    Energy that is left over counts as far as it has a price, which is relative to the highest.
+    """
+    target = lyapunov.participation_target(scenario)
+    missing = _pooled(1.0 - participation / target, groups)
+    excess = _pooled(energy / scenario.energy_budget_j - 1.0, groups)
+    excess = np.where(excess > 0, excess, np.minimum(price, 1.0) * excess)
+    chance = np.mean(1.0 / (rounds * target * np.bincount(groups)[groups]))
+    worst = max(np.mean(missing**2), np.mean(excess**2))
+    return bool(worst <= _SETTLED**2 + chance)
+
+
+def _rounded(prices: FloatArray) -> FloatArray:
+    rounded = np.array([float(f"{price:.4g}") for price in prices])
+    rounded.flags.writeable = False  # shared by all who ask
+    return rounded

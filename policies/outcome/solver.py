@@ -1,0 +1,218 @@
+"""The outcome problem of a round, solved to a proven distance from its global optimum.
+
+It chooses a cohort S of at least one and at most K distinct devices and their f and p, to minimise
+
+    V max_{n in S} T_n + sum_{n in S} (Q_n E_n - Z_n),
+
+with T_n and E_n the time and energy of a device, Q_n its energy queue and Z_n its participation
+queue. A device has B/K of the bandwidth however many take part. The work is done in
+`policies.outcome.kernel`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fl_edge_env.checks import all_true, finite_number, is_real, real_array
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from policies.outcome import kernel
+from policies.p2 import check_state, kernel_system
+
+
+@dataclass(frozen=True, eq=False)
+class RoundSolution:
+    """A solution of the outcome problem for one state or a batch of them.
+
+    Attributes
+    ----------
+    f, p : ndarray, shape (N,) or (B, N)
+        Frequencies [Hz] and powers [W]. Every device has those that meet the deadline with the
+        least energy, or those of its least time if it cannot meet it; only the cohort's count.
+    participates : ndarray of bool, shape (N,) or (B, N)
+        Whether a device is in the cohort.
+    deadline : float or ndarray, shape (B,)
+        Longest time in the cohort [s].
+    objective : float or ndarray, shape (B,)
+        Value of the decision [J^2].
+    lower_bound : float or ndarray, shape (B,)
+        A lower bound on the value of every decision [J^2].
+    gap : float or ndarray, shape (B,)
+        Proven distance to the optimum, relative: ``(objective - lower_bound) / scale``. The scale
+        is the larger of the objective's magnitude and its part ``V deadline``, because the
+        objective itself passes through zero.
+    """
+
+    f: FloatArray
+    p: FloatArray
+    participates: BoolArray
+    deadline: float | FloatArray
+    objective: float | FloatArray
+    lower_bound: float | FloatArray
+    gap: float | FloatArray
+
+    @property
+    def cohort(self) -> IntArray:
+        """Indices of the devices that take part, ascending, for one state.
+
+        Raises
+        ------
+        ValueError
+            If this is the solution of a batch, where cohorts may differ in size.
+        """
+        if self.participates.ndim != 1:
+            raise ValueError(
+                "cohort is that of a single state; in a batch, "
+                f"here of {len(self.participates)}, use participates"
+            )
+        return np.flatnonzero(self.participates)
+
+
+def solve_round(
+    channel_gain: ArrayLike,
+    energy_queue: ArrayLike,
+    participation_queue: ArrayLike,
+    scenario: Scenario,
+    *,
+    V: float | None = None,
+    tolerance: float = 1e-6,
+) -> RoundSolution:
+    """Choose a cohort, its frequencies and its powers, and prove how good the choice is.
+
+    For a given deadline each device has a least energy, and the best cohort is that of the
+    cheapest devices. Branch and bound over the deadline finds the global optimum: the energies
+    are convex in the deadline, and their tangents bound every cohort from below.
+
+    Parameters
+    ----------
+    channel_gain : array_like, shape (N,) or (B, N)
+        Channel gains h_n, positive.
+    energy_queue : array_like, shape (N,) or (B, N)
+        Energy queues Q_n [J], not negative.
+    participation_queue : array_like, shape (N,) or (B, N)
+        Participation queues Z_n times their scale [J^2], of any sign.
+    scenario : Scenario
+        The system.
+    V : float, optional
+        Weight of the time [J^2/s]; that of the scenario by default.
+    tolerance : float
+        Relative distance to the optimum that the proof has to reach; see `RoundSolution.gap`.
+
+    Returns
+    -------
+    RoundSolution
+
+    Raises
+    ------
+    ValueError
+        If a shape or a value is wrong.
+
+    Examples
+    --------
+    >>> scenario = Scenario.cifar10()
+    >>> gain = np.linspace(0.01, 0.5, 120)
+    >>> solution = solve_round(gain, np.zeros(120), np.zeros(120), scenario)
+    >>> solution.cohort.tolist(), solution.gap <= 1e-6
+    ([119], True)
+    """
+    V = scenario.V if V is None else finite_number("V", V)
+    _check_tolerance(tolerance)
+    gains, energy = check_state(channel_gain, energy_queue, scenario)
+    participation = _check_participation(participation_queue, gains.shape)
+    f, p, participates = np.empty_like(gains), np.empty_like(gains), np.empty(gains.shape, bool)
+    solve = kernel.solve_row if gains.ndim == 1 else kernel.solve_rows
+    objective, lower_bound, deadline = solve(
+        gains,
+        energy,
+        participation,
+        V,
+        float(tolerance),
+        kernel_system(scenario),
+        f,
+        p,
+        participates,
+    )
+    gap = (objective - lower_bound) / np.maximum(np.abs(objective), V * deadline)
+    if gains.ndim == 1:
+        gap = float(gap)
+    return RoundSolution(f, p, participates, deadline, objective, lower_bound, gap)
+
+
+def bound_rounds(
+    channel_gain: ArrayLike,
+    energy_price: ArrayLike,
+    participation_price: ArrayLike,
+    scenario: Scenario,
+    *,
+    tolerance: float = 1e-4,
+) -> FloatArray:
+    """Bound the least priced time of each of many rounds from below.
+
+    That is the value of `solve_round` with V = 1 and the same prices in the place of the queues,
+    to within the tolerance and never above.
+
+    Parameters
+    ----------
+    channel_gain : array_like, shape (B, N)
+        Channel gains h_n of the rounds, positive.
+    energy_price : array_like, shape (N,) or (B, N)
+        Prices of energy m_n [s/J], not negative.
+    participation_price : array_like, shape (N,) or (B, N)
+        Prices of participation z_n [s], of any sign.
+    scenario : Scenario
+        The system.
+    tolerance : float
+        As in `solve_round`.
+
+    Returns
+    -------
+    ndarray, shape (B,)
+        The bounds [s].
+
+    Raises
+    ------
+    ValueError
+        If a shape or a value is wrong.
+    """
+    _check_tolerance(tolerance)
+    shape = np.shape(channel_gain)
+    gains, prices = check_state(channel_gain, _as_rows(energy_price, shape), scenario)
+    participation = _check_participation(_as_rows(participation_price, shape), gains.shape)
+    bound: FloatArray = kernel.bound_rows(
+        np.atleast_2d(gains),
+        np.atleast_2d(prices),
+        np.atleast_2d(participation),
+        1.0,
+        float(tolerance),
+        kernel_system(scenario),
+    )
+    return bound
+
+
+def _as_rows(prices: ArrayLike, shape: tuple[int, ...]) -> ArrayLike:
+    """Prices of one round for all rows of a batch."""
+    if len(shape) == 2 and np.shape(prices) == shape[1:]:
+        return np.broadcast_to(np.asarray(prices), shape)
+    return prices
+
+
+def _check_tolerance(tolerance: object) -> None:
+    if not is_real(tolerance) or not 0 < tolerance < 1:
+        raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
+
+
+def _check_participation(queue: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """The participation queues as an array for the kernel."""
+    queues = real_array("participation_queue", queue)
+    if queues.shape != shape:
+        raise ValueError(
+            f"participation_queue must have the shape of channel_gain, {shape}, got {queues.shape}"
+        )
+    if not all_true(np.isfinite(queues)):
+        raise ValueError(
+            f"participation_queue must be finite, got {queues.min()} to {queues.max()}"
+        )
+    return queues if queues.flags.writeable else queues.copy()

@@ -1,0 +1,109 @@
+"""The outcome bound: nobody is below it, on any path, whatever is spent and whoever takes part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fl_edge_env import Allocation, MarkovChannel, Scenario
+from policies import LROA, Opportunistic, Policy, evaluate
+from policies.benchmark.bound import Prices, outcome_path_bound
+from policies.benchmark.runner import BoundJob, make_jobs, run_jobs
+from policies.outcome import OutcomePrices
+
+
+class RandomPolicy(Policy):
+    """Anything that is allowed: a cohort of any size, or any q, at any f and p."""
+
+    def __init__(self, scenario: Scenario, *, chosen: bool, seed: int) -> None:
+        super().__init__(scenario)
+        self.name = f"random, chosen={chosen}"
+        self.chosen = chosen
+        self.rng = np.random.default_rng(seed)
+
+    def decide(self, observation):
+        scenario, shape = self.scenario, observation["channel_gain"].shape
+        share_f, share_p = self.rng.beta(0.3, 0.3, (2, *shape))
+        f = scenario.f_min + share_f * (scenario.f_max - scenario.f_min)
+        p = scenario.p_min + share_p * (scenario.p_max - scenario.p_min)
+        if not self.chosen:
+            q = self.rng.dirichlet(np.full(shape[-1], 0.3), shape[:-1]) + 1e-6
+            return Allocation(f, p, q=q / q.sum(axis=-1, keepdims=True))
+        most = min(scenario.cohort_size, shape[-1])
+        order = np.argsort(self.rng.random(shape), axis=-1)[..., :most]
+        size = self.rng.integers(1, most, (*shape[:-1], 1), endpoint=True)
+        return Allocation(f, p, cohort=np.where(np.arange(most) < size, order, -1))
+
+
+@st.composite
+def systems(draw) -> tuple[Scenario, OutcomePrices]:
+    """Small systems with tight and loose budgets, and any prices."""
+    number = draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    channel = draw(st.sampled_from(["exponential", "markov"]))
+    fields = {"channel": MarkovChannel.correlated(0.7, num_states=4)} if channel == "markov" else {}
+    scenario = Scenario.cifar10(
+        num_devices=number,
+        cohort_size=draw(st.integers(1, 4)),
+        num_rounds=draw(st.integers(1, 8)),
+        num_samples=400 * rng.uniform(0.2, 2, number),
+        energy_budget_j=draw(st.sampled_from([1.0, 100.0, 1e4])) * rng.uniform(0.5, 2, number),
+        delayed_csi=draw(st.booleans()),
+        latency=draw(st.sampled_from(["proxy", "round_time"])),
+        **fields,
+    )
+    scale = draw(st.sampled_from([0.0, 0.1, 10.0]))
+    return scenario, OutcomePrices(
+        scale * rng.exponential(size=number), 2000 * scale * rng.standard_normal(number)
+    )
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(systems(), st.integers(0, 2**32 - 1))
+def test_outcome_bound__is_below_every_policy_in_every_round(system, seed):
+    scenario, outcome = system
+    prices = Prices(np.zeros(scenario.num_devices), outcome)
+    policies = [
+        RandomPolicy(scenario, chosen=True, seed=seed),
+        RandomPolicy(scenario, chosen=False, seed=seed),
+        LROA(scenario),
+        Opportunistic(scenario, prices=outcome, start="cold"),
+    ]
+    jobs = make_jobs(policies, scenario, [seed % 1000], None, prices)
+    *runs, bounds = run_jobs([*jobs, BoundJob(scenario, seed % 1000, prices)])
+    least = bounds["outcome_bound"].to_numpy()
+    # What is added up may be far larger than the sum.
+    size = outcome.energy @ scenario.energy_budget_j + np.abs(outcome.participation).sum()
+    for rounds in runs:
+        priced = rounds["priced_outcome"].to_numpy()
+        assert np.all(priced >= least - 1e-9 * (np.abs(priced) + size)), rounds["policy"][0]
+
+
+def test_outcome_bound__is_reached_by_who_decides_at_its_prices():
+    scenario = Scenario.cifar10(num_devices=6, energy_budget_j=300.0, num_rounds=40)
+    prices = Prices(np.zeros(6), OutcomePrices(np.full(6, 0.4), np.full(6, 2000.0)))
+    policy = Opportunistic(scenario, prices=prices.outcome, step_scale=0.0)
+    jobs = make_jobs([policy], scenario, [0], None, prices)
+    rounds, bounds = run_jobs([*jobs, BoundJob(scenario, 0, prices)])
+    above = rounds["priced_outcome"] - bounds["outcome_bound"]
+    assert -1e-9 <= above.min() <= above.max() <= 2e-5 * rounds["round_time"].max()
+
+
+def test_outcome_bound__does_not_depend_on_blocks(monkeypatch):
+    scenario = Scenario.cifar10(num_devices=6, energy_budget_j=300.0, num_rounds=40)
+    prices = OutcomePrices(np.full(6, 0.4), np.full(6, 2000.0))
+    whole = outcome_path_bound(scenario, 3, prices)
+    monkeypatch.setattr("policies.benchmark.bound._BLOCK_NUMBERS", 6 * 7)
+    np.testing.assert_array_equal(outcome_path_bound(scenario, 3, prices), whole)
+
+
+def test_evaluate__tells_the_outcome_gap_of_sampled_and_chosen_cohorts():
+    scenario = Scenario.digits(num_devices=6, energy_budget_j=0.7, num_rounds=30)
+    policies = [LROA(scenario), RandomPolicy(scenario, chosen=True, seed=0)]
+    table = evaluate(policies, scenario, [0, 1])
+    assert list(table.columns).index("outcome_gap") == list(table.columns).index("gap") + 1
+    assert np.all(table["outcome_gap"] > 0)
+    assert pd.isna(table["gap"]).tolist() == [False, False, True, True]
+    assert "outcome_gap" not in evaluate(policies, scenario, [0], gaps=False)

@@ -1,0 +1,91 @@
+"""Prices of the outcome problem: settled where the constraints hold, and the dual is largest."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fl_edge_env import ExponentialChannel, Scenario, lyapunov, physics
+from policies.outcome import OutcomePrices, bound_rounds, settle_prices, solve_round
+
+# Devices differ in their data and, in pairs, are alike.
+UNEVEN = Scenario.digits(
+    num_devices=8,
+    cohort_size=2,
+    num_samples=np.repeat([60.0, 80.0, 100.0, 160.0], 2),
+    energy_budget_j=np.repeat([0.15, 0.2, 0.25, 0.4], 2),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoPlaces(ExponentialChannel):
+    """The first half of the devices has the better channel."""
+
+    def sample(self, rng, count, num_devices):
+        gains = super().sample(rng, count, num_devices)
+        gains[:, num_devices // 2 :] = np.maximum(0.3 * gains[:, num_devices // 2 :], self.gain_min)
+        return gains
+
+
+def dual(scenario: Scenario, energy, participation, rounds: int = 1500) -> float:
+    """The bound on the mean time of a round, on gains that no price was settled on [s]."""
+    gains = scenario.channel.sample(np.random.default_rng(99), rounds, scenario.num_devices)
+    bound = bound_rounds(gains, energy, participation, scenario, tolerance=1e-6)
+    target = lyapunov.participation_target(scenario)
+    return float(bound.mean() - energy @ scenario.energy_budget_j + participation @ target)
+
+
+@pytest.fixture(scope="module")
+def prices() -> OutcomePrices:
+    return settle_prices(UNEVEN)
+
+
+def test_settle_prices__devices_meet_their_budgets_and_take_part_as_their_data_ask(prices):
+    gains = UNEVEN.channel.sample(np.random.default_rng(7), 6000, 8)
+    rows = (np.broadcast_to(price, gains.shape) for price in prices)
+    solution = solve_round(gains, *rows, UNEVEN, V=1.0)
+    _, energy = physics.time_and_energy(gains, solution.f, solution.p, UNEVEN)
+    spent = np.where(solution.participates, energy, 0.0).mean(axis=0)
+    target = lyapunov.participation_target(UNEVEN)
+    assert solution.participates.mean(axis=0) == pytest.approx(target, rel=0.1)
+    assert np.all(spent <= 1.1 * UNEVEN.energy_budget_j)
+    assert prices.energy @ (UNEVEN.energy_budget_j - spent) <= 0.02 * solution.deadline.mean()
+
+
+def test_settle_prices__no_other_prices_bound_much_better(prices):
+    best = dual(UNEVEN, *prices)
+    assert best > 1.2 * dual(UNEVEN, np.zeros(8), np.zeros(8))
+    rng = np.random.default_rng(0)
+    for size in (0.01, 0.03, 0.1):
+        for _ in range(3):
+            energy = prices.energy * np.exp(size * rng.standard_normal(8))
+            participation = prices.participation + size * best * rng.standard_normal(8)
+            assert dual(UNEVEN, energy, participation) <= 1.001 * best
+
+
+def test_settle_prices__follow_from_the_seed_and_not_from_the_horizon():
+    scenario = Scenario.digits(num_devices=20, energy_budget_j=0.04)
+    first, longer, other = (
+        np.stack(settle_prices(system, seed=seed))
+        for system, seed in ((scenario, 0), (scenario.replace(num_rounds=7), 0), (scenario, 1))
+    )
+    np.testing.assert_array_equal(first, longer)
+    assert not np.array_equal(first, other)
+    np.testing.assert_allclose(first, other, rtol=0.05)
+
+
+def test_settle_prices__are_equal_only_for_devices_that_can_be_exchanged(prices):
+    for price in prices:
+        pairs = price.reshape(4, 2)
+        assert np.all(pairs[:, 0] == pairs[:, 1])
+        assert len(np.unique(price)) == 4
+    scenario = Scenario.digits(num_devices=4, energy_budget_j=2.0, channel=TwoPlaces())
+    near, far = settle_prices(scenario).participation.reshape(2, 2).mean(axis=1)
+    assert far > 1.05 * near
+
+
+def test_settle_prices__refuses_a_wrong_seed():
+    with pytest.raises(ValueError, match="seed must be"):
+        settle_prices(UNEVEN, seed=-1)

@@ -1,0 +1,371 @@
+"""The outcome problem of a round: its optimum and its certificate against independent solvers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_edge_env import Scenario, physics
+from policies.outcome import RoundSolution, bound_rounds, solve_round
+from policies.p2 import best_resources
+from tests.support import field_values, scenario_of
+
+
+def random_state(scenario: Scenario, seed: int, queue_scale: float = 1.0):
+    """Gains and queues at which time, energy and participation weigh about alike for V = 1."""
+    rng = np.random.default_rng(seed)
+    shape = scenario.num_devices
+    gain = scenario.channel.draw(rng, 1, shape)[0]
+    time, energy = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
+    queue = queue_scale * rng.uniform(0, 2, shape) * time / (energy * scenario.cohort_size)
+    return gain, queue, (queue * energy + time / scenario.cohort_size) * rng.uniform(-0.5, 2, shape)
+
+
+@st.composite
+def small_problems(draw):
+    """Up to six devices of which up to three take part, alike or not, and a state."""
+    num_devices = draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    spread = draw(st.sampled_from([0.0, 0.1, 1.0]))
+
+    def around(value: float) -> np.ndarray:
+        return value * 10 ** (spread * rng.uniform(-1, 1, num_devices))
+
+    f_width, p_width = draw(st.sampled_from([1.0, 2.0, 10.0])), draw(st.sampled_from([1.0, 100.0]))
+    f_min, p_min = around(1e9), around(1e-3)
+    scenario = Scenario(
+        num_devices=num_devices,
+        cohort_size=draw(st.integers(1, 3)),
+        noise_power_w=draw(st.sampled_from([1e-6, 1e-2, 1.0])),
+        model_bits=draw(st.sampled_from([1e5, 3e8, 1e10])),
+        num_samples=around(400),
+        f_min=f_min,
+        f_max=f_width * f_min,
+        p_min=p_min,
+        p_max=p_width * p_min,
+        download_rate_bps=draw(st.sampled_from([math.inf, 1e6])),
+    )
+    queue_scale = draw(st.sampled_from([0.0, 1e-3, 1.0, 1e3, 1e9]))
+    gain, queue, participation = random_state(scenario, int(rng.integers(2**32)), queue_scale)
+    if draw(st.booleans()):
+        gain, queue, participation = (
+            np.full(num_devices, x[0]) for x in (gain, queue, participation)
+        )
+    return scenario, gain, queue, participation * draw(st.sampled_from([0.0, 1.0, 1.0, 10.0]))
+
+
+def golden(value: Callable, low: np.ndarray, high: np.ndarray, steps: int = 50) -> np.ndarray:
+    """Least value of convex functions on [low, high], elementwise, by sections."""
+    ratio = (math.sqrt(5) - 1) / 2
+    best = np.minimum(value(low), value(high))
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    at_a, at_b = value(a), value(b)
+    for _ in range(steps):
+        best = np.minimum(best, np.minimum(at_a, at_b))
+        left = at_a <= at_b
+        low, high = np.where(left, low, a), np.where(left, b, high)
+        new = np.where(left, high - ratio * (high - low), low + ratio * (high - low))
+        at_new = value(new)
+        a, at_a, b, at_b = (
+            np.where(left, *pair) for pair in ((new, b), (at_new, at_b), (a, new), (at_a, at_new))
+        )
+    return best
+
+
+def best_by_enumeration(scenario: Scenario, gain, queue, participation, V: float) -> float:
+    """Every cohort; for each its deadline, and each device's split of the time, by sections.
+
+    Time to compute and time to upload are the variables: no price, no theorem.
+    """
+    n, k = scenario.num_devices, min(scenario.cohort_size, scenario.num_devices)
+    cohorts = [c for size in range(1, k + 1) for c in itertools.combinations(range(n), size)]
+    member = np.array([np.isin(np.arange(n), c) for c in cohorts])
+    least, slowest = (
+        physics.time_and_energy(gain, f, p, scenario)[0]
+        for f, p in ((scenario.f_max, scenario.p_max), (scenario.f_min, scenario.p_min))
+    )
+    cycles, bandwidth = scenario.cycles_per_round, scenario.bandwidth_hz / scenario.cohort_size
+    nats = scenario.model_bits * math.log(2) / bandwidth
+    snr = gain / scenario.noise_power_w
+    longest = physics.upload_time(gain, scenario.p_min, scenario)
+    shortest = physics.upload_time(gain, scenario.p_max, scenario)
+
+    def cost(tau: np.ndarray) -> np.ndarray:
+        spare = np.maximum(tau[:, None], least) - scenario.download_time
+
+        def energy(compute: np.ndarray) -> np.ndarray:
+            upload = np.clip(spare - compute, shortest, longest)
+            power = np.clip(np.expm1(nats / upload) / snr, scenario.p_min, scenario.p_max)
+            return physics.compute_energy(cycles / compute, scenario) + power * upload
+
+        low = cycles / scenario.f_max + 0 * spare
+        high = np.maximum(np.minimum(cycles / scenario.f_min, spare - shortest), low)
+        costs = queue * golden(energy, low, high) - participation
+        return V * tau + np.where(member, costs, 0).sum(axis=1)
+
+    first = np.where(member, least, 0).max(axis=1)
+    last = np.where(member, slowest, 0).max(axis=1)
+    return float(golden(cost, first, last).min())
+
+
+def objective_of(solution: RoundSolution, scenario: Scenario, gain, queue, participation, V):
+    time, energy = physics.time_and_energy(gain, solution.f, solution.p, scenario)
+    cohort = solution.participates
+    costs = np.where(cohort, queue * energy - participation, 0.0).sum(axis=-1)
+    return V * np.where(cohort, time, 0.0).max(axis=-1) + costs
+
+
+def magnitude(solution: RoundSolution, participation, V: float) -> float:
+    """Size of the numbers that are added up in the objective."""
+    cohort = solution.participates
+    return abs(solution.objective) + V * solution.deadline + 2 * np.abs(participation[cohort]).sum()
+
+
+@settings(max_examples=25)
+@given(small_problems())
+def test_solve_round__finds_the_best_of_all_cohorts(problem):
+    scenario, gain, queue, participation = problem
+    solution = solve_round(gain, queue, participation, scenario, V=1.0)
+    reference = best_by_enumeration(scenario, gain, queue, participation, 1.0)
+    rounding = 1e-9 * magnitude(solution, participation, 1.0)
+    assert solution.lower_bound <= reference + rounding
+    assert solution.gap <= 1e-6
+    # The sections come near the optimum from above, from where the last bits are flat.
+    assert reference - rounding <= solution.objective
+    assert (
+        solution.objective <= reference + 1e-6 * max(abs(reference), solution.deadline) + rounding
+    )
+
+
+def test_solve_round__wide_range_of_frequencies():
+    # Here Newton's method for a device's root once went to and fro between the ends of its range.
+    scenario = Scenario(num_devices=2, bandwidth_hz=2.45e7, num_samples=400, f_max=1e10, p_max=0.01)
+    for seed in range(20):
+        gain, queue, participation = random_state(scenario, seed, 100.0)
+        solution = solve_round(gain, queue, participation, scenario, V=1.0)
+        reference = best_by_enumeration(scenario, gain, queue, participation, 1.0)
+        assert solution.objective == pytest.approx(reference, rel=1e-6, abs=1e-3)
+        assert solution.gap <= 1e-6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_solve_round__whole_cohort_matches_a_conic_solver(seed):
+    scenario = Scenario(num_devices=3, cohort_size=3, num_samples=[200, 400, 500])
+    gain, queue, _ = random_state(scenario, seed)
+    solution = solve_round(gain, queue, np.full(3, 1e6), scenario, V=1.0)
+    assert solution.participates.all()
+    # In kiloseconds, gigahertz and numbers of order one.
+    cycles, noise = scenario.cycles_per_round / 1e12, scenario.noise_power_w
+    nats = 1e-3 * scenario.model_bits * math.log(2) * 3 / scenario.bandwidth_hz
+    compute, upload, power_time = (cp.Variable(3, pos=True) for _ in range(3))
+    tau = cp.Variable()
+    energy = cp.multiply(0.5e27 * scenario.capacitance * cycles**3, cp.power(compute, -2)) + (
+        cp.multiply(noise / gain, power_time - upload)
+    )
+    problem = cp.Problem(
+        cp.Minimize(tau + queue @ energy),
+        [
+            cp.constraints.ExpCone(np.full(3, nats), upload, power_time),
+            compute + upload <= tau,
+            compute >= cycles / (scenario.f_max / 1e9),
+            compute <= cycles / (scenario.f_min / 1e9),
+            upload >= nats / np.log1p(gain * scenario.p_max / noise),
+            upload <= nats / np.log1p(gain * scenario.p_min / noise),
+        ],
+    )
+    problem.solve(solver=cp.CLARABEL)
+    assert solution.objective + 3e6 == pytest.approx(1e3 * problem.value, rel=1e-6)
+    assert solution.deadline == pytest.approx(1e3 * tau.value, rel=1e-3)
+
+
+@settings(max_examples=150)
+@given(field_values(2), st.integers(0, 2**32 - 1))
+def test_certificate__no_decision_lies_below_the_bound(fields, seed):
+    scenario = scenario_of(fields)
+    if scenario is None:
+        return
+    rng = np.random.default_rng(seed)
+    n, k = scenario.num_devices, min(scenario.cohort_size, scenario.num_devices)
+    gain, queue, participation = random_state(scenario, seed, 10.0 ** rng.integers(-3, 4))
+    solution = solve_round(gain, queue, participation, scenario, V=1.0)
+    assert solution.gap <= 1e-6
+    assert solution.lower_bound <= solution.objective
+    f = rng.uniform(scenario.f_min, scenario.f_max, (300, n))
+    p = rng.uniform(scenario.p_min, scenario.p_max, (300, n))
+    f[:100], p[:100] = solution.f, solution.p
+    time, energy = physics.time_and_energy(gain, f, p, scenario)
+    rank = rng.permuted(np.tile(np.arange(n), (300, 1)), axis=1)
+    cohort = rank < rng.integers(1, k + 1, (300, 1))
+    costs = np.where(cohort, queue * energy - participation, 0.0).sum(axis=1)
+    values = np.where(cohort, time, 0.0).max(axis=1) + costs
+    assert np.all(solution.lower_bound <= values + 1e-12 * np.abs(values))
+
+
+@settings(max_examples=60)
+@given(small_problems())
+def test_solve_round__decision_is_valid_and_worth_what_it_says(problem):
+    scenario, gain, queue, participation = problem
+    s = solve_round(gain, queue, participation, scenario, V=1.0)
+    assert np.all((s.f >= scenario.f_min) & (s.f <= scenario.f_max))
+    assert np.all((s.p >= scenario.p_min) & (s.p <= scenario.p_max))
+    assert 1 <= len(s.cohort) <= scenario.cohort_size
+    assert s.participates[s.cohort].all()
+    time, _ = physics.time_and_energy(gain, s.f, s.p, scenario)
+    assert s.deadline == pytest.approx(time[s.cohort].max(), rel=1e-12)
+    expected = objective_of(s, scenario, gain, queue, participation, 1.0)
+    assert abs(s.objective - expected) <= 1e-12 * magnitude(s, participation, 1.0)
+    # Nobody outside is later than the deadline who could make it.
+    least, _ = physics.time_and_energy(gain, scenario.f_max, scenario.p_max, scenario)
+    assert np.all(time <= np.maximum(s.deadline, least) * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("cohort_size", [1, 2, 10, 120, 500])
+@pytest.mark.parametrize("queue_scale", [0.0, 0.1, 1.0, 10.0])
+def test_certificate__closes_in_the_paper_s_system(cohort_size, queue_scale):
+    scenario = Scenario.cifar10(cohort_size=cohort_size)
+    states = [random_state(scenario, seed, queue_scale) for seed in range(40)]
+    solution = solve_round(*(np.stack(x) for x in zip(*states, strict=True)), scenario, V=1.0)
+    assert np.max(solution.gap) <= 1e-6
+    assert np.all(solution.participates.sum(axis=1) <= min(cohort_size, 120))
+
+
+def test_solve_round__a_tighter_tolerance_is_met():
+    scenario = Scenario.femnist()
+    state = random_state(scenario, 0)
+    solution = solve_round(*state, scenario, V=1.0, tolerance=1e-10)
+    assert solution.gap <= 1e-10
+
+
+def test_solve_round__single_device_follows_theorems_2_and_3():
+    scenario = Scenario.femnist(num_devices=40, cohort_size=1)
+    gain, queue, participation = random_state(scenario, 3)
+    queue = queue * scenario.V
+    solution = solve_round(gain, queue, participation * scenario.V, scenario)
+    f, p = best_resources(gain, queue, np.ones(40), scenario)
+    np.testing.assert_allclose(solution.f[solution.cohort], f[solution.cohort], rtol=1e-6)
+    np.testing.assert_allclose(solution.p[solution.cohort], p[solution.cohort], rtol=1e-6)
+
+
+def test_solve_round__batch_equals_single_bit_for_bit():
+    scenario = Scenario.digits(cohort_size=4)
+    states = [random_state(scenario, seed) for seed in range(5)]
+    batch = solve_round(*(np.stack(x) for x in zip(*states, strict=True)), scenario, V=1.0)
+    for row, state in enumerate(states):
+        single = solve_round(*state, scenario, V=1.0)
+        for name in ("f", "p", "participates", "deadline", "objective", "lower_bound", "gap"):
+            np.testing.assert_array_equal(getattr(batch, name)[row], getattr(single, name))
+    with pytest.raises(ValueError, match="in a batch, here of 5, use participates"):
+        batch.cohort  # noqa: B018
+
+
+def test_bound_rounds__is_the_bound_of_every_row():
+    scenario = Scenario.cifar10(cohort_size=3)
+    gains = scenario.channel.sample(np.random.default_rng(0), 20, 120)
+    _, prices, participation = random_state(scenario, 0)
+    rows = [np.broadcast_to(x, gains.shape) for x in (prices, participation)]
+    solution = solve_round(gains, *rows, scenario, V=1.0, tolerance=1e-9)
+    bounds = bound_rounds(gains, prices, participation, scenario)
+    scale = np.maximum(np.abs(solution.objective), solution.deadline)
+    assert np.all(bounds <= solution.objective)
+    assert np.all(bounds >= solution.objective - 1.01e-4 * scale)
+    np.testing.assert_array_equal(bounds, bound_rounds(gains, *rows, scenario))
+    assert bound_rounds(gains[0], prices, participation, scenario) == bounds[:1]
+
+
+def test_solve_round__empty_queues_take_the_fastest():
+    scenario = Scenario.femnist()
+    gain, _, _ = random_state(scenario, 1)
+    s = solve_round(gain, np.zeros(120), np.zeros(120), scenario)
+    least, _ = physics.time_and_energy(gain, scenario.f_max, scenario.p_max, scenario)
+    assert s.cohort.tolist() == [least.argmin()]
+    assert s.deadline == pytest.approx(least.min(), rel=1e-12)
+
+
+def test_solve_round__endless_queues_spend_the_least():
+    scenario = Scenario.femnist()
+    gain, _, _ = random_state(scenario, 1)
+    s = solve_round(gain, np.full(120, 1e200), np.zeros(120), scenario)
+    _, least = physics.time_and_energy(gain, scenario.f_min, scenario.p_min, scenario)
+    assert s.cohort.tolist() == [least.argmin()]
+    assert (s.f[s.cohort], s.p[s.cohort]) == (1e9, 0.001)
+
+
+def test_solve_round__leaves_out_who_is_too_slow_until_the_queue_is_worth_it():
+    slow = np.r_[1.0, 1.0, 1.0, 50.0]
+    scenario = Scenario(num_devices=4, cohort_size=2, num_samples=400 * slow)
+    gain, queue, _ = random_state(scenario, 0)
+    queue *= 0.1
+    participation = np.full(4, 1e5)
+    assert 3 not in solve_round(gain, queue, participation, scenario, V=1.0).cohort
+    participation[3] = 1e7
+    s = solve_round(gain, queue, participation, scenario, V=1.0)
+    assert 3 in s.cohort
+    assert len(s.cohort) == 2
+
+
+def test_solve_round__participation_decides_how_many():
+    scenario = Scenario(num_devices=10, cohort_size=6)
+    gain, queue, _ = random_state(scenario, 0)
+    sizes = [
+        len(solve_round(gain, queue, np.full(10, z), scenario, V=1.0).cohort)
+        for z in (-1e9, 0.0, 1e9)
+    ]
+    assert sizes == [1, 1, 6]
+
+
+@pytest.mark.parametrize("cohort_size", [1, 3, 7, 9])
+def test_solve_round__equal_devices_are_as_good_as_each_other(cohort_size):
+    scenario = Scenario(num_devices=7, cohort_size=cohort_size)
+    gain, queue, participation = np.full(7, 0.2), np.full(7, 0.4), np.full(7, 1e6)
+    s = solve_round(gain, queue, participation, scenario, V=1.0)
+    assert len(s.cohort) == min(cohort_size, 7)
+    assert s.gap <= 1e-6
+    np.testing.assert_allclose(s.f, s.f[0], rtol=1e-12)
+
+
+def test_solve_round__permuting_the_devices_permutes_the_decision():
+    scenario = Scenario.femnist(cohort_size=5)
+    state = random_state(scenario, 2)
+    order = np.random.default_rng(0).permutation(120)
+    shuffled = scenario.replace(num_samples=scenario.num_samples[order])
+    a = solve_round(*state, scenario, V=1.0)
+    b = solve_round(*(x[order] for x in state), shuffled, V=1.0)
+    np.testing.assert_array_equal(b.participates, a.participates[order])
+    np.testing.assert_allclose(b.p, a.p[order], rtol=1e-6)
+
+
+def test_solve_round__scale_of_the_weights_does_not_matter():
+    scenario = Scenario.cifar10()
+    gain, queue, participation = random_state(scenario, 4)
+    a = solve_round(gain, queue, participation, scenario, V=1.0)
+    b = solve_round(gain, scenario.V * queue, scenario.V * participation, scenario)
+    np.testing.assert_array_equal(a.cohort, b.cohort)
+    assert b.objective == pytest.approx(scenario.V * a.objective, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("state", "options", "message"),
+    [
+        ((np.ones(3), np.ones(4), np.ones(4)), {}, r"channel_gain must have shape .* got \(3,\)"),
+        ((np.ones(4), np.ones(3), np.ones(4)), {}, "queue must have the shape"),
+        ((np.ones(4), np.ones(4), np.ones(3)), {}, "participation_queue must have the shape"),
+        ((np.zeros(4), np.ones(4), np.ones(4)), {}, "channel_gain must be positive"),
+        ((np.ones(4), -np.ones(4), np.ones(4)), {}, "queue must be finite and not negative"),
+        ((np.ones(4), np.ones(4), np.full(4, np.nan)), {}, "participation_queue must be finite"),
+        ((np.ones(4), np.ones(4), ["a"] * 4), {}, "participation_queue must hold real numbers"),
+        ((np.ones(4),) * 3, {"V": 0.0}, "V must be positive and finite, got 0.0"),
+        ((np.ones(4),) * 3, {"V": np.inf}, "V must be positive and finite, got inf"),
+        ((np.ones(4),) * 3, {"tolerance": 0.0}, "tolerance must lie between 0 and 1, got 0.0"),
+        ((np.ones(4),) * 3, {"tolerance": "1"}, "tolerance must lie between 0 and 1, got '1'"),
+    ],
+)
+def test_solve_round__wrong_input_is_named(state, options, message):
+    with pytest.raises(ValueError, match=message):
+        solve_round(*state, Scenario(num_devices=4), **options)

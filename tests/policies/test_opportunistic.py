@@ -1,0 +1,119 @@
+"""Opportunistic: valid, resumable, fair in the long run and within its budgets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fl_edge_env import FLEdgeEnv, MarkovChannel, Scenario, lyapunov
+from policies import Opportunistic, check_policy, evaluate
+from policies.outcome import OutcomePrices, settle_prices
+from tests.policies.outcome.test_prices import UNEVEN
+from train_fl.server import aggregation_weights
+
+
+def zero_prices(scenario: Scenario) -> OutcomePrices:
+    return OutcomePrices(np.zeros(scenario.num_devices), np.zeros(scenario.num_devices))
+
+
+def play(policy: Opportunistic, scenario: Scenario, seed: int = 0):
+    """The decisions of an episode of one system, and the infos of its rounds."""
+    env = FLEdgeEnv(scenario)
+    observation, info = env.reset(seed=seed)
+    policy.reset(seed)
+    policy.feedback(info)
+    played = []
+    for _ in range(scenario.num_rounds):
+        allocation = policy.decide(observation)
+        observation, *_, info = env.step(allocation)
+        policy.feedback(info)
+        played.append((allocation, info))
+    return played
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, {}),
+        ({"cohort_size": 12}, {"start": "cold"}),  # with cohorts that are not full
+        ({"delayed_csi": True, "channel": MarkovChannel.correlated(0.8)}, {"participation": False}),
+    ],
+)
+def test_opportunistic__is_a_valid_policy(fields, options):
+    scenario = UNEVEN.replace(**fields)
+    policy = Opportunistic(scenario, prices=zero_prices(scenario), **options)
+    assert policy.resumable
+    check_policy(policy)
+
+
+def test_opportunistic__data_weigh_alike_in_the_long_run():
+    scenario = UNEVEN.replace(num_rounds=1000)
+    total, spent = np.zeros((2, 8))
+    for allocation, info in play(Opportunistic(scenario, prices=settle_prices(UNEVEN)), scenario):
+        participants, coefficients = aggregation_weights(allocation, info["cohort"], scenario)
+        total[participants] += coefficients
+        spent += info["energy_spent"]
+    np.testing.assert_allclose(total / 1000, scenario.weights, rtol=0.03)
+    assert np.all(spent / 1000 <= 1.02 * scenario.energy_budget_j)
+
+
+def test_opportunistic__is_feasible_fair_and_near_the_bound():
+    # Devices as in the CIFAR-10 system, of which each takes part in a tenth of the rounds.
+    scenario = Scenario.cifar10(
+        num_devices=20, num_samples=50_000 / 120, energy_budget_j=90.0, num_rounds=200
+    )
+    row = evaluate([Opportunistic(scenario)], scenario, [0, 1]).mean(numeric_only=True)
+    assert row.feasible == 1.0
+    assert row.spent_ratio <= 1.01
+    assert row.worst_spent_ratio <= 1.08
+    assert row.least_participation >= 0.9
+    assert 0 <= row.outcome_gap <= 0.04
+
+
+def test_opportunistic__prices_move_with_energy_and_participation():
+    scenario = UNEVEN
+    policy = Opportunistic(scenario, prices=zero_prices(scenario), start="cold")
+    policy.reset([0, 1])
+    spent = np.zeros((2, 8))
+    spent[1, 3] = 10 * scenario.energy_budget_j[3]
+    policy.feedback({"energy_spent": spent})
+    state = policy.state()
+    assert np.all(state["energy"][0] == 0)  # prices are never negative
+    assert np.flatnonzero(state["energy"][1]).tolist() == [3]
+    lower = state["participation"] < 0
+    assert [tuple(index) for index in np.argwhere(lower)] == [(1, 3)]
+    target = lyapunov.participation_target(scenario)
+    assert state["participation"][0] / target == pytest.approx(
+        state["participation"][0, 0] / target[0]
+    )
+    policy.reset([0, 1])
+    assert not np.any(policy.state()["participation"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": -1}, "seed must be"),
+        ({"start": "warm"}, "start must be 'settled' or 'cold'"),
+        ({"participation": 1}, "participation must be True or False"),
+        ({"step_scale": -1.0}, "step_scale must be"),
+    ],
+)
+def test_opportunistic__refuses_wrong_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        Opportunistic(UNEVEN, prices=zero_prices(UNEVEN), **options)
+
+
+@pytest.mark.parametrize("damage", ["missing", "shape", "negative", "nan"])
+def test_opportunistic__refuses_a_state_that_is_not_its_own(damage):
+    policy = Opportunistic(UNEVEN, prices=zero_prices(UNEVEN))
+    policy.reset([0, 1])
+    state = policy.state()
+    if damage == "missing":
+        del state["energy"]
+    elif damage == "shape":
+        state["energy"] = state["energy"][0]
+    else:
+        state["energy"][0, 0] = -1.0 if damage == "negative" else np.nan
+    with pytest.raises(ValueError, match="energy"):
+        policy.restore(state)

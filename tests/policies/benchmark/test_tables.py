@@ -1,0 +1,91 @@
+"""The printed comparison: order, what is told apart, and what a narrow terminal leaves out."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from fl_edge_env import Scenario
+from policies.benchmark.accounts import energy_tolerance
+from policies.benchmark.tables import coinciding, comparison_table, ranked
+
+
+def summary(**policies: dict[str, object]) -> pd.DataFrame:
+    """Two runs of each policy; what is not given is alike for all."""
+    common = {
+        "total_time": 5e5,
+        "time_to_target": 1e5,
+        "final_accuracy": 0.9,
+        "spent_ratio": 1.0,
+        "worst_spent_ratio": 1.5,
+        "feasible": True,
+        "least_participation": 0.8,
+        "never_seen": 0,
+        "gap": 0.01,
+    }
+    rows = [
+        {"policy": name, "seed": seed} | common | changes
+        for name, changes in policies.items()
+        for seed in (0, 1)
+    ]
+    return pd.DataFrame(rows)
+
+
+def printed(table: pd.DataFrame, width: int = 200, **options: object) -> list[str]:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(comparison_table(table, 0.9, width=width, **options))
+    return console.export_text().splitlines()
+
+
+def test_ranked__infeasible_policies_are_never_above_feasible_ones():
+    table = summary(
+        reckless={"total_time": 1.0, "time_to_target": 1.0, "feasible": False},
+        slow={"time_to_target": 3e5},
+        never={"total_time": 2.0, "time_to_target": np.nan},
+        fast={"time_to_target": 2e5},
+    )
+    assert ranked(table) == ["fast", "slow", "never", "reckless"]
+    # One infeasible run is enough.
+    table.loc[(table.policy == "fast") & (table.seed == 1), "feasible"] = False
+    assert ranked(table)[-2:] == ["reckless", "fast"]
+    rows = [line.split() for line in printed(table) if " yes " in line or " no " in line]
+    assert [row[0] for row in rows] == ranked(table)
+
+
+def test_comparison__what_is_not_defined_is_a_dash():
+    lines = printed(summary(chosen={"gap": np.nan}, sampled={}))
+    (row,) = (line for line in lines if line.split()[:1] == ["chosen"])
+    assert row.split()[-1] == "–"
+    assert not any("nan" in line for line in lines)
+    assert any("– stands where a policy chooses its cohort" in line for line in lines)
+
+
+def test_comparison__a_narrow_terminal_leaves_out_columns_and_no_digits():
+    table = summary(a={"total_time": 123456.0}, b={"total_time": 654321.0})
+    wide = " ".join(printed(table)).split()
+    for width in (100, 70, 50):
+        lines = printed(table, width)
+        assert max(map(len, lines)) <= width
+        body = [line for line in lines if " yes " in line]
+        assert all(word in wide for line in body for word in line.split())
+    assert len(body[0].split()) < len(next(x for x in printed(table) if " yes " in x).split())
+
+
+def test_comparison__tells_the_tolerance_in_plain_words():
+    scenario = Scenario.digits()
+    tolerance = energy_tolerance(scenario, scenario.num_rounds)
+    text = " ".join(printed(summary(a={}), tolerance=tolerance))
+    assert f"no device has spent more than {1 + tolerance.device[0]:.2f} times its budget" in text
+
+
+def test_coinciding__are_policies_with_the_same_accuracy_in_every_round():
+    index = pd.MultiIndex.from_product(
+        [["a", "b", "c"], [0, 1], [1, 2]], names=["policy", "seed", "round"]
+    )
+    rounds = pd.DataFrame({"test_accuracy": [np.nan, 0.5, np.nan, 0.6] * 3}, index).reset_index()
+    rounds.loc[rounds.index[-1], "test_accuracy"] = 0.7
+    assert coinciding(rounds) == [["a", "b"]]
+    assert coinciding(rounds.drop(columns="test_accuracy")) == []

@@ -85,6 +85,7 @@ class Opportunistic(Policy):
             raise ValueError(f"participation must be True or False, got {participation!r}")
         step_scale = finite_number("step_scale", step_scale, zero_allowed=True)
         self.prices = settle_prices(scenario, seed=seed) if prices is None else prices
+        _check_prices(self.prices, scenario)
         self._target = participation_target(scenario)
         # A participation at the energy that the budget allows moves the device's cost by `jump`,
         # through either price.
@@ -183,6 +184,20 @@ class Opportunistic(Policy):
         # A device that takes part in a share rho of the rounds counts w / rho each time.
         weights = (self.scenario.weights / self._target)[cohort]
         return Allocation(self.solution.f, self.solution.p, cohort=cohort, weights=weights)
+
+
+def _check_prices(prices: object, scenario: Scenario) -> None:
+    if not isinstance(prices, OutcomePrices):
+        raise ValueError(f"prices must be OutcomePrices, got {prices!r}")
+    for name, values in prices._asdict().items():
+        given = real_array(f"prices.{name}", values)
+        if given.shape != (scenario.num_devices,) or not np.isfinite(given).all():
+            raise ValueError(
+                f"prices.{name} must hold {scenario.num_devices} finite numbers, one for each "
+                f"device, got {values!r}"
+            )
+    if np.min(prices.energy) < 0:
+        raise ValueError(f"prices.energy must be at least zero, got {np.min(prices.energy)}")
 
 
 def _cohorts(solution: RoundSolution, size: int) -> IntArray:

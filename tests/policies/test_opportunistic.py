@@ -97,11 +97,14 @@ def test_opportunistic__prices_move_with_energy_and_participation():
         ({"start": "warm"}, "start must be 'settled' or 'cold'"),
         ({"participation": 1}, "participation must be True or False"),
         ({"step_scale": -1.0}, "step_scale must be"),
+        ({"prices": (0.4, 800.0)}, "prices must be OutcomePrices"),
+        ({"prices": OutcomePrices(np.zeros(7), np.zeros(8))}, "prices.energy must hold 8 finite"),
+        ({"prices": OutcomePrices(np.full(8, -1.0), np.zeros(8))}, "must be at least zero"),
     ],
 )
 def test_opportunistic__refuses_wrong_arguments(options, message):
     with pytest.raises(ValueError, match=message):
-        Opportunistic(UNEVEN, prices=zero_prices(UNEVEN), **options)
+        Opportunistic(UNEVEN, **{"prices": zero_prices(UNEVEN)} | options)
 
 
 @pytest.mark.parametrize("damage", ["missing", "shape", "negative", "nan"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,9 +15,8 @@ from rich.table import Table
 from fl_edge_env import Scenario, Simulator
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.benchmark.bound import LowerBound
 from policies.benchmark.rollout import ENERGY_TOLERANCE
-from policies.benchmark.statistics import Interval, bootstrap_interval, probability_of_improvement
+from policies.benchmark.statistics import bootstrap_interval, probability_of_improvement
 from policies.lroa import LROA
 from policies.uniform import UniD
 
@@ -118,21 +116,25 @@ def run_table(rounds: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         `policy`, `seed`, `penalty` (time average [s]), `worst_energy_ratio`, `over_budget` (share
-        of devices), `largest_queue` (over devices and rounds [J]).
+        of devices), `largest_queue` (over devices and rounds [J]), and of rounds with prices
+        `priced`, the time average of the priced objective [s].
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
-    return groups.agg(
+    table = groups.agg(
         penalty=("penalty", "mean"),
         worst_energy_ratio=("worst_energy_ratio", "last"),
         over_budget=("over_budget", "last"),
         largest_queue=("max_queue", "max"),
-    ).reset_index()
+    )
+    if "priced_objective" in rounds:
+        table["priced"] = groups["priced_objective"].mean()
+    return table.reset_index()
 
 
 def method_table(
     rounds: pd.DataFrame,
     methods: Mapping[str, Sequence[str]],
-    bound: LowerBound,
+    bounds: pd.DataFrame,
     seed: int = 0,
 ) -> pd.DataFrame:
     """A row for each method, by the protocol.
@@ -144,8 +146,8 @@ def method_table(
         with LROA and Uni-D.
     methods : mapping
         For each method the names of its policies, one for each training seed.
-    bound : LowerBound
-        The score's 1.
+    bounds : pandas.DataFrame
+        As a `BoundJob` gives it for each of the seeds, at the prices of `rounds`: the score's 1.
     seed : int
         Seed of the bootstrap, which starts anew for each method.
 
@@ -153,30 +155,28 @@ def method_table(
     -------
     pandas.DataFrame
         The best first, those within the constraint before the others: `method`; `score`,
-        `score_low`, `score_high`, NaN where Uni-D is below the bound, being over its budget, and
-        `score_error`, the standard error that comes from the bound; `penalty` (mean over runs
-        [s]); `better`, `better_low`, `better_high`, the probability to be better than LROA;
-        `worst_energy_ratio`, `over_budget`, `largest_queue`; and `allowed`, whether the worst
-        device uses no more than `allowed_energy`.
+        `score_low`, `score_high`; `penalty` (mean over runs [s]); `better`, `better_low`,
+        `better_high`, the probability to be better than LROA; `worst_energy_ratio`, `over_budget`,
+        `largest_queue`; and `allowed`, whether the worst device uses no more than
+        `allowed_energy`.
     """
     runs = run_table(rounds)
     by_policy = {str(name): group.set_index("seed") for name, group in runs.groupby("policy")}
-    zero = by_policy[UniD.name]["penalty"]
+    seeds = by_policy[UniD.name].index
 
-    def penalties(names: Sequence[str]) -> FloatArray:
-        return np.array([by_policy[name]["penalty"].loc[zero.index] for name in names])
+    def values(names: Sequence[str], column: str) -> FloatArray:
+        return np.array([by_policy[name][column].loc[seeds] for name in names])
 
-    span = zero.to_numpy() - bound.value
-    reference = penalties([LROA.name])
+    # Of the priced objective, which no policy brings below the bound of the path.
+    zero = values([UniD.name], "priced")
+    span = zero - bounds.groupby("seed")["bound"].mean().loc[seeds].to_numpy()
+    reference = values([LROA.name], "penalty")
     allowed = allowed_energy(by_policy[LROA.name]["worst_energy_ratio"])
     rows = []
     for method, names in methods.items():
-        mine = penalties(names)
+        mine = values(names, "penalty")
         rng = np.random.default_rng(seed)
-        score, error = Interval(math.nan, math.nan, math.nan), math.nan
-        if np.all(span > 0):
-            score = bootstrap_interval((zero.to_numpy() - mine) / span, rng)
-            error = abs(score.mean) * bound.standard_error / float(span.mean())
+        score = bootstrap_interval((zero - values(names, "priced")) / span, rng)
         better = probability_of_improvement(-mine, -reference, rng)
         all_runs = pd.concat([by_policy[name] for name in names])
         worst = float(all_runs["worst_energy_ratio"].max())
@@ -186,7 +186,6 @@ def method_table(
                 "score": score.mean,
                 "score_low": score.low,
                 "score_high": score.high,
-                "score_error": error,
                 "penalty": float(mine.mean()),
                 "better": better.mean,
                 "better_low": better.low,
@@ -247,7 +246,7 @@ def decision_time(policy: Policy, scenario: Scenario, repetitions: int = 200) ->
 
 
 def _interval(mean: float, low: float, high: float) -> str:
-    return "" if math.isnan(mean) else f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def printed_table(methods: pd.DataFrame, costs: Mapping[str, Cost], title: str) -> Table:
@@ -280,8 +279,9 @@ def printed_table(methods: pd.DataFrame, costs: Mapping[str, Cost], title: str) 
             f"{cost.trainings} x {cost.minutes:.1f} min" if cost.trainings else "",
         )
     table.caption = (
-        "Score: 0 is Uni-D, 1 the lower bound, which a policy over budget may pass; interquartile "
-        "mean and 95 % interval over training and test seeds. Better: probability to be better "
+        "Score: 0 is Uni-D, 1 what no policy that samples can beat on the same channel, with "
+        "energy beyond the budget counted at its price; interquartile mean and bootstrap interval "
+        "over training and test seeds. Better: probability to be better "
         "than LROA. Worst: largest energy of a device over its budget, with ! where that is more "
         "than one and than LROA's. Over: share of devices over budget. Queue: the largest. "
         "Decide: median time for one system. Train: training seeds and mean time of each."

@@ -18,7 +18,7 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, writable_folder
 from policies.base import Policy
-from policies.benchmark.bound import lower_bound
+from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import ScenarioOptions, run_with_progress
 from policies.benchmark.protocol import (
     TABLE_WIDTH,
@@ -32,7 +32,7 @@ from policies.benchmark.protocol import (
     tuned,
     tuning_candidates,
 )
-from policies.benchmark.runner import make_jobs
+from policies.benchmark.runner import BoundJob, Work, make_jobs
 from policies.lroa import LROA
 from policies.uniform import UniD
 
@@ -81,10 +81,10 @@ def evaluate_agents(options: Options, console: Console) -> None:
     name = re.sub(r"\W+", "-", _title(scenario, options)).lower()
     folder = writable_folder(options.out or Path("runs") / f"{name}-agents")
 
-    def run(title: str, policies: Sequence[Policy], seeds: Sequence[int]) -> pd.DataFrame:
+    def run(title: str, jobs: Sequence[Work]) -> pd.DataFrame:
         results = run_with_progress(
             title,
-            make_jobs(policies, scenario, seeds),
+            jobs,
             folder=folder / "jobs",
             workers=options.workers,
             console=console,
@@ -92,16 +92,17 @@ def evaluate_agents(options: Options, console: Console) -> None:
         return pd.concat(results, ignore_index=True)
 
     candidates = tuning_candidates(scenario)
-    best = tuned(candidates, run("tuning", candidates, VALIDATION_SEEDS))
+    best = tuned(candidates, run("tuning", make_jobs(candidates, scenario, VALIDATION_SEEDS)))
     kept = [policy.name for policy in best if policy.name in methods]
     methods |= {policy.name: [policy] for policy in best}
     policies = [policy for several in methods.values() for policy in several]
-    rounds = run("test", policies, range(options.seeds))
-    bound = lower_bound(scenario)
+    prices, seeds = find_prices(scenario), range(options.seeds)
+    rounds = run("test", make_jobs(policies, scenario, seeds, prices=prices))
+    bounds = run("bounds", [BoundJob(scenario, seed, prices) for seed in seeds])
     table = method_table(
         rounds,
         {method: [policy.name for policy in several] for method, several in methods.items()},
-        bound,
+        bounds,
     )
     for file, content in {"agents.csv": table, "runs.csv": run_table(rounds)}.items():
         with atomic_path(folder / file) as temporary:
@@ -109,15 +110,6 @@ def evaluate_agents(options: Options, console: Console) -> None:
     costs = {method: _cost(several, scenario) for method, several in methods.items()}
     wide = Console(width=max(console.width, TABLE_WIDTH))
     wide.print(printed_table(table, costs, _title(scenario, options)))
-    if table["score"].isna().any():
-        score = "there is no score, as Uni-D is below it, over its budget"
-    else:
-        score = f"which is {table['score_error'].max():.2g} in the score"
-    console.print(
-        f"lower bound: {bound.value:.6g} s, standard error {bound.standard_error:.2g} s, {score}",
-        highlight=False,
-        soft_wrap=True,
-    )
     if kept:
         console.print(f"Tuning has kept {' and '.join(kept)} as the scenario has it.")
     for method, several in methods.items():

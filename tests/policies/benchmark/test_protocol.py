@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
 from fl_edge_env import Scenario
-from policies import LROA, LowerBound, UniD, evaluate, lower_bound
+from policies import LROA, UniD, evaluate
+from policies.benchmark.bound import find_prices
 from policies.benchmark.protocol import (
     TABLE_WIDTH,
     TEST_SEEDS,
@@ -25,11 +24,10 @@ from policies.benchmark.protocol import (
     tuned,
     tuning_candidates,
 )
-from policies.benchmark.runner import make_jobs, run_jobs
+from policies.benchmark.runner import BoundJob, make_jobs, run_jobs
 from policies.learning.views import FIRST_EPISODE
-from tests.support import SMALL
 
-BOUND = LowerBound(10.0, 0.5, multiplier=np.zeros(5), scenario=SMALL)
+BOUNDS = pd.DataFrame({"policy": "bound", "seed": [0, 0, 1, 1], "bound": [8.0, 12.0, 9.0, 11.0]})
 
 
 def rounds(policy: str, seed: int, penalty: list[float], worst: float, **last: float) -> dict:
@@ -39,6 +37,7 @@ def rounds(policy: str, seed: int, penalty: list[float], worst: float, **last: f
         "policy": [policy] * count,
         "seed": [seed] * count,
         "penalty": penalty,
+        "priced_objective": np.add(penalty, last.get("price", 0.0)),
         "worst_energy_ratio": [9.0] * (count - 1) + [worst],
         "over_budget": [0.9] * (count - 1) + [last.get("over", 0.0)],
         "max_queue": [last.get("queue", 1.0)] + [0.5] * (count - 1),
@@ -73,14 +72,13 @@ def test_run_table__averages_the_penalty_and_takes_the_end_of_the_rest():
 
 def test_method_table__by_hand():
     methods = {"LROA": ["LROA"], "Uni-D": ["Uni-D"], "A": ["A 0", "A 1"]}
-    table = method_table(made_up(), methods, BOUND).set_index("method")
+    table = method_table(made_up(), methods, BOUNDS).set_index("method")
     # Uni-D has 20 and 30, so the span to the bound is 10 and 20.
     assert table.loc["Uni-D", "score"] == 0.0
     assert table.loc["LROA", "score"] == pytest.approx((8 / 10 + 16 / 20) / 2)
     # Scores 0.9, 0.8 and 0, 0.5: the middle half is 0.5 and 0.8.
     assert table.loc["A", "score"] == pytest.approx(0.65)
     assert table.loc["A", "score_low"] < 0.65 < table.loc["A", "score_high"]
-    assert table.loc["A", "score_error"] == pytest.approx(0.65 * 0.5 / 15)
     assert table.loc["A", "penalty"] == pytest.approx((11 + 14 + 20 + 20) / 4)
     # Against LROA's 12 and 14: better once, equal once, worse twice.
     assert table.loc["A", "better"] == pytest.approx(1.5 / 4)
@@ -91,18 +89,22 @@ def test_method_table__by_hand():
     assert table["allowed"].to_dict() == {"LROA": True, "Uni-D": False, "A": True}
 
 
-def test_method_table__has_no_score_where_uni_d_is_below_the_bound():
-    methods = {"Uni-D": ["Uni-D"], "A": ["A 0", "A 1"], "LROA": ["LROA"]}
-    bound = dataclasses.replace(BOUND, value=25.0)
-    table = method_table(made_up(), methods, bound)
-    assert table["score"].isna().all()
-    assert table["method"].tolist() == ["LROA", "A", "Uni-D"]  # by penalty, Uni-D is over LROA's
+def test_method_table__scores_by_the_price_of_what_is_spent_beyond_the_budget():
+    runs = frame(
+        rounds("LROA", 0, [12.0], 1.01),
+        rounds("Uni-D", 0, [20.0], 1.0),
+        rounds("A", 0, [9.0], 1.5, price=4.0),  # below the bound, at a price
+    )
+    table = method_table(runs, {"A": ["A"], "LROA": ["LROA"]}, BOUNDS).set_index("method")
+    assert table.loc["A", "score"] == pytest.approx((20 - 13) / (20 - 10))
+    assert table.loc["A", "penalty"] == 9.0
+    assert table.index.tolist() == ["LROA", "A"]  # which spends more than LROA
 
 
 def test_method_table__of_a_method_does_not_depend_on_the_others():
     whole = {"LROA": ["LROA"], "Uni-D": ["Uni-D"], "A": ["A 0", "A 1"]}
     tables = [
-        method_table(made_up(), methods, BOUND).set_index("method").loc["A"]
+        method_table(made_up(), methods, BOUNDS).set_index("method").loc["A"]
         for methods in (whole, {"A": ["A 0", "A 1"]})
     ]
     pd.testing.assert_series_equal(*tables)
@@ -112,7 +114,7 @@ def test_method_table__is_repeatable_and_does_not_depend_on_the_order_of_the_run
     methods = {"LROA": ["LROA"], "A": ["A 0", "A 1"]}
     shuffled = pd.concat([group for _, group in list(made_up().groupby(["policy", "seed"]))[::-1]])
     tables = [
-        method_table(data, methods, BOUND, seed=1) for data in (made_up(), made_up(), shuffled)
+        method_table(data, methods, BOUNDS, seed=1) for data in (made_up(), made_up(), shuffled)
     ]
     pd.testing.assert_frame_equal(tables[0], tables[1])
     pd.testing.assert_frame_equal(tables[0], tables[2])
@@ -132,7 +134,7 @@ def test_constrained_rank__energy_comes_first():
 def test_method_table__within_budget_a_device_may_use_more_than_lroas():
     data = made_up().assign(worst_energy_ratio=lambda table: table["worst_energy_ratio"] / 10)
     data.loc[data["policy"] == "A 0", "worst_energy_ratio"] = 0.99
-    table = method_table(data, {"LROA": ["LROA"], "A": ["A 0"]}, BOUND)
+    table = method_table(data, {"LROA": ["LROA"], "A": ["A 0"]}, BOUNDS)
     assert table["allowed"].all()
 
 
@@ -177,9 +179,11 @@ def test_seeds__of_training_validation_and_test_are_apart():
 def test_table__of_real_runs_has_what_a_reader_needs():
     scenario = Scenario.digits(num_rounds=100)
     policies = [LROA(scenario), UniD(scenario)]
-    data = pd.concat(run_jobs(make_jobs(policies, scenario, range(4))), ignore_index=True)
+    prices = find_prices(scenario)
+    data = pd.concat(run_jobs(make_jobs(policies, scenario, range(4), prices=prices)))
+    bounds = pd.concat(run_jobs([BoundJob(scenario, seed, prices) for seed in range(4)]))
     methods = {policy.name: [policy.name] for policy in policies}
-    table = method_table(data, methods, lower_bound(scenario))
+    table = method_table(data, methods, bounds)
     costs = {policy.name: Cost(decision_time(policy, scenario, 3)) for policy in policies}
     assert all(0 < cost.decision < 1 for cost in costs.values())
     costs["Uni-D"] = Cost(0.00125, 5, 40_000, 2.34)

@@ -279,15 +279,11 @@ class _Canvas:
 
 
 def _duration(seconds: float) -> str:
-    """``M:SS.s``, from an hour on ``H:MM:SS``, from a day on ``D d H:MM``."""
-    tenths = round(10 * seconds)
-    if tenths < 36_000:
-        return f"{tenths // 600}:{tenths % 600 / 10:04.1f}"
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours}:{minute:02}:{second:02}"
-    return f"{hours // 24} d {hours % 24}:{minute:02}"
+    """A number and its unit: s, min, h or d, whichever gives at least one."""
+    units = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0))
+    unit, length = next((each for each in units if seconds >= each[1]), ("s", 1.0))
+    value = seconds / length
+    return f"{value:.1f} {unit}" if value < 1000 else f"{value:.0f} {unit}"
 
 
 class _Window:

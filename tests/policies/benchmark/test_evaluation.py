@@ -183,8 +183,8 @@ def test_evaluate__refuses_a_policy_that_was_made_for_another_system(scenario):
 
 
 def test_make_policy__unknown_name_lists_the_known_ones(scenario):
-    known = "one of lroa, uni-d, uni-s, divfl, or the folder of a trained agent, got 'lora'"
-    with pytest.raises(ValueError, match=known):
+    known = "lroa, uni-d, uni-s, divfl, opportunistic"
+    with pytest.raises(ValueError, match=f"one of {known}, or the folder of .*, got 'lora'"):
         make_policy("lora", scenario)
 
 

@@ -95,8 +95,9 @@ def comparison_table(
 
 # A narrow terminal drops columns until these many are left.
 _LEAST_COLUMNS = 3
-_PARTICIPATION, _GAP = "least\nparticipation, %", "distance\nabove bound, %"
-_OUTCOME_GAP = "above outcome\nbound, %"
+# Headers of three lines: what the column belongs to, where that begins, and its name in two.
+_PARTICIPATION = "\npartici-\npation, %"
+_GAP, _OUTCOME_GAP = "distance\nabove\nbound, %", "\noutcome\nbound, %"
 
 
 def ranked(summary: pd.DataFrame) -> list[str]:
@@ -138,22 +139,24 @@ def _comparison_columns(
     any_run = runs[first]
     columns = []
     if "time_to_target" in any_run and target_accuracy is not None:
-        header = f"time to {100 * target_accuracy:g} %, {unit}"
+        header = f"\ntime to\n{100 * target_accuracy:g} %, {unit}"
         columns.append(column(header, 11, lambda g: _reached(g["time_to_target"] / length)))
     if "final_accuracy" in any_run:
         columns.append(
-            column("final\naccuracy, %", 9, lambda g: _interval(100 * g["final_accuracy"], 2))
+            column("\nfinal\naccuracy, %", 9, lambda g: _interval(100 * g["final_accuracy"], 2))
         )
-    columns.append(column(f"total time, {unit}", 10, lambda g: _interval(g["total_time"] / length)))
+    columns.append(
+        column(f"\ntotal\ntime, {unit}", 10, lambda g: _interval(g["total_time"] / length))
+    )
     if len(runs) > 1:
-        columns.append(column(f"longer than\n{first}, %", 1, longer))
-    columns[0] = columns[0]._replace(header=f"outcome\n{columns[0].header}")
+        columns.append(column(f"\nlonger than\n{first}, %", 1, longer))
+    columns[0] = columns[0]._replace(header=f"outcome{columns[0].header}")
     columns += [
-        column("feasibility\nfeasible", 12, lambda g: "yes" if g["feasible"].all() else "no"),
-        column("spent, %\nof budget", 4, lambda g: _interval(100 * g["spent_ratio"], 1)),
-        column("worst\ndevice, %", 6, lambda g: _interval(100 * g["worst_spent_ratio"], 0)),
+        column("feasibility\n\nfeasible", 12, lambda g: "yes" if g["feasible"].all() else "no"),
+        column("\nspent, %\nof budget", 4, lambda g: _interval(100 * g["spent_ratio"], 1)),
+        column("\nworst\ndevice, %", 6, lambda g: _interval(100 * g["worst_spent_ratio"], 0)),
         column(_PARTICIPATION, 5, lambda g: _interval(100 * g["least_participation"], 0)),
-        column("devices\nnever seen", 3, lambda g: _interval(g["never_seen"], 1)),
+        column("\nnever\nseen", 3, lambda g: _interval(g["never_seen"], 1)),
     ]
     if "gap" in any_run:
         columns.append(column(_GAP, 8, lambda g: _interval(100 * g["gap"], 3)))
@@ -186,8 +189,8 @@ def _comparison_caption(
         )
     if _OUTCOME_GAP in headers:
         told.append(
-            "The outcome bound is for every policy: nobody pays less in time, in energy really "
-            "spent and in missing participation."
+            "Outcome bound: how far above what no policy at all can beat, in time, energy really "
+            "spent and missing participation."
         )
     return "\n".join(told)
 

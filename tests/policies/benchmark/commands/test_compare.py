@@ -51,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_compare__prints_a_row_for_each_question(trained):
     _, output = trained
-    for label in ("outcome", "time to 1 %, s", "total time, s", "feasible", "above bound, %"):
+    for label in ("outcome", "1 %, s", "time, s", "feasible", "device, %", "above", "bound, %"):
         assert label in output
     for name in ("LROA", "Uni-D", "Uni-S", "DivFL"):
         assert re.search(rf"^ {name} .* (yes|no) ", output, re.MULTILINE)

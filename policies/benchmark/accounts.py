@@ -49,8 +49,9 @@ def energy_tolerance(scenario: Scenario, num_rounds: int) -> EnergyTolerance:
 
     Notes
     -----
-    Let a device take part in a share ``rho = min(K w, 1)`` of the rounds on average, and spend at
-    most ``budget / rho`` each time. What it spends beyond its expected energy is a martingale with
+    Let a device spend at most ``budget / rho`` each time it takes part, with ``rho`` the smaller of
+    its shares of the rounds when the K places are shared out by the data and when evenly,
+    ``min(K w, K / N, 1)``. What it spends beyond its expected energy is a martingale with
     steps of at most one lump and a variance of at most ``m = rho R`` lumps. By Freedman's
     inequality [1]_ it exceeds s lumps with probability at most
     ``exp(-s^2 / (2 m + 2 s / 3))``, which equals d for
@@ -64,7 +65,8 @@ def energy_tolerance(scenario: Scenario, num_rounds: int) -> EnergyTolerance:
     ----------
     .. [1] Freedman, "On tail probabilities for martingales", Annals of Probability 3(1), 1975.
     """
-    lumps = num_rounds * participation_target(scenario)
+    even = scenario.cohort_size / scenario.num_devices
+    lumps = num_rounds * np.minimum(participation_target(scenario), even)
     device = _tolerance(lumps, FALSE_ALARMS / scenario.num_devices)
     total = np.array(float(num_rounds * scenario.cohort_size))
     return EnergyTolerance(device, float(_tolerance(total, FALSE_ALARMS)))

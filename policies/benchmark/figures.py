@@ -114,8 +114,6 @@ def _explain(axes_row: Sequence[Axes]) -> None:
     for axes in axes_row:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    if _BAND_LABEL in handles:  # after what it is of
-        handles[_BAND_LABEL] = handles.pop(_BAND_LABEL)
     if handles:
         axes_row[-1].legend(
             list(handles.values()),
@@ -153,7 +151,7 @@ def _styles(rounds: pd.DataFrame) -> dict[str, _Style]:
     for index, (name, group) in enumerate(by_policy(rounds)):
         color, line = _STYLES[index % len(_STYLES)]
         feasible = bool(group.groupby("seed")["feasible"].last().all())
-        alpha, label = (1.0, name) if feasible else (0.5, f"{name} (infeasible)")
+        alpha, label = (1.0, name) if feasible else (0.4, f"{name} (infeasible)")
         styles[name] = _Style(color, line, alpha, label)
     return styles
 

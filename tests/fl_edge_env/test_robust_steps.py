@@ -108,7 +108,7 @@ def test_step__what_the_user_gave_and_got_is_never_altered():
     numbers = numbers_in({"info": result[4], "observation": result[0]})
     before = copy.deepcopy(numbers)
     cohort_kept = result[4]["cohort"].copy()
-    for _ in range(3):
+    for _ in range(2):
         env.step(Allocation(a.f, a.p, cohort=cohort, weights=weights))
         env.step(a)
     np.testing.assert_equal(given, kept)

@@ -274,7 +274,7 @@ def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task,
     np.testing.assert_array_equal(info["skipped_devices"], [0])
     np.testing.assert_array_equal(info["client_updates"][0], 0)
     assert np.isfinite(info["train_loss"])
-    coefficient = scenario.weights[4] / (3 / 20)
+    coefficient = scenario.weights[4] / (scenario.weights[0] + scenario.weights[4])
     expected = before + coefficient * info["client_updates"][1]
     np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
     _, _, _, _, info = env.step(chosen(scenario, 4, 5, 6))
@@ -303,10 +303,9 @@ def test_restore__goes_on_as_if_nothing_had_happened(scenario, task, report_grad
 def test_step__a_global_model_that_is_not_finite_names_the_round(scenario, task):
     env = wrap(scenario, task)
     env.reset(seed=0)
-    q = np.full(20, 1 / 19)
-    q[3] = 1e-60
+    huge = Allocation(scenario.f_mid, scenario.p_mid, cohort=[3], weights=[1e60])
     with pytest.raises(FloatingPointError, match="global model after round 1 is not finite"):
-        env.step(Allocation(scenario.f_mid, scenario.p_mid, q, np.array([3, 3, 3])))
+        env.step(huge)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ def test_tolerance__is_one_lump_and_the_luck_of_freedmans_inequality(rounds, coh
     tolerance = energy_tolerance(scenario, rounds)
     cases = [(tolerance.mean, rounds * cohort, 0.05)]
     for device, weight in zip(tolerance.device, scenario.weights, strict=True):
-        cases.append((device, rounds * min(cohort * weight, 1), 0.05 / len(samples)))
+        share = min(cohort * weight, cohort / len(samples), 1)
+        cases.append((device, rounds * share, 0.05 / len(samples)))
     for value, lumps, probability in cases:
         luck = value * lumps - 1
         assert np.exp(-(luck**2) / (2 * lumps + 2 * luck / 3)) == pytest.approx(probability)

@@ -42,7 +42,7 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
     outcome = ["policy", "seed", "total_time"]
     feasibility = ["spent_ratio", "worst_spent_ratio", "energy_ratio", "worst_energy_ratio"]
     feasibility += ["feasible", "least_participation", "never_seen"]
-    rest = ["gap", "mean_objective", "mean_reward", "sampling_error"]
+    rest = ["gap", "outcome_gap", "mean_objective", "mean_reward", "sampling_error"]
     assert list(table.columns) == outcome + feasibility + rest
     prices = shadow_prices(scenario)
     for _, row in table.iterrows():

@@ -34,14 +34,23 @@ finally:
     assert all(f" {name} " in result.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_command__help_describes_it(capsys, command):
+@pytest.mark.parametrize(
+    ("command", "description"),
+    [
+        ("compare", "Compare policies for federated learning"),
+        ("reproduce", "Reproduce the figures of the paper's Section VII"),
+        ("train", "Train an agent."),
+        ("evaluate-agents", "Compare trained agents with LROA and Uni-D"),
+        ("animate", "Draw the rounds of policies"),
+    ],
+)
+def test_command__help_describes_it(capsys, command, description):
     with pytest.raises(SystemExit) as raised:
         main([command, "--help"])
     assert raised.value.code == 0
-    usage, _, description, *_ = capsys.readouterr().out.splitlines()
-    assert usage.startswith(f"usage: fl-edge {command} ")
-    assert description.endswith(".")
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith(f"usage: fl-edge {command} ")
+    assert description in told
 
 
 @pytest.mark.parametrize("arguments", [[], ["contrast"], ["compare", "--unknown", "3"]])

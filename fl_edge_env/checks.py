@@ -107,6 +107,12 @@ def read_only(values: FloatArray) -> FloatArray:
     return values
 
 
+def available(observation: Mapping[str, FloatArray]) -> BoolArray | None:
+    """Which devices are there, of an observation that says so."""
+    there = observation.get("available")
+    return None if there is None else np.asarray(there, dtype=np.bool_)
+
+
 def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
     """Channel gains and queues [J] of an observation, as they are."""
     try:

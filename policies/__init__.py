@@ -8,6 +8,7 @@ from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
 from policies.registry import POLICIES, make_policy
+from policies.selection import Scheduler, Selector
 from policies.uniform import UniD, UniS
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "LowerBound",
     "Opportunistic",
     "Policy",
+    "Scheduler",
+    "Selector",
     "UniD",
     "UniS",
     "check_policy",

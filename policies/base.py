@@ -33,13 +33,18 @@ class Policy(ABC):
     ----------
     name : str
         Name in tables and plots; the class name by default.
-    uses_gradients : bool
-        Whether `feedback` wants distances between the devices' gradients where models are
-        trained.
+    uses_gradients, uses_losses, uses_update_norms : bool
+        Whether `feedback` wants distances between the devices' gradients, their losses or the
+        norms of their first updates where models are trained; see `train_fl.TrainingWrapper`.
+    needs_training : bool
+        Whether it cannot decide without what training reports.
     """
 
     name: str
     uses_gradients: bool = False
+    uses_losses: bool = False
+    uses_update_norms: bool = False
+    needs_training: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

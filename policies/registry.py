@@ -11,7 +11,48 @@ from policies.base import Policy
 from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
+from policies.resources import ResourceName, ResourceRule
+from policies.selection import (
+    AdaptiveSampling,
+    BestChannel,
+    Fastest,
+    Oort,
+    OptimalSampling,
+    PowerOfChoice,
+    ProportionalFair,
+    Random,
+    RoundRobin,
+    Scheduler,
+    Selector,
+)
 from policies.uniform import UniD, UniS
+
+SELECTORS: dict[str, type[Selector]] = {
+    "random": Random,
+    "round-robin": RoundRobin,
+    "best-channel": BestChannel,
+    "proportional-fair": ProportionalFair,
+    "fastest": Fastest,
+    "power-of-choice": PowerOfChoice,
+    "oort": Oort,
+    "adaptive-sampling": AdaptiveSampling,
+    "optimal-sampling": OptimalSampling,
+}
+
+
+def _scheduler(kind: type[Selector]) -> Callable[..., Policy]:
+    """What makes a scheduler of a selector."""
+
+    def make(
+        scenario: Scenario,
+        *,
+        resources: ResourceName | ResourceRule = "dynamic",
+        **options: Any,
+    ) -> Policy:
+        return Scheduler(kind(scenario, **options), resources=resources)
+
+    return make
+
 
 POLICIES: dict[str, Callable[..., Policy]] = {
     "lroa": LROA,
@@ -19,7 +60,7 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "uni-s": UniS,
     "divfl": DivFL,
     "opportunistic": Opportunistic,
-}
+} | {name: _scheduler(kind) for name, kind in SELECTORS.items()}
 
 
 def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
@@ -28,17 +69,26 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     Parameters
     ----------
     name : str
-        ``"lroa"``, ``"uni-d"``, ``"uni-s"``, ``"divfl"``, ``"opportunistic"``, or a path.
+        One of `POLICIES`, or a path. The name of a selector may say its resources:
+        ``"best-channel:static"``.
     scenario : Scenario
         The system it controls.
     **options
-        Keywords of the policy's class.
+        Keywords of the policy's class; of a selector's too `resources`, which are ``"dynamic"`` by
+        default.
 
     Raises
     ------
     ValueError
         If there is no policy of that name and no agent at that path.
     """
+    selector, _, resources = name.partition(":")
+    if resources and selector in SELECTORS:
+        if options.get("resources", resources) != resources:
+            raise ValueError(
+                f"{name!r} names its resources: resources={options['resources']!r} does not fit"
+            )
+        name, options = selector, options | {"resources": resources}
     if name in POLICIES:
         return POLICIES[name](scenario, **options)
     if Path(name).exists():

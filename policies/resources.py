@@ -1,11 +1,27 @@
-"""How f and p are chosen, whoever takes part."""
+"""How f and p are chosen for devices that take part: static, dynamic, or to a common deadline."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fl_edge_env import Scenario, physics
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.checks import finite_number
+from fl_edge_env.typing import BoolArray, FloatArray
+from policies.outcome import kernel
+from policies.p2 import best_resources, check_state, kernel_system
+
+# Who takes part, as a rule of resources is told: nobody knows yet (None), a mask of the devices
+# that do (bool), or the probabilities of a draw (float).
+TakingPart: TypeAlias = BoolArray | FloatArray | None
+
+# Gives f and p of shape (..., N) for the gains, the queues, the scenario and who takes part.
+ResourceRule: TypeAlias = Callable[
+    [FloatArray, FloatArray, Scenario, TakingPart], tuple[FloatArray, FloatArray]
+]
 
 
 def static_resources(channel_gain: FloatArray, scenario: Scenario) -> tuple[FloatArray, FloatArray]:
@@ -34,3 +50,101 @@ def static_resources(channel_gain: FloatArray, scenario: Scenario) -> tuple[Floa
     remaining = np.maximum(scenario.energy_budget_j / participation - upload_energy, 0.0)
     f = np.sqrt(2.0 * remaining / (scenario.capacitance * scenario.cycles_per_round))
     return np.clip(f, scenario.f_min, scenario.f_max), p
+
+
+def deadline_resources(
+    channel_gain: ArrayLike,
+    queue: ArrayLike,
+    participates: BoolArray,
+    scenario: Scenario,
+    *,
+    V: float | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """The f and p of a given cohort that minimise ``V max T + sum Q E`` over the cohort.
+
+    A device that finishes before the slowest wastes energy, so all that can finish together do:
+    each spends the least energy with which it meets the best common deadline. With queues of one
+    and V in place of its kappa it is the resource problem of FEDL (Tran et al., "Federated learning
+    over wireless networks: optimization model design and analysis", INFOCOM 2019).
+
+    Parameters
+    ----------
+    channel_gain, queue : array_like, shape (N,) or (B, N)
+        Gains, and the worth of energy Q [J].
+    participates : ndarray of bool, shape (N,) or (B, N)
+        The cohort, from one to K devices in each row.
+    scenario : Scenario
+        The system.
+    V : float, optional
+        Weight of the time [J^2/s]; that of the scenario by default.
+
+    Returns
+    -------
+    f, p : ndarray, shape (N,) or (B, N)
+        Frequencies [Hz] and powers [W]. Devices outside the cohort have those with which they
+        would meet its deadline.
+
+    Raises
+    ------
+    ValueError
+        If a shape or a value is wrong.
+    """
+    V = scenario.V if V is None else finite_number("V", V)
+    gains, queues = check_state(channel_gain, queue, scenario)
+    members = np.asarray(participates)
+    most = min(scenario.cohort_size, scenario.num_devices)
+    if members.shape != gains.shape or members.dtype != np.bool_:
+        raise ValueError(
+            f"participates must be bool of shape {gains.shape}, "
+            f"got {members.dtype} of shape {members.shape}"
+        )
+    sizes = np.count_nonzero(members, axis=-1)
+    if np.min(sizes) < 1 or np.max(sizes) > most:
+        raise ValueError(
+            f"participates must name from 1 to {most} devices, got {np.min(sizes)} to "
+            f"{np.max(sizes)}"
+        )
+    f, p = np.empty_like(gains), np.empty_like(gains)
+    kernel.meet_rows(
+        np.atleast_2d(gains),
+        np.atleast_2d(queues),
+        np.atleast_2d(members),
+        V,
+        kernel_system(scenario),
+        np.atleast_2d(f),
+        np.atleast_2d(p),
+    )
+    return f, p
+
+
+def _static(
+    channel_gain: FloatArray,
+    queue: FloatArray,
+    scenario: Scenario,
+    taking_part: TakingPart = None,  # noqa: ARG001 - whoever takes part
+) -> tuple[FloatArray, FloatArray]:
+    """`static_resources`, whoever takes part."""
+    gains, _ = check_state(channel_gain, queue, scenario)
+    return static_resources(gains, scenario)
+
+
+def _dynamic(
+    channel_gain: FloatArray,
+    queue: FloatArray,
+    scenario: Scenario,
+    taking_part: TakingPart = None,
+) -> tuple[FloatArray, FloatArray]:
+    """The f and p that minimise the drift-plus-penalty of who takes part.
+
+    That of each device by itself while nobody is chosen yet, as Theorems 2 and 3 give it.
+    """
+    if taking_part is None:
+        return best_resources(channel_gain, queue, np.ones(scenario.num_devices), scenario)
+    if taking_part.dtype == np.bool_:
+        return deadline_resources(channel_gain, queue, taking_part.astype(np.bool_), scenario)
+    return best_resources(channel_gain, queue, taking_part.astype(np.float64), scenario)
+
+
+ResourceName = Literal["static", "dynamic"]
+
+RESOURCES: dict[str, ResourceRule] = {"static": _static, "dynamic": _dynamic}

@@ -77,7 +77,7 @@ class TrainingEnvFactory:
         Parameters
         ----------
         policy : Policy
-            Says whether it needs gradients.
+            Says what it wants to be reported.
 
         Raises
         ------
@@ -91,6 +91,8 @@ class TrainingEnvFactory:
             self.make_task(),
             eval_every=self.eval_every,
             report_gradients=policy.uses_gradients,
+            report_losses=policy.uses_losses,
+            report_update_norms=policy.uses_update_norms,
             on_non_finite=self.on_non_finite,
             device=self.device,
         )

@@ -181,6 +181,23 @@ class LocalTrainer:
             correct += int((scores.argmax(dim=1) == batch_labels).sum())
         return loss / len(labels), correct / len(labels)
 
+    @torch.no_grad()
+    def losses(self, parameters: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+        """Loss of each sample, shape (samples,).
+
+        Parameters
+        ----------
+        parameters, images, labels
+            As in `update`.
+        """
+        self._flat.copy_(parameters)
+        return torch.cat(
+            [
+                cross_entropy(self._model(batch_images), batch_labels, reduction="none")
+                for batch_images, batch_labels in _batches(images, labels, _CHUNK)
+            ]
+        )
+
     def _backward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Mean loss and its gradient, one tensor for each parameter."""
         loss = cross_entropy(self._model(images), labels)

@@ -39,6 +39,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     - `participants`, shape (k,): the distinct devices of the cohort, ascending;
     - `client_updates`, float32 of shape (k, d): their local models less the global one, zero for
       those that were skipped;
+    - `update_norms`, shape (k,): Euclidean norms of `client_updates`;
     - `skipped_devices`: those of them whose update was not finite;
     - `train_loss`: mean loss over the samples they trained on, where it is finite;
     - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated.
@@ -47,6 +48,15 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     from the newest gradients of `gradient_devices` to those of all devices. Gradients are over
     all local data: of all devices at the initial model after a reset, and of the participants at
     the model they received after a step.
+
+    With `report_losses` a step carries `local_losses` and `local_loss_rms` of shape (k,): the mean
+    and the root mean square, over all local samples of each participant, of the loss of the model
+    that it received. That costs a device a pass over its data before it trains, which times and
+    energies leave out; the info of a reset carries both, and `participants`, empty.
+
+    With `report_update_norms` the info of a reset names all devices as `participants` and
+    carries the `update_norms` that they would have in the first round. That costs every device its
+    local training once, which times and energies leave out.
 
     Parameters
     ----------
@@ -58,6 +68,9 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         Rounds between evaluations on the test set; the last round is always evaluated.
     report_gradients : bool
         Whether the info carries `gradient_distance`; policies that set `uses_gradients` need it.
+    report_losses, report_update_norms : bool
+        The same for `local_losses`, and for `update_norms` after a reset; policies say so by
+        `uses_losses` and `uses_update_norms`.
     on_non_finite : {"raise", "skip"}
         What to do with an update that is not finite: end with an error, or warn and go on without
         it, its device then listed in ``info["skipped_devices"]``.
@@ -77,6 +90,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         *,
         eval_every: int = 10,
         report_gradients: bool = False,
+        report_losses: bool = False,
+        report_update_norms: bool = False,
         on_non_finite: NonFinite = "raise",
         device: str | torch.device = "cpu",
     ) -> None:
@@ -91,6 +106,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         _check_fit(task, self.scenario)
         self.task = task
         self._eval_every = eval_every
+        self._report_losses, self._report_update_norms = report_losses, report_update_norms
         self._on_non_finite = on_non_finite
         self._device = _check_device(device)
         self._distances = (
@@ -126,7 +142,14 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self._start_training()
         test_loss, test_accuracy = self._evaluate()
         info |= {"test_loss": test_loss, "test_accuracy": test_accuracy}
-        info |= self._gradients(np.arange(self.scenario.num_devices))
+        everyone = np.arange(self.scenario.num_devices)
+        info |= self._gradients(everyone)
+        info |= self._losses(everyone[:0])
+        if self._report_update_norms:
+            norms = [float(torch.linalg.vector_norm(self._train(int(n), 0)[0])) for n in everyone]
+            info |= {"participants": everyone, "update_norms": np.array(norms)}
+        elif self._report_losses:
+            info["participants"] = everyone[:0]
         return observation, info
 
     def _start_training(self) -> None:
@@ -200,7 +223,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             action = decode_action(action, self.scenario, self._base.softmax_scale)
         observation, reward, terminated, truncated, info = self.env.step(action)
         participants, coefficients = aggregation_weights(action, info["cohort"], self.scenario)
-        info |= self._gradients(participants)
+        info |= self._gradients(participants) | self._losses(participants)
         number = int(self._base.simulator.round_index)
         trained = [self._train(device, number - 1) for device in participants]
         updates, losses = zip(*trained, strict=True)
@@ -212,6 +235,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         info |= {
             "participants": participants,
             "client_updates": _to_numpy(client_updates),
+            "update_norms": _to_numpy(torch.linalg.vector_norm(client_updates, dim=1)),
             "train_loss": self._mean_loss(np.array(losses), participants),
             "test_loss": test_loss,
             "test_accuracy": test_accuracy,
@@ -266,6 +290,16 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     def _evaluate(self) -> tuple[float, float]:
         return self._trainer.evaluate(self._parameters, *self._test)
+
+    def _losses(self, devices: IntArray) -> dict[str, Any]:
+        """What `report_losses` adds to the info."""
+        if not self._report_losses:
+            return {}
+        losses = [self._trainer.losses(self._parameters, *self._data[n]) for n in devices]
+        return {
+            "local_losses": np.array([float(loss.mean()) for loss in losses]),
+            "local_loss_rms": np.array([float(loss.square().mean().sqrt()) for loss in losses]),
+        }
 
     def _gradients(self, devices: IntArray) -> dict[str, Any]:
         """What `report_gradients` adds to the info."""

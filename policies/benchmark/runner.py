@@ -89,7 +89,10 @@ class Job:
         kind = type(self.policy)
         self.policy.reset(self._seed)  # as `run_episode` does: an earlier episode leaves no trace
         state: Any = self.policy.__getstate__() or {}
+        parts: list[type] = []
         if isinstance(state, dict):
+            # The classes of what it is made of, such as a selector of the user's own.
+            parts = [part for value in state.values() for part in type(value).__mro__]
             # What the policy has beside the job's scenario, which would be hashed twice.
             state = {
                 name: value
@@ -98,7 +101,7 @@ class Job:
             }
         # Classes by name and code: joblib cannot hash one that is defined in a function.
         maker: Any = self.make_env if inspect.isfunction(self.make_env) else type(self.make_env)
-        code = "".join(map(_source, (*kind.__mro__, maker)))
+        code = "".join(map(_source, (*kind.__mro__, *parts, maker)))
         inputs = (
             kind.__qualname__,
             code,
@@ -247,6 +250,11 @@ def make_jobs(
         raise ValueError(f"policies must be one or more with distinct names, got {names}")
     for policy in policies:
         _check_system(policy, scenario)
+        if make_env is None and policy.needs_training:
+            raise ValueError(
+                f"{policy.name} decides by what training reports, and no models are trained here: "
+                "leave it out, or train"
+            )
     seeds = check_seeds(seeds)
     batches = [tuple(seeds)] if make_env is None else [(seed,) for seed in seeds]
     return [

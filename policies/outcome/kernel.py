@@ -307,6 +307,7 @@ def _best_deadline(size: int, tau: float, problem: _Problem) -> float:
     for member in range(size):
         least = max(least, state.least[cohort.device[member]])
     low, high = least, math.inf
+    above = False  # whether the optimum is known to be above low
     tau = max(tau, least)
     for _ in range(100):
         saved, bend = 0.0, 0.0
@@ -316,15 +317,15 @@ def _best_deadline(size: int, tau: float, problem: _Problem) -> float:
             saved += state.energy_queue[n] * rate
             bend += state.energy_queue[n] * fall
         if saved >= V:
-            low = tau
+            low, above = tau, True
         elif tau == least:
             return tau
         else:
             high = tau
         ratio = float(np.cbrt(V / saved))
         new = tau - 3.0 * saved * (ratio - 1.0) / (bend * ratio)
-        if not low <= new <= high:  # also where the worth jumps or vanishes
-            if low == least and not new > low:
+        if not (low <= new <= high and new < math.inf):  # also where the worth jumps or vanishes
+            if not above and not new > low:
                 new = least
             else:
                 new = 2.0 * low if high == math.inf else 0.5 * (low + high)
@@ -600,3 +601,33 @@ def bound_rows(
         )
         _, lower[row] = _search(problem, tolerance)
     return lower
+
+
+@_compiled
+def meet_rows(
+    channel_gain: FloatArray,
+    energy_queue: FloatArray,
+    participates: BoolArray,
+    V: float,
+    system: System,
+    f: FloatArray,
+    p: FloatArray,
+) -> None:
+    """Give the best f and p of a given cohort, for each row of a batch.
+
+    The cohort's time and energy are ``V max T + sum Q E`` with the least energy that finishes by
+    a deadline, which is convex in the deadline.
+    """
+    for row in range(len(f)):
+        problem = _problem(channel_gain[row], energy_queue[row], energy_queue[row], V, system)
+        _, state, _, tangents, cohort = problem
+        tangents.log[:] = state.log_max
+        size = 0
+        for n in range(f.shape[1]):
+            if participates[row, n]:
+                cohort.device[size] = n
+                size += 1
+        deadline = _best_deadline(size, 0.0, problem)
+        for n in range(f.shape[1]):
+            f[row, n], log, _, _ = _on_time(n, deadline, tangents.log[n], state, system)
+            p[row, n] = _power(n, log, state, system)

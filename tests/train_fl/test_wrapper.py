@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from fl_edge_env import Allocation, Scenario
-from policies import LROA, DivFL, UniD, evaluate
+from policies import LROA, DivFL, UniD, evaluate, make_policy
 from policies.divfl import pairwise_distance
-from train_fl import Task, TrainingWrapper, make_task
+from train_fl import Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.dataset import DataSource
 from train_fl.data.digits import digits
 from train_fl.local_sgd import LocalTrainer
@@ -372,3 +372,46 @@ def test_restore__names_what_is_no_state_and_changes_nothing(scenario, task, cha
         envs[0].restore(3, envs[0].state() | change)
     results = [env.step(uniform(scenario)) for env in envs]
     np.testing.assert_equal(results[0], results[1])
+
+
+def test_reports__losses_and_norms_are_those_of_the_participants(scenario, task):
+    env = wrap(scenario, task, report_losses=True, report_update_norms=True)
+    _, first = env.reset(seed=0)
+    assert first["participants"].tolist() == list(range(20))
+    received = torch.from_numpy(env.parameters)
+    _, _, _, _, info = env.step(chosen(scenario, 4, 9))
+    np.testing.assert_allclose(info["update_norms"], first["update_norms"][[4, 9]], rtol=1e-6)
+    np.testing.assert_allclose(
+        info["update_norms"], np.sqrt(np.sum(info["client_updates"] ** 2, axis=1)), rtol=1e-5
+    )
+    model = task.make_model()
+    torch.nn.utils.vector_to_parameters(received, model.parameters())
+    images, labels = task.dataset.train_images, task.dataset.train_labels
+    for index, device in enumerate((4, 9)):
+        part = task.parts[device]
+        scores = model(images[part]).log_softmax(dim=1)
+        losses = -scores[torch.arange(len(part)), labels[part]].detach().numpy()
+        assert info["local_losses"][index] == pytest.approx(losses.mean(), rel=1e-5)
+        assert info["local_loss_rms"][index] == pytest.approx(
+            math.sqrt(np.mean(losses**2)), rel=1e-5
+        )
+
+
+def test_reports__change_no_training(scenario, task):
+    plain = wrap(scenario, task)
+    reporting = wrap(scenario, task, report_losses=True, report_update_norms=True)
+    for env in (plain, reporting):
+        env.reset(seed=0)
+        env.step(chosen(scenario, 4, 9))
+    np.testing.assert_array_equal(plain.parameters, reporting.parameters)
+
+
+@pytest.mark.parametrize(
+    "name", ["power-of-choice", "oort", "adaptive-sampling", "optimal-sampling", "random:static"]
+)
+def test_evaluate__schedulers_train(name):
+    scenario = Scenario.digits(num_devices=10, num_rounds=30)
+    make_env = TrainingEnvFactory(scenario, "digits").fitted()
+    policy = make_policy(name, make_env.scenario)
+    table = evaluate([policy], make_env.scenario, [0], make_env=make_env, gaps=False)
+    assert table["final_accuracy"][0] > 0.5

@@ -19,7 +19,8 @@ class Options(ScenarioOptions):
     """
 
     policies: tuple[str, ...] = ("lroa", "uni-d", "uni-s", "divfl")
-    """Those to compare: lroa, uni-d, uni-s, divfl, opportunistic, or a trained agent's folder."""
+    """Those to compare: names of `policies.POLICIES`, best-channel:static for the resources of
+    a scheduler, or a trained agent's folder."""
     train: bool = True
     """Train real models inside every round. Only digits has its data at hand."""
     dataset: str | None = None

@@ -1,0 +1,23 @@
+"""The field's schedulers: who takes part in a round, each rule a class with one method."""
+
+from policies.selection.channel import BestChannel, Fastest, ProportionalFair
+from policies.selection.loss import Oort, PowerOfChoice
+from policies.selection.sampling import AdaptiveSampling, OptimalSampling
+from policies.selection.scheduler import Scheduler
+from policies.selection.selector import Candidates, Selector
+from policies.selection.turns import Random, RoundRobin
+
+__all__ = [
+    "AdaptiveSampling",
+    "BestChannel",
+    "Candidates",
+    "Fastest",
+    "Oort",
+    "OptimalSampling",
+    "PowerOfChoice",
+    "ProportionalFair",
+    "Random",
+    "RoundRobin",
+    "Scheduler",
+    "Selector",
+]

@@ -1,0 +1,87 @@
+"""Rules that look at the channel: its gain, its gain beside the usual one, the time it makes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_edge_env import Scenario
+from fl_edge_env.checks import as_float, is_real
+from fl_edge_env.typing import IntArray
+from policies.selection.selector import Candidates, Selector, smallest
+
+
+class BestChannel(Selector):
+    """The K devices with the largest channel gains."""
+
+    name = "Best channel"
+
+    def select(self, candidates: Candidates) -> IntArray:
+        """Choose the largest gains; see `Selector.select`."""
+        return smallest(-candidates.channel_gain, candidates.available, self.scenario.cohort_size)
+
+
+class ProportionalFair(Selector):
+    """The K devices whose gains are the largest beside their own averages.
+
+    The average is that of the gains observed so far. Devices whose gains differ by a constant
+    factor have equal shares of the rounds.
+
+    Yang et al., "Scheduling policies for federated learning in wireless networks", IEEE
+    Transactions on Communications, 2020; after Viswanath, Tse and Laroia, "Opportunistic
+    beamforming using dumb antennas", IEEE Transactions on Information Theory, 2002, who average
+    over a sliding window.
+    """
+
+    name = "Proportional fair"
+
+    def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+        """No gain is known yet; see `Selector.start`."""
+        return {"mean_gain": np.zeros((*batch, self.scenario.num_devices))}
+
+    def select(self, candidates: Candidates) -> IntArray:
+        """Choose the largest relative gains; see `Selector.select`."""
+        mean, gain = self.memory["mean_gain"], candidates.channel_gain
+        mean = mean + (gain - mean) / candidates.number
+        self.memory["mean_gain"] = mean
+        return smallest(-gain / mean, candidates.available, self.scenario.cohort_size)
+
+
+class Fastest(Selector):
+    """The K devices that finish first, of those that meet a deadline.
+
+    FedCS: Nishio and Yonetani, "Client selection for federated learning with heterogeneous
+    resources in mobile edge", ICC 2019. They upload one after the other, and their greedy choice
+    takes in as many devices as meet the deadline; here K devices share the band, so that a
+    device's time does not depend on who else uploads.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    deadline : float
+        Longest time that a device may take at the resources it would be given by itself [s];
+        infinite by default. Where no device meets it, the fastest takes part alone.
+
+    Raises
+    ------
+    ValueError
+        If the deadline is not positive.
+    """
+
+    def __init__(self, scenario: Scenario, *, deadline: float = math.inf) -> None:
+        super().__init__(scenario)
+        if not is_real(deadline) or not deadline > 0:
+            raise ValueError(f"deadline must be a positive time in seconds, got {deadline!r}")
+        self._deadline = as_float(deadline)
+
+    def select(self, candidates: Candidates) -> IntArray:
+        """Choose the least times; see `Selector.select`."""
+        cohort = smallest(candidates.time, candidates.available, self.scenario.cohort_size)
+        late = np.take_along_axis(candidates.time, cohort, axis=-1) > self._deadline
+        late[..., 0] = False
+        on_time: IntArray = np.where(late, -1, cohort)
+        return on_time

@@ -1,0 +1,154 @@
+"""Rules that draw devices with probabilities of their own, from the norms of their updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fl_edge_env import Scenario
+from fl_edge_env.checks import finite_number, real_array
+from fl_edge_env.typing import FloatArray
+from policies.selection.selector import Candidates, Selector
+
+# Share of a uniform draw in the probabilities. Norms are those of a device's last participation:
+# without it a device with a small one would hardly be drawn again, and count without bound if so.
+_UNIFORM_SHARE = 0.1
+_HALVINGS = 60
+
+
+class _NormSampling(Selector):
+    """Remembers the newest norm of each device's update."""
+
+    samples = True
+    uses_update_norms = True
+
+    def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+        """All norms are equal until they are reported; see `Selector.start`."""
+        return {"norm": np.ones((*batch, self.scenario.num_devices))}
+
+    def learn(self, info: Mapping[str, Any]) -> None:
+        """Keep the newest norms; see `Selector.learn`.
+
+        Parameters
+        ----------
+        info : mapping
+            `update_norms` of the `participants`, both of shape (k,): of all devices after a reset.
+        """
+        self.memory["norm"][info["participants"]] = info["update_norms"]
+
+    def _mixed(self, q: FloatArray) -> FloatArray:
+        mixed: FloatArray = (1.0 - _UNIFORM_SHARE) * q + _UNIFORM_SHARE / q.shape[-1]
+        return mixed
+
+
+class OptimalSampling(_NormSampling):
+    """Draws devices by the norms of their weighted updates.
+
+    Chen, Horváth and Richtárik, "Optimal client sampling for federated learning", TMLR 2022:
+    ``q_n ~ w_n ||delta_n||`` has the least variance of the aggregate. There every device trains
+    in every round and reports its norm; here all do so once, before the first round, at no
+    charge of time or energy, and then those that take part. A tenth of the draws is uniform,
+    because norms grow old.
+    """
+
+    name = "Optimal sampling"
+
+    def select(self, candidates: Candidates) -> FloatArray:  # noqa: ARG002 - the norms decide
+        """Draw by the newest norms; see `Selector.select`."""
+        return self._mixed(norm_probabilities(self.scenario.weights * self.memory["norm"]))
+
+
+class AdaptiveSampling(_NormSampling):
+    """Draws devices such that the time to converge is least, by their times and updates.
+
+    Luo et al., "Tackling system and statistical heterogeneity for federated learning with
+    adaptive client sampling", INFOCOM 2022: the time to a loss is proportional to
+    ``(sum q T) (sum w^2 G^2 / q + C)``, the mean time of a draw times the rounds. G, a bound on a
+    device's gradients, is here its newest update norm, which all report before the first round
+    at no charge; a tenth of the draws is uniform, because norms grow old. Times are those at the
+    resources of a device by itself.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    constant : float
+        C, what the rounds owe to other things than the draw, in units of G^2; zero by default.
+        The authors estimate it from trial runs.
+
+    Raises
+    ------
+    ValueError
+        If `constant` is negative or not finite.
+    """
+
+    name = "Adaptive sampling"
+
+    def __init__(self, scenario: Scenario, *, constant: float = 0.0) -> None:
+        super().__init__(scenario)
+        self._constant = finite_number("constant", constant, zero_allowed=True)
+
+    def select(self, candidates: Candidates) -> FloatArray:
+        """Draw by times and newest norms; see `Selector.select`."""
+        error = (self.scenario.weights * self.memory["norm"]) ** 2
+        return self._mixed(adaptive_probabilities(candidates.time, error, self._constant))
+
+
+def norm_probabilities(norm: FloatArray) -> FloatArray:
+    """Probabilities in proportion to the norms; uniform where all are zero.
+
+    Parameters
+    ----------
+    norm : ndarray, shape (..., N)
+        At least zero.
+
+    Returns
+    -------
+    ndarray, shape (..., N)
+        ``norm / sum norm``, which minimises ``sum norm^2 / q``.
+    """
+    total = norm.sum(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        q: FloatArray = np.where(total > 0, norm / total, 1.0 / norm.shape[-1])
+    return q
+
+
+def adaptive_probabilities(time: ArrayLike, error: ArrayLike, constant: float) -> FloatArray:
+    """Minimise ``(sum q T) (sum B / q + C)`` over the simplex.
+
+    At the minimum ``q_n ~ sqrt(B_n / (T_n - m))`` with ``m = T C / (S + C)``, where T is
+    ``sum q T`` and S is ``sum B / q``. The root m is in [0, min T), and found by bisection.
+
+    Parameters
+    ----------
+    time : array_like, shape (..., N)
+        Times of the devices [s], positive.
+    error : array_like, shape (..., N)
+        B, at least zero.
+    constant : float
+        C, at least zero.
+
+    Returns
+    -------
+    ndarray, shape (..., N)
+    """
+    times, errors = real_array("time", time), real_array("error", error)
+    shortest = times.min(axis=-1, keepdims=True)
+
+    def at(m: FloatArray) -> FloatArray:
+        return norm_probabilities(np.sqrt(errors / (times - m)))
+
+    low, high = np.zeros_like(shortest), shortest
+    if constant > 0:
+        for _ in range(_HALVINGS):
+            m = 0.5 * (low + high)
+            q = at(m)
+            mean_time = np.sum(q * times, axis=-1, keepdims=True)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                share = np.where(q > 0, errors / q, 0.0).sum(axis=-1, keepdims=True)
+            too_low = m * (share + constant) < mean_time * constant
+            low, high = np.where(too_low, m, low), np.where(too_low, high, m)
+    return at(low)

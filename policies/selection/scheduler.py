@@ -1,0 +1,171 @@
+"""A policy out of two halves: who takes part, and with which frequencies and powers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_edge_env import Allocation, physics
+from fl_edge_env.checks import available, observed, real_array
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from policies.base import Policy
+from policies.resources import RESOURCES, ResourceName, ResourceRule
+from policies.selection.selector import Candidates, Selector
+
+# Sets the streams of schedulers apart from those of the environment, which spawns its own from
+# the same seed.
+_STREAM = 0x5EC7
+
+
+class Scheduler(Policy):
+    """A selector and a rule for f and p.
+
+    Parameters
+    ----------
+    selector : Selector
+        Who takes part.
+    resources : {"static", "dynamic"} or callable
+        How f and p follow. ``"static"``: those of Uni-S, whoever takes part. ``"dynamic"``: those
+        that minimise the round's drift-plus-penalty, which raise the price of a device's energy
+        as its queue grows; the devices of a chosen cohort finish together. A callable is a rule of
+        one's own, see `policies.resources.ResourceRule`.
+
+    Attributes
+    ----------
+    selector : Selector
+        As given.
+
+    Raises
+    ------
+    ValueError
+        If an argument is of another kind.
+
+    Examples
+    --------
+    >>> from fl_edge_env import Scenario
+    >>> from policies.selection import BestChannel
+    >>> Scheduler(BestChannel(Scenario.cifar10()), resources="static").name
+    'Best channel, static'
+    """
+
+    name = "Scheduler"
+
+    def __init__(
+        self, selector: Selector, *, resources: ResourceName | ResourceRule = "dynamic"
+    ) -> None:
+        _check_selector(selector)
+        super().__init__(selector.scenario)
+        if callable(resources):
+            self._resources, label = resources, getattr(resources, "__name__", "own")
+        elif resources in RESOURCES:
+            self._resources, label = RESOURCES[resources], resources
+        else:
+            raise ValueError(
+                f"resources must be one of {', '.join(RESOURCES)}, or a callable, got {resources!r}"
+            )
+        self.selector = selector
+        self.name = f"{selector.name}, {label}"
+        self.uses_losses = selector.uses_losses
+        self.uses_update_norms = selector.uses_update_norms
+        self.needs_training = selector.uses_losses or selector.uses_update_norms
+        self.reset(0)
+
+    def reset(self, seed: int | Sequence[int]) -> None:
+        """Forget the last episode; see `Policy.reset`."""
+        self._seeds, self._number = np.asarray(seed, dtype=np.uint64), 0
+        self.selector.memory = self.selector.start(self._seeds.shape)
+
+    def feedback(self, info: Mapping[str, Any]) -> None:
+        """Let the selector learn; see `Policy.feedback`.
+
+        Raises
+        ------
+        ValueError
+            If the selector needs what training alone reports, and the info does not have it.
+        """
+        for needed, field in (
+            (self.uses_losses, "local_losses"),
+            (self.uses_update_norms, "update_norms"),
+        ):
+            if needed and field not in info:
+                raise ValueError(
+                    f"{self.name} needs the {field} that training reports: run it where models are "
+                    f"trained, in a TrainingWrapper with report_{field.removeprefix('local_')}"
+                )
+        self.selector.learn(info)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The number of the round and what the selector remembers; see `Policy.state`."""
+        memory = {name: value.copy() for name, value in self.selector.memory.items()}
+        return {"number": np.array(self._number)} | memory
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up a saved state; see `Policy.restore`.
+
+        Raises
+        ------
+        ValueError
+            If the state is not one of this policy with as many devices and systems.
+        """
+        memory = self.selector.memory
+        for name, now in ({"number": np.array(self._number)} | memory).items():
+            if name not in state:
+                raise ValueError(f"state must hold {name}, got {list(state)}")
+            value = np.asarray(state[name])
+            if value.dtype.kind != now.dtype.kind or value.shape != now.shape:
+                raise ValueError(
+                    f"{name} must be {now.dtype} of shape {now.shape}, "
+                    f"got {value.dtype} of shape {value.shape}"
+                )
+        if state["number"] < 0:
+            raise ValueError(f"number must be at least zero, got {state['number']}")
+        self._number = int(state["number"])
+        self.selector.memory = {
+            name: np.array(state[name], dtype=value.dtype) for name, value in memory.items()
+        }
+
+    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+        """Let the selector choose, and give f and p to its choice; see `Policy.decide`."""
+        gain, queue = (real_array("channel_gain", value) for value in observed(observation))
+        scenario = self.scenario
+        f, p = self._resources(gain, queue, scenario, None)
+        time, energy = physics.time_and_energy(gain, f, p, scenario)
+        there = available(observation)
+        if there is None:
+            there = np.ones(gain.shape, dtype=np.bool_)
+        self._number += 1
+        chosen = self.selector.select(
+            Candidates(gain, queue, there, time, energy, self._number, self._draw)
+        )
+        if self.selector.samples:
+            f, p = self._resources(gain, queue, scenario, chosen)
+            return Allocation(f, p, q=chosen)
+        f, p = self._resources(gain, queue, scenario, _mask(chosen, gain.shape))
+        return Allocation(f, p, cohort=chosen)
+
+    def _draw(self) -> FloatArray:
+        """Random numbers of the coming round, shape (N,) or (B, N): a stream for each round."""
+        num_devices = self.scenario.num_devices
+        rows = [
+            np.random.default_rng(
+                np.random.SeedSequence(int(seed), spawn_key=(_STREAM, self._number))
+            ).random(num_devices)
+            for seed in self._seeds.ravel()
+        ]
+        return np.array(rows).reshape(*self._seeds.shape, num_devices)
+
+
+def _check_selector(selector: object) -> None:
+    if not isinstance(selector, Selector):
+        made = ": make one with the scenario" if isinstance(selector, type) else ""
+        raise ValueError(f"selector must be a Selector, got {selector!r}{made}")
+
+
+def _mask(cohort: IntArray, shape: tuple[int, ...]) -> BoolArray:
+    """Whether each device is in the cohort; what is no device is left to `Allocation.validate`."""
+    mask = np.zeros((*shape[:-1], shape[-1] + 1), dtype=np.bool_)
+    np.put_along_axis(mask, np.clip(cohort, -1, shape[-1]), True, axis=-1)
+    return mask[..., :-1]

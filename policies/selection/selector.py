@@ -1,0 +1,146 @@
+"""What a selector is: the rule by which a scheduler says who takes part."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_edge_env import Scenario
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from policies.base import check_scenario
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """What a selector may know of the coming round, for one system or a batch of B.
+
+    Attributes
+    ----------
+    channel_gain, queue : ndarray, shape (N,) or (B, N)
+        The observation: gains, and energy queues [J].
+    available : ndarray of bool, shape (N,) or (B, N)
+        Whether a device is there; all are in a scenario where none drops out.
+    time, energy : ndarray, shape (N,) or (B, N)
+        Time [s] and energy [J] of each device at the resources that it would be given by itself.
+    number : int
+        Number of the coming round in the episode, from one.
+    """
+
+    channel_gain: FloatArray
+    queue: FloatArray
+    available: BoolArray
+    time: FloatArray
+    energy: FloatArray
+    number: int
+    _draw: Callable[[], FloatArray]
+
+    @cached_property
+    def uniform(self) -> FloatArray:
+        """A random number in [0, 1) for each device, from the policy's stream of this round."""
+        return self._draw()
+
+
+class Selector(ABC):
+    """Says who takes part in a round; `policies.selection.Scheduler` makes a policy of it.
+
+    A new rule needs only `select`. One that remembers something gives it a place in `start`, and
+    learns in `learn`.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+
+    Attributes
+    ----------
+    name : str
+        Name in tables and plots; the class name by default.
+    samples : bool
+        Whether `select` gives sampling probabilities in place of a cohort.
+    uses_losses, uses_update_norms : bool
+        Whether `learn` needs what training alone can report; see `train_fl.TrainingWrapper`.
+        Without training such a rule is refused.
+    memory : dict of ndarray
+        What the rule remembers of the episode, as `start` made it.
+    """
+
+    name: str
+    samples: bool = False
+    uses_losses: bool = False
+    uses_update_norms: bool = False
+    memory: dict[str, NDArray[Any]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = cls.__name__
+
+    def __init__(self, scenario: Scenario) -> None:
+        check_scenario(scenario)
+        self.scenario = scenario
+        self.memory = {}
+
+    @abstractmethod
+    def select(self, candidates: Candidates) -> NDArray[Any]:
+        """Say who takes part in the coming round.
+
+        Parameters
+        ----------
+        candidates : Candidates
+            What is known of the devices.
+
+        Returns
+        -------
+        ndarray
+            A cohort, indices of shape (k,) or (B, k) with at most K distinct devices that are
+            there, filled up with -1; of a rule that `samples`, probabilities of shape (N,) or
+            (B, N).
+        """
+
+    def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:  # noqa: ARG002
+        """What the rule remembers when an episode starts; nothing by default.
+
+        Parameters
+        ----------
+        batch : tuple of int
+            () for one system, (B,) for a batch.
+        """
+        return {}
+
+    def learn(self, info: Mapping[str, Any]) -> None:  # noqa: B027 - optional
+        """Learn from the info of a reset or of a round, into `memory`.
+
+        Parameters
+        ----------
+        info : mapping
+            The environment's info.
+        """
+
+
+def smallest(key: FloatArray, allowed: BoolArray, count: int) -> IntArray:
+    """The devices of the smallest keys among those that are allowed.
+
+    Parameters
+    ----------
+    key : ndarray, shape (..., N)
+        The smaller the better; the smaller index first where keys are equal.
+    allowed : ndarray of bool, shape (..., N)
+        Who may be named.
+    count : int
+        How many to name; N at most are.
+
+    Returns
+    -------
+    ndarray of int, shape (..., min(count, N))
+        The devices, best first, filled up with -1 where fewer are allowed.
+    """
+    # The allowed ones first, whatever their keys.
+    order = np.lexsort((key, ~allowed), axis=-1)[..., :count]
+    named: IntArray = np.where(np.take_along_axis(allowed, order, axis=-1), order, -1)
+    return named

@@ -1,0 +1,339 @@
+"""Each rule against what it claims: a property, brute force, or a numerical optimiser."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+
+from fl_edge_env import ExponentialChannel, FLEdgeEnv, FLEdgeVectorEnv, Scenario
+from policies import Scheduler, Selector, check_policy, evaluate, make_policy
+from policies.registry import SELECTORS
+from policies.selection import (
+    AdaptiveSampling,
+    BestChannel,
+    Candidates,
+    Fastest,
+    Oort,
+    OptimalSampling,
+    PowerOfChoice,
+    ProportionalFair,
+)
+from policies.selection.sampling import adaptive_probabilities, norm_probabilities
+from policies.selection.selector import smallest
+
+SMALL = Scenario.cifar10(num_devices=7, cohort_size=3, num_rounds=60)
+NEEDS_TRAINING = ["power-of-choice", "oort", "adaptive-sampling", "optimal-sampling"]
+WITHOUT_TRAINING = sorted(SELECTORS.keys() - set(NEEDS_TRAINING))
+
+
+def candidates_of(scenario: Scenario, seed: int = 0, **given) -> Candidates:
+    rng = np.random.default_rng(seed)
+    shape = scenario.num_devices
+    values = {
+        "channel_gain": rng.uniform(0.01, 0.5, shape),
+        "queue": np.zeros(shape),
+        "available": np.ones(shape, dtype=bool),
+        "time": rng.uniform(1.0, 9.0, shape),
+        "energy": np.ones(shape),
+        "number": 1,
+        "_draw": lambda: rng.random(shape),
+    }
+    return Candidates(**(values | given))
+
+
+def cohorts_of(policy: Scheduler, scenario: Scenario, seed: int = 0) -> np.ndarray:
+    """The cohorts of an episode, shape (rounds, K), and -1 for empty places."""
+    env = FLEdgeEnv(scenario)
+    observation, info = env.reset(seed=seed)
+    policy.reset(seed)
+    policy.feedback(info)
+    cohorts = []
+    for _ in range(scenario.num_rounds):
+        observation, *_, info = env.step(policy.decide(observation))
+        policy.feedback(info)
+        cohorts.append(info["cohort"])
+    return np.array(cohorts)
+
+
+def participations(cohorts: np.ndarray, scenario: Scenario) -> np.ndarray:
+    return np.bincount(cohorts[cohorts >= 0], minlength=scenario.num_devices)
+
+
+@pytest.mark.parametrize("resources", ["static", "dynamic"])
+@pytest.mark.parametrize("name", WITHOUT_TRAINING)
+def test_scheduler__is_a_valid_policy(name, resources):
+    policy = make_policy(f"{name}:{resources}", SMALL)
+    assert policy.resumable
+    check_policy(policy)
+
+
+@given(
+    key=st.lists(st.sampled_from([-math.inf, 0.0, 1.0, math.inf]), min_size=4, max_size=4),
+    allowed=st.lists(st.booleans(), min_size=4, max_size=4),
+    count=st.integers(1, 6),
+)
+def test_smallest__names_the_best_of_the_allowed(key, allowed, count):
+    named = smallest(np.array([key]), np.array([allowed]), count)[0]
+    best = sorted((k, n) for n, (k, may) in enumerate(zip(key, allowed, strict=True)) if may)
+    expected = [n for _, n in best][:count]
+    assert named.tolist() == expected + [-1] * (min(count, 4) - len(expected))
+
+
+def test_random__gives_equal_shares():
+    scenario = SMALL.replace(num_rounds=2000)
+    counts = participations(cohorts_of(make_policy("random", scenario), scenario), scenario)
+    share = 3 / 7
+    assert np.abs(counts / 2000 - share).max() < 4 * math.sqrt(share * (1 - share) / 2000)
+
+
+@pytest.mark.parametrize("cohort_size", [1, 3, 7, 9])
+def test_round_robin__nobody_waits_longer_than_a_turn(cohort_size):
+    scenario = SMALL.replace(cohort_size=cohort_size)
+    cohorts = cohorts_of(make_policy("round-robin", scenario), scenario)
+    turn = math.ceil(7 / cohort_size)
+    for window in range(len(cohorts) - turn + 1):
+        assert set(cohorts[window : window + turn].ravel()) == set(range(7))
+
+
+def test_best_channel__has_the_largest_sum_of_gains():
+    candidates = candidates_of(SMALL)
+    gain = candidates.channel_gain
+    best = max(itertools.combinations(range(7), 3), key=lambda cohort: gain[list(cohort)].sum())
+    assert set(BestChannel(SMALL).select(candidates)) == set(best)
+
+
+def test_proportional_fair__a_constant_factor_does_not_matter():
+    # Two devices with the same gains but for a factor, told apart by their order alone.
+    scenario = Scenario.cifar10(num_devices=2, cohort_size=1, num_rounds=4000)
+    selector = ProportionalFair(scenario)
+    selector.memory = selector.start(())
+    rng, chosen = np.random.default_rng(0), np.zeros(2)
+    for number in range(1, 4001):
+        gain = np.array([1.0, 0.01]) * ExponentialChannel().draw(rng, 1, 2)[0]
+        chosen[selector.select(candidates_of(scenario, channel_gain=gain, number=number))] += 1
+    assert abs(chosen[0] / 4000 - 0.5) < 4 * 0.5 / math.sqrt(4000)
+
+
+def test_fastest__keeps_the_deadline():
+    candidates = candidates_of(SMALL)
+    order = np.argsort(candidates.time)
+    assert Fastest(SMALL).select(candidates).tolist() == order[:3].tolist()
+    between = candidates.time[order[1:3]].mean()
+    assert Fastest(SMALL, deadline=between).select(candidates).tolist() == [*order[:2], -1]
+    none = Fastest(SMALL, deadline=0.5 * candidates.time.min()).select(candidates)
+    assert none.tolist() == [order[0], -1, -1]
+
+
+def test_power_of_choice__with_all_candidates_it_is_the_largest_losses():
+    selector = PowerOfChoice(SMALL, num_candidates=7)
+    selector.memory = selector.start(())
+    losses = np.array([0.1, 5.0, 3.0, 0.2, 4.0, 0.3, 1.0])
+    selector.learn({"participants": np.arange(7), "local_losses": losses})
+    assert set(selector.select(candidates_of(SMALL))) == {1, 4, 2}
+    selector.memory["loss"][0] = np.inf  # as one that never took part
+    assert set(selector.select(candidates_of(SMALL))) == {0, 1, 4}
+
+
+def test_power_of_choice__with_k_candidates_it_draws_by_the_data():
+    samples = np.array([1.0, 2.0, 3.0, 4.0])
+    scenario = Scenario.cifar10(num_devices=4, cohort_size=1, num_samples=samples)
+    selector = PowerOfChoice(scenario, num_candidates=1)
+    selector.memory = selector.start(())
+    rng = np.random.default_rng(0)
+    draws = [
+        selector.select(candidates_of(scenario, _draw=lambda: rng.random(4)))[0]
+        for _ in range(5000)
+    ]
+    share = np.bincount(draws) / 5000
+    np.testing.assert_allclose(share, samples / 10, atol=4 * math.sqrt(0.25 / 5000))
+
+
+def fed_oort(utility: np.ndarray, last_round: np.ndarray) -> Oort:
+    selector = Oort(SMALL)
+    selector.memory = selector.start(()) | {"utility": utility, "last_round": last_round}
+    return selector
+
+
+def test_oort__score_is_that_of_the_paper():
+    utility = np.array([10.0, 4.0, 8.0, 6.0, 2.0, 7.0, 5.0])
+    last = np.array([1, 2, 3, 4, 5, 6, 7])
+    known = np.ones(7, dtype=bool)
+    selector = fed_oort(utility, last)
+    alike = candidates_of(SMALL, time=np.full(7, 3.0), number=9)
+    clipped = np.minimum(utility, np.percentile(utility, 90))
+    expected = (clipped - 2.0) / 8.0 + np.sqrt(0.1 * math.log(9) / last)
+    np.testing.assert_allclose(selector.score(alike, known), expected)  # nobody is slow
+    slow = candidates_of(SMALL, time=np.array([1.0, 1, 1, 1, 1, 1, 4]), number=9)
+    expected[-1] /= 16
+    np.testing.assert_allclose(selector.score(slow, known), expected)
+
+
+def test_oort__everyone_is_seen_and_then_the_useful():
+    scenario = SMALL.replace(num_devices=30, cohort_size=2)
+    selector = Oort(scenario)
+    selector.memory = selector.start(())
+    counts = np.zeros(30)
+    useful = np.where(np.arange(30) < 5, 3.0, 0.1)
+    for number in range(1, 301):
+        cohort = selector.select(candidates_of(scenario, seed=number, number=number))
+        assert len(set(cohort.tolist())) == 2
+        counts[cohort] += 1
+        selector.learn({"participants": cohort, "local_loss_rms": useful[cohort]})
+    assert counts.min() >= 1
+    assert counts[:5].mean() > 3 * counts[5:].mean()
+
+
+def test_oort__pace_slackens_where_utility_stagnates():
+    selector = Oort(SMALL)
+    selector.memory = selector.start(())
+    for _ in range(20 * 3):
+        selector.learn({"participants": np.array([0]), "local_loss_rms": np.ones(1)})
+    assert selector.memory["percentile"] == 40.0  # after the second and the third window
+    for number in range(20 * 3):
+        selector.learn({"participants": np.array([0]), "local_loss_rms": np.array([2.0**-number])})
+    assert selector.memory["percentile"] == 40.0
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    constant=st.sampled_from([0.0, 1e-3, 1.0, 1e3]),
+    spread=st.sampled_from([0.0, 0.3, 2.0]),
+)
+@settings(max_examples=30, deadline=None)
+def test_adaptive_sampling__no_optimiser_finds_better(seed, constant, spread):
+    rng = np.random.default_rng(seed)
+    time, error = (10 ** (spread * rng.uniform(-1, 1, 5)) for _ in range(2))
+
+    def cost(q: np.ndarray) -> float:
+        return float(np.sum(q * time) * (np.sum(error / q) + constant))
+
+    def of_logits(z: np.ndarray) -> float:
+        weights = np.exp(z - z.max())
+        return math.log(cost(weights / weights.sum()))
+
+    best = cost(adaptive_probabilities(time, error, constant))
+    for start in (np.zeros(5), rng.normal(size=5)):
+        found = math.exp(optimize.minimize(of_logits, start, method="BFGS").fun)
+        assert best <= found * (1 + 1e-9)
+    if constant == 0:
+        np.testing.assert_allclose(best, np.sum(np.sqrt(error * time)) ** 2)
+
+
+def test_adaptive_sampling__equal_times_leave_the_norms():
+    norm = np.array([1.0, 2.0, 5.0])
+    q = adaptive_probabilities(np.full(3, 7.0), norm**2, 3.0)
+    np.testing.assert_allclose(q, norm / norm.sum())
+
+
+def test_optimal_sampling__has_the_least_variance():
+    rng = np.random.default_rng(0)
+    norm = rng.exponential(size=6)
+    q = norm_probabilities(norm)
+    others = rng.dirichlet(np.ones(6), size=500)
+    assert np.sum(norm**2 / q) <= np.sum(norm**2 / others, axis=1).min()
+    np.testing.assert_allclose(norm_probabilities(np.full(4, 3.0)), 0.25)
+    np.testing.assert_allclose(norm_probabilities(np.zeros(4)), 0.25)
+
+
+@pytest.mark.parametrize("kind", [AdaptiveSampling, OptimalSampling])
+def test_norm_sampling__old_norms_do_not_shut_a_device_out(kind):
+    selector = kind(SMALL)
+    selector.memory = selector.start(())
+    norms = np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    selector.learn({"participants": np.arange(7), "update_norms": norms})
+    q = selector.select(candidates_of(SMALL))
+    assert q.sum() == pytest.approx(1.0)
+    assert q[0] == pytest.approx(0.1 / 7)
+
+
+@pytest.mark.parametrize("name", NEEDS_TRAINING)
+def test_scheduler__needs_training(name):
+    policy = make_policy(name, SMALL)
+    assert policy.needs_training
+    with pytest.raises(ValueError, match="no models are trained here"):
+        evaluate([policy], SMALL, [0])
+    with pytest.raises(ValueError, match="that training reports"):
+        policy.feedback({"energy_spent": np.zeros(7)})
+
+
+@pytest.mark.parametrize("name", NEEDS_TRAINING)
+def test_scheduler__takes_up_what_it_has_learnt(name):
+    rng, observation = np.random.default_rng(0), {"channel_gain": np.full(7, 0.1)}
+    observation["queue"] = np.zeros(7)
+    policy, other = make_policy(name, SMALL), make_policy(name, SMALL)
+    policy.reset(3)
+    for _ in range(5):
+        policy.decide(observation)
+        reported = {n: rng.random(2) for n in ("local_losses", "local_loss_rms", "update_norms")}
+        policy.feedback({"participants": rng.choice(7, 2, replace=False)} | reported)
+    other.reset(3)
+    other.restore(policy.state())
+    for _ in range(3):
+        ours, theirs = policy.decide(observation), other.decide(observation)
+        for field in ("f", "p", "q", "cohort"):
+            np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field))
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({}, "number"),
+        ({"number": np.array(2), "waited": np.zeros(6, dtype=int)}, r"shape \(7,\)"),
+        ({"number": np.array(2), "waited": np.zeros(7)}, "int64"),
+        ({"number": np.array(-1), "waited": np.zeros(7, dtype=int)}, "at least zero"),
+    ],
+)
+def test_scheduler__refuses_the_state_of_another(state, message):
+    with pytest.raises(ValueError, match=message):
+        make_policy("round-robin", SMALL).restore(state)
+
+
+def test_scheduler__a_rule_of_ones_own_is_one_method():
+    class Lowest(Selector):
+        def select(self, candidates):
+            return smallest(candidates.queue, candidates.available, 1)
+
+    def fast(_, queue, scenario, *__):
+        f, p = np.broadcast_arrays(scenario.f_max, scenario.p_max)
+        return np.broadcast_to(f, queue.shape), np.broadcast_to(p, queue.shape)
+
+    policy = Scheduler(Lowest(SMALL), resources=fast)
+    assert policy.name == "Lowest, fast"
+    check_policy(policy)
+    counts = participations(cohorts_of(policy, SMALL), SMALL)
+    assert counts.max() - counts.min() <= 1  # the lowest energy queue is the one longest unused
+
+
+def test_scheduler__chooses_among_those_who_are_there():
+    env = FLEdgeVectorEnv(3, SMALL)
+    observation, _ = env.reset(seed=[0, 1, 2])
+    there = np.array([[True] * 7, [True] + [False] * 6, [False, True] * 3 + [True]])
+    for name in WITHOUT_TRAINING:
+        policy = make_policy(name, SMALL)
+        policy.reset([0, 1, 2])
+        chosen = policy.decide(observation | {"available": there}).participates
+        assert not np.any(chosen & ~there)
+        assert chosen.sum(axis=1).tolist() == [3, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Scheduler(BestChannel), "make one with the scenario"),
+        (lambda: Scheduler(BestChannel(SMALL), resources="greedy"), "static, dynamic"),
+        (lambda: make_policy("fastest:static", SMALL, resources="dynamic"), "does not fit"),
+        (lambda: Fastest(SMALL, deadline=-1.0), "positive time"),
+        (lambda: PowerOfChoice(SMALL, num_candidates=2), "at least 3"),
+        (lambda: PowerOfChoice(SMALL, num_candidates=8), "at most num_devices"),
+        (lambda: AdaptiveSampling(SMALL, constant=math.nan), "at least zero"),
+    ],
+)
+def test_scheduler__tells_what_is_wrong(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,106 @@
+"""Resources of a given cohort against a search that knows no theorem."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_edge_env import Scenario, physics
+from policies.resources import deadline_resources
+
+SYSTEM = Scenario.cifar10(num_devices=6, cohort_size=3, energy_budget_j=1500.0)
+
+
+def state_of(seed: int, decade: float):
+    """Gains and queues at which a second and the energy of a device weigh alike at decade 0."""
+    rng = np.random.default_rng(seed)
+    gain = SYSTEM.channel.sample(rng, 1, 6)[0]
+    queue = SYSTEM.V * 10 ** (decade + rng.uniform(-0.5, 0.5, 6))
+    members = np.zeros(6, dtype=bool)
+    members[rng.choice(6, rng.integers(1, 4), replace=False)] = True
+    return gain, queue, members
+
+
+def cost_of(f, p, gain, queue, members) -> float:
+    time, energy = physics.time_and_energy(gain, f, p, SYSTEM)
+    return float(SYSTEM.V * time[members].max() + np.sum((queue * energy)[members]))
+
+
+def least_energy(gain: float, deadline: np.ndarray) -> np.ndarray:
+    """Least energy of a device at each deadline: every split of the time, tried one by one."""
+    cycles = SYSTEM.cycles_per_round[0]
+    f = np.geomspace(SYSTEM.f_min[0], SYSTEM.f_max[0], 1500)
+    left = deadline[:, None] - cycles / f
+    left = np.where(left > 0, left, 1e-300)
+    nats = SYSTEM.model_bits * math.log(2) / (SYSTEM.bandwidth_hz / SYSTEM.cohort_size)
+    with np.errstate(over="ignore"):
+        wanted = np.expm1(nats / left) * SYSTEM.noise_power_w / gain
+    p = np.clip(wanted, SYSTEM.p_min[0], SYSTEM.p_max[0])
+    upload = nats / np.log1p(gain * p / SYSTEM.noise_power_w)
+    energy = 0.5 * SYSTEM.capacitance[0] * cycles * f**2 + p * upload
+    return np.min(np.where(wanted <= SYSTEM.p_max[0], energy, np.inf), axis=1)
+
+
+@given(seed=st.integers(0, 2**32 - 1), decade=st.sampled_from([-6.0, -1.0, 0.0, 1.0]))
+@settings(max_examples=20, deadline=None)
+def test_deadline_resources__are_the_best_there_are(seed, decade):
+    gain, queue, members = state_of(seed, decade)
+    f, p = deadline_resources(gain, queue, members, SYSTEM)
+    fastest, _ = physics.time_and_energy(gain, SYSTEM.f_max, SYSTEM.p_max, SYSTEM)
+    slowest, _ = physics.time_and_energy(gain, SYSTEM.f_min, SYSTEM.p_min, SYSTEM)
+    deadline = np.geomspace(fastest[members].max() * (1 + 1e-12), slowest[members].max(), 1500)
+    total = SYSTEM.V * deadline
+    for n in np.flatnonzero(members):
+        total = total + queue[n] * least_energy(gain[n], deadline)
+    found = cost_of(f, p, gain, queue, members)
+    assert total.min() * (1 - 2e-3) <= found <= total.min() * (1 + 1e-9)
+
+
+@given(seed=st.integers(0, 2**32 - 1), decade=st.floats(-3, 3))
+@settings(max_examples=50, deadline=None)
+def test_deadline_resources__all_that_can_finish_together(seed, decade):
+    gain, queue, members = state_of(seed, decade)
+    f, p = deadline_resources(gain, queue, members, SYSTEM)
+    time, _ = physics.time_and_energy(gain, f, p, SYSTEM)
+    slowest = (f == SYSTEM.f_min) & (np.abs(p / SYSTEM.p_min - 1) < 1e-9)
+    early = members & (time < time[members].max() * (1 - 1e-6))
+    assert np.all(slowest[early])
+
+
+def test_deadline_resources__of_time_that_is_worth_nothing_are_the_least_energy():
+    gain, _, members = state_of(0, 0.0)
+    f, p = deadline_resources(gain, np.ones(6), members, SYSTEM, V=1e-30)
+    np.testing.assert_allclose(f[members], SYSTEM.f_min[members], rtol=1e-6)
+    np.testing.assert_allclose(p[members], SYSTEM.p_min[members], rtol=1e-6)
+    f, p = deadline_resources(gain, np.zeros(6), members, SYSTEM)
+    slowest = np.flatnonzero(members)[gain[members].argmin()]
+    assert f[slowest] == SYSTEM.f_max[slowest]
+    assert p[slowest] == pytest.approx(SYSTEM.p_max[slowest])
+
+
+def test_deadline_resources__of_a_batch_are_those_of_its_rows():
+    states = [state_of(seed, 0.0) for seed in range(4)]
+    gain, queue, members = map(np.stack, zip(*states, strict=True))
+    batch = deadline_resources(gain, queue, members, SYSTEM)
+    for row, state in enumerate(states):
+        for whole, alone in zip(batch, deadline_resources(*state, SYSTEM), strict=True):
+            np.testing.assert_array_equal(whole[row], alone)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (np.zeros(6, dtype=bool), "from 1 to 3 devices, got 0"),
+        (np.ones(6, dtype=bool), "got 6 to 6"),
+        (np.ones(6), "must be bool"),
+        (np.ones(5, dtype=bool), r"shape \(6,\)"),
+    ],
+)
+def test_deadline_resources__refuses_what_is_no_cohort(members, message):
+    gain, queue, _ = state_of(0, 0.0)
+    with pytest.raises(ValueError, match=message):
+        deadline_resources(gain, queue, members, SYSTEM)

@@ -13,7 +13,7 @@ import torch
 from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from policies.base import Policy
-from train_fl.task import Partition, Task, make_task
+from train_fl.task import Network, Partition, Task, make_task
 from train_fl.wrapper import NonFinite, TrainingWrapper
 
 
@@ -36,6 +36,8 @@ class TrainingEnvFactory:
         How samples are split; see `train_fl.make_task`.
     concentration : float
         Of the split's Dirichlet distribution.
+    network : {"own", "small"}
+        The data set's own network, or a small one in its place.
     learning_rate : float, optional
         Initial learning rate; the data set's own by default.
     on_non_finite : {"raise", "skip"}
@@ -61,6 +63,7 @@ class TrainingEnvFactory:
     eval_every: int = 10
     partition: Partition | None = None
     concentration: float = 0.5
+    network: Network = "own"
     learning_rate: float | None = None
     on_non_finite: NonFinite = "raise"
     data_dir: Path = Path("data")
@@ -111,6 +114,7 @@ class TrainingEnvFactory:
             num_devices=self.scenario.num_devices,
             partition=self.partition,
             concentration=self.concentration,
+            network=self.network,
             learning_rate=self.learning_rate,
             data_dir=self.data_dir,
             download=self.download,

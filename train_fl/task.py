@@ -25,7 +25,7 @@ from train_fl.data.partition import (
     label_histogram,
 )
 from train_fl.local_sgd import check_network
-from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
+from train_fl.models import DigitsCNN, FemnistCNN, SmallCNN, resnet18_group_norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +46,9 @@ class Task:
         Initial learning rate.
     momentum : float
         Momentum of SGD.
+    upload_parameters : int, optional
+        Size of an upload in parameters of 32 bits; that of the network by default. With another,
+        a network trains in place of a larger one whose time and energy the system accounts for.
     """
 
     dataset: Dataset
@@ -54,6 +57,7 @@ class Task:
     batch_size: int
     learning_rate: float
     momentum: float
+    upload_parameters: int | None = None
 
     @cached_property
     def num_samples(self) -> FloatArray:
@@ -61,22 +65,25 @@ class Task:
         return np.array([len(part) for part in self.parts], dtype=np.float64)
 
     def fit(self, scenario: Scenario) -> Scenario:
-        """The scenario with this task's model size and sample counts.
+        """The scenario with this task's upload size and sample counts.
 
         Parameters
         ----------
         scenario : Scenario
             With as many devices as the task.
         """
-        return scenario.replace(model_bits=32.0 * self.num_parameters, num_samples=self.num_samples)
+        return scenario.replace(model_bits=self.model_bits, num_samples=self.num_samples)
+
+    @property
+    def model_bits(self) -> float:
+        """Size of an upload [bit]."""
+        size = self.upload_parameters
+        return 32.0 * (self.num_parameters if size is None else size)
 
     @cached_property
     def num_parameters(self) -> int:
         """Number of parameters of the network, d."""
-        with torch.random.fork_rng(devices=[]):
-            model = self.make_model()
-        check_network(model)
-        return sum(p.numel() for p in model.parameters())
+        return _num_parameters(self.make_model)
 
     @cached_property
     def label_histogram(self) -> FloatArray:
@@ -88,19 +95,25 @@ class Task:
 Partition = Literal["dirichlet", "dirichlet-by-class", "iid", "writer"]
 
 
+Network = Literal["own", "small"]
+
+
 class _Defaults(NamedTuple):
     make_model: Callable[[], nn.Module]
     learning_rate: float
     num_devices: int = 120
     partition: Partition = "dirichlet"
+    make_small: Callable[[], nn.Module] | None = None
 
 
 # The network of each data set, and the paper's settings for its own.
 _DEFAULTS = {
     "digits": _Defaults(DigitsCNN, 0.02, num_devices=40),
-    "fashion_mnist": _Defaults(partial(FemnistCNN, num_classes=10), 0.01),
+    "fashion_mnist": _Defaults(partial(FemnistCNN, num_classes=10), 0.01, make_small=SmallCNN),
     "cifar10": _Defaults(resnet18_group_norm, 0.05),
-    "femnist": _Defaults(FemnistCNN, 0.1, partition="writer"),
+    "femnist": _Defaults(
+        FemnistCNN, 0.1, partition="writer", make_small=partial(SmallCNN, num_classes=62)
+    ),
 }
 
 
@@ -115,6 +128,7 @@ def make_task(
     learning_rate: float | None = None,
     momentum: float = 0.9,
     make_model: Callable[[], nn.Module] | None = None,
+    network: Network = "own",
     data_dir: str | Path = "data",
     download: bool = False,
 ) -> Task:
@@ -145,6 +159,10 @@ def make_task(
     make_model : callable, optional
         Makes the network, without batch norm or dropout: devices share parameters alone, and
         all random numbers come from the streams of the seed.
+    network : {"own", "small"}
+        The data set's own network or, for Fashion-MNIST and FEMNIST, a small one that trains
+        faster in its place. An upload keeps the size of the own network, and so do times and
+        energies.
     data_dir : str or Path
         Folder with the data set's files.
     download : bool
@@ -162,6 +180,9 @@ def make_task(
     """
     if not isinstance(dataset, (str, Dataset)):
         raise ValueError(f"dataset must be a name or a Dataset, got {dataset!r}")
+    if network not in get_args(Network):
+        raise ValueError(f"network must be one of {', '.join(get_args(Network))}, got {network!r}")
+    upload_parameters = None
     if isinstance(dataset, str):
         if dataset not in DATASETS:
             raise ValueError(f"data set must be one of {', '.join(DATASETS)}, got {dataset!r}")
@@ -169,7 +190,12 @@ def make_task(
         num_devices = defaults.num_devices if num_devices is None else num_devices
         partition = defaults.partition if partition is None else partition
         learning_rate = defaults.learning_rate if learning_rate is None else learning_rate
+        if network == "small":
+            upload_parameters = _num_parameters(defaults.make_model)
+            make_model = _small(dataset, make_model)
         make_model = defaults.make_model if make_model is None else make_model
+    elif network == "small":
+        raise ValueError("data of one's own have the network that make_model makes, got 'small'")
     elif num_devices is None or learning_rate is None or make_model is None:
         raise ValueError("data of one's own need num_devices, learning_rate and make_model")
     if partition is not None and partition not in get_args(Partition):
@@ -183,7 +209,25 @@ def make_task(
     if isinstance(dataset, str):
         dataset = DATASETS[dataset](DataSource(Path(data_dir), download, num_devices, seed))
     parts = _split(dataset, num_devices, partition or "dirichlet", concentration, seed)
-    return Task(dataset, parts, make_model, batch_size, learning_rate, momentum)
+    return Task(dataset, parts, make_model, batch_size, learning_rate, momentum, upload_parameters)
+
+
+def _small(dataset: str, make_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Module]:
+    """What makes the small network of a data set."""
+    if make_model is not None:
+        raise ValueError("make_model takes the place of a network: leave out network='small'")
+    small = _DEFAULTS[dataset].make_small
+    if small is None:
+        known = ", ".join(name for name, defaults in _DEFAULTS.items() if defaults.make_small)
+        raise ValueError(f"network 'small' is there for {known}, got data set {dataset!r}")
+    return small
+
+
+def _num_parameters(make_model: Callable[[], nn.Module]) -> int:
+    with torch.random.fork_rng(devices=[]):
+        model = make_model()
+    check_network(model)
+    return sum(p.numel() for p in model.parameters())
 
 
 def _split(

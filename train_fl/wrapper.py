@@ -334,11 +334,10 @@ def _check_fit(task: Task, scenario: Scenario) -> None:
             f"the task is split over {len(task.parts)} devices and the scenario has "
             f"{scenario.num_devices}: make the task with num_devices={scenario.num_devices}"
         )
-    if scenario.model_bits != 32 * task.num_parameters:
+    if scenario.model_bits != task.model_bits:
         raise ValueError(
-            f"the task's model has 32 * {task.num_parameters} bits and the scenario's model_bits "
-            f"is {scenario.model_bits:g}: use scenario.replace(model_bits="
-            f"{32 * task.num_parameters})"
+            f"an upload of the task has {task.model_bits:.0f} bits and the scenario's model_bits "
+            f"is {scenario.model_bits:g}: use scenario.replace(model_bits={task.model_bits:.0f})"
         )
     # An even split may leave a scenario with a fraction of a sample.
     if np.any(np.abs(task.num_samples - scenario.num_samples) >= 1):

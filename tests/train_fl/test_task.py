@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from fl_edge_env import Scenario
-from train_fl import Dataset, Task, make_task
+from train_fl import Dataset, Task, TrainingWrapper, make_task
 from train_fl import task as task_module
 from train_fl.data.dataset import DataSource
 from train_fl.data.partition import by_writer, dirichlet_by_class, dirichlet_equal, iid
@@ -121,6 +122,31 @@ def test_make_task__defaults_of_the_paper(
     if name != "femnist":
         labels, rng = task.dataset.train_labels.numpy(), np.random.default_rng(6)
         assert_same_parts(task.parts, dirichlet_equal(labels, num_devices, 0.5, rng))
+
+
+def test_make_task__a_small_network_has_the_upload_of_the_large_one(monkeypatch):
+    images, labels = np.zeros((240, 1, 28, 28)), np.arange(240) % 10
+    dataset = Dataset.from_arrays("fashion_mnist", images, labels, images, labels)
+    monkeypatch.setitem(task_module.DATASETS, "fashion_mnist", lambda _: dataset)
+    own, small = (make_task("fashion_mnist", network=network) for network in ("own", "small"))
+    assert small.num_parameters == 28_938
+    assert small.model_bits == own.model_bits == 32 * own.num_parameters
+    scenario = small.fit(Scenario.fashion_mnist())
+    TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), small)  # they fit each other
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: make_task("digits", network="small"), "for fashion_mnist, femnist, got .*digits"),
+        (lambda: make_task("femnist", network="tiny"), "one of own, small"),
+        (lambda: make_own(network="small"), "that make_model makes"),
+        (lambda: make_task("femnist", network="small", make_model=network), "leave out network"),
+    ],
+)
+def test_make_task__refuses_a_network_that_is_not_there(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 @pytest.mark.parametrize("missing", ["num_devices", "learning_rate", "make_model"])

@@ -133,6 +133,7 @@ def _training(options: Options, scenario: Scenario, make_training: MakeTraining)
         eval_every=options.eval_every,
         partition=options.partition,
         concentration=options.concentration,
+        network=options.network,
         learning_rate=options.learning_rate,
         on_non_finite=options.on_non_finite,
         data_dir=options.data_dir,

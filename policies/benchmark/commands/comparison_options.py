@@ -33,6 +33,8 @@ class Options(ScenarioOptions):
     """Split of the data: dirichlet, dirichlet-by-class, iid or writer; the usual by default."""
     concentration: float = 0.5
     """Concentration of the split's Dirichlet distribution."""
+    network: str = "own"
+    """The data set's own network, or small, a faster one with the own one's upload."""
     learning_rate: float | None = None
     """Initial learning rate; the data set's own by default."""
     on_non_finite: str = "raise"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from rich.table import Table
 
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, writable_folder
+from policies.base import Policy
 from policies.benchmark.bound import Prices, find_prices
 from policies.benchmark.command_line import run_with_progress
 from policies.benchmark.commands.training import MakeTraining, Training, policy_options
@@ -34,10 +35,10 @@ from policies.registry import make_policy
 
 @dataclass(frozen=True)
 class Setting:
-    """One curve: a policy on a scenario, under a label."""
+    """One curve: a policy, by its name or what makes it, on a scenario, under a label."""
 
     label: str
-    policy: str
+    policy: str | Callable[[Scenario], Policy]
     scenario: Scenario
 
 
@@ -182,7 +183,11 @@ class Experiment(ABC):
         """The runs of a setting; the other parameters are those of `collect`."""
         training = self.training(name, setting.scenario, make_training)
         scenario = setting.scenario if training is None else training.scenario
-        policy = make_policy(setting.policy, scenario, **policy_options(setting.policy, training))
+        if isinstance(setting.policy, str):
+            options = policy_options(setting.policy, training)
+            policy = make_policy(setting.policy, scenario, **options)
+        else:
+            policy = setting.policy(scenario)
         return make_jobs([policy], scenario, self.all_seeds, training, prices)
 
     def training(

@@ -1,4 +1,4 @@
-"""Reproducing the figures of the paper's Section VII, and one on the lower bound."""
+"""Reproducing the figures of the paper's Section VII, and one on each bound."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from policies.benchmark.commands.experiment import (
     titled,
     total_time,
 )
+from policies.benchmark.commands.tradeoff import Tradeoff
 from policies.benchmark.commands.training import MakeTraining
 from policies.benchmark.evaluation import summarise
 from policies.benchmark.figures import draw_expected_energy, draw_penalty
@@ -354,7 +355,7 @@ def draw_against_nu(axes: Axes, frame: pd.DataFrame, column: str, title: str) ->
         axes.legend(fontsize="small", framealpha=0.6)
 
 
-Options: TypeAlias = Baselines | LambdaSweep | VSweep | KSweep | Bound
+Options: TypeAlias = Baselines | LambdaSweep | VSweep | KSweep | Bound | Tradeoff
 
 
 def reproduce(experiment: Experiment, console: Console, make_training: MakeTraining) -> None:

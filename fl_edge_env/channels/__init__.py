@@ -2,7 +2,7 @@
 
 from fl_edge_env.channels.exponential import ExponentialChannel
 from fl_edge_env.channels.markov import MarkovChannel
-from fl_edge_env.channels.protocol import ChannelModel, check_channel
+from fl_edge_env.channels.protocol import ChannelModel, check_channel, mean_gains
 from fl_edge_env.channels.trace import TraceChannel
 
 __all__ = [
@@ -11,4 +11,5 @@ __all__ = [
     "MarkovChannel",
     "TraceChannel",
     "check_channel",
+    "mean_gains",
 ]

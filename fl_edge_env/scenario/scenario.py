@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from fl_edge_env import lyapunov, physics
-from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel
+from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel, mean_gains
 from fl_edge_env.checks import finite_number, per_device, positive_integer, read_only
 from fl_edge_env.files import as_value_error, atomic_path
 from fl_edge_env.scenario import toml
@@ -182,7 +182,7 @@ class Scenario:
 
     def _weigh(self) -> None:
         """Set lambda and V: as given, or as calibrated in the middle of the ranges."""
-        gain = np.full(self.num_devices, self.channel.mean)
+        gain = self.mean_gain
         with np.errstate(over="ignore", invalid="ignore"):  # told by __post_init__
             calibrated = calibrate(
                 self, gain, self.f_mid, self.p_mid, self.mu, self.nu, self._given["lambda_"]
@@ -454,6 +454,11 @@ class Scenario:
     def weights(self) -> FloatArray:
         """Data weights w_n, shape (N,)."""
         return read_only(self.num_samples / np.sum(self.num_samples))
+
+    @cached_property
+    def mean_gain(self) -> FloatArray:
+        """Nominal mean channel gain of each device, shape (N,)."""
+        return read_only(mean_gains(self.channel, self.num_devices))
 
     @cached_property
     def cycles_per_round(self) -> FloatArray:

@@ -3,7 +3,7 @@
 from gymnasium.envs.registration import register
 
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.channels import ExponentialChannel, MarkovChannel, TraceChannel
+from fl_edge_env.channels import CellChannel, ExponentialChannel, MarkovChannel, TraceChannel
 from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.scenario import Scenario, with_tiers
 from fl_edge_env.simulator import Simulator
@@ -11,6 +11,7 @@ from fl_edge_env.vector_env import FLEdgeVectorEnv
 
 __all__ = [
     "Allocation",
+    "CellChannel",
     "ExponentialChannel",
     "FLEdgeEnv",
     "FLEdgeVectorEnv",

@@ -1,11 +1,13 @@
 """Channel models: how the gain between each device and the server evolves over rounds."""
 
+from fl_edge_env.channels.cell import CellChannel
 from fl_edge_env.channels.exponential import ExponentialChannel
 from fl_edge_env.channels.markov import MarkovChannel
 from fl_edge_env.channels.protocol import ChannelModel, check_channel, mean_gains
 from fl_edge_env.channels.trace import TraceChannel
 
 __all__ = [
+    "CellChannel",
     "ChannelModel",
     "ExponentialChannel",
     "MarkovChannel",

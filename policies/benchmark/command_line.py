@@ -13,7 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, TraceChannel, with_tiers
+from fl_edge_env import (
+    CellChannel,
+    ExponentialChannel,
+    MarkovChannel,
+    Scenario,
+    TraceChannel,
+    with_tiers,
+)
 from fl_edge_env.channels import ChannelModel
 from policies.benchmark.runner import Backend, JobsFailedError, Work, run_jobs
 
@@ -25,7 +32,7 @@ class ScenarioOptions:
     scenario: str = "digits"
     """The system: digits, fashion_mnist, cifar10, femnist, or a TOML file."""
     channel: str | None = None
-    """clip or resample (exponential), markov:P (gains stay with probability P), or a trace file."""
+    """clip, resample, markov:P, cell or cell:P (P: how likely a gain stays), or a trace file."""
     delayed_csi: bool = False
     """Show the channel gains of the round before."""
     latency: str | None = None
@@ -75,7 +82,7 @@ def make_channel(text: str) -> ChannelModel:
     Parameters
     ----------
     text : str
-        ``clip``, ``resample``, ``markov:P`` or a trace file.
+        ``clip``, ``resample``, ``markov:P``, ``cell``, ``cell:P`` or a trace file.
 
     Raises
     ------
@@ -87,15 +94,21 @@ def make_channel(text: str) -> ChannelModel:
         return ExponentialChannel()
     if text == "resample":
         return ExponentialChannel(filter="resample")
-    if name == "markov":
+    if text == "cell":
+        return CellChannel()
+    if name in ("cell", "markov"):
         try:
-            return MarkovChannel.correlated(float(parameter))
+            persistence = float(parameter)
+            if name == "cell":
+                return CellChannel(persistence=persistence)
+            return MarkovChannel.correlated(persistence)
         except ValueError as error:
-            raise ValueError(f"channel markov:P needs a probability P: {error}") from None
+            raise ValueError(f"channel {name}:P needs a probability P: {error}") from None
     if Path(text).suffix in (".csv", ".parquet"):
         return TraceChannel(text)
     raise ValueError(
-        f"channel must be clip, resample, markov:P, or a .csv or .parquet file, got {text!r}"
+        "channel must be clip, resample, markov:P, cell, cell:P, or a .csv or .parquet file, "
+        f"got {text!r}"
     )
 
 

@@ -222,7 +222,11 @@ def test_compare__system_side_alone(call, capsys, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "channel"),
-    [("--channel markov:0.9 --tiers", "markov"), ("--channel {trace}", "trace")],
+    [
+        ("--channel markov:0.9 --tiers", "markov"),
+        ("--channel cell:0.5", "cell"),
+        ("--channel {trace}", "trace"),
+    ],
 )
 def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, channel):
     trace, file = tmp_path / "trace.csv", tmp_path / "mine.toml"
@@ -289,8 +293,9 @@ def test_compare__help_explains_every_option(call, capsys):
         ("--scenario mine.toml", "cannot read the scenario 'mine.toml'"),
         (
             "--channel fading",
-            "channel must be clip, resample, markov:P, or a .csv",
+            "channel must be clip, resample, markov:P, cell, cell:P, ",
         ),
+        ("--channel cell:1", "channel cell:P needs a probability P: persistence must lie in"),
         ("--channel markov:2", "channel markov:P needs a probability P: persistence must lie in"),
         ("--channel gains.csv", "cannot read the trace 'gains.csv'"),
         ("--seeds 0", "seeds must be an integer of at least 1, got 0"),

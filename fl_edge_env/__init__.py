@@ -3,9 +3,15 @@
 from gymnasium.envs.registration import register
 
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.channels import CellChannel, ExponentialChannel, MarkovChannel, TraceChannel
+from fl_edge_env.channels import (
+    CellChannel,
+    ExponentialChannel,
+    MarkovChannel,
+    TraceChannel,
+    UplinkChannel,
+)
 from fl_edge_env.env import FLEdgeEnv
-from fl_edge_env.scenario import Scenario, with_tiers
+from fl_edge_env.scenario import Scenario, with_phones, with_tiers
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
@@ -19,6 +25,8 @@ __all__ = [
     "Scenario",
     "Simulator",
     "TraceChannel",
+    "UplinkChannel",
+    "with_phones",
     "with_tiers",
 ]
 

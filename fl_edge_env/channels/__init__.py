@@ -5,6 +5,7 @@ from fl_edge_env.channels.exponential import ExponentialChannel
 from fl_edge_env.channels.markov import MarkovChannel
 from fl_edge_env.channels.protocol import ChannelModel, check_channel, mean_gains
 from fl_edge_env.channels.trace import TraceChannel
+from fl_edge_env.channels.uplink import UplinkChannel
 
 __all__ = [
     "CellChannel",
@@ -12,6 +13,7 @@ __all__ = [
     "ExponentialChannel",
     "MarkovChannel",
     "TraceChannel",
+    "UplinkChannel",
     "check_channel",
     "mean_gains",
 ]

@@ -234,7 +234,10 @@ class Scenario:
 
     @classmethod
     def preset(cls, name: str, /, **fields: Any) -> Scenario:
-        """A preset by name: ``"cifar10"``, ``"femnist"``, ``"fashion_mnist"`` or ``"digits"``.
+        """A preset by name.
+
+        The names are ``"cifar10"``, ``"femnist"``, ``"fashion_mnist"``, ``"digits"``, ``"cell"``
+        and ``"phones"``.
 
         Parameters
         ----------
@@ -288,6 +291,31 @@ class Scenario:
         other, and the budget is met inside the frequency range, not at its ends.
         """
         return cls.preset("digits", **fields)
+
+    @classmethod
+    def cell(cls, **fields: Any) -> Scenario:
+        """The CIFAR-10 system with its users in a cell, near and far; see `preset`.
+
+        The channel is a `CellChannel` with its defaults. Within the budget of 15 J the far devices
+        can take part as often as their data ask for in their better rounds only.
+        """
+        return cls.preset("cell", **fields)
+
+    @classmethod
+    def phones(cls, **fields: Any) -> Scenario:
+        """The CIFAR-10 system on phones of measured speeds and uplinks; see `preset`.
+
+        The median phone is the paper's device, with up to 2 GHz and 15 J a round. The largest
+        frequency of the others follows their speed, and the least is half of it. Their capacitance
+        goes with ``1 / f_max**3``, so that every phone takes the same power at full speed, and
+        their budget with ``1 / f_max``, as the energy of a round does: it binds each alike. The
+        speeds are drawn from the scores of 333 phones (see `fl_edge_env.scenario.phones`).
+
+        The channel is an `UplinkChannel` with its defaults: at full power in half of the bandwidth
+        a device has its measured rate. The bandwidth is 10 MHz, and not 1 MHz, because in that the
+        rates would need gains far above the paper's; now they are 0.08 on average.
+        """
+        return cls.preset("phones", **fields)
 
     def replace(self, **fields: Any) -> Scenario:
         """A copy with some fields changed.

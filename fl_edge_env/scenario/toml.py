@@ -17,6 +17,7 @@ from fl_edge_env.channels import (
     ExponentialChannel,
     MarkovChannel,
     TraceChannel,
+    UplinkChannel,
 )
 from fl_edge_env.checks import is_integer
 from fl_edge_env.files import as_value_error
@@ -26,6 +27,7 @@ _CHANNELS: dict[str, type[Any]] = {
     "markov": MarkovChannel,
     "trace": TraceChannel,
     "cell": CellChannel,
+    "uplinks": UplinkChannel,
 }
 
 # A file of a stranger must not fill the memory.

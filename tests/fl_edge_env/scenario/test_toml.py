@@ -12,6 +12,7 @@ from fl_edge_env import (
     ExponentialChannel,
     MarkovChannel,
     Scenario,
+    UplinkChannel,
     with_tiers,
 )
 from fl_edge_env.scenario.tiers import HARDWARE_TIERS
@@ -22,6 +23,7 @@ from fl_edge_env.scenario.tiers import HARDWARE_TIERS
     [
         ExponentialChannel(0.2, filter="resample"),
         MarkovChannel.correlated(0.7, num_states=3),
+        UplinkChannel(share_hz=2e6, place_seed=3),
         CellChannel(fading="rician", rician_factor=3, persistence=0.5, place_seed=4),
     ],
 )
@@ -106,7 +108,10 @@ def test_file__damage_is_named_or_gives_another_valid_scenario(tmp_path_factory,
     [
         ("cohort_sise = 3", "cohort_sise"),
         ("cohort_size = 0", "cohort_size must be an integer of at least 1, got 0"),
-        ('preset = "mnist"', "must be one of cifar10, femnist, fashion_mnist, digits, got 'mnist'"),
+        (
+            'preset = "mnist"',
+            "must be one of cifar10, femnist, fashion_mnist, digits, cell, phones, got 'mnist'",
+        ),
         ('[channel]\ntype = "exponential"\nmeen = 0.1', "meen"),
         ("mu = " + "[" * 5000, "recursion"),
         ("mu = " + "9" * 5000, "integer string conversion"),

@@ -285,6 +285,7 @@ def test_compare__help_explains_every_option(call, capsys):
         ("--num-devices 2000", "num_devices must be from 1 to the 1440 samples, got 2000"),
         ("--scenario cifar10 --data-dir {file}", "data_batch_1' is missing"),
         ("--dataset mnist", "data set must be one of digits, fashion_mnist, cifar10, femnist"),
+        ("--partition place", "a split by place needs devices of different mean gains"),
         ("--partition writer", "the data set digits does not say who its writers are"),
         ("--on-non-finite stop", "on_non_finite must be 'raise' or 'skip', got 'stop'"),
         ("--threads 0", "threads must be an integer of at least 1, got 0"),

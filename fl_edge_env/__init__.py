@@ -3,14 +3,21 @@
 from gymnasium.envs.registration import register
 
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.channels import ExponentialChannel, MarkovChannel, TraceChannel
+from fl_edge_env.channels import (
+    CellChannel,
+    ExponentialChannel,
+    MarkovChannel,
+    TraceChannel,
+    UplinkChannel,
+)
 from fl_edge_env.env import FLEdgeEnv
-from fl_edge_env.scenario import Scenario, with_tiers
+from fl_edge_env.scenario import Scenario, with_phones, with_tiers
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
 __all__ = [
     "Allocation",
+    "CellChannel",
     "ExponentialChannel",
     "FLEdgeEnv",
     "FLEdgeVectorEnv",
@@ -18,6 +25,8 @@ __all__ = [
     "Scenario",
     "Simulator",
     "TraceChannel",
+    "UplinkChannel",
+    "with_phones",
     "with_tiers",
 ]
 

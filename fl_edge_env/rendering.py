@@ -190,8 +190,10 @@ class _Canvas:
         gap = 1 / bar if bar >= _LEAST_BAR_WITH_GAP else 0.0
         self._heights = np.tile((1.0, 0.0), devices)
         edges = np.append((np.arange(devices)[:, None] + (0.0, 1.0 - gap)).ravel(), devices) - 0.5
+        # The bounds of some channels are far above all gains that occur.
+        usual = 10.0 * max(float(scenario.mean_gain.max()), scenario.channel.gain_min)
         tops = {
-            "channel_gain": scenario.channel.gain_max,
+            "channel_gain": min(scenario.channel.gain_max, usual),
             "f": float(scenario.f_max.max()) / 1e9,
             "p": float(scenario.p_max.max()),
         }

@@ -52,9 +52,8 @@ class Scaling:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         uniform = np.full(scenario.num_devices, 1.0 / scenario.num_devices)
-        mean_gain = np.full(scenario.num_devices, scenario.channel.mean)
         device_time, _ = physics.time_and_energy(
-            mean_gain, scenario.f_mid, scenario.p_mid, scenario
+            scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario
         )
         self._time = float(device_time.mean())
         participation = physics.participation_probability(uniform, scenario.cohort_size)

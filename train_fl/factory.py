@@ -115,6 +115,8 @@ class TrainingEnvFactory:
             partition=self.partition,
             concentration=self.concentration,
             network=self.network,
+            # As a tuple, by which the task is kept in the cache.
+            mean_gain=tuple(self.scenario.mean_gain) if self.partition == "place" else None,
             learning_rate=self.learning_rate,
             data_dir=self.data_dir,
             download=self.download,

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import nn
 
 from fl_edge_env import Scenario
@@ -18,6 +19,7 @@ from fl_edge_env.typing import FloatArray, IntArray
 from train_fl.data.catalogue import DATASETS
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import (
+    by_place,
     by_writer,
     dirichlet_by_class,
     dirichlet_equal,
@@ -92,7 +94,7 @@ class Task:
         return label_histogram(labels, self.parts, self.dataset.num_classes)
 
 
-Partition = Literal["dirichlet", "dirichlet-by-class", "iid", "writer"]
+Partition = Literal["dirichlet", "dirichlet-by-class", "iid", "place", "writer"]
 
 
 Network = Literal["own", "small"]
@@ -123,6 +125,7 @@ def make_task(
     num_devices: int | None = None,
     partition: Partition | None = None,
     concentration: float = 0.5,
+    mean_gain: ArrayLike | None = None,
     seed: int = 0,
     batch_size: int = 32,
     learning_rate: float | None = None,
@@ -141,12 +144,15 @@ def make_task(
         need `num_devices`, `learning_rate` and `make_model`.
     num_devices : int, optional
         Number of devices N: 40 for digits and 120 for the others by default.
-    partition : {"dirichlet", "dirichlet-by-class", "iid", "writer"}, optional
+    partition : {"dirichlet", "dirichlet-by-class", "iid", "place", "writer"}, optional
         How samples are split, see `train_fl.data.partition`: into equal sizes with a Dirichlet
-        label mix, each class with Dirichlet shares, equally at random, or by writer. By default
-        FEMNIST is split by writer and the others by ``"dirichlet"``.
+        label mix, each class with Dirichlet shares, equally at random, into equal sizes with a
+        label mix that near and far devices differ in, or by writer. By default FEMNIST is split
+        by writer and the others by ``"dirichlet"``.
     concentration : float
         Of the Dirichlet distribution: small for devices that differ.
+    mean_gain : ndarray, shape (N,), optional
+        Mean gain of each device, such as `Scenario.mean_gain`, which the split by place needs.
     seed : int
         Seed of the split, and of the draw of writers.
     batch_size : int
@@ -208,7 +214,7 @@ def make_task(
     integer_at_least(0, "seed", seed)
     if isinstance(dataset, str):
         dataset = DATASETS[dataset](DataSource(Path(data_dir), download, num_devices, seed))
-    parts = _split(dataset, num_devices, partition or "dirichlet", concentration, seed)
+    parts = _split(dataset, num_devices, partition or "dirichlet", concentration, mean_gain, seed)
     return Task(dataset, parts, make_model, batch_size, learning_rate, momentum, upload_parameters)
 
 
@@ -231,7 +237,12 @@ def _num_parameters(make_model: Callable[[], nn.Module]) -> int:
 
 
 def _split(
-    dataset: Dataset, num_devices: int, partition: Partition, concentration: float, seed: int
+    dataset: Dataset,
+    num_devices: int,
+    partition: Partition,
+    concentration: float,
+    mean_gain: ArrayLike | None,
+    seed: int,
 ) -> list[IntArray]:
     labels, rng = dataset.train_labels.numpy(), np.random.default_rng(seed)
     if partition == "dirichlet":
@@ -240,6 +251,13 @@ def _split(
         return dirichlet_by_class(labels, num_devices, concentration, rng)
     if partition == "iid":
         return iid(len(labels), num_devices, rng)
+    if partition == "place":
+        if mean_gain is None or np.asarray(mean_gain).shape != (num_devices,):
+            raise ValueError(
+                f"a split by place needs the mean_gain of each of {num_devices} devices, "
+                f"got {mean_gain!r}"
+            )
+        return by_place(labels, mean_gain, concentration, rng)
     if dataset.train_writers is None:
         raise ValueError(f"the data set {dataset.name} does not say who its writers are")
     return by_writer(dataset.train_writers, num_devices)

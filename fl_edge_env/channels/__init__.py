@@ -1,14 +1,19 @@
 """Channel models: how the gain between each device and the server evolves over rounds."""
 
+from fl_edge_env.channels.cell import CellChannel
 from fl_edge_env.channels.exponential import ExponentialChannel
 from fl_edge_env.channels.markov import MarkovChannel
-from fl_edge_env.channels.protocol import ChannelModel, check_channel
+from fl_edge_env.channels.protocol import ChannelModel, check_channel, mean_gains
 from fl_edge_env.channels.trace import TraceChannel
+from fl_edge_env.channels.uplink import UplinkChannel
 
 __all__ = [
+    "CellChannel",
     "ChannelModel",
     "ExponentialChannel",
     "MarkovChannel",
     "TraceChannel",
+    "UplinkChannel",
     "check_channel",
+    "mean_gains",
 ]

@@ -6,16 +6,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fl_edge_env.checks import finite_number
+from fl_edge_env.checks import finite_number, per_device, real_array
 from fl_edge_env.typing import FloatArray
 
 
 class ChannelModel(Protocol):
-    """What a scenario needs from a channel; any frozen dataclass with these members will do."""
+    """What a scenario needs from a channel; any frozen dataclass with these members will do.
+
+    A channel whose devices have different means has one more member,
+    ``device_mean(num_devices)``, which returns the nominal mean gain of each device as an array of
+    shape (N,); see `mean_gains`. Without it every device has the channel's `mean`.
+    """
 
     @property
     def mean(self) -> float:
-        """Nominal mean gain, at which lambda0 and V0 are calibrated."""
+        """Nominal mean gain over all devices."""
 
     @property
     def gain_min(self) -> float:
@@ -58,6 +63,36 @@ class ChannelModel(Protocol):
 
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds from the long-run distribution of gains, shape (count, N)."""
+
+
+def mean_gains(channel: ChannelModel, num_devices: int) -> FloatArray:
+    """The nominal mean gain of each device.
+
+    Parameters
+    ----------
+    channel : ChannelModel
+        The channel. Where it has no `device_mean`, all devices have its `mean`.
+    num_devices : int
+        Number of devices N.
+
+    Returns
+    -------
+    ndarray, shape (N,)
+
+    Raises
+    ------
+    ValueError
+        If `device_mean` of a channel of the user's own returns anything but N positive, finite
+        numbers.
+    """
+    device_mean = getattr(channel, "device_mean", None)
+    if device_mean is None:
+        return np.full(num_devices, channel.mean)
+    name = f"device_mean of {type(channel).__name__}"
+    gains = real_array(name, device_mean(num_devices))
+    if gains.shape != (num_devices,):
+        raise ValueError(f"{name} must have shape ({num_devices},), got shape {gains.shape}")
+    return per_device(name, gains, num_devices)
 
 
 def check_channel(channel: Any) -> None:

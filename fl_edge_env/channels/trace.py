@@ -51,6 +51,23 @@ class TraceChannel:
         """Mean of all recorded gains."""
         return float(self.trace.mean())
 
+    def device_mean(self, num_devices: int) -> FloatArray:
+        """Mean gain of each recorded device, and of all of them for a device without a record.
+
+        Parameters
+        ----------
+        num_devices : int
+            Number of devices N.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+        """
+        mean = np.full(num_devices, self.mean)
+        recorded = min(num_devices, self.trace.shape[1])
+        mean[:recorded] = self.trace[:, :recorded].mean(axis=0)
+        return mean
+
     @property
     def gain_min(self) -> float:
         """Smallest recorded gain."""

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fl_edge_env.channels import CellChannel, UplinkChannel
+from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.typing import FloatArray
 
 RESNET18_PARAMETERS = 11_172_342
@@ -25,10 +27,13 @@ class Preset(NamedTuple):
         Gives the fields that differ from the defaults of `Scenario`, for a number of devices.
     num_devices : int
         Number of devices where none is given.
+    dataset : str, optional
+        Name of the data set to train on, where it is not that of the preset.
     """
 
     fields: Callable[[int], dict[str, Any]]
     num_devices: int = 120
+    dataset: str | None = None
 
 
 def _cifar10(num_devices: int) -> dict[str, Any]:
@@ -63,6 +68,20 @@ def _digits(num_devices: int) -> dict[str, Any]:
     }
 
 
+def _cell(num_devices: int) -> dict[str, Any]:
+    return _cifar10(num_devices) | {"channel": CellChannel()}
+
+
+def _phones(num_devices: int) -> dict[str, Any]:
+    median = {"f_min": 1e9, "f_max": 2e9, "capacitance": 2e-28, "energy_budget_j": 15.0}
+    factors = phone_factors(num_devices)
+    return (
+        _cifar10(num_devices)
+        | {name: value * factors[name] for name, value in median.items()}
+        | {"bandwidth_hz": 10e6, "channel": UplinkChannel()}
+    )
+
+
 def _femnist_sample_counts(num_devices: int) -> FloatArray:
     """Training samples of LEAF's writers: nine tenths of each writer's, who has 50 or more."""
     rng = np.random.default_rng(0)
@@ -79,4 +98,6 @@ PRESETS = {
     "femnist": Preset(_femnist),
     "fashion_mnist": Preset(_fashion_mnist),
     "digits": Preset(_digits, num_devices=40),
+    "cell": Preset(_cell, dataset="cifar10"),
+    "phones": Preset(_phones, dataset="cifar10"),
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fl_edge_env.checks import integer_at_least, is_real
+from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.scenario.scenario import Scenario
 
 # Factors on a scenario's fields: an older phone, the scenario's own device, a newer phone.
@@ -83,3 +84,37 @@ def with_tiers(
                 raise ValueError(f"the factor on {name} must be a number, got {factor!r}")
         fields[name] = getattr(scenario, name) * np.array(factors, dtype=np.float64)[tier]
     return scenario.replace(**fields)
+
+
+def with_phones(scenario: Scenario, *, seed: int = 0) -> Scenario:
+    """Make each device a phone of a measured speed, the scenario's own being the median.
+
+    Frequencies, capacitance and budget are scaled; see `fl_edge_env.scenario.phones`.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system to vary.
+    seed : int
+        Seed of the draw.
+
+    Returns
+    -------
+    Scenario
+
+    Raises
+    ------
+    ValueError
+        If `seed` is no integer of at least zero, or a scaled value is wrong.
+
+    Examples
+    --------
+    >>> phones = with_phones(Scenario.cifar10())
+    >>> bool(phones.f_max.max() > 10 * phones.f_max.min())
+    True
+    """
+    integer_at_least(0, "seed", seed)
+    factors = phone_factors(scenario.num_devices, seed=seed)
+    return scenario.replace(
+        **{name: getattr(scenario, name) * factor for name, factor in factors.items()}
+    )

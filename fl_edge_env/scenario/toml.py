@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from fl_edge_env.channels import ChannelModel, ExponentialChannel, MarkovChannel, TraceChannel
+from fl_edge_env.channels import (
+    CellChannel,
+    ChannelModel,
+    ExponentialChannel,
+    MarkovChannel,
+    TraceChannel,
+    UplinkChannel,
+)
 from fl_edge_env.checks import is_integer
 from fl_edge_env.files import as_value_error
 
@@ -19,6 +26,8 @@ _CHANNELS: dict[str, type[Any]] = {
     "exponential": ExponentialChannel,
     "markov": MarkovChannel,
     "trace": TraceChannel,
+    "cell": CellChannel,
+    "uplinks": UplinkChannel,
 }
 
 # A file of a stranger must not fill the memory.

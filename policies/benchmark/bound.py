@@ -111,8 +111,9 @@ def shadow_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     """
     integer_at_least(0, "seed", seed)
     price_seed, _ = np.random.SeedSequence(seed).spawn(2)
-    gain = np.full(scenario.num_devices, scenario.channel.mean)
-    device_time, _ = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
+    device_time, _ = physics.time_and_energy(
+        scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario
+    )
     penalty = float(np.mean(device_time)) + scenario.lambda_
     V = _PRICE_NU * float(np.mean(scenario.energy_budget_j**2)) / penalty
     system = scenario.replace(num_rounds=_PRICE_ROUNDS, delayed_csi=False, V=V)

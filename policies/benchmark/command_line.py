@@ -13,7 +13,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, TraceChannel, with_tiers
+from fl_edge_env import (
+    CellChannel,
+    ExponentialChannel,
+    MarkovChannel,
+    Scenario,
+    TraceChannel,
+    UplinkChannel,
+    with_phones,
+    with_tiers,
+)
 from fl_edge_env.channels import ChannelModel
 from policies.benchmark.runner import Backend, JobsFailedError, Work, run_jobs
 
@@ -23,15 +32,15 @@ class ScenarioOptions:
     """The options by which a command names its system."""
 
     scenario: str = "digits"
-    """The system: digits, fashion_mnist, cifar10, femnist, or a TOML file."""
+    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, or a TOML file."""
     channel: str | None = None
-    """clip or resample (exponential), markov:P (gains stay with probability P), or a trace file."""
+    """clip, resample, markov:P, cell, cell:P (gains stay so likely), uplinks, or a trace file."""
     delayed_csi: bool = False
     """Show the channel gains of the round before."""
     latency: str | None = None
     """What counts as latency: proxy, the paper's sum of q T, or round_time, of the slowest."""
-    tiers: bool = False
-    """Draw an older, the scenario's own, or newer hardware for each device."""
+    tiers: str | None = None
+    """hardware: an older, the scenario's own or a newer device; phones: of measured speeds."""
     rounds: int | None = None
     """Rounds in an episode; the scenario's own number by default."""
     num_devices: int | None = None
@@ -66,7 +75,15 @@ class ScenarioOptions:
             scenario = Scenario.load(self.scenario).replace(**given)
         else:
             scenario = Scenario.preset(self.scenario, **given)
-        return with_tiers(scenario) if self.tiers else scenario
+        return scenario if self.tiers is None else _mixed(scenario, self.tiers)
+
+
+def _mixed(scenario: Scenario, tiers: str) -> Scenario:
+    """The scenario with devices of different hardware."""
+    kinds = {"hardware": with_tiers, "phones": with_phones}
+    if tiers not in kinds:
+        raise ValueError(f"tiers must be one of {', '.join(kinds)}, got {tiers!r}")
+    return kinds[tiers](scenario)
 
 
 def make_channel(text: str) -> ChannelModel:
@@ -75,7 +92,7 @@ def make_channel(text: str) -> ChannelModel:
     Parameters
     ----------
     text : str
-        ``clip``, ``resample``, ``markov:P`` or a trace file.
+        ``clip``, ``resample``, ``markov:P``, ``cell``, ``cell:P``, ``uplinks`` or a trace file.
 
     Raises
     ------
@@ -87,15 +104,23 @@ def make_channel(text: str) -> ChannelModel:
         return ExponentialChannel()
     if text == "resample":
         return ExponentialChannel(filter="resample")
-    if name == "markov":
+    if text == "cell":
+        return CellChannel()
+    if text == "uplinks":
+        return UplinkChannel()
+    if name in ("cell", "markov"):
         try:
-            return MarkovChannel.correlated(float(parameter))
+            persistence = float(parameter)
+            if name == "cell":
+                return CellChannel(persistence=persistence)
+            return MarkovChannel.correlated(persistence)
         except ValueError as error:
-            raise ValueError(f"channel markov:P needs a probability P: {error}") from None
+            raise ValueError(f"channel {name}:P needs a probability P: {error}") from None
     if Path(text).suffix in (".csv", ".parquet"):
         return TraceChannel(text)
     raise ValueError(
-        f"channel must be clip, resample, markov:P, or a .csv or .parquet file, got {text!r}"
+        "channel must be clip, resample, markov:P, cell, cell:P, uplinks, or a .csv or .parquet "
+        f"file, got {text!r}"
     )
 
 

@@ -21,7 +21,7 @@ class Options(ScenarioOptions):
     """
 
     scenario: str = "cifar10"
-    """The system: digits, fashion_mnist, cifar10, femnist, or a TOML file."""
+    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, or a TOML file."""
     algorithm: str = "ppo"
     """Algorithm: ppo, sac, td3."""
     view: str = "devices"

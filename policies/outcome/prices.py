@@ -103,8 +103,9 @@ def _settled(scenario: Scenario, seed: int) -> OutcomePrices:
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     target = lyapunov.participation_target(scenario)
     allowed = scenario.energy_budget_j / target  # energy of a participation
-    gain = np.full(scenario.num_devices, scenario.channel.mean)
-    time, energy = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
+    time, energy = physics.time_and_energy(
+        scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario
+    )
     groups = _alike(scenario)
     # The level makes cohorts full; beyond that it only costs digits of the solutions.
     level = 2.0 * float(np.median(time))

@@ -218,7 +218,7 @@ def test_make__takes_scenarios_names_and_fields():
         (
             {"scenario": "mnist"},
             ValueError,
-            "one of cifar10, femnist, fashion_mnist, digits, got 'mnist'",
+            "one of cifar10, femnist, fashion_mnist, digits, cell, phones, got 'mnist'",
         ),
         ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
         ({"scenario": None}, TypeError, "must be a Scenario or a preset's name, got None"),

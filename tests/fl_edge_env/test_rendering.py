@@ -73,6 +73,16 @@ def test_bars__are_as_high_as_what_they_stand_for(chosen):
         assert bar.max() >= 116 / 4 - 2, name  # the axis fits the values
 
 
+def test_bars__of_the_best_gains_are_seen_where_the_bounds_are_far_above_them():
+    env = make(scenario="cell", num_devices=12)
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+    frame = env.render()
+    heights = sum(columns(frame, color, 12)[0] for color in (OTHERS, COHORT))
+    assert env.unwrapped.scenario.channel.gain_max > 1000
+    assert 5 <= heights.max() <= 116
+
+
 @pytest.mark.parametrize("num_devices", [1, 120, 1000, 3000])
 def test_frame__has_one_shape_and_changes_with_the_round(num_devices):
     env = make(num_devices=num_devices)

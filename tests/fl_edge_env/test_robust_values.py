@@ -198,7 +198,7 @@ def test_scenario__any_other_keyword_is_a_type_error_that_names_it(name):
 
 @pytest.mark.parametrize("name", ["mnist", None, ["digits"], np.array(["digits"])])
 def test_preset__what_is_no_name_is_refused(name):
-    message = "scenario must be one of cifar10, femnist, fashion_mnist, digits, got "
+    message = "scenario must be one of cifar10, femnist, fashion_mnist, digits, cell, phones, got "
     with pytest.raises(ValueError, match=message):
         Scenario.preset(name)
 

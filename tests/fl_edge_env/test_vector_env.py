@@ -309,7 +309,7 @@ def test_reset__names_what_is_wrong(arguments, message):
         (
             {"scenario": "mnist"},
             ValueError,
-            "one of cifar10, femnist, fashion_mnist, digits, got 'mnist'",
+            "one of cifar10, femnist, fashion_mnist, digits, cell, phones, got 'mnist'",
         ),
         ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
     ],

@@ -10,15 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-from fl_edge_env import Scenario
-from train_fl import Dataset, Task, TrainingWrapper, make_task
+from fl_edge_env import CellChannel, Scenario
+from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl import task as task_module
 from train_fl.data.dataset import DataSource
-from train_fl.data.partition import by_writer, dirichlet_by_class, dirichlet_equal, iid
+from train_fl.data.partition import by_place, by_writer, dirichlet_by_class, dirichlet_equal, iid
 from train_fl.models import DigitsCNN
 
 LABELS = np.random.default_rng(0).integers(0, 4, 205)
-PARTITIONS = ["dirichlet", "dirichlet-by-class", "iid", "writer"]
+PARTITIONS = ["dirichlet", "dirichlet-by-class", "iid", "place", "writer"]
+GAINS = [0.1, 0.5, 0.2, 0.4, 0.3]
 
 
 def own_data() -> Dataset:
@@ -49,12 +50,13 @@ def assert_same_parts(a: list[np.ndarray], b: list[np.ndarray]) -> None:
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_make_task__splits_as_the_partition_says(partition):
     dataset = written_data()
-    task = make_own(dataset, partition=partition, concentration=1.5, seed=8)
+    task = make_own(dataset, partition=partition, concentration=1.5, mean_gain=GAINS, seed=8)
     rng = np.random.default_rng(8)
     expected = {
         "dirichlet": lambda: dirichlet_equal(LABELS, 5, 1.5, rng),
         "dirichlet-by-class": lambda: dirichlet_by_class(LABELS, 5, 1.5, rng),
         "iid": lambda: iid(205, 5, rng),
+        "place": lambda: by_place(LABELS, GAINS, 1.5, rng),
         "writer": lambda: by_writer(dataset.train_writers, 5),
     }[partition]()
     assert task.dataset is dataset
@@ -149,6 +151,15 @@ def test_make_task__refuses_a_network_that_is_not_there(make, message):
         make()
 
 
+def test_factory__splits_by_the_places_of_its_scenario():
+    scenario = Scenario.digits(channel=CellChannel(place_seed=2), num_devices=8)
+    factory = TrainingEnvFactory(scenario, "digits", partition="place", concentration=2.0).fitted()
+    task = factory.make_task()
+    labels = task.dataset.train_labels.numpy()
+    expected = by_place(labels, scenario.mean_gain, 2.0, np.random.default_rng(0))
+    assert_same_parts(task.parts, expected)
+
+
 @pytest.mark.parametrize("missing", ["num_devices", "learning_rate", "make_model"])
 def test_make_task__own_data_need_what_has_no_default(missing):
     message = "data of one's own need num_devices, learning_rate and make_model"
@@ -162,6 +173,14 @@ def test_make_task__own_data_need_what_has_no_default(missing):
         ({"num_devices": 0}, "num_devices must be from 1 to the 205 samples, got 0"),
         ({"partition": "even"}, "partition must be one of dirichlet, .*, writer, got 'even'"),
         ({"partition": "writer"}, "the data set own does not say who its writers are"),
+        (
+            {"partition": "place"},
+            "a split by place needs the mean_gain of each of 5 devices, got None",
+        ),
+        (
+            {"partition": "place", "mean_gain": [0.1, 0.2]},
+            r"a split by place needs the mean_gain of each of 5 devices, got \[0.1, 0.2\]",
+        ),
         ({"concentration": 0.0}, "concentration must be positive and finite, got 0.0"),
         (
             {"concentration": -1, "partition": "dirichlet-by-class"},

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
 
-from fl_edge_env.checks import finite_number, is_integer, positive_integer
+from fl_edge_env.checks import finite_number, is_integer, per_device, positive_integer
 from fl_edge_env.typing import FloatArray, IntArray
 
 # Splits that are drawn before giving up on a least size.
@@ -55,13 +56,79 @@ def dirichlet_equal(
     _check_devices(num_devices, len(labels))
     finite_number("concentration", concentration)
     pools = [pool.tolist() for pool in _shuffled_classes(labels, rng)]
-    sizes = np.full(num_devices, len(labels) // num_devices)
-    sizes[: len(labels) % num_devices] += 1
     parts = []
-    for size in sizes:
+    for size in _equal_sizes(len(labels), num_devices):
         mix = rng.dirichlet(np.full(len(pools), concentration))
-        part = [pools[_draw_class(mix, pools, rng)].pop() for _ in range(size)]
-        parts.append(np.array(part, dtype=np.int64))
+        parts.append(_draw_part(mix, size, pools, rng))
+    return parts
+
+
+def by_place(
+    labels: NDArray[np.integer],
+    mean_gain: ArrayLike,
+    concentration: float,
+    rng: np.random.Generator,
+) -> list[IntArray]:
+    """Split samples into parts of equal size whose label mix follows the place of the device.
+
+    Devices are ranked by their mean gain, the nearest first, and classes by their number: near
+    devices have more of the first classes and far devices more of the last. As in
+    `dirichlet_equal` each device draws a distribution over classes and then its samples; here the
+    mean of that distribution depends on the rank. With u the share of devices that are nearer and
+    v the share of samples in classes before (each counting half of its own), it is
+    ``1 + (1 - 2 u)(1 - 2 v)`` times the class's share of all samples, so that the devices
+    together ask for the classes in the shares that there are.
+
+    A policy that prefers good channels then learns the last classes badly.
+
+    Parameters
+    ----------
+    labels, rng
+        As in `dirichlet_equal`.
+    mean_gain : ndarray, shape (N,)
+        Mean gain of each device, such as `Scenario.mean_gain`; equal ones share their rank.
+    concentration : float
+        Of the Dirichlet distribution, for each class on average: large for devices whose mix is
+        the one of their place, small for devices with few classes, whatever their place.
+
+    Returns
+    -------
+    list of ndarray of int
+        For each device its samples; every sample once, sizes apart by at most one.
+
+    Raises
+    ------
+    ValueError
+        If all mean gains are the same, there are fewer samples than devices or an argument is
+        out of its range.
+
+    Notes
+    -----
+    The joint density of u and v is the copula of Farlie, Gumbel and Morgenstern with its largest
+    parameter, whose rank correlation is 1/3.
+    """
+    gains = np.asarray(mean_gain)
+    gains = per_device("mean_gain", gains, gains.size)
+    _check_devices(gains.size, len(labels))
+    finite_number("concentration", concentration)
+    if np.all(gains == gains[0]):
+        raise ValueError(
+            "a split by place needs devices of different mean gains, as in a CellChannel, "
+            f"got {gains[0]:g} for each of {gains.size}"
+        )
+    classes = _shuffled_classes(labels, rng)
+    share = np.array([len(members) for members in classes]) / len(labels)
+    before = np.cumsum(share) - 0.5 * share
+    nearer = (rankdata(-gains) - 0.5) / gains.size
+    mean_mix = share * (1.0 + np.outer(1.0 - 2.0 * nearer, 1.0 - 2.0 * before))
+    pools = [members.tolist() for members in classes]
+    sizes = _equal_sizes(len(labels), gains.size)
+    parts = [np.empty(0, dtype=np.int64)] * gains.size
+    # The last ones get what is left: in random order, so that it is no matter of the place.
+    for device in rng.permutation(gains.size):
+        # A part so small that it would be zero makes no distribution.
+        mix = rng.dirichlet(np.maximum(concentration * len(share) * mean_mix[device], 1e-12))
+        parts[device] = _draw_part(mix, sizes[device], pools, rng)
     return parts
 
 
@@ -194,6 +261,21 @@ def _check_devices(num_devices: object, num_samples: int) -> None:
 def _shuffled_classes(labels: NDArray[np.integer], rng: np.random.Generator) -> list[IntArray]:
     """The samples of each class, in random order."""
     return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+
+
+def _equal_sizes(num_samples: int, num_devices: int) -> IntArray:
+    """Sizes of the parts, apart by at most one."""
+    sizes = np.full(num_devices, num_samples // num_devices)
+    sizes[: num_samples % num_devices] += 1
+    return sizes
+
+
+def _draw_part(
+    mix: FloatArray, size: int, pools: list[list[int]], rng: np.random.Generator
+) -> IntArray:
+    """Take samples out of the classes, whose probabilities are the mix."""
+    part = [pools[_draw_class(mix, pools, rng)].pop() for _ in range(size)]
+    return np.array(part, dtype=np.int64)
 
 
 def _draw_class(mix: FloatArray, pools: list[list[int]], rng: np.random.Generator) -> int:

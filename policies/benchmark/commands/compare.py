@@ -13,6 +13,7 @@ from rich.measure import Measurement
 from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import writable_folder
+from fl_edge_env.scenario.presets import PRESETS
 from policies.benchmark.accounts import energy_tolerance
 from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import run_with_progress
@@ -127,9 +128,11 @@ def _training(options: Options, scenario: Scenario, make_training: MakeTraining)
             f"the scenario file {options.scenario!r} names no data set: give one with --dataset, "
             "or --no-train"
         )
+    preset = PRESETS.get(options.scenario)
+    own = Path(options.scenario).stem if preset is None else preset.dataset or options.scenario
     return make_training(
         scenario,
-        task=options.dataset or Path(options.scenario).stem,
+        task=options.dataset or own,
         eval_every=options.eval_every,
         partition=options.partition,
         concentration=options.concentration,

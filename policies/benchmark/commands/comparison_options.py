@@ -30,7 +30,7 @@ class Options(ScenarioOptions):
     download: bool = False
     """Fetch missing data from the internet."""
     partition: str | None = None
-    """Split of the data: dirichlet, dirichlet-by-class, iid or writer; the usual by default."""
+    """Split of the data: dirichlet, dirichlet-by-class, iid, place or writer; usual by default."""
     concentration: float = 0.5
     """Concentration of the split's Dirichlet distribution."""
     network: str = "own"

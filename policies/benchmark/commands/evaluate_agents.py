@@ -44,7 +44,7 @@ class Options(ScenarioOptions):
     agents: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
     """Folders of agents, each with the runs of its training seeds."""
     scenario: str = "cifar10"
-    """The system: digits, fashion_mnist, cifar10, femnist, or a TOML file."""
+    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, or a TOML file."""
     seeds: int = len(TEST_SEEDS)
     """Number of test seeds, from 0 on."""
     workers: int = os.cpu_count() or 1
@@ -172,7 +172,7 @@ def _title(scenario: Scenario, options: Options) -> str:
     told += [f"channel {options.channel}"] if options.channel else []
     told += ["delayed channel state"] if scenario.delayed_csi else []
     told += ["latency of the slowest"] if scenario.latency == "round_time" else []
-    told += ["tiers"] if options.tiers else []
+    told += [f"tiers {options.tiers}"] if options.tiers else []
     for name in ("mu", "nu", "cohort_size", "rounds"):
         value = getattr(options, name)
         told += [f"{name} {value:g}"] if value is not None else []

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fl_edge_env import Scenario, lyapunov, physics
+from fl_edge_env.scenario.presets import PRESETS
 
 excesses = arrays(np.float64, (12, 3), elements=st.floats(-1e3, 1e3))
 
@@ -101,7 +102,7 @@ def test_scenario__warns_where_the_budget_is_what_the_nominal_point_spends():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Scenario.cifar10(energy_budget_j=10.5, V=1e7)
-        for name in ("cifar10", "femnist", "fashion_mnist", "digits"):
+        for name in PRESETS:
             Scenario.preset(name)
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta, chisquare, kstest
+from scipy.stats import beta, chisquare, kstest, spearmanr
 
 from train_fl.data.partition import (
+    by_place,
     by_writer,
     dirichlet_by_class,
     dirichlet_equal,
@@ -196,3 +197,60 @@ def test_by_writer__more_or_fewer_writers_than_devices_are_told(num_devices):
 def test_by_writer__writers_must_be_counted_from_0():
     with pytest.raises(ValueError, match="split by writer"):
         by_writer(np.array([1, 2, 3]), 3)
+
+
+GAINS = np.random.default_rng(5).permutation(np.geomspace(1e-3, 1.0, 60))
+
+
+@given(st.integers(2, 60), st.sampled_from([0.01, 0.5, 100.0]), st.integers(0, 2**32 - 1))
+def test_by_place__every_sample_once_in_parts_of_equal_size(num_devices, alpha, seed):
+    labels = LABELS[:203]
+    parts = by_place(labels, GAINS[:num_devices], alpha, np.random.default_rng(seed))
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(203))
+    sizes = [len(part) for part in parts]
+    assert len(sizes) == num_devices
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("alpha", [0.5, 100.0])
+def test_by_place__near_devices_have_the_first_classes_and_far_devices_the_last(alpha):
+    rank = np.argsort(np.argsort(-GAINS))
+    of_sample = []
+    for seed in range(20):
+        parts = by_place(LABELS, GAINS, alpha, np.random.default_rng(seed))
+        place = np.empty(len(LABELS))
+        for device, part in enumerate(parts):
+            place[part] = rank[device]
+        of_sample.append(place)
+    # The rank correlation of place and class is 1/3, but for ten classes, and noise.
+    correlation = np.mean([spearmanr(place, LABELS).statistic for place in of_sample])
+    assert correlation == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_by_place__mean_mix_is_the_one_of_the_place():
+    # Unequal classes; plenty of samples for each device, whose mix is almost the mean one.
+    labels = np.repeat([0, 1, 2], [600, 300, 300])
+    gains = [0.1, 0.3, 0.2, 0.3]  # the second and the fourth share the first two ranks
+    shares = np.zeros((4, 3))
+    for seed in range(200):
+        parts = by_place(labels, gains, 1e4, np.random.default_rng(seed))
+        shares += label_histogram(labels, parts, 3) / 200
+    u, v = np.array([7 / 8, 1 / 4, 5 / 8, 1 / 4]), np.array([1 / 4, 5 / 8, 7 / 8])
+    expected = np.array([0.5, 0.25, 0.25]) * (1 + np.outer(1 - 2 * u, 1 - 2 * v))
+    np.testing.assert_allclose(expected.sum(axis=1), 1)
+    np.testing.assert_allclose(expected.mean(axis=0), [0.5, 0.25, 0.25])
+    np.testing.assert_allclose(shares, expected, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("gains", "alpha", "message"),
+    [
+        ([0.1, 0.1], 0.5, "needs devices of different mean gains, .*got 0.1 for each of 2"),
+        ([0.1, -0.1], 0.5, "mean_gain must be positive and finite for every device, got -0.1"),
+        ([], 0.5, "num_devices must be from 1 to the 2000 samples, got 0"),
+        ([0.1, 0.2], 0.0, "concentration must be positive and finite, got 0.0"),
+    ],
+)
+def test_by_place__wrong_input_is_named(gains, alpha, message):
+    with pytest.raises(ValueError, match=message):
+        by_place(LABELS, gains, alpha, np.random.default_rng(0))

@@ -116,7 +116,9 @@ def test_compare__resume_takes_the_options_of_the_folder(trained, call, tmp_path
 
 
 def test_compare__resume_knows_every_channel_and_device_again(call, tmp_path):
-    options = "--no-train --channel markov:0.5 --tiers --rounds 4 --seeds 2 --policies lroa"
+    options = (
+        "--no-train --channel markov:0.5 --tiers hardware --rounds 4 --seeds 2 --policies lroa"
+    )
     call(f"{options} --out {tmp_path}")
     rounds, config = tmp_path / "rounds.csv", (tmp_path / "config.json").read_text()
     expected = rounds.read_bytes()
@@ -222,7 +224,11 @@ def test_compare__system_side_alone(call, capsys, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "channel"),
-    [("--channel markov:0.9 --tiers", "markov"), ("--channel {trace}", "trace")],
+    [
+        ("--channel markov:0.9 --tiers phones", "markov"),
+        ("--channel cell:0.5", "cell"),
+        ("--channel {trace}", "trace"),
+    ],
 )
 def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, channel):
     trace, file = tmp_path / "trace.csv", tmp_path / "mine.toml"
@@ -279,18 +285,24 @@ def test_compare__help_explains_every_option(call, capsys):
         ("--num-devices 2000", "num_devices must be from 1 to the 1440 samples, got 2000"),
         ("--scenario cifar10 --data-dir {file}", "data_batch_1' is missing"),
         ("--dataset mnist", "data set must be one of digits, fashion_mnist, cifar10, femnist"),
+        ("--partition place", "a split by place needs devices of different mean gains"),
         ("--partition writer", "the data set digits does not say who its writers are"),
         ("--on-non-finite stop", "on_non_finite must be 'raise' or 'skip', got 'stop'"),
         ("--threads 0", "threads must be an integer of at least 1, got 0"),
         ("--device gpu", "device must be one that torch has"),
-        ("--scenario mnist", "scenario must be one of cifar10, femnist, fashion_mnist, digits"),
+        (
+            "--scenario mnist",
+            "scenario must be one of cifar10, femnist, fashion_mnist, digits, cell, phones",
+        ),
         ("--checkpoint-every 0", "checkpoint_every must be an integer of at least 1, got 0"),
         ("--scenario {scenario}", "names no data set: give one with --dataset, or --no-train"),
         ("--scenario mine.toml", "cannot read the scenario 'mine.toml'"),
         (
             "--channel fading",
-            "channel must be clip, resample, markov:P, or a .csv",
+            "channel must be clip, resample, markov:P, cell, cell:P, ",
         ),
+        ("--tiers old", "tiers must be one of hardware, phones, got 'old'"),
+        ("--channel cell:1", "channel cell:P needs a probability P: persistence must lie in"),
         ("--channel markov:2", "channel markov:P needs a probability P: persistence must lie in"),
         ("--channel gains.csv", "cannot read the trace 'gains.csv'"),
         ("--seeds 0", "seeds must be an integer of at least 1, got 0"),

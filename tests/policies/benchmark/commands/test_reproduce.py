@@ -122,7 +122,7 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough():
     [
         (
             "baselines --scenarios mnist",
-            "scenario must be one of cifar10, femnist, fashion_mnist, digits",
+            "scenario must be one of cifar10, femnist, fashion_mnist, digits, cell, phones",
         ),
         ("baselines --scenarios cifar10 --train --data-dir {out}", "data_batch_1' is missing"),
         ("v-sweep --nu -1", "nu must be positive and finite, got -1.0"),

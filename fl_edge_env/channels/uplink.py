@@ -1,0 +1,180 @@
+"""Measured uplinks, as channel gains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import special
+
+from fl_edge_env.channels.rates import gain_of_rate
+from fl_edge_env.checks import finite_number, integer_at_least
+from fl_edge_env.typing import FloatArray, IntArray
+
+# Mean and standard deviation of the rate of 19 uplinks of Wi-Fi and cellular networks [bit/s].
+MEASURED_UPLINKS_BPS: tuple[tuple[float, float], ...] = (
+    (431e3, 158e3),
+    (665e3, 312e3),
+    (2337e3, 1610e3),
+    (2547e3, 1089e3),
+    (2632e3, 1576e3),
+    (2774e3, 1097e3),
+    (2974e3, 833e3),
+    (3006e3, 890e3),
+    (3205e3, 419e3),
+    (3286e3, 1018e3),
+    (3642e3, 1495e3),
+    (3730e3, 461e3),
+    (4040e3, 2189e3),
+    (4935e3, 2767e3),
+    (5141e3, 2277e3),
+    (5641e3, 2550e3),
+    (5743e3, 1964e3),
+    (6279e3, 489e3),
+    (6635e3, 1460e3),
+)
+_MEAN, _DEVIATION = np.array(MEASURED_UPLINKS_BPS).T
+# Of the gamma distributions with these means and standard deviations.
+_SHAPE, _SCALE = (_MEAN / _DEVIATION) ** 2, _DEVIATION**2 / _MEAN
+# The interval of each uplink's rate, as the paper's [0.01, 0.5] is to its mean gain of 0.1.
+_LEAST, _MOST = 0.1 * _MEAN, 5.0 * _MEAN
+# Nodes of the integral over a rate: the narrowest distribution is as wide as seven of their gaps.
+_NODES = 256
+
+
+@dataclass(frozen=True)
+class UplinkChannel:
+    """Each device has one of 19 measured uplinks, whose rate changes from round to round.
+
+    The rate of a round is drawn from a gamma distribution with the mean and the standard
+    deviation that were measured [FLASH]_, and kept between a tenth of the mean and five times
+    the mean. Rounds are independent. A rate is no gain: the gain is the one with which a device
+    that sends with `reference_power_w` in a bandwidth of `share_hz` has the rate. Neither was
+    measured, so both are assumptions.
+
+    Parameters
+    ----------
+    share_hz : float
+        Bandwidth of one device at the reference [Hz]. With much less than the default the rates
+        would need gains far above one.
+    reference_power_w : float
+        Transmission power at the reference [W], by default the largest of the presets.
+    noise_power_w : float
+        Total noise power [W], which should be the scenario's.
+    place_seed : int
+        Seed of the order in which devices get the uplinks. Of 19 successive devices each has
+        another one, and a device's uplink does not depend on the number of devices.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+
+    References
+    ----------
+    .. [FLASH] Yang et al., "Characterizing Impacts of Heterogeneity in Federated Learning upon
+       Large-Scale Smartphone Data", WWW 2021; the rates are in its repository.
+    """
+
+    share_hz: float = 5e6
+    reference_power_w: float = 0.1
+    noise_power_w: float = 0.01
+    place_seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("share_hz", "reference_power_w", "noise_power_w"):
+            object.__setattr__(self, name, finite_number(name, getattr(self, name)))
+        integer_at_least(0, "place_seed", self.place_seed)
+        object.__setattr__(self, "place_seed", int(self.place_seed))
+        with np.errstate(over="ignore"):
+            bounds = self.gain_min, self.gain_max
+        if not (bounds[0] > 0 and bounds[1] < np.inf):
+            raise ValueError(
+                f"the gains must have positive and finite bounds, got {bounds}: choose another "
+                "share_hz, reference_power_w or noise_power_w"
+            )
+
+    @property
+    def gain_min(self) -> float:
+        """Gain at the least rate of the slowest uplink, with some room for rounding."""
+        return float(self._gain(_LEAST).min()) * (1 - 1e-9)
+
+    @property
+    def gain_max(self) -> float:
+        """Gain at the largest rate of the fastest uplink, with some room for rounding."""
+        return float(self._gain(_MOST).max()) * (1 + 1e-9)
+
+    @property
+    def mean(self) -> float:
+        """Mean gain over the 19 uplinks."""
+        return float(self._mean_gain.mean())
+
+    def uplinks(self, num_devices: int) -> IntArray:
+        """Which of the measured uplinks each device has.
+
+        Parameters
+        ----------
+        num_devices : int
+            Number of devices N.
+
+        Returns
+        -------
+        ndarray of int, shape (N,)
+            Indices into `MEASURED_UPLINKS_BPS`.
+        """
+        rng, count = np.random.default_rng(self.place_seed), len(_MEAN)
+        turns = np.tile(np.arange(count), (-(-num_devices // count), 1))
+        return rng.permuted(turns, axis=1).ravel()[:num_devices]
+
+    def device_mean(self, num_devices: int) -> FloatArray:
+        """Mean gain of each device.
+
+        Parameters
+        ----------
+        num_devices : int
+            Number of devices N.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+        """
+        return self._mean_gain[self.uplinks(num_devices)]
+
+    def draw(
+        self,
+        rng: np.random.Generator,
+        rounds: int,
+        num_devices: int,
+        *,
+        first_round: int = 0,  # noqa: ARG002 - rounds are alike
+        previous: FloatArray | None = None,  # noqa: ARG002 - and independent
+    ) -> FloatArray:
+        """Draw the gains of the next rounds; see `ChannelModel.draw`."""
+        uplink = self.uplinks(num_devices)
+        rate = _SCALE[uplink] * rng.standard_gamma(_SHAPE[uplink], (rounds, num_devices))
+        return self._gain(np.clip(rate, _LEAST[uplink], _MOST[uplink], out=rate))
+
+    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+        """Draw independent rounds; see `ChannelModel.sample`."""
+        return self.draw(rng, count, num_devices)
+
+    def _gain(self, rate: FloatArray) -> FloatArray:
+        return gain_of_rate(
+            rate,
+            share_hz=self.share_hz,
+            power_w=self.reference_power_w,
+            noise_power_w=self.noise_power_w,
+        )
+
+    @cached_property
+    def _mean_gain(self) -> FloatArray:
+        """Mean gain h(r) of each uplink: h at its least rate and the integral of h' P(R > r)."""
+        nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+        half = 0.5 * (_MOST - _LEAST)[:, None]
+        rate = _LEAST[:, None] + half * (1.0 + nodes)
+        above = special.gammaincc(_SHAPE[:, None], rate / _SCALE[:, None])
+        slope = np.log(2.0) / self.share_hz
+        rise = slope * (self._gain(rate) + self.noise_power_w / self.reference_power_w)
+        mean: FloatArray = self._gain(_LEAST) + np.sum(half * weights * rise * above, axis=1)
+        return mean

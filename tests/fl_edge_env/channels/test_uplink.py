@@ -1,0 +1,109 @@
+"""Measured uplinks: their rates in a system at the reference, their means and their bounds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from fl_edge_env import Scenario, UplinkChannel, physics
+from fl_edge_env.channels.rates import gain_of_rate
+from fl_edge_env.channels.uplink import MEASURED_UPLINKS_BPS
+
+COUNT = 40_000
+
+
+def test_gain_of_rate__is_undone_by_the_upload_rate_of_a_system():
+    scenario = Scenario(num_devices=3, bandwidth_hz=6e6, cohort_size=3, noise_power_w=0.02)
+    rate = np.array([1e3, 1e6, 2e7])
+    gain = gain_of_rate(rate, share_hz=2e6, power_w=0.05, noise_power_w=0.02)
+    np.testing.assert_allclose(physics.upload_rate(gain, np.full(3, 0.05), scenario), rate)
+    # One bit for each hertz needs as much signal as noise.
+    one = gain_of_rate(np.array([2e6]), share_hz=2e6, power_w=0.05, noise_power_w=0.02)
+    assert one[0] == pytest.approx(0.02 / 0.05)
+
+
+def test_uplinks__rates_have_the_measured_moments_in_the_preset():
+    scenario = Scenario.phones(num_devices=19)
+    uplink = scenario.channel.uplinks(19)
+    assert sorted(uplink) == list(range(19))
+    gain = scenario.channel.draw(np.random.default_rng(0), COUNT, 19)
+    rate = physics.upload_rate(gain, scenario.p_max, scenario)
+    mean, deviation = np.array(MEASURED_UPLINKS_BPS)[uplink].T
+    # The interval moves few rates, and those by little.
+    error = deviation / math.sqrt(COUNT)
+    assert np.all(np.abs(rate.mean(axis=0) - mean) < 4 * error + 1e-3 * mean)
+    np.testing.assert_allclose(rate.std(axis=0), deviation, rtol=0.03)
+    for index in (0, 7):
+        law = stats.gamma((mean / deviation)[index] ** 2, scale=(deviation**2 / mean)[index])
+        inner = rate[(rate[:, index] > 0.101 * mean[index]), index]
+        cut = law.cdf(0.101 * mean[index])
+        assert stats.kstest(inner, lambda r, c=cut, g=law: (g.cdf(r) - c) / (1 - c)).pvalue > 1e-3
+    assert np.all(rate >= 0.0999 * mean)
+    assert np.all(rate <= 5.001 * mean)
+
+
+def test_uplinks__mean_gain_of_each_device_is_the_mean_of_its_gains():
+    channel = UplinkChannel(share_hz=2.5e6, place_seed=5)
+    gains = channel.sample(np.random.default_rng(1), COUNT, 19)
+    error = gains.std(axis=0) / math.sqrt(COUNT)
+    mean = channel.device_mean(19)
+    assert np.all(np.abs(gains.mean(axis=0) - mean) < 4.5 * error)
+    assert channel.mean == pytest.approx(mean.mean())
+    # By an integral over the density, for the narrowest distribution.
+    index = int(np.flatnonzero(channel.uplinks(19) == 17)[0])
+    m, s = MEASURED_UPLINKS_BPS[17]
+    law = stats.gamma((m / s) ** 2, scale=s**2 / m)
+    expected, _ = integrate.quad(
+        lambda r: law.pdf(r) * 0.1 * math.expm1(math.log(2) * r / 2.5e6), 0.5 * m, 2 * m, points=[m]
+    )
+    assert mean[index] == pytest.approx(expected, rel=1e-6)
+
+
+def test_uplinks__stay_with_a_device_and_each_is_as_frequent_as_the_others():
+    channel = UplinkChannel(place_seed=2)
+    np.testing.assert_array_equal(channel.uplinks(57)[:30], channel.uplinks(30))
+    np.testing.assert_array_equal(np.bincount(channel.uplinks(57)), 3)
+    assert not np.array_equal(channel.uplinks(57), UplinkChannel(place_seed=3).uplinks(57))
+
+
+def test_uplinks__splitting_the_rounds_changes_nothing():
+    channel = UplinkChannel()
+    whole = channel.draw(np.random.default_rng(3), 10, 4)
+    rng = np.random.default_rng(3)
+    parts = [channel.draw(rng, 3, 4), channel.draw(rng, 7, 4)]
+    np.testing.assert_array_equal(whole, np.concatenate(parts))
+
+
+@given(
+    st.floats(1e6, 1e8),
+    st.floats(1e-3, 10),
+    st.integers(0, 2**32),
+    st.integers(1, 40),
+    st.integers(0, 2**32),
+)
+def test_uplinks__gains_keep_within_their_bounds(share, power, place_seed, num_devices, seed):
+    channel = UplinkChannel(share, power, place_seed=place_seed)
+    gains = channel.draw(np.random.default_rng(seed), 20, num_devices)
+    mean = channel.device_mean(num_devices)
+    for values in (gains, mean):
+        assert np.all((values >= channel.gain_min) & (values <= channel.gain_max))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"share_hz": 0}, "share_hz must be positive and finite, got 0"),
+        ({"share_hz": 1e4}, "gains must have positive and finite bounds, got"),
+        ({"reference_power_w": "full"}, "reference_power_w must be positive .*got 'full'"),
+        ({"noise_power_w": -1.0}, "noise_power_w must be positive and finite, got -1.0"),
+        ({"place_seed": 0.5}, "place_seed must be an integer of at least 0, got 0.5"),
+    ],
+)
+def test_uplinks__names_what_is_wrong(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        UplinkChannel(**parameters)

@@ -1,0 +1,70 @@
+"""Phones of measured speeds, and the presets that have near and far or fast and slow devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_edge_env import CellChannel, Scenario, physics, with_phones
+from fl_edge_env.scenario.phones import PHONE_SCORES, phone_speeds
+
+
+@given(st.integers(1, 300), st.integers(0, 2**32))
+def test_speeds__each_part_of_the_distribution_gives_one_phone(num_devices, seed):
+    share, score = np.array(PHONE_SCORES).T
+    speed = np.sort(phone_speeds(num_devices, seed=seed))
+    edges = np.interp(np.arange(num_devices + 1) / num_devices, share, score) / 1548
+    assert np.all((speed >= edges[:-1] - 1e-12) & (speed <= edges[1:] + 1e-12))
+
+
+def test_speeds__have_the_measured_quantiles_in_random_order():
+    speed = phone_speeds(50_000)
+    quantiles = np.quantile(speed, [0.05, 0.1, 0.5, 0.9])
+    np.testing.assert_allclose(quantiles * 1548, [218, 274, 1548, 3414], rtol=1e-3)
+    assert abs(np.corrcoef(speed, np.arange(50_000))[0, 1]) < 4 / np.sqrt(50_000)
+
+
+def test_phones__take_the_same_power_at_full_speed_and_energy_as_their_budgets():
+    scenario = Scenario.phones(num_devices=30)
+    speed = phone_speeds(30)
+    np.testing.assert_allclose(scenario.f_max, 2e9 * speed)
+    np.testing.assert_allclose(scenario.f_min, 0.5 * scenario.f_max)
+    np.testing.assert_allclose(scenario.capacitance * scenario.f_max**3 / 2, 0.8)
+    compute = scenario.energy_per_hz2 * scenario.f_max**2
+    np.testing.assert_allclose(compute / scenario.energy_budget_j, compute[0] / 15 * speed[0])
+
+
+def test_with_phones__makes_of_the_cifar10_system_the_devices_of_the_preset():
+    mixed, preset = with_phones(Scenario.cifar10()), Scenario.phones()
+    for name in preset.per_device_fields:
+        np.testing.assert_array_equal(getattr(mixed, name), getattr(preset, name))
+    assert with_phones(Scenario.cifar10(), seed=1) != mixed
+    with pytest.raises(ValueError, match="seed must be an integer of at least 0, got -1"):
+        with_phones(Scenario.cifar10(), seed=-1)
+
+
+def test_phones__every_budget_binds_inside_the_range():
+    # A share of K w in the rounds at the mean gain: over budget at the top, below it at the bottom.
+    scenario = Scenario.phones()
+    share = scenario.cohort_size * scenario.weights
+    low, high = (
+        share * physics.time_and_energy(scenario.mean_gain, f, p, scenario)[1]
+        for f, p in ((scenario.f_min, scenario.p_min), (scenario.f_max, scenario.p_max))
+    )
+    assert np.all(low < scenario.energy_budget_j)
+    assert np.all(scenario.energy_budget_j < high)
+
+
+def test_phones__gains_are_of_the_order_of_the_papers():
+    gain = Scenario.phones().mean_gain
+    assert 0.03 < gain.mean() < 0.3
+    assert gain.max() < 0.5
+
+
+def test_cell__is_the_cifar10_system_but_for_its_channel():
+    cell = Scenario.cell(num_devices=10)
+    assert cell.channel == CellChannel()
+    assert cell.replace(channel=Scenario().channel) == Scenario.cifar10(num_devices=10)
+    assert Scenario.preset("cell", num_devices=10) == cell

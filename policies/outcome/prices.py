@@ -25,7 +25,7 @@ from policies.outcome.solver import solve_round
 
 # Iterations of the ascent, in stages that begin where the one before has ended. Another stage
 # follows only where the constraints are not yet met.
-_STAGES = (50, 200)
+_STAGES = (50, 200, 300)
 # Rounds that are drawn for an iteration.
 _BATCH = 64
 # Proven relative distance to the optimum of each of those rounds.
@@ -114,7 +114,7 @@ def _settled(scenario: Scenario, seed: int) -> OutcomePrices:
     common = _common_price(scenario, rng, energy, level, most)
     m = np.full(scenario.num_devices, common)
     level = _play(scenario, rng, m, level + m * energy).time
-    u = m * (energy - allowed)
+    u = m * (energy - allowed) + _head_start(scenario, rng, target, groups)
     for length in _STAGES:
         sums = np.zeros((4, scenario.num_devices))  # of m, u, participation and energy
         for index in range(length):
@@ -134,6 +134,22 @@ def _settled(scenario: Scenario, seed: int) -> OutcomePrices:
         if _is_settled(m / m.max(), participation, energy, rounds, groups, scenario):
             break
     return OutcomePrices(_rounded(m), _rounded(u + m * allowed + level))
+
+
+def _head_start(
+    scenario: Scenario, rng: np.random.Generator, target: FloatArray, groups: IntArray
+) -> FloatArray:
+    """What a slow device's participation is worth more than others', at a guess [s].
+
+    In the best of its rounds, as many as it should take part in, it still takes longer than the
+    others, and a round that it makes long is shared by K devices.
+    """
+    gains = scenario.channel.sample(rng, _BATCH, scenario.num_devices)
+    time, _ = physics.time_and_energy(gains, scenario.f_max, scenario.p_max, scenario)
+    least = np.array([np.quantile(t, rho) for t, rho in zip(time.T, target, strict=True)])
+    least = _pooled(least, groups)
+    extra: FloatArray = np.maximum(least - np.median(least), 0.0) / scenario.cohort_size
+    return extra
 
 
 def _alike(scenario: Scenario) -> IntArray:

@@ -5,9 +5,10 @@ In every function `name` is that of the argument, for the error.
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
 import numpy as np
@@ -26,6 +27,12 @@ def is_integer(value: object) -> TypeGuard[int]:
 def is_real(value: object) -> TypeGuard[float]:
     """Whether `value` is a real number; True and False are not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error message: the known name nearest to a wrong one, empty if none is near."""
+    nearest = difflib.get_close_matches(name, list(known), n=1)
+    return f": did you mean {nearest[0]!r}?" if nearest else ""
 
 
 def as_float(value: float) -> float:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from fl_edge_env import Scenario
+from fl_edge_env.checks import did_you_mean
 from policies.base import Policy
 from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
+from policies.own import load_class, names_own_class
 from policies.resources import ResourceName, ResourceRule
 from policies.selection import (
     AdaptiveSampling,
@@ -64,13 +66,14 @@ POLICIES: dict[str, Callable[..., Policy]] = {
 
 
 def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
-    """A policy by name, or a trained agent by its folder or file.
+    """A policy by name, a trained agent by its folder or file, or one's own class.
 
     Parameters
     ----------
     name : str
-        One of `POLICIES`, or a path. The name of a selector may say its resources:
-        ``"best-channel:static"``.
+        One of `POLICIES`, a path, or ``"my_file.py:MyPolicy"`` or ``"my_module:MyPolicy"`` for a
+        subclass of `Policy` or `policies.selection.Selector`. The name of a selector may say its
+        resources: ``"best-channel:static"``.
     scenario : Scenario
         The system it controls.
     **options
@@ -80,7 +83,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     Raises
     ------
     ValueError
-        If there is no policy of that name and no agent at that path.
+        If there is no policy of that name, no agent at that path and no such class.
     """
     selector, _, resources = name.partition(":")
     if resources and selector in SELECTORS:
@@ -95,7 +98,11 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         from policies.learned import SB3Policy
 
         return SB3Policy.load(name, scenario, **options)
+    if names_own_class(name) and selector not in POLICIES:
+        kind = load_class(name)
+        make = _scheduler(kind) if issubclass(kind, Selector) else kind
+        return make(scenario, **options)
     raise ValueError(
         f"policy must be one of {', '.join(POLICIES)}, or the folder of a trained agent, "
-        f"got {name!r}"
+        f"or my_file.py:MyPolicy, got {name!r}{did_you_mean(name, POLICIES)}"
     )

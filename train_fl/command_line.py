@@ -1,4 +1,4 @@
-"""The command ``fl-edge``: compare, reproduce, train, evaluate-agents, animate.
+"""The command ``fl-edge``: compare, leaderboard, reproduce, train, evaluate-agents, animate.
 
 It stands above the three packages: here the commands that compare policies are given what trains
 models. Each command is imported when it is called, and torch when models are trained.
@@ -32,6 +32,13 @@ def _compare() -> _Command:
     from policies.benchmark.commands.comparison_options import Options
 
     return _Command(Options, partial(compare, make_training=make_training))
+
+
+def _leaderboard() -> _Command:
+    """Rank schedulers in the settings of a file."""
+    from policies.benchmark.commands.leaderboard import Options, leaderboard
+
+    return _Command(Options, partial(leaderboard, make_training=make_training))
 
 
 def _reproduce() -> _Command:
@@ -69,6 +76,7 @@ def _animate() -> _Command:
 
 _COMMANDS: dict[str, Callable[[], _Command]] = {
     "compare": _compare,
+    "leaderboard": _leaderboard,
     "reproduce": _reproduce,
     "train": _train,
     "evaluate-agents": _evaluate_agents,

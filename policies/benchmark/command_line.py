@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 from rich.text import Text
 
 from fl_edge_env import (
@@ -141,6 +143,20 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
         message = Text(f"error: {error}", style="bold red")
         console.print(message, soft_wrap=True)
         sys.exit(1 if isinstance(error, JobsFailedError) else 2)
+
+
+def print_whole(table: Table, console: Console) -> None:
+    """Print a table so that no number is cut off, however narrow the terminal.
+
+    Parameters
+    ----------
+    table : rich.table.Table
+        The table.
+    console : rich.console.Console
+        The terminal.
+    """
+    whole = Measurement.get(console, console.options.update(width=1000), table).maximum
+    Console(width=max(console.width, whole)).print(table)
 
 
 def run_with_progress(

@@ -76,7 +76,12 @@ def save_plots(rounds: pd.DataFrame, bounds: pd.DataFrame | None, folder: Path) 
     save_figure(grid, [folder / "overview.png"])
 
 
-def save_figure(grid: Sequence[Sequence[Panel]], paths: Sequence[Path]) -> None:
+def save_figure(
+    grid: Sequence[Sequence[Panel]],
+    paths: Sequence[Path],
+    *,
+    panel_size: tuple[float, float] = (5.2, 3.7),
+) -> None:
     """Draw a grid of panels to files.
 
     Parameters
@@ -86,13 +91,16 @@ def save_figure(grid: Sequence[Sequence[Panel]], paths: Sequence[Path]) -> None:
         label is explained at the end of each row, outside the panels.
     paths : sequence of Path
         The files, with a suffix for each format.
+    panel_size : tuple of float
+        Width and height of a panel [inch].
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows, columns = len(grid), len(grid[0])
     with mpl.rc_context({"axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(5.2 * columns + 1.6, 3.7 * rows), layout="constrained")
+        width, height = panel_size
+        figure = Figure(figsize=(width * columns + 1.6, height * rows), layout="constrained")
         FigureCanvasAgg(figure)
         for row, axes_row in zip(grid, figure.subplots(rows, columns, squeeze=False), strict=True):
             for panel, axes in zip(row, axes_row, strict=True):

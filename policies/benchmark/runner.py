@@ -35,6 +35,7 @@ from policies.base import Policy, check_scenario
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
 from policies.benchmark.rollout import run_episode
+from policies.own import own_modules
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
@@ -441,7 +442,11 @@ def _on_ray(jobs: list[_Missing], workers: int, address: str | None) -> Iterator
             'for example by pip install -e ".[cluster]"'
         )
     import ray
+    from ray import cloudpickle
     from ray.util.multiprocessing import Pool
+
+    for module in own_modules():
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
     if address is None:
         # "local": without it a cluster that someone has started on this machine would be joined.

@@ -58,6 +58,38 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def relative_interval(values: ArrayLike, reference: ArrayLike) -> Interval:
+    """How much larger values are than those they are paired with, relative, with its interval.
+
+    Under common random numbers a seed means the same luck for both, and much of it cancels in the
+    ratio: the interval is that of the mean of the ratios, not of a ratio of means.
+
+    Parameters
+    ----------
+    values : array_like, shape (n,)
+        One value for each seed.
+    reference : array_like, shape (n,)
+        Positive values of the same seeds in the same order.
+
+    Returns
+    -------
+    Interval
+        Mean of ``values / reference - 1`` with Student's 95 % interval.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ or a reference is not positive.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    base = np.asarray(reference, dtype=np.float64)
+    if sample.shape != base.shape:
+        raise ValueError(f"reference must have shape {sample.shape}, got {base.shape}")
+    if (base <= 0).any():
+        raise ValueError(f"reference must be positive, got {base.min()}")
+    return mean_interval(sample / base - 1.0)
+
+
 def interquartile_mean(values: ArrayLike) -> float:
     """Mean of the middle half of all entries.
 

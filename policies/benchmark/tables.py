@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from rich.table import Table
 from scipy import stats
 
 from policies.benchmark.accounts import EnergyTolerance
-from policies.benchmark.statistics import mean_interval
+from policies.benchmark.statistics import Interval, mean_interval, relative_interval
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
@@ -46,6 +46,7 @@ def comparison_table(
     *,
     tolerance: EnergyTolerance | None = None,
     width: int = 100,
+    time: str = "total_time",
 ) -> Table:
     """A table for the terminal: a row for each policy, means with 95 % intervals over seeds.
 
@@ -63,6 +64,8 @@ def comparison_table(
         By which feasibility was judged; it is told below the table.
     width : int
         Columns of the terminal.
+    time : {"total_time", "time_to_target"}
+        Which time is compared with that of the first policy.
 
     Returns
     -------
@@ -71,7 +74,7 @@ def comparison_table(
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     first = next(iter(runs))
     names = ranked(summary)
-    columns = _comparison_columns(runs, first, target_accuracy)
+    columns = _comparison_columns(runs, first, target_accuracy, time)
     seeds = len(runs[first])
     title = f"Mean and 95 % interval over {seeds} seeds" if seeds > 1 else "One seed"
     dropped = 0
@@ -91,6 +94,59 @@ def comparison_table(
         if needed <= width or len(kept) <= _LEAST_COLUMNS:
             return table
         dropped += 1
+
+
+def comparison_markdown(
+    summary: pd.DataFrame,
+    target_accuracy: float | None = None,
+    *,
+    tolerance: EnergyTolerance | None = None,
+    left_out: Mapping[str, str] | None = None,
+) -> str:
+    """The table of a comparison in Markdown: policies by rank, and below what the columns mean.
+
+    Parameters
+    ----------
+    summary, target_accuracy, tolerance
+        As for `comparison_table`. The others' time is compared with that of the leader.
+    left_out : mapping, optional
+        Policies that were not run, and why.
+
+    Returns
+    -------
+    str
+    """
+    runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
+    names = ranked(summary)
+    columns = _comparison_columns(runs, names[0], target_accuracy, judged_by(summary))
+    # The first line of a header tells to which group of columns it belongs.
+    headers = [
+        " ".join(column.header.split("\n")[1:]).strip().replace("- ", "") for column in columns
+    ]
+    rows = [["rank", "scheduler", *headers], ["---:", "---", *["---:"] * len(columns)]]
+    for rank, name in enumerate(names, 1):
+        rows.append([str(rank), name, *(column.cells[name] for column in columns)])
+    for name, reason in (left_out or {}).items():
+        rows.append(["–", f"{name} ({reason})", *["–"] * len(columns)])
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    caption = _comparison_caption(columns, tolerance, runs)
+    return "\n".join(lines) + (f"\n\n{caption}" if caption else "")
+
+
+def judged_by(summary: pd.DataFrame) -> str:
+    """The column by which `ranked` orders policies that are alike otherwise.
+
+    Parameters
+    ----------
+    summary : pandas.DataFrame
+        As `policies.benchmark.evaluation.summarise` returns it.
+
+    Returns
+    -------
+    str
+        ``"time_to_target"`` where there is a target, and ``"total_time"`` elsewhere.
+    """
+    return "time_to_target" if "time_to_target" in summary else "total_time"
 
 
 # A narrow terminal drops columns until these many are left.
@@ -123,10 +179,10 @@ def ranked(summary: pd.DataFrame) -> list[str]:
 
 
 def _comparison_columns(
-    runs: dict[str, pd.DataFrame], first: str, target_accuracy: float | None
+    runs: dict[str, pd.DataFrame], first: str, target_accuracy: float | None, time: str
 ) -> list[_Column]:
     unit, length = time_unit(max(float(group["total_time"].max()) for group in runs.values()))
-    reference = runs[first]["total_time"]
+    reference = runs[first][time]
 
     def column(header: str, importance: int, cell: Callable[[pd.DataFrame], str]) -> _Column:
         return _Column(header, importance, {name: cell(group) for name, group in runs.items()})
@@ -134,7 +190,8 @@ def _comparison_columns(
     def longer(group: pd.DataFrame) -> str:
         if group is runs[first]:
             return "–"
-        return _interval(100 * (group["total_time"] / reference - 1), 2)
+        interval = relative_interval(group[time], reference.reindex(group.index))
+        return _interval_text(Interval(*(100 * value for value in interval)), 2)
 
     any_run = runs[first]
     columns = []
@@ -149,7 +206,8 @@ def _comparison_columns(
         column(f"\ntotal\ntime, {unit}", 10, lambda g: _interval(g["total_time"] / length))
     )
     if len(runs) > 1:
-        columns.append(column(f"\nlonger than\n{first}, %", 1, longer))
+        word = "longer" if time == "total_time" else "later"
+        columns.append(column(f"\n{word} than\n{first}, %", 1, longer))
     columns[0] = columns[0]._replace(header=f"outcome{columns[0].header}")
     columns += [
         column("feasibility\n\nfeasible", 12, lambda g: "yes" if g["feasible"].all() else "no"),
@@ -196,13 +254,18 @@ def _comparison_caption(
 
 
 def _interval(values: pd.Series, most_decimals: int = 3) -> str:
+    """Mean of values with its interval; see `_interval_text`."""
+    return _interval_text(mean_interval(values.to_numpy()), most_decimals)
+
+
+def _interval_text(interval: Interval, most_decimals: int) -> str:
     """Mean and half width, the latter rounded up to two digits and at most so many decimals.
 
     A dash where the quantity is not defined.
     """
-    if values.isna().any():
+    mean, low, high = interval
+    if math.isnan(mean):
         return "–"
-    mean, low, high = mean_interval(values.to_numpy())
     half = (high - low) / 2
     if not half > 0:
         return f"{mean:.5g}"

@@ -38,7 +38,9 @@ def test_script__is_its_command(tmp_path, script, command, arguments):
     assert ours == written(tmp_path / "command", *COMMAND, command, *options)
 
 
-@pytest.mark.parametrize("script", ["compare", "reproduce_paper", "train_sb3", "evaluate_agents"])
+@pytest.mark.parametrize(
+    "script", ["compare", "leaderboard", "reproduce_paper", "train_sb3", "evaluate_agents"]
+)
 def test_script__help_shows_how_it_is_called(capsys, monkeypatch, script):
     monkeypatch.setattr(sys, "argv", [f"{script}.py", "--help"])
     monkeypatch.setenv("COLUMNS", "120")

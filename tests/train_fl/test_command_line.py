@@ -11,7 +11,7 @@ import pytest
 import train_fl
 from train_fl.command_line import main
 
-COMMANDS = ("compare", "reproduce", "train", "evaluate-agents", "animate")
+COMMANDS = ("compare", "leaderboard", "reproduce", "train", "evaluate-agents", "animate")
 EXTRAS = ("torch", "torchvision", "stable_baselines3", "cvxpy", "sklearn", "ijson", "pyarrow")
 
 
@@ -38,6 +38,7 @@ finally:
     ("command", "description"),
     [
         ("compare", "Compare policies for federated learning"),
+        ("leaderboard", "Rank schedulers in the settings of a file"),
         ("reproduce", "Reproduce the figures of the paper's Section VII"),
         ("train", "Train an agent."),
         ("evaluate-agents", "Compare trained agents with LROA and Uni-D"),

@@ -8,15 +8,11 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.measure import Measurement
 
-from fl_edge_env import Scenario
-from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import writable_folder
-from fl_edge_env.scenario.presets import PRESETS
 from policies.benchmark.accounts import energy_tolerance
 from policies.benchmark.bound import find_prices
-from policies.benchmark.command_line import run_with_progress
+from policies.benchmark.command_line import print_whole, run_with_progress
 from policies.benchmark.commands.comparison_folder import (
     config,
     continued,
@@ -25,12 +21,16 @@ from policies.benchmark.commands.comparison_folder import (
     write_text,
 )
 from policies.benchmark.commands.comparison_options import Options
-from policies.benchmark.commands.training import MakeTraining, Training, policy_options
+from policies.benchmark.commands.training import (
+    MakeTraining,
+    divfl_note,
+    policy_options,
+    training_of,
+)
 from policies.benchmark.evaluation import check_target, summarise
 from policies.benchmark.figures import draw_partition, save_figure, save_plots
 from policies.benchmark.runner import BoundJob, check_runner, make_jobs
 from policies.benchmark.tables import coinciding, comparison_table
-from policies.divfl import DivFL
 from policies.registry import make_policy
 
 
@@ -58,16 +58,14 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
     settings: dict[str, Any] | None = None
     if options.resume is not None:
         options, settings = stored(options)
-    number = options.seeds if options.seeds is not None else (5 if options.train else 30)
-    integer_at_least(1, "seeds", number)
+    seeds = options.seed_range()
     check_target(options.target_accuracy)
     check_runner(options.workers, options.backend, options.checkpoint_every)
     scenario = options.make_scenario()
-    make_env = _training(options, scenario, make_training) if options.train else None
+    make_env = training_of(options, scenario, make_training) if options.train else None
     if make_env is not None:
         scenario = make_env.scenario
     policies = [make_policy(n, scenario, **policy_options(n, make_env)) for n in options.policies]
-    seeds = range(options.first_seed, options.first_seed + number)
     prices = find_prices(scenario)
     jobs = make_jobs(policies, scenario, seeds, make_env, prices)
     paths = [BoundJob(scenario, seed, prices) for seed in seeds]
@@ -107,40 +105,13 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         save_figure([[lambda axes: draw_partition(axes, counts)]], [folder / "partition.png"])
     tolerance = energy_tolerance(scenario, scenario.num_rounds)
     table = comparison_table(summary, target, tolerance=tolerance, width=console.width)
-    whole = Measurement.get(console, console.options.update(width=1000), table).maximum
-    Console(width=max(console.width, whole)).print(table)  # no number is cut off
+    print_whole(table, console)
     for twins in coinciding(rounds):
         console.print(f"{' and '.join(twins)} draw the same devices and train the same models.")
     if timing is not None:
         seconds = timing.groupby("policy", sort=False)["real_time"].median()
         told = ", ".join(f"{name} {value:.2g} s" for name, value in seconds.items())
         console.print(f"real time of a round: {told}", highlight=False)
-    if any(isinstance(policy, DivFL) for policy in policies):
-        how = "gradients" if options.train else "label histograms: the same in every round"
-        console.print(f"DivFL chose its cohorts by {how}.", highlight=False)
+    if note := divfl_note(policies, trained=options.train):
+        console.print(note, highlight=False)
     console.print(f"Results and plots: {folder}", soft_wrap=True)
-
-
-def _training(options: Options, scenario: Scenario, make_training: MakeTraining) -> Training:
-    """What makes the training environments of a comparison."""
-    if options.dataset is None and Path(options.scenario).suffix == ".toml":
-        raise ValueError(
-            f"the scenario file {options.scenario!r} names no data set: give one with --dataset, "
-            "or --no-train"
-        )
-    preset = PRESETS.get(options.scenario)
-    own = Path(options.scenario).stem if preset is None else preset.dataset or options.scenario
-    return make_training(
-        scenario,
-        task=options.dataset or own,
-        eval_every=options.eval_every,
-        partition=options.partition,
-        concentration=options.concentration,
-        network=options.network,
-        learning_rate=options.learning_rate,
-        on_non_finite=options.on_non_finite,
-        data_dir=options.data_dir,
-        download=options.download,
-        device=options.device,
-        threads=options.threads,
-    )

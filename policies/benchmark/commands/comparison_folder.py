@@ -10,8 +10,9 @@ import math
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 from rich.console import Console
@@ -19,15 +20,13 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, reason
 from fl_edge_env.scenario.toml import describe_channel
-from policies.benchmark.commands.comparison_options import Options
+from policies.benchmark.commands.comparison_options import HOW_TO_RUN, Options, fits
 from policies.benchmark.figures import PLOTS
 from policies.benchmark.runner import code_hash
+from policies.own import own_source
 from policies.registry import POLICIES
 
 RESULTS = (*PLOTS, "bounds.csv", "partition.png", "rounds.csv", "summary.csv", "timing.csv")
-
-# Options that do not change the result: with --resume they are those of the new command.
-HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every")
 
 
 def stored(given: Options) -> tuple[Options, dict[str, Any]]:
@@ -65,7 +64,7 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
             raise KeyError(*missing)
         kinds = get_type_hints(Options)
         for name, value in settings["options"].items():
-            if name in kinds and not _fits(value, kinds[name]):
+            if name in kinds and not fits(value, kinds[name]):
                 raise ValueError(f"{name} cannot be {value!r}")
         options = Options(**settings["options"])
         options = dataclasses.replace(
@@ -81,16 +80,6 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
             f"cannot use {path.name} ({reason(error)})"
         ) from None
     return options, settings
-
-
-def _fits(value: object, kind: Any) -> bool:
-    """Whether a value that comes from JSON is one of an option of some type."""
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if get_origin(kind) is tuple:
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    kinds: dict[Any, tuple[type, ...]] = {float: (float, int), Path: (str,)}
-    return any(type(value) in kinds.get(one, (one,)) for one in get_args(kind) or [kind])
 
 
 def continued(old: dict[str, Any] | None, new: dict[str, Any], console: Console) -> dict[str, Any]:
@@ -113,7 +102,7 @@ def continued(old: dict[str, Any] | None, new: dict[str, Any], console: Console)
     Raises
     ------
     ValueError
-        If the scenario or a trained agent has changed.
+        If the scenario, a trained agent or a policy of one's own has changed.
     """
     if old is None:
         return new
@@ -124,7 +113,8 @@ def continued(old: dict[str, Any] | None, new: dict[str, Any], console: Console)
         )
     if old.get("agents", {}) != new["agents"]:
         raise ValueError(
-            "a trained agent has changed since the comparison began: start anew in another folder"
+            "a trained agent or a file of one's own has changed since the comparison began: "
+            "start anew in another folder"
         )
     if old["code"] != new["code"]:
         console.print(
@@ -149,35 +139,71 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
     dict
         What goes to ``config.json``.
     """
+    return (
+        {"command": ["python", *sys.argv], "options": plain(dataclasses.asdict(options))}
+        | system(scenario)
+        | versions()
+        | {"agents": file_hashes(options.policies)}
+    )
+
+
+def system(scenario: Scenario) -> dict[str, Any]:
+    """A system and the weights of its objective, for JSON.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    """
+    fields = scenario.to_dict() | {"channel": describe_channel(scenario.channel)}
+    return {"scenario": plain(fields), "lambda": scenario.lambda_, "V": scenario.V}
+
+
+def versions() -> dict[str, Any]:
+    """The code that runs here: its commit and hash, and the versions of Python and libraries."""
     packages = ("fl-edge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
     return {
-        "command": ["python", *sys.argv],
-        "options": _plain(dataclasses.asdict(options)),
-        "scenario": _plain(scenario.to_dict() | {"channel": describe_channel(scenario.channel)}),
-        "lambda": scenario.lambda_,
-        "V": scenario.V,
         "commit": _git_commit(),
         "code": code_hash(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in packages},
-    } | _agents(options)
+    }
 
 
-def _agents(options: Options) -> dict[str, dict[str, str]]:
-    """Hashes of the trained agents among the policies, which are files that may change."""
-    paths = [Path(name) for name in options.policies if name not in POLICIES]
-    files = [path / "agent.pt" if path.is_dir() else path for path in paths]
-    return {"agents": {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}}
+def file_hashes(names: Sequence[str]) -> dict[str, str]:
+    """Hashes of the files behind policies, trained agents and one's own, which may change.
+
+    Parameters
+    ----------
+    names : sequence of str
+        As `policies.make_policy` takes them.
+    """
+    files = []
+    for name in names:
+        path = Path(name)
+        if name.partition(":")[0] in POLICIES:
+            continue
+        if path.exists():
+            files.append(path / "agent.pt" if path.is_dir() else path)
+        elif (source := own_source(name)) is not None:
+            files.append(source)
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def _plain(value: Any) -> Any:
-    """A value as it comes back from JSON, which knows no arrays, tuples, paths or infinity."""
+def plain(value: Any) -> Any:
+    """A value as it comes back from JSON, which knows no arrays, tuples, paths or infinity.
+
+    Parameters
+    ----------
+    value : object
+        Nested dictionaries, lists and numbers.
+    """
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     return "inf" if value == math.inf else value

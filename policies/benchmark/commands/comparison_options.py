@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
+from fl_edge_env.checks import integer_at_least
 from policies.benchmark.command_line import ScenarioOptions
 from policies.benchmark.runner import Backend
+
+# Options that do not change the result: with --resume they are those of the new command.
+HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every")
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,7 @@ class Options(ScenarioOptions):
 
     policies: tuple[str, ...] = ("lroa", "uni-d", "uni-s", "divfl")
     """Those to compare: names of `policies.POLICIES`, best-channel:static for the resources of
-    a scheduler, or a trained agent's folder."""
+    a scheduler, a trained agent's folder, or my_file.py:MyPolicy."""
     train: bool = True
     """Train real models inside every round. Only digits has its data at hand."""
     dataset: str | None = None
@@ -63,3 +68,33 @@ class Options(ScenarioOptions):
     """Accuracy whose first arrival the table tells."""
     eval_every: int = 10
     """Rounds between two evaluations on the test set."""
+
+    def seed_range(self) -> range:
+        """The seeds, as many as were asked for.
+
+        Raises
+        ------
+        ValueError
+            If there are none.
+        """
+        number = self.seeds if self.seeds is not None else (5 if self.train else 30)
+        integer_at_least(1, "seeds", number)
+        return range(self.first_seed, self.first_seed + number)
+
+
+def fits(value: object, kind: Any) -> bool:
+    """Whether a value that comes from JSON or TOML is one of an option of some type.
+
+    Parameters
+    ----------
+    value : object
+        The value.
+    kind : type
+        The type of the option's field.
+    """
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    kinds: dict[Any, tuple[type, ...]] = {float: (float, int), Path: (str,)}
+    return any(type(value) in kinds.get(one, (one,)) for one in get_args(kind) or [kind])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import gymnasium as gym
 
 from fl_edge_env import Scenario
+from fl_edge_env.scenario.presets import PRESETS
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
+from policies.benchmark.commands.comparison_options import Options
+from policies.divfl import DivFL
 
 
 class LearningTask(Protocol):
@@ -85,3 +90,72 @@ def policy_options(name: str, training: Training | None) -> dict[str, Any]:
     if name == "divfl" and training is not None:
         return {"label_histogram": training.make_task().label_histogram}
     return {}
+
+
+def training_of(options: Options, scenario: Scenario, make_training: MakeTraining) -> Training:
+    """What makes the training environments of a comparison.
+
+    Parameters
+    ----------
+    options : comparison_options.Options
+        Those of the comparison.
+    scenario : Scenario
+        Its system.
+    make_training : callable
+        Prepares training.
+
+    Raises
+    ------
+    ValueError
+        If an option is wrong.
+    ModuleNotFoundError
+        If a package that training needs is not installed.
+    """
+    if options.dataset is None and Path(options.scenario).suffix == ".toml":
+        raise ValueError(
+            f"the scenario file {options.scenario!r} names no data set: give one with --dataset, "
+            "or --no-train"
+        )
+    return make_training(
+        scenario,
+        task=dataset_of(options),
+        eval_every=options.eval_every,
+        partition=options.partition,
+        concentration=options.concentration,
+        network=options.network,
+        learning_rate=options.learning_rate,
+        on_non_finite=options.on_non_finite,
+        data_dir=options.data_dir,
+        download=options.download,
+        device=options.device,
+        threads=options.threads,
+    )
+
+
+def dataset_of(options: Options) -> str:
+    """The data set that a comparison trains on: its own, or that of its scenario.
+
+    Parameters
+    ----------
+    options : comparison_options.Options
+        Those of the comparison.
+    """
+    preset = PRESETS.get(options.scenario)
+    own = Path(options.scenario).stem if preset is None else preset.dataset or options.scenario
+    return options.dataset or own
+
+
+def divfl_note(policies: Sequence[Policy], *, trained: bool) -> str:
+    """By what DivFL chose its cohorts, empty where it is not among the policies.
+
+    Parameters
+    ----------
+    policies : sequence of Policy
+        Those that were run.
+    trained : bool
+        Whether models were trained.
+    """
+    if not any(isinstance(policy, DivFL) for policy in policies):
+        return ""
+    how = "gradients" if trained else "label histograms: the same in every round"
+    return f"DivFL chose its cohorts by {how}."

@@ -1,0 +1,151 @@
+"""The file of a leaderboard: settings and schedulers in TOML."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from fl_edge_env.checks import did_you_mean
+from fl_edge_env.files import as_value_error, check_regular
+from policies.benchmark.commands.comparison_options import HOW_TO_RUN, Options, fits
+
+# The options of a comparison that are not a setting's.
+_OF_THE_COMMAND = (*HOW_TO_RUN, "data_dir", "out", "policies", "resume")
+
+SETTING_KEYS = tuple(
+    field.name for field in dataclasses.fields(Options) if field.name not in _OF_THE_COMMAND
+)
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """An entry of the list of schedulers.
+
+    Attributes
+    ----------
+    name : str
+        As `policies.make_policy` takes it.
+    options : mapping
+        Keywords of the policy.
+    label : str, optional
+        Its name in the tables; the policy's own by default.
+    """
+
+    name: str
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A system, and who meets in it.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the tables.
+    options : comparison_options.Options
+        The system, the training and the seeds.
+    schedulers : tuple of Scheduler
+        Who meets.
+    """
+
+    name: str
+    options: Options
+    schedulers: tuple[Scheduler, ...]
+
+
+def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[Setting]:
+    """Read the file of a leaderboard.
+
+    Parameters
+    ----------
+    path : Path
+        The file. Each table ``[[settings]]`` has a `name` and any of `SETTING_KEYS`, the options of
+        ``fl-edge compare``, but trains only with ``train = true``. ``schedulers`` is a list of
+        names or tables with a `name`, perhaps a `label`, and keywords of the policy. What stands
+        above the settings is their default.
+    data_dir : Path
+        Folder with the data sets' files.
+
+    Returns
+    -------
+    list of Setting
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be read, or what it says is wrong.
+    """
+    with as_value_error(f"cannot read the leaderboard {str(path)!r}: "):
+        check_regular(path)
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    where = path.name
+    tables = values.pop("settings", None)
+    if not isinstance(tables, list) or not tables or not _all_tables(tables):
+        raise ValueError(f"{where} needs one or more tables [[settings]]")
+    defaults = _checked(values, (*SETTING_KEYS, "schedulers"), f"{where} above the settings")
+    settings = [_setting(defaults, table, where, data_dir) for table in tables]
+    names = [setting.name for setting in settings]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"settings must have distinct names, {twice[0]!r} comes twice in {where}")
+    return settings
+
+
+def _all_tables(values: list[Any]) -> bool:
+    return all(isinstance(value, dict) for value in values)
+
+
+def _setting(defaults: dict[str, Any], table: dict[str, Any], file: str, data_dir: Path) -> Setting:
+    name = table.get("name")
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise ValueError(f"a setting of {file} needs a name in one line, got {name!r}")
+    where = f"setting {name!r}"
+    own = _checked(table, ("name", *SETTING_KEYS, "schedulers"), where)
+    values = {"train": False} | defaults | own
+    entries = values.pop("schedulers", None)
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{where} needs a list schedulers, its own or above the settings")
+    schedulers = tuple(_scheduler(entry, where) for entry in entries)
+    del values["name"]
+    return Setting(name, Options(**values, data_dir=data_dir), schedulers)
+
+
+def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[str, Any]:
+    """The values, if each has one of the keys and is of its type."""
+    kinds = get_type_hints(Options)
+    for key, value in values.items():
+        if key not in keys:
+            nearest = did_you_mean(key, keys) or f": it may have {', '.join(keys)}"
+            raise ValueError(f"{where} cannot have a key {key!r}{nearest}")
+        if key in kinds and (not fits(value, kinds[key]) or value is None):
+            raise ValueError(f"{where}: {key} must be {_words(kinds[key])}, got {value!r}")
+    return values
+
+
+_WORDS = {bool: "true or false", float: "a number", int: "an integer", str: "a string"}
+
+
+def _words(kind: Any) -> str:
+    """What a type of an option is called in a file."""
+    kinds = [one for one in get_args(kind) or (kind,) if one is not NoneType]
+    return " or ".join(_WORDS.get(one, repr(one)) for one in kinds)
+
+
+def _scheduler(entry: object, where: str) -> Scheduler:
+    if isinstance(entry, str):
+        return Scheduler(entry)
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise ValueError(
+            f"{where}: a scheduler must be a name or a table with a name, got {entry!r}"
+        )
+    options = {key: value for key, value in entry.items() if key not in ("name", "label")}
+    label = entry.get("label")
+    if label is not None and (not isinstance(label, str) or not label.isprintable() or not label):
+        raise ValueError(f"{where}: a label must be a string of one line, got {label!r}")
+    return Scheduler(entry["name"], options, label)

@@ -1,0 +1,192 @@
+"""The standings of a leaderboard, and a picture of them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from policies.benchmark.figures import save_figure
+from policies.benchmark.statistics import Interval, mean_interval, relative_interval
+from policies.benchmark.tables import by_policy, judged_by, ranked
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Columns of a summary whose means and intervals are in the standings.
+_MEASURES = (
+    "time_to_target",
+    "total_time",
+    "final_accuracy",
+    "spent_ratio",
+    "worst_spent_ratio",
+    "least_participation",
+    "never_seen",
+    "outcome_gap",
+    "gap",
+)
+# The policy that others are drawn against.
+_REFERENCE = "LROA"
+# Ticks in a decade, by the ratio of the ends of the axis.
+_TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1.6, (1, 1.5, 2, 3, 5, 7)))
+
+
+@dataclass(frozen=True)
+class Board:
+    """What the schedulers did in a setting.
+
+    Attributes
+    ----------
+    summary : pandas.DataFrame
+        As `policies.benchmark.evaluation.summarise` returns it.
+    left_out : mapping
+        Schedulers that were not run, and why.
+    target_accuracy : float, optional
+        The accuracy to which `time_to_target` refers.
+    """
+
+    summary: pd.DataFrame
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    target_accuracy: float | None = None
+
+
+def standings(board: Board) -> pd.DataFrame:
+    """The schedulers of a setting by rank, those that were not run last.
+
+    Parameters
+    ----------
+    board : Board
+        Their runs.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each scheduler with its `rank` (see `policies.benchmark.tables.ranked`), `status`
+        (feasible, infeasible, or why it was not run), number of `seeds`, with a target the number
+        of runs that `reached` it, and for each measure its mean and, in columns `_low` and
+        `_high`, the ends of its 95 % interval over seeds. `longer_than_leader` is how much longer
+        its time is than that of the leader on the same seed, relative: its total time, or with a
+        target its time to the target. What is not defined in every run is NaN, and the columns
+        are the same in every setting.
+    """
+    summary = board.summary
+    runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
+    names = ranked(summary)
+    time = judged_by(summary)
+    rows: list[dict[str, object]] = []
+    for rank, name in enumerate(names, 1):
+        group = runs[name]
+        status = "feasible" if group["feasible"].all() else "infeasible"
+        row = {"rank": rank, "scheduler": name, "status": status, "seeds": len(group)}
+        if "time_to_target" in group:
+            row["reached"] = int(group["time_to_target"].notna().sum())
+        row |= _cells("longer_than_leader", _paired(group[time], runs[names[0]][time]))
+        for measure in _MEASURES:
+            if measure in group:
+                row |= _cells(measure, mean_interval(group[measure]))
+        rows.append(row)
+    rows += [{"scheduler": name, "status": why} for name, why in board.left_out.items()]
+    intervals = [name for each in ("longer_than_leader", *_MEASURES) for name in _names(each)]
+    columns = ["rank", "scheduler", "status", "seeds", "reached", *intervals]
+    table = pd.DataFrame(rows).reindex(columns=columns)
+    return table.astype(dict.fromkeys(("rank", "seeds", "reached"), "Int64"))
+
+
+def _names(name: str) -> tuple[str, str, str]:
+    return name, f"{name}_low", f"{name}_high"
+
+
+def _cells(name: str, interval: Interval) -> dict[str, float]:
+    return dict(zip(_names(name), interval, strict=True))
+
+
+def _paired(values: pd.Series, reference: pd.Series) -> Interval:
+    """The relative interval of values, paired with those of the same seed."""
+    return relative_interval(values, reference.reindex(values.index))
+
+
+def save_overview(boards: Mapping[str, Board], path: Path) -> None:
+    """Draw the time of each scheduler in each setting over that of LROA, a panel for each setting.
+
+    Parameters
+    ----------
+    boards : mapping
+        The settings by name.
+    path : Path
+        The file.
+    """
+    order = _order(list(boards.values()))
+    panels = [
+        partial(_draw_board, name=name, board=board, order=order, first=index == 0)
+        for index, (name, board) in enumerate(boards.items())
+    ]
+    save_figure([panels], [path], panel_size=(3.1, 1.3 + 0.27 * len(order)))
+
+
+def _order(boards: Sequence[Board]) -> list[str]:
+    """All schedulers, by their mean rank over the settings, those that never ran last."""
+    ranks: dict[str, list[int]] = {}
+    for board in boards:
+        for rank, name in enumerate(ranked(board.summary)):
+            ranks.setdefault(name, []).append(rank)
+        for name in board.left_out:
+            ranks.setdefault(name, [])
+    return sorted(ranks, key=lambda name: float(np.mean(ranks[name] or np.inf)))
+
+
+def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first: bool) -> None:
+    """The panel of a setting: a row for each scheduler, from the best at the top."""
+    runs = {policy: group.set_index("seed") for policy, group in by_policy(board.summary)}
+    time = judged_by(board.summary)
+    usable = _REFERENCE in runs and bool(runs[_REFERENCE][time].notna().all())
+    reference = _REFERENCE if usable else ranked(board.summary)[0]
+    axes.axvline(1.0, color="black", linewidth=1, zorder=1)
+    for row, policy in enumerate(order):
+        told = board.left_out.get(policy, "not in this setting")
+        if policy in runs:
+            ratio = [1 + value for value in _paired(runs[policy][time], runs[reference][time])]
+            if np.isfinite(ratio[0]):
+                _draw_point(axes, row, Interval(*ratio), bool(runs[policy]["feasible"].all()))
+                continue
+            told = "target missed in a run"
+        axes.text(
+            0.5, row, told, ha="center", va="center", fontsize="x-small", color="grey",
+            transform=axes.get_yaxis_transform(),
+        )  # fmt: skip
+    axes.set_xscale("log")
+    _ticks(axes)
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.set_yticks(range(len(order)), list(order) if first else [""] * len(order))
+    axes.set_title("\n".join(textwrap.wrap(name, 28)), fontsize="medium")
+    target = board.target_accuracy
+    what = "total time" if target is None else f"time to {100 * target:g} %"
+    axes.set_xlabel(f"{what} / {reference}'s")
+
+
+def _draw_point(axes: Axes, row: int, ratio: Interval, feasible: bool) -> None:
+    """A ratio of times with its interval, hollow where the scheduler is infeasible."""
+    color, label = ("#0072B2", "feasible") if feasible else ("#D55E00", "infeasible")
+    if np.isfinite(ratio.low):  # an axis of logarithms has no place for zero
+        ends = [max(ratio.low, ratio.mean / 10), ratio.high]
+        axes.plot(ends, [row, row], color=color, linewidth=1.5, zorder=2)
+    axes.plot(
+        ratio.mean, row, "o", color=color, label=label, zorder=3, markersize=6,
+        markerfacecolor=color if feasible else "white",
+    )  # fmt: skip
+
+
+def _ticks(axes: Axes) -> None:
+    """Ticks that are read as ratios, a few whatever the range, and 1 among them."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    low, high = axes.get_xlim()
+    subs = next((subs for least, subs in _TICKS if high / low > least), None)
+    axes.xaxis.set_major_locator(MaxNLocator(4) if subs is None else LogLocator(subs=subs))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter("{x:g}")

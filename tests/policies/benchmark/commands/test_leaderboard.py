@@ -1,0 +1,333 @@
+"""The leaderboard as a user runs it: ranks, who is left out, repeatability and refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fl_edge_env import MarkovChannel, Scenario
+from policies import LROA, DivFL, Opportunistic, UniD, evaluate, make_policy
+from policies.benchmark.commands.leaderboard_file import SETTING_KEYS, read_leaderboard
+from policies.benchmark.leaderboard import Board, standings
+from policies.benchmark.tables import ranked
+from train_fl.command_line import main
+
+EXAMPLES = Path(__file__).parents[4] / "examples" / "leaderboards"
+COMMAND = "from train_fl.command_line import main; main()", "leaderboard"
+RESULTS = ("leaderboard.csv", "leaderboard.md", "overview.png", "summary.csv", "config.json")
+MINE = """
+import numpy as np
+
+from fl_edge_env import Allocation
+from policies import Policy
+
+
+class Full(Policy):
+    def decide(self, observation):
+        shape = observation["channel_gain"].shape
+        f, p = (np.broadcast_to(x, shape) for x in (self.scenario.f_max, self.scenario.p_max))
+        return Allocation(f=f, p=p, q=np.full(shape, 1 / shape[-1]))
+
+
+class Learner(Full):
+    needs_training = True
+
+    def decide(self, observation):
+        raise AssertionError("run on made-up numbers")
+"""
+SYSTEM = """
+schedulers = [
+    "uni-d",
+    "lroa",
+    {{ name = "lroa", label = "LROA, printed", variant = "paper" }},
+    "opportunistic",
+    "divfl",
+    "{mine}:Full",
+    "{mine}:Learner",
+]
+seeds = 3
+first_seed = 5
+rounds = 12
+
+[[settings]]
+name = "iid"
+scenario = "cifar10"
+num_devices = 6
+
+[[settings]]
+name = "correlated | late"
+scenario = "femnist"
+channel = "markov:0.8"
+delayed_csi = true
+seeds = 2
+num_devices = 4
+schedulers = ["lroa", {{ name = "best-channel", resources = "static" }}, "oort:static", "uni-d"]
+"""
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a finished leaderboard, and what the command has printed."""
+    folder = tmp_path_factory.mktemp("leaderboard")
+    (folder / "mine.py").write_text(MINE)
+    (folder / "file.toml").write_text(SYSTEM.format(mine=folder / "mine.py"))
+    output = subprocess.run(
+        [sys.executable, "-c", *COMMAND, "file.toml", "--workers", "2", "--out", "out"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
+        env=os.environ | {"COLUMNS": "200"},
+    ).stdout
+    return folder, output
+
+
+def test_leaderboard__numbers_and_ranks_are_those_of_evaluate(system):
+    folder, _ = system
+    summary = pd.read_csv(folder / "out" / "summary.csv")
+    ranks = pd.read_csv(folder / "out" / "leaderboard.csv")
+    first = Scenario.cifar10(num_devices=6, num_rounds=12)
+    late = Scenario.femnist(
+        num_devices=4, num_rounds=12, channel=MarkovChannel.correlated(0.8), delayed_csi=True
+    )
+    printed = LROA(first, variant="paper")
+    printed.name = "LROA, printed"
+    best = make_policy("best-channel:static", late)
+    full = make_policy(f"{folder / 'mine.py'}:Full", first)
+    policies = [UniD(first), LROA(first), printed, Opportunistic(first), DivFL(first), full]
+    for name, scenario, fielded, seeds in (
+        ("iid", first, policies, [5, 6, 7]),
+        ("correlated | late", late, [LROA(late), best, UniD(late)], [5, 6]),
+    ):
+        expected = evaluate(fielded, scenario, seeds)
+        ours = summary[summary.setting == name].drop(columns="setting").reset_index(drop=True)
+        pd.testing.assert_frame_equal(ours, expected, check_exact=False, rtol=1e-12)
+        rows = ranks[(ranks.setting == name) & ranks["rank"].notna()]
+        assert rows.scheduler.tolist() == ranked(expected)
+        assert rows["rank"].tolist() == list(range(1, len(fielded) + 1))
+        means = expected.groupby("policy")["total_time"].mean()
+        np.testing.assert_allclose(rows.total_time, means[rows.scheduler])
+        times = expected.pivot(index="seed", columns="policy", values="total_time")
+        longer = (times.div(times[ranked(expected)[0]], axis=0) - 1).mean()
+        np.testing.assert_allclose(rows.longer_than_leader, longer[rows.scheduler], atol=1e-12)
+
+
+def test_leaderboard__who_needs_training_is_listed_and_not_run(system):
+    folder, output = system
+    ranks = pd.read_csv(folder / "out" / "leaderboard.csv").set_index("scheduler")
+    learner = ranks.loc["Learner"]
+    assert (learner["setting"], learner["status"]) == ("iid", "needs training")
+    assert learner.drop(["setting", "status"]).isna().all()
+    assert "Learner" not in set(pd.read_csv(folder / "out" / "summary.csv").policy)
+    assert "not run: Learner (needs training)" in output
+    page = (folder / "out" / "leaderboard.md").read_text()
+    (row,) = (line for line in page.splitlines() if "Learner" in line)
+    assert set(row.split("Learner (needs training)")[1]) == set("| –")
+
+
+def test_leaderboard__the_page_has_a_table_for_each_setting_that_markdown_reads(system):
+    folder, output = system
+    page = (folder / "out" / "leaderboard.md").read_text()
+    _, iid, late = page.split("\n## ")
+    assert late.startswith("correlated | late\n")
+    for section, schedulers, said in (
+        (iid, 7, "Seeds 5 to 7, 12 rounds, 6 devices, 2 a round; no models are trained."),
+        (late, 4, "Seeds 5 to 6, 12 rounds, 4 devices, 2 a round"),
+    ):
+        rows = [line for line in section.splitlines() if line.startswith("|")]
+        assert len(rows) == 2 + schedulers
+        assert len({row.count("|") for row in rows}) == 1
+        assert said in section
+        assert said in output
+    assert "longer than" in iid
+    assert "label histograms" in iid
+    assert "label histograms" not in late
+    # The terminal names the same order.
+    names = re.findall(r"^\| \d+ \| ([^|]+) \|", iid, re.MULTILINE)
+    shown = [output.index(f"\n {name} ") for name in names]
+    assert shown == sorted(shown)
+
+
+def test_leaderboard__config_has_what_a_repetition_needs(system):
+    folder, _ = system
+    config = json.loads((folder / "out" / "config.json").read_text())
+    assert [each["name"] for each in config["settings"]] == ["iid", "correlated | late"]
+    late = config["settings"][1]
+    assert late["options"]["seeds"] == 2
+    assert late["options"]["first_seed"] == 5
+    assert late["scenario"]["channel"]["type"] == "markov"
+    printed = config["settings"][0]["schedulers"][2]
+    assert printed["options"] == {"variant": "paper"}
+    assert list(config["agents"]) == [str(folder / "mine.py")]
+    assert {"command", "commit", "code", "versions"} <= set(config)
+
+
+def test_leaderboard__a_run_killed_at_any_moment_goes_on_to_the_same_bytes(tmp_path):
+    (tmp_path / "file.toml").write_text(
+        'schedulers = ["lroa", "divfl"]\nseeds = 1\n'
+        '[[settings]]\nname = "system"\nscenario = "cifar10"\nrounds = 20\n'
+        '[[settings]]\nname = "digits"\ntrain = true\nrounds = 120\ntarget_accuracy = 0.2\n'
+    )
+    arguments = ["file.toml", "--workers", "2", "--checkpoint-every", "7", "--out", "out"]
+
+    def start(folder: Path) -> subprocess.Popen[bytes]:
+        folder.mkdir(exist_ok=True)
+        (folder / "file.toml").write_bytes((tmp_path / "file.toml").read_bytes())
+        return subprocess.Popen(
+            [sys.executable, "-c", *COMMAND, *arguments],
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd=folder,
+        )
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert start(whole).wait() == 0
+    process = start(killed)
+    deadline = time.monotonic() + 120
+    while not list(killed.glob("out/jobs/checkpoints/[!.]*")):
+        assert process.poll() is None, "finished before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not list(killed.glob("out/leaderboard.*"))
+    finished = {path: path.stat().st_mtime_ns for path in killed.glob("out/jobs/*.npz")}
+    assert finished
+    assert start(killed).wait() == 0
+    assert all(path.stat().st_mtime_ns == date for path, date in finished.items())
+    for name in RESULTS:
+        assert (killed / "out" / name).read_bytes() == (whole / "out" / name).read_bytes()
+    ranks = pd.read_csv(whole / "out" / "leaderboard.csv").set_index(["setting", "scheduler"])
+    assert ranks.loc["digits", "time_to_target"].notna().all()
+    assert ranks.loc["digits", "reached"].eq(1).all()
+    assert ranks.loc["system", "time_to_target"].isna().all()
+
+
+def test_leaderboard__another_file_leaves_no_results_of_the_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file, out = tmp_path / "file.toml", tmp_path / "runs" / "leaderboard" / "file"
+    text = 'schedulers = ["{}"]\nseeds = 1\nrounds = {}\n[[settings]]\nname = "a"\n'
+    file.write_text(text.format("uni-s", 2))
+    main(["leaderboard", "file.toml", "--workers", "1"])
+    assert all((out / name).exists() for name in RESULTS)
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("policies.benchmark.commands.leaderboard.run_with_progress", stop)
+    for changed, left in ((text.format("uni-s", 2), RESULTS), (text.format("lroa", 2), ())):
+        file.write_text(changed)
+        with pytest.raises(KeyboardInterrupt):
+            main(["leaderboard", "file.toml", "--workers", "1"])
+        assert {path.name for path in out.iterdir()} == {*left, "config.json", "jobs"}
+
+
+ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seeds = ", "cannot read the leaderboard 'file.toml': Invalid value"),
+        ("seeds = 3", "file.toml needs one or more tables [[settings]]"),
+        ("settings = 3", "file.toml needs one or more tables [[settings]]"),
+        (
+            "seedz = 3\n" + ONE,
+            "above the settings cannot have a key 'seedz': did you mean 'seeds'?",
+        ),
+        (
+            ONE + 'chanel = "clip"',
+            "setting 'a' cannot have a key 'chanel': did you mean 'channel'?",
+        ),
+        (ONE + "workers = 2", "setting 'a' cannot have a key 'workers'"),
+        (ONE + 'mu = "1"', "setting 'a': mu must be a number, got '1'"),
+        (ONE + "delayed_csi = 1", "setting 'a': delayed_csi must be true or false, got 1"),
+        (ONE + "seeds = 0", "setting 'a': seeds must be an integer of at least 1, got 0"),
+        (ONE + 'scenario = "cifar"', "setting 'a': scenario must be one of"),
+        (ONE + "cohort_size = 0", "setting 'a': cohort_size must be an integer of at least 1"),
+        (ONE + "target_accuracy = 90.0", "setting 'a': target_accuracy must lie in (0, 1]"),
+        (ONE + 'train = true\ndataset = "x"', "setting 'a': data set must be one of"),
+        (ONE + '[[settings]]\nname = "a"', "distinct names, 'a' comes twice"),
+        (ONE + "[[settings]]\nrounds = 3", "needs a name in one line, got None"),
+        ('[[settings]]\nname = "a"', "setting 'a' needs a list schedulers"),
+        (ONE + "schedulers = [3]", "a scheduler must be a name or a table with a name, got 3"),
+        (ONE + 'schedulers = ["uni-x"]', "got 'uni-x': did you mean 'uni-s'?"),
+        (
+            ONE + 'schedulers = ["lroa", "lroa"]',
+            "'LROA' comes twice among the schedulers: give one",
+        ),
+        (
+            ONE + 'schedulers = [{ name = "lroa", varient = "paper" }]',
+            "setting 'a': lroa has no option 'varient': did you mean 'variant'?",
+        ),
+        (
+            ONE + 'schedulers = [{ name = "oort", resorces = "static" }]',
+            "setting 'a': oort has no option 'resorces': did you mean 'resources'?",
+        ),
+        (ONE + 'schedulers = ["oort:static"]', "setting 'a': all its schedulers need training"),
+        (ONE + 'schedulers = ["mine.py:Learner"]', "setting 'a': all its schedulers need training"),
+    ],
+)
+def test_leaderboard__what_is_wrong_ends_with_one_line(
+    capsys, monkeypatch, tmp_path, text, message
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "file.toml").write_text(text)
+    with pytest.raises(SystemExit) as raised:
+        main(["leaderboard", "file.toml"])
+    assert raised.value.code == 2
+    assert message in " ".join(capsys.readouterr().out.split())
+    assert not (tmp_path / "runs").exists()
+
+
+def board(**times: list[float]) -> Board:
+    """Runs of policies that differ in the times to the target."""
+    rows = [
+        {"policy": name, "seed": seed, "total_time": 9.0, "time_to_target": value, "feasible": True}
+        for name, values in times.items()
+        for seed, value in enumerate(values)
+    ]
+    return Board(pd.DataFrame(rows), {"late": "needs training"}, 0.9)
+
+
+def test_standings__times_are_compared_seed_by_seed():
+    table = standings(board(fast=[1.0, 2.0, 4.0], slow=[2.0, 3.0, 4.0])).set_index("scheduler")
+    # Ratios less one are 1, 1/2 and 0: mean 1/2, deviation 1/2, and t(0.975, 2) = 4.302653.
+    half = 4.302653 * 0.5 / np.sqrt(3)
+    row = table.loc["slow"]
+    assert row["longer_than_leader"] == pytest.approx(0.5)
+    assert row["longer_than_leader_low"] == pytest.approx(0.5 - half)
+    assert row["longer_than_leader_high"] == pytest.approx(0.5 + half)
+    assert table.loc["fast", "longer_than_leader"] == 0
+    assert table["rank"].tolist()[:2] == [1, 2]
+    assert table.loc["late", "status"] == "needs training"
+
+
+def test_standings__a_target_missed_in_a_run_has_no_mean_time():
+    table = standings(board(misses=[0.1, np.nan], slow=[2.0, 3.0])).set_index("scheduler")
+    assert table.index.tolist() == ["slow", "misses", "late"]
+    assert table.loc["misses", "reached"] == 1
+    assert np.isnan(
+        table.loc["misses", ["time_to_target", "longer_than_leader"]].astype(float)
+    ).all()
+
+
+@pytest.mark.parametrize("name", ["system", "digits", "fashion_mnist"])
+def test_examples__files_can_be_read(name):
+    if name == "fashion_mnist" and "network" not in SETTING_KEYS:
+        pytest.skip("the option network is not there yet")
+    settings = read_leaderboard(EXAMPLES / f"{name}.toml")
+    assert len(settings) >= 3
+    assert {setting.options.train for setting in settings} == {name != "system"}

@@ -1,0 +1,117 @@
+"""Policies by the file or module of their class: found, sent to processes, refused with reasons."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fl_edge_env import Scenario
+from policies import evaluate, make_policy
+from policies.benchmark.commands.comparison_folder import file_hashes
+from policies.benchmark.runner import make_jobs, run_jobs
+
+SCENARIO = Scenario.cifar10(num_devices=5, num_rounds=4)
+MINE = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from fl_edge_env import Allocation
+from policies import Policy
+from policies.selection import Selector
+
+
+@dataclass
+class Speed:
+    share: float
+
+
+class Steady(Policy):
+    def __init__(self, scenario, *, share=0.5):
+        super().__init__(scenario)
+        self.speed = Speed(share)
+
+    def decide(self, observation):
+        shape = observation["channel_gain"].shape
+        f_min, f_max = self.scenario.f_min, self.scenario.f_max
+        return Allocation(
+            f=np.broadcast_to(f_min + self.speed.share * (f_max - f_min), shape),
+            p=np.broadcast_to(self.scenario.p_max, shape),
+            q=np.full(shape, 1 / shape[-1]),
+        )
+
+
+class Last(Selector):
+    def select(self, candidates):
+        last = np.arange(self.scenario.num_devices)[-self.scenario.cohort_size :]
+        return np.broadcast_to(last, (*candidates.channel_gain.shape[:-1], len(last)))
+
+
+def steady(scenario):
+    return Steady(scenario)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path) -> Path:
+    # Named like a module of Python's, whose place it must not take.
+    path = tmp_path / "random.py"
+    path.write_text(MINE)
+    return path
+
+
+def test_own_policy__is_made_from_its_file_and_runs_in_other_processes(mine):
+    fast = make_policy(f"{mine}:Steady", SCENARIO, share=1.0)
+    slow = make_policy(f"{mine}:Steady", SCENARIO, share=0.0)
+    assert fast.name == "Steady"
+    assert sys.modules["random"].__file__ != str(mine)
+    jobs = [make_jobs([policy], SCENARIO, [0, 1])[0] for policy in (fast, slow)]
+    assert jobs[0].key != jobs[1].key
+    here, there = run_jobs(jobs, workers=1), run_jobs(jobs, workers=2)
+    for first, second in zip(here, there, strict=True):
+        assert first.equals(second)
+    assert (here[0]["elapsed_time"] < here[1]["elapsed_time"]).all()
+    table = evaluate([fast], SCENARIO, [0, 1], gaps=False)
+    last = here[0].groupby("seed")["elapsed_time"].last()
+    np.testing.assert_array_equal(table["total_time"], last)
+
+
+def test_own_policy__is_made_from_a_module_of_the_working_directory(mine, monkeypatch):
+    mine.rename(mine.with_name("my_schedulers.py"))
+    monkeypatch.chdir(mine.parent)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    policy = make_policy("my_schedulers:Steady", SCENARIO)
+    assert policy.decide({"channel_gain": np.full(5, 0.1), "queue": np.zeros(5)}).q is not None
+    hashes = file_hashes(["my_schedulers:Steady", "lroa"])
+    assert list(hashes) == [str(mine.with_name("my_schedulers.py"))]
+
+
+def test_own_selector__is_given_resources(mine):
+    static, default = (
+        make_policy(f"{mine}:Last", SCENARIO, **options)
+        for options in ({"resources": "static"}, {})
+    )
+    assert (static.name, default.name) == ("Last, static", "Last, dynamic")
+    (job,) = make_jobs([static], SCENARIO, [0, 1])
+    assert run_jobs([job], workers=1)[0]["never_seen"].iloc[-1] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("{mine}:Stedy", "has no class 'Stedy': did you mean 'Steady'?"),
+        ("{mine}:Speed", "Speed in '.*random.py' must be a subclass of Policy or Selector"),
+        ("{mine}:steady", "steady in '.*random.py' must be a subclass"),
+        ("{folder}/absent.py:Steady", "the file '.*absent.py' of a policy does not exist"),
+        ("{folder}/broken.py:Steady", "cannot import '.*broken.py': name 'undefined'"),
+        ("no_such_module:Steady", "cannot import 'no_such_module': No module named"),
+        ("lora", "policy must be one of lroa, .*, got 'lora': did you mean 'lroa'?"),
+    ],
+)
+def test_own_policy__what_is_wrong_is_said(mine, name, message):
+    mine.with_name("broken.py").write_text("undefined")
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        make_policy(name.format(mine=mine, folder=mine.parent), SCENARIO)

@@ -153,7 +153,9 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
     return {
         "command": ["python", *sys.argv],
         "options": _plain(dataclasses.asdict(options)),
-        "scenario": _plain(scenario.to_dict() | {"channel": describe_channel(scenario.channel)}),
+        "scenario": _plain(
+            scenario.saved_fields() | {"channel": describe_channel(scenario.channel)}
+        ),
         "lambda": scenario.lambda_,
         "V": scenario.V,
         "commit": _git_commit(),

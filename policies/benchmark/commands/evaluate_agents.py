@@ -173,7 +173,8 @@ def _title(scenario: Scenario, options: Options) -> str:
     told += ["delayed channel state"] if scenario.delayed_csi else []
     told += ["latency of the slowest"] if scenario.latency == "round_time" else []
     told += ["tiers"] if options.tiers else []
-    for name in ("mu", "nu", "cohort_size", "rounds"):
+    names = ("availability", "availability_persistence", "upload_failure")
+    for name in (*names, "mu", "nu", "cohort_size", "rounds"):
         value = getattr(options, name)
         told += [f"{name} {value:g}"] if value is not None else []
     return ", ".join(told)

@@ -85,7 +85,7 @@ def test_failures__leave_the_mean_of_the_aggregate_as_it_is(kind):
 def test_aggregation__of_rounds_of_the_environment_is_unbiased_over_draws_and_failures():
     """The mean over rounds with the same devices is the update of all that were there."""
     scenario = SCENARIO.replace(
-        cohort_size=2, num_rounds=60_000, availability=0.6, upload_failure=0.4
+        cohort_size=2, num_rounds=30_000, availability=0.6, upload_failure=0.4
     )
     simulator = Simulator(scenario)
     simulator.reset([0])

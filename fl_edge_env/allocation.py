@@ -28,6 +28,10 @@ class Allocation:
     decision gives `cohort`, at most K distinct devices. Every account of the round follows the
     kind; see `fl_edge_env.simulator.Round`.
 
+    Where devices drop out, a sampled decision still gives a probability to every device, and the
+    environment renormalises them over those that are there. A chosen cohort must consist of
+    devices that are there.
+
     Parameters
     ----------
     f : ndarray, shape (..., N)

@@ -9,9 +9,10 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable, Mapping
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fl_edge_env.typing import BoolArray, FloatArray
 
@@ -89,6 +90,13 @@ def finite_number(name: str, value: object, *, zero_allowed: bool = False) -> fl
     return number
 
 
+def number_below_one(name: str, value: object) -> float:
+    """`value` as a float, if it is a probability below one."""
+    if not (is_real(value) and 0 <= value < 1):
+        raise ValueError(f"{name} must be a probability in [0, 1), got {value!r}")
+    return float(value)
+
+
 def per_device(
     name: str, value: object, num_devices: int, *, infinity_allowed: bool = False
 ) -> FloatArray:
@@ -114,12 +122,6 @@ def read_only(values: FloatArray) -> FloatArray:
     return values
 
 
-def available(observation: Mapping[str, FloatArray]) -> BoolArray | None:
-    """Which devices are there, of an observation that says so."""
-    there = observation.get("available")
-    return None if there is None else np.asarray(there, dtype=np.bool_)
-
-
 def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
     """Channel gains and queues [J] of an observation, as they are."""
     try:
@@ -129,3 +131,40 @@ def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatAr
         raise ValueError(
             f"observation must be a mapping with channel_gain and queue, got {got}"
         ) from None
+
+
+def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
+    """Who is there in the coming round, or None where everyone always is.
+
+    Parameters
+    ----------
+    observation : mapping
+        An observation, in which ``available`` of shape (N,) or (B, N) is 1 for the devices that
+        are there and 0 for the others; scenarios with ``availability = 1`` have no such key. The
+        info of a round tells under the same name who was there.
+
+    Returns
+    -------
+    ndarray of bool, shape (N,) or (B, N), or None
+
+    Raises
+    ------
+    ValueError
+        If there are other numbers, or in a row nobody is there.
+    """
+    if "available" not in observation:
+        return None
+    try:
+        given = np.asarray(observation["available"])
+        there: BoolArray = given == 1
+        wrong = given.ndim == 0 or not all_true(there | (given == 0))
+    except (TypeError, ValueError):
+        wrong = True
+    if wrong:
+        raise ValueError(
+            "the observation's available must hold 1 for the devices that are there and 0 for the "
+            f"others, got {observation['available']!r}"
+        )
+    if not there.any(axis=-1).all():
+        raise ValueError("the observation's available must name one device or more, got none")
+    return there

@@ -42,7 +42,8 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     ## Observation Space
     ``Dict(channel_gain, queue)``, both of shape (N,) and type float64: the gains of the coming
     round and the energy queues [J]. With ``delayed_csi=True`` the gains are those of the round
-    before.
+    before. Where devices drop out (``availability`` below 1) there is also ``available``, float64
+    of shape (N,): 1 for the devices that are there in the coming round, 0 for the others.
 
     ## Rewards
     The negative drift-plus-penalty, ``-(V (sum q T + lambda sum w^2/q) + sum Q a)`` [J^2], with
@@ -58,7 +59,8 @@ class FLEdgeEnv(gym.Env[Any, Any]):
 
     ## Info
     The fields of `fl_edge_env.simulator.Round`, for this one system: times [s], energies [J],
-    the cohort and the parts of the objective.
+    the cohort and the parts of the objective. Of the last three, ``available``, ``q`` and
+    ``failed``, those that the scenario and the decision call for.
 
     ## Arguments
     ``gym.make("FLEdge-v0", scenario="cifar10", softmax_scale=2.0, **fields)``. Every field of
@@ -199,7 +201,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
             float(outcome.reward),
             False,
             truncated,
-            outcome._asdict(),
+            outcome.info(),
         )
 
     def state(self) -> dict[str, FloatArray | IntArray]:

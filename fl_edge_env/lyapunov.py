@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from fl_edge_env import physics
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray
 
 # What may stand for the round time in the penalty.
 LATENCIES = ("proxy", "round_time")
@@ -37,7 +37,9 @@ class System(physics.System, Protocol):
         """What stands for the round time in the penalty: ``"proxy"`` or ``"round_time"``."""
 
 
-def sampling_error(q: FloatArray, weights: FloatArray) -> FloatArray:
+def sampling_error(
+    q: FloatArray, weights: FloatArray, available: BoolArray | None = None
+) -> FloatArray:
     """``sum_n w_n**2 / q_n``, the sampling term of the convergence bound, equation (18).
 
     Parameters
@@ -46,12 +48,18 @@ def sampling_error(q: FloatArray, weights: FloatArray) -> FloatArray:
         Sampling probabilities, positive.
     weights : ndarray, shape (N,)
         Data weights w_n.
+    available : ndarray of bool, shape (..., N), optional
+        Who is there, and counts; the others may have q = 0. All by default.
 
     Returns
     -------
     ndarray, shape (...)
     """
-    error: FloatArray = (weights**2 / q).sum(axis=-1)
+    if available is not None:
+        terms = np.where(available, weights**2 / np.where(available, q, 1.0), 0.0)
+    else:
+        terms = weights**2 / q
+    error: FloatArray = terms.sum(axis=-1)
     return error
 
 
@@ -169,10 +177,15 @@ def objective(
     queue: FloatArray,
     q: FloatArray,
     system: System,
+    available: BoolArray | None = None,
 ) -> FloatArray:
-    """`drift_plus_penalty` from the times [s] and energies [J] of the devices."""
+    """`drift_plus_penalty` from the times [s] and energies [J] of the devices.
+
+    Where some are not there, q is zero for them, and the sampling error that of the others.
+    """
     participation = physics.participation_probability(q, system.cohort_size)
     _, excess = energy_excess(participation, device_energy, system)
-    penalty = latency(device_time, q, system) + system.lambda_ * sampling_error(q, system.weights)
+    error = sampling_error(q, system.weights, available)
+    penalty = latency(device_time, q, system) + system.lambda_ * error
     value: FloatArray = system.V * penalty + drift(queue, excess)
     return value

@@ -114,6 +114,7 @@ class Dashboard:
         """
         scenario = self.scenario
         q = np.zeros(scenario.num_devices) if allocation.q is None else allocation.q
+        q = q if outcome.q is None else outcome.q
         self._note = "cohort chosen by the policy, not drawn from q" if allocation.q is None else ""
         self._bars = dict(observation) | {"q": q, "f": allocation.f / 1e9, "p": allocation.p}
         self._drawn = np.isin(np.arange(scenario.num_devices), outcome.cohort)

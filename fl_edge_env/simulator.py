@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation
+from fl_edge_env.availability import draw_presence
 from fl_edge_env.checks import all_true, integer_at_least, positive_integer
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
@@ -27,6 +28,10 @@ class Round(NamedTuple):
 
     For a single system the shapes have no B, and a quantity of shape (B,) is a number. The
     accounts follow the kind of the decision, sampled or chosen (see `Allocation`).
+
+    Where devices drop out, a sampled decision is renormalised over those that are there: the
+    cohort is drawn from ``q_n 1[n is there]`` over its sum, which takes the place of q in every
+    account, and the sampling error is summed over the devices that are there.
 
     Attributes
     ----------
@@ -58,6 +63,14 @@ class Round(NamedTuple):
     reward_latency, reward_sampling_error, reward_drift : ndarray, shape (B,)
         The terms of the reward [J^2]; the second is NaN for a chosen cohort, and left out of the
         sum.
+    available : ndarray of bool, shape (B, N), or None
+        Who was there; None in scenarios in which everyone always is.
+    q : ndarray, shape (B, N), or None
+        What the cohort was drawn from, zero for the devices that were not there; None for a
+        chosen cohort, and where everyone always is there.
+    failed : ndarray of bool, shape (B, N), or None
+        Devices of the cohort whose upload failed: they spent time and energy, and the server got
+        nothing. None in scenarios without failures.
     """
 
     cohort: IntArray
@@ -74,6 +87,13 @@ class Round(NamedTuple):
     reward_latency: FloatArray
     reward_sampling_error: FloatArray
     reward_drift: FloatArray
+    available: BoolArray | None = None
+    q: FloatArray | None = None
+    failed: BoolArray | None = None
+
+    def info(self) -> dict[str, Any]:
+        """The fields by name, without those that are None."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
     @property
     def reward(self) -> FloatArray:
@@ -101,8 +121,17 @@ class _Account(NamedTuple):
     energy_spent: FloatArray
 
 
+class _Drawn(NamedTuple):
+    """The random numbers of some rounds; None for what never changes."""
+
+    gains: FloatArray  # shape (rounds, N)
+    draws: FloatArray  # uniform, of the K draws, shape (rounds, K)
+    available: BoolArray | None  # shape (rounds, N)
+    failing: BoolArray | None  # whose upload fails if there is one, shape (rounds, N)
+
+
 class _Streams:
-    """The random numbers of one system: each episode has its own channel and cohort stream.
+    """The random numbers of one system: each episode has its own streams, one for each purpose.
 
     The streams of an episode come from one seed sequence, and do not depend on the decisions:
     every policy meets the same channel under the same seed.
@@ -115,14 +144,17 @@ class _Streams:
     def start_episode(self, seed: int | None) -> None:
         if seed is not None:
             self._root = np.random.SeedSequence(seed)
-        channel, cohort, self.training = self._root.spawn(1)[0].spawn(3)
+        channel, cohort, self.training, presence, uploads = self._root.spawn(1)[0].spawn(5)
         self._channel = np.random.default_rng(channel)
         self._cohort = np.random.default_rng(cohort)
+        self._presence = np.random.default_rng(presence)
+        self._uploads = np.random.default_rng(uploads)
+        self._there: BoolArray | None = None
         self._drawn = 0
         self._last: FloatArray | None = None
 
-    def next_rounds(self, count: int) -> tuple[FloatArray, FloatArray]:
-        """Gains of the next rounds, shape (count, N), and the uniform numbers of their K draws."""
+    def next_rounds(self, count: int) -> _Drawn:
+        """The random numbers of the next rounds."""
         scenario = self._scenario
         gains = scenario.channel.draw(
             self._channel,
@@ -134,7 +166,19 @@ class _Streams:
         _check_gains(gains, count, scenario)
         self._drawn += count
         self._last = gains[-1]
-        return gains, self._cohort.random((count, scenario.cohort_size))
+        available = failing = None
+        if scenario.drops_out:
+            available, self._there = draw_presence(
+                self._presence,
+                count,
+                scenario.availability,
+                scenario.availability_persistence,
+                self._there,
+            )
+        if scenario.upload_failure > 0:
+            failing = self._uploads.random((count, scenario.num_devices)) < scenario.upload_failure
+        draws = self._cohort.random((count, scenario.cohort_size))
+        return _Drawn(gains, draws, available, failing)
 
 
 def _check_gains(gains: object, count: int, scenario: Scenario) -> None:
@@ -171,6 +215,27 @@ def episode_gains(
     ndarray, shape (rounds, N)
         Gains of the next rounds, until all `num_rounds` are given.
     """
+    for gains, _ in episode_states(scenario, seed, block_rounds=block_rounds):
+        yield gains
+
+
+def episode_states(
+    scenario: Scenario, seed: int, *, block_rounds: int = 1024
+) -> Iterator[tuple[FloatArray, BoolArray | None]]:
+    """The true gains of a seed's first episode, and who is there.
+
+    Parameters
+    ----------
+    scenario, seed, block_rounds
+        As in `episode_gains`.
+
+    Yields
+    ------
+    gains : ndarray, shape (rounds, N)
+        Gains of the next rounds, until all `num_rounds` are given.
+    available : ndarray of bool, shape (rounds, N), or None
+        Who is there in them; None where everyone always is.
+    """
     streams = _Streams(scenario)
     streams.start_episode(seed)
     if scenario.delayed_csi:
@@ -178,7 +243,8 @@ def episode_gains(
     left = scenario.num_rounds
     while left:
         count = min(left, block_rounds)
-        yield streams.next_rounds(count)[0]
+        drawn = streams.next_rounds(count)
+        yield drawn.gains, drawn.available
         left -= count
 
 
@@ -213,6 +279,11 @@ class Simulator:
         rounds = max(1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // scenario.num_devices))
         self._block_gains = np.ones((rounds, *batch, scenario.num_devices))
         self._block_draws = np.zeros((rounds, *batch, scenario.cohort_size))
+        ahead = (rounds, *batch, scenario.num_devices)
+        self._block_available = np.ones(ahead, dtype=np.bool_) if scenario.drops_out else None
+        self._block_failing = (
+            np.zeros(ahead, dtype=np.bool_) if scenario.upload_failure > 0 else None
+        )
         self._position = 0
         # The gains of the round before the coming one, which are observed where they are delayed.
         self._last_gain = np.ones((*batch, scenario.num_devices))
@@ -222,6 +293,11 @@ class Simulator:
         """Gains of the coming round, shape (B, N): a view, which later rounds may change."""
         gain: FloatArray = self._block_gains[self._position]
         return gain
+
+    @property
+    def available(self) -> BoolArray | None:
+        """Who is there in the coming round, shape (B, N): a view; None where everyone always is."""
+        return None if self._block_available is None else self._block_available[self._position]
 
     def _next_round(self) -> None:
         """Go on to the next gains and draws."""
@@ -238,7 +314,11 @@ class Simulator:
         coming = (slice(self._position, None), *self._indices[system])
         rounds = len(self._block_gains) - self._position
         drawn = self._streams[system].next_rounds(rounds)
-        self._block_gains[coming], self._block_draws[coming] = drawn
+        self._block_gains[coming], self._block_draws[coming] = drawn.gains, drawn.draws
+        if self._block_available is not None:
+            self._block_available[coming] = drawn.available
+        if self._block_failing is not None:
+            self._block_failing[coming] = drawn.failing
 
     def reset(self, seeds: Sequence[int | None], mask: BoolArray | None = None) -> None:
         """Start a new episode: empty queues, the first channel gains.
@@ -282,7 +362,7 @@ class Simulator:
             left = int(round_index[index]) + self.scenario.delayed_csi
             while left:
                 passed = min(left, len(self._block_gains))
-                self._last_gain[index] = stream.next_rounds(passed)[0][-1]
+                self._last_gain[index] = stream.next_rounds(passed).gains[-1]
                 left -= passed
             self._fill_block(system)
             self.queue[index] = 0.0
@@ -355,9 +435,16 @@ class Simulator:
         return self._streams[system].training
 
     def observe(self) -> dict[str, FloatArray]:
-        """Channel gains and queues [J], shape (B, N); later rounds do not change the arrays."""
+        """Channel gains and queues [J], shape (B, N); later rounds do not change the arrays.
+
+        Where devices drop out, ``available`` is 1 for those that are there in the coming round,
+        and 0 for the others: whatever the age of the gains, the server knows who is connected.
+        """
         gain = self._last_gain if self.scenario.delayed_csi else self.channel_gain
-        return {"channel_gain": gain.copy(), "queue": self.queue.copy()}
+        observation = {"channel_gain": gain.copy(), "queue": self.queue.copy()}
+        if (available := self.available) is not None:
+            observation["available"] = available.astype(np.float64)
+        return observation
 
     @property
     def done(self) -> BoolArray:
@@ -379,9 +466,11 @@ class Simulator:
         Raises
         ------
         ValueError
-            If the decision is not valid in this scenario.
+            If the decision is not valid in this scenario, or names a device that is not there.
         """
         scenario = self.scenario
+        # A copy, as the coming rounds overwrite it.
+        available = None if self.available is None else self.available.copy()
         if allocation.f.shape != self.queue.shape:
             raise ValueError(
                 f"f, p and q must have shape {self.queue.shape}, got {allocation.f.shape}"
@@ -390,15 +479,24 @@ class Simulator:
         device_time, device_energy = physics.time_and_energy(
             self.channel_gain, allocation.f, allocation.p, scenario
         )
-        if allocation.q is not None:
+        drawn_from = None
+        if allocation.q is None:
+            if available is not None:
+                _check_presence(allocation, available)
+            account = _chosen(allocation, device_time, device_energy)
+        elif available is None:
             account = self._sampled(allocation.q, device_time, device_energy)
         else:
-            account = _chosen(allocation, device_time, device_energy)
+            drawn_from = _renormalised(allocation.q, available)
+            account = self._sampled(drawn_from, device_time, device_energy, available)
         latency, sampling_error = account.latency, account.sampling_error
         energy_expected, excess = lyapunov.energy_excess(
             account.participation, device_energy, scenario
         )
         drift = lyapunov.drift(self.queue, excess)
+        failed = None
+        if self._block_failing is not None:
+            failed = (account.energy_spent > 0) & self._block_failing[self._position]
 
         elapsed_time = self.elapsed_time + account.round_time
         self.queue[...] = lyapunov.next_queue(self.queue, excess)
@@ -421,14 +519,21 @@ class Simulator:
             reward_latency=-scenario.V * latency,
             reward_sampling_error=-scenario.V * scenario.lambda_ * sampling_error,
             reward_drift=-drift,
+            available=available,
+            q=drawn_from,
+            failed=failed,
         )
 
     def _sampled(
-        self, q: FloatArray, device_time: FloatArray, device_energy: FloatArray
+        self,
+        q: FloatArray,
+        device_time: FloatArray,
+        device_energy: FloatArray,
+        available: BoolArray | None = None,
     ) -> _Account:
         """Draw the cohort from q; what is expected of the round is a mean over the draw."""
         scenario = self.scenario
-        cohort = self._draw_cohort(q)
+        cohort = self._draw_cohort(q, available)
         drawn = (*self._rows, cohort)
         energy_spent = np.zeros(device_energy.shape)
         energy_spent[drawn] = device_energy[drawn]
@@ -438,15 +543,18 @@ class Simulator:
             device_time[drawn].max(axis=-1),
             physics.expected_maximum(device_time, q, scenario.cohort_size),
             lyapunov.latency(device_time, q, scenario),
-            lyapunov.sampling_error(q, scenario.weights),
+            lyapunov.sampling_error(q, scenario.weights, available),
             energy_spent,
         )
 
-    def _draw_cohort(self, q: FloatArray) -> IntArray:
+    def _draw_cohort(self, q: FloatArray, available: BoolArray | None) -> IntArray:
         """K draws with replacement: invert the distribution function at the uniform numbers."""
         draws: FloatArray = self._block_draws[self._position]
         cdf = q.cumsum(axis=-1)
         cdf[..., -1] = np.inf  # rounding must not lead past the last device
+        if available is not None:  # nor past the last that is there
+            from_behind = np.logical_or.accumulate(available[..., ::-1], axis=-1)[..., ::-1]
+            cdf[..., :-1][~from_behind[..., 1:]] = np.inf
         if cdf.ndim == 1:
             return cdf.searchsorted(draws, side="right")
         cohort: IntArray = (cdf[:, None, :] > draws[..., None]).argmax(axis=-1)
@@ -468,3 +576,21 @@ def _chosen(allocation: Allocation, device_time: FloatArray, device_energy: Floa
         np.full(round_time.shape, np.nan)[()],
         participation * device_energy,
     )
+
+
+def _renormalised(q: FloatArray, available: BoolArray) -> FloatArray:
+    """Sampling probabilities over the devices that are there, zero for the others."""
+    share = np.where(available, q, 0.0)
+    renormalised: FloatArray = share / share.sum(axis=-1, keepdims=True)
+    return renormalised
+
+
+def _check_presence(allocation: Allocation, available: BoolArray) -> None:
+    absent = np.argwhere(allocation.participates & ~available)
+    if absent.size:
+        *system, device = absent[0].tolist()
+        where = f" in system {system[0]}" if system else ""
+        raise ValueError(
+            f"cohort must name devices that are there in this round, got device {device}{where}, "
+            'which is not: observation["available"] is 1 for those that are'
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from gymnasium import spaces
 
@@ -12,6 +14,9 @@ from fl_edge_env.scenario import Scenario
 
 def observation_space(scenario: Scenario) -> spaces.Dict:
     """``Dict(channel_gain, queue)`` with finite bounds, float64 of shape (N,).
+
+    Where devices drop out there is also ``available``, float64 in [0, 1] of shape (N,): 1 for the
+    devices that are there, 0 for the others.
 
     A queue grows in a round by at most the largest energy a device can spend (at the highest
     frequency and power and the worst channel) less its budget.
@@ -32,10 +37,13 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
     overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
     # Adding up rounds rounds; and a queue that never grows still needs an interval of some width.
     queue_max = np.maximum((1 + 1e-9) * scenario.num_rounds * overshoot, np.finfo(np.float64).tiny)
-    return spaces.Dict(
-        channel_gain=spaces.Box(channel.gain_min, channel.gain_max, shape, np.float64),
-        queue=spaces.Box(np.zeros(shape), queue_max, shape, np.float64),
-    )
+    parts: dict[str, spaces.Space[Any]] = {
+        "channel_gain": spaces.Box(channel.gain_min, channel.gain_max, shape, np.float64),
+        "queue": spaces.Box(np.zeros(shape), queue_max, shape, np.float64),
+    }
+    if scenario.drops_out:
+        parts["available"] = spaces.Box(0.0, 1.0, shape, np.float64)
+    return spaces.Dict(parts)
 
 
 def action_space(scenario: Scenario) -> spaces.Box:

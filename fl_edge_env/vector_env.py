@@ -185,4 +185,5 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 
 
 def _masked(outcome: Round, mask: BoolArray) -> dict[str, Any]:
-    return outcome._asdict() | {f"_{name}": mask for name in Round._fields}
+    info = outcome.info()
+    return info | {f"_{name}": mask for name in info}

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.checks import observed, real_array
-from fl_edge_env.typing import FloatArray, IntArray
+from fl_edge_env.checks import available, observed, real_array
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.base import Policy
 from policies.p2 import check_state
 from policies.resources import static_resources
@@ -27,6 +27,9 @@ class DivFL(Policy):
     at the start, and afterwards the newest of each participant. Without training the label
     histogram stands in for the gradient; up to sign it is the output-bias gradient of a
     classifier that predicts uniformly. The cohort is then the same in every round.
+
+    Where devices drop out, the choice is among those that are there, and they represent all; it has
+    fewer than K devices where fewer are there.
 
     The decision is a chosen cohort with the f and p of Uni-S. Like its authors, the server averages
     the models of the cohort by their sample counts, which is what a chosen cohort does by default.
@@ -122,10 +125,18 @@ class DivFL(Policy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""
-        cohort = facility_location(self._distance, self.scenario.cohort_size)
+        size = self.scenario.cohort_size
         channel_gain, _ = check_state(*observed(observation), self.scenario)
         f, p = static_resources(channel_gain, self.scenario)
-        return Allocation(f, p, cohort=np.broadcast_to(cohort, (*f.shape[:-1], cohort.size)))
+        there = available(observation)
+        if there is None:
+            cohort = facility_location(self._distance, size)
+            return Allocation(f, p, cohort=np.broadcast_to(cohort, (*f.shape[:-1], size)))
+        cohort = np.full((*f.shape[:-1], size), -1)
+        for row in np.ndindex(f.shape[:-1]):
+            count = min(size, int(there[row].sum()))
+            cohort[(*row, slice(count))] = facility_location(self._distance, count, there[row])
+        return Allocation(f, p, cohort=cohort)
 
 
 def pairwise_distance(vectors: NDArray[np.floating]) -> FloatArray:
@@ -143,7 +154,9 @@ def pairwise_distance(vectors: NDArray[np.floating]) -> FloatArray:
     return np.stack([np.linalg.norm(vectors - row, axis=1) for row in vectors]).astype(np.float64)
 
 
-def facility_location(distance: FloatArray, count: int) -> IntArray:
+def facility_location(
+    distance: FloatArray, count: int, allowed: BoolArray | None = None
+) -> IntArray:
     """Greedy choice of `count` rows S that lowers ``sum_i min_{j in S} distance[i, j]`` most.
 
     Parameters
@@ -151,7 +164,9 @@ def facility_location(distance: FloatArray, count: int) -> IntArray:
     distance : ndarray, shape (N, N)
         Pairwise distances.
     count : int
-        Number of rows to choose, at most N.
+        Number of rows to choose, at most those that are allowed.
+    allowed : ndarray of bool, shape (N,), optional
+        Rows that may be chosen; all by default. The sum is over all rows in any case.
 
     Returns
     -------
@@ -163,6 +178,8 @@ def facility_location(distance: FloatArray, count: int) -> IntArray:
     for _ in range(count):
         total = np.minimum(nearest[:, None], distance).sum(axis=0)
         total[chosen] = np.inf
+        if allowed is not None:
+            total[~allowed] = np.inf
         best = int(np.argmin(total))
         chosen.append(best)
         nearest = np.minimum(nearest, distance[:, best])

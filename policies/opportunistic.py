@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.checks import finite_number, integer_at_least, observed, real_array
+from fl_edge_env.availability import sample_presence
+from fl_edge_env.checks import available, finite_number, integer_at_least, observed, real_array
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy
@@ -37,6 +38,9 @@ class Opportunistic(Policy):
     queues in seconds: m of a device rises by the energy it spends and falls by its budget, and z
     falls when it takes part and rises by its target, ``min(K w, 1)``. In the long run devices then
     keep within their budgets, and their data count their weight w. See ``docs/opportunistic.md``.
+
+    Where devices drop out, the choice is among those that are there. A device that is there less
+    often than its target cannot reach it, and its price of participation then rises for ever.
 
     Parameters
     ----------
@@ -110,7 +114,10 @@ class Opportunistic(Policy):
         rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
         gains = scenario.channel.sample(rng, _TIME_ROUNDS, scenario.num_devices)
         m, z = (np.broadcast_to(price, gains.shape) for price in self.prices)
-        solution = solve_round(gains, m, z, scenario, V=1.0)
+        there = None
+        if scenario.drops_out:
+            there = sample_presence(rng, _TIME_ROUNDS, scenario.availability)
+        solution = solve_round(gains, m, z, scenario, V=1.0, available=there)
         participations = scenario.num_rounds * float(np.mean(self._target))
         return _STEP * float(np.mean(solution.deadline)) / math.sqrt(participations)
 
@@ -178,7 +185,13 @@ class Opportunistic(Policy):
             for price in (self._energy, self._participation)
         )
         self.solution = solve_round(
-            gain, energy, participation, self.scenario, V=1.0, tolerance=_TOLERANCE
+            gain,
+            energy,
+            participation,
+            self.scenario,
+            V=1.0,
+            tolerance=_TOLERANCE,
+            available=available(observation),
         )
         cohort = _cohorts(self.solution, min(self.scenario.cohort_size, shape[-1]))
         # A device that takes part in a share rho of the rounds counts w / rho each time.

@@ -36,12 +36,14 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     The info of a reset gains `test_loss` and `test_accuracy`; that of a step gains
 
-    - `participants`, shape (k,): the distinct devices of the cohort, ascending;
+    - `participants`, shape (k,): the distinct devices of the cohort, ascending, without those whose
+      upload failed, which are not trained; the model stays as it is where all failed;
     - `client_updates`, float32 of shape (k, d): their local models less the global one, zero for
       those that were skipped;
     - `update_norms`, shape (k,): Euclidean norms of `client_updates`;
     - `skipped_devices`: those of them whose update was not finite;
-    - `train_loss`: mean loss over the samples they trained on, where it is finite;
+    - `train_loss`: mean loss over the samples they trained on, where it is finite, NaN where there
+      is none;
     - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated.
 
     With `report_gradients` both also carry `gradient_distance` of shape (k, N), the distances
@@ -222,12 +224,16 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         if not isinstance(action, Allocation):
             action = decode_action(action, self.scenario, self._base.softmax_scale)
         observation, reward, terminated, truncated, info = self.env.step(action)
-        participants, coefficients = aggregation_weights(action, info["cohort"], self.scenario)
+        participants, coefficients = aggregation_weights(
+            action, info["cohort"], self.scenario, q=info.get("q"), failed=info.get("failed")
+        )
         info |= self._gradients(participants) | self._losses(participants)
         number = int(self._base.simulator.round_index)
         trained = [self._train(device, number - 1) for device in participants]
-        updates, losses = zip(*trained, strict=True)
-        client_updates = torch.stack(updates)
+        losses = np.array([loss for _, loss in trained])
+        client_updates = self._parameters.new_empty((len(trained), len(self._parameters)))
+        for row, (update, _) in zip(client_updates, trained, strict=True):
+            row.copy_(update)
         info["skipped_devices"] = self._skip_non_finite(client_updates, participants, number)
         self._aggregate(client_updates, coefficients, number)
         evaluated = truncated or number % self._eval_every == 0
@@ -236,7 +242,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             "participants": participants,
             "client_updates": _to_numpy(client_updates),
             "update_norms": _to_numpy(torch.linalg.vector_norm(client_updates, dim=1)),
-            "train_loss": self._mean_loss(np.array(losses), participants),
+            "train_loss": self._mean_loss(losses, participants),
             "test_loss": test_loss,
             "test_accuracy": test_accuracy,
         }

@@ -16,7 +16,13 @@ import numpy as np
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel, mean_gains
-from fl_edge_env.checks import finite_number, per_device, positive_integer, read_only
+from fl_edge_env.checks import (
+    finite_number,
+    number_below_one,
+    per_device,
+    positive_integer,
+    read_only,
+)
 from fl_edge_env.files import as_value_error, atomic_path
 from fl_edge_env.scenario import toml
 from fl_edge_env.scenario.calibration import calibrate, warn_of_budget, warn_of_collapse
@@ -79,6 +85,14 @@ class Scenario:
         the mean of the longest time in the cohort.
     delayed_csi : bool
         Whether the channel gains in the observation are those of the round before.
+    availability : float, (N,)
+        Long-run probability that a device is there in a round, in (0, 1]; see
+        `fl_edge_env.availability`.
+    availability_persistence : float
+        Probability that a device keeps its state from the round before, there or not, in [0, 1);
+        else it is drawn anew.
+    upload_failure : float
+        Probability that an upload fails after it was paid for, in [0, 1).
 
     Attributes
     ----------
@@ -128,6 +142,9 @@ class Scenario:
     V: Any = None
     latency: str = "proxy"
     delayed_csi: bool = False
+    availability: PerDevice = 1.0
+    availability_persistence: float = 0.0
+    upload_failure: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("num_devices", "cohort_size", "local_epochs", "num_rounds"):
@@ -171,6 +188,14 @@ class Scenario:
         if not isinstance(self.delayed_csi, (bool, np.bool_)):
             raise ValueError(f"delayed_csi must be True or False, got {self.delayed_csi!r}")
         self._set("delayed_csi", bool(self.delayed_csi))
+        for name in ("availability_persistence", "upload_failure"):
+            self._set(name, number_below_one(name, getattr(self, name)))
+        if (beyond := self.availability > 1).any():
+            device = int(beyond.argmax())
+            raise ValueError(
+                "availability must be a probability in (0, 1] for every device, "
+                f"got {float(self.availability[device])!r}, first at device {device}"
+            )
         self._check_magnitudes()
         self._weigh()
         if not (self.lambda_ <= _LARGEST and 1 / _LARGEST <= self.V <= _LARGEST):
@@ -419,14 +444,14 @@ class Scenario:
             temporary.write_text(text, encoding="utf-8")
 
     def to_toml(self) -> str:
-        """All fields as TOML.
+        """All fields as TOML; of availability and failed uploads those that are not off.
 
         Raises
         ------
         ValueError
             If the channel is not one of this package.
         """
-        return toml.dumps(self.to_dict())
+        return toml.dumps(self.saved_fields())
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as they were given; one value common to all devices is a scalar."""
@@ -435,6 +460,11 @@ class Scenario:
             if np.all(values[name] == values[name][0]):
                 values[name] = float(values[name][0])
         return values
+
+    def saved_fields(self) -> dict[str, Any]:
+        """The fields as files hold them: those of `to_dict` without options that are off."""
+        off = {"availability": 1.0, "availability_persistence": 0.0, "upload_failure": 0.0}
+        return {n: v for n, v in self.to_dict().items() if n not in off or np.any(v != off[n])}
 
     def __repr__(self) -> str:
         shown = (
@@ -474,6 +504,7 @@ class Scenario:
         "p_max",
         "energy_budget_j",
         "download_rate_bps",
+        "availability",
     )
 
     # Derived quantities
@@ -487,6 +518,11 @@ class Scenario:
     def mean_gain(self) -> FloatArray:
         """Nominal mean channel gain of each device, shape (N,)."""
         return read_only(mean_gains(self.channel, self.num_devices))
+
+    @cached_property
+    def drops_out(self) -> bool:
+        """Whether some device is not always there."""
+        return bool(np.any(self.availability < 1))
 
     @cached_property
     def cycles_per_round(self) -> FloatArray:

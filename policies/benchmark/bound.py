@@ -21,7 +21,7 @@ import numpy as np
 from fl_edge_env import Scenario, Simulator, physics
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.lyapunov import participation_target
-from fl_edge_env.simulator import episode_gains
+from fl_edge_env.simulator import episode_gains, episode_states
 from fl_edge_env.typing import FloatArray
 from policies.lroa import LROA
 from policies.outcome import OutcomePrices, bound_rounds, settle_prices
@@ -154,9 +154,15 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
     Raises
     ------
     ValueError
-        If `num_samples` is less than two or `seed` no integer of at least zero.
+        If `num_samples` is less than two, `seed` no integer of at least zero, or devices drop out:
+        the sampling error then leaves out those that are not there.
     """
     integer_at_least(2, "num_samples", num_samples)
+    if scenario.drops_out:
+        raise ValueError(
+            "the bound for sampled decisions needs availability = 1 for every device, got "
+            f"{float(np.min(scenario.availability))!r}: outcome_path_bound holds for every scenario"
+        )
     prices = shadow_prices(scenario, seed=seed)
     _, sample_seed = np.random.SeedSequence(seed).spawn(2)
     rng = np.random.default_rng(sample_seed)
@@ -196,8 +202,11 @@ def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
     Returns
     -------
     ndarray, shape (num_rounds,)
-        Lower bounds on phi [s].
+        Lower bounds on phi [s]; NaN where devices drop out, as the sampling error of a round then
+        leaves out those that are not there, and is no longer comparable.
     """
+    if scenario.drops_out:
+        return np.full(scenario.num_rounds, np.nan)
     gains = episode_gains(scenario, seed, block_rounds=_block_rows(scenario))
     return np.concatenate(list(_least_priced(gains, prices, scenario)))
 
@@ -238,7 +247,8 @@ def outcome_path_bound(scenario: Scenario, seed: int, prices: OutcomePrices) -> 
     It holds in every round for every policy, sampled or chosen, because any cohort has from one
     to K distinct devices. No noise is left: a policy's mean over the episode is at least the mean
     of these bounds, whatever it spends and whomever it leaves out. Where the observed gains are
-    old, the bound is that of the true ones.
+    old, the bound is that of the true ones. Where devices drop out, it is that of the cohorts of
+    those that are there; whether uploads fail does not matter to it.
 
     Parameters
     ----------
@@ -258,8 +268,15 @@ def outcome_path_bound(scenario: Scenario, seed: int, prices: OutcomePrices) -> 
     constant = -np.sum(energy * scenario.energy_budget_j)
     constant += np.sum(participation * participation_target(scenario))
     bounds = [
-        bound_rounds(gains, energy, participation, scenario, tolerance=_OUTCOME_TOLERANCE)
-        for gains in episode_gains(scenario, seed, block_rounds=_block_rows(scenario))
+        bound_rounds(
+            gains,
+            energy,
+            participation,
+            scenario,
+            tolerance=_OUTCOME_TOLERANCE,
+            available=available,
+        )
+        for gains, available in episode_states(scenario, seed, block_rounds=_block_rows(scenario))
     ]
     path: FloatArray = np.concatenate(bounds) + constant
     return path

@@ -41,6 +41,12 @@ class ScenarioOptions:
     """Show the channel gains of the round before."""
     latency: str | None = None
     """What counts as latency: proxy, the paper's sum of q T, or round_time, of the slowest."""
+    availability: float | None = None
+    """Long-run probability that a device is there in a round; 1 by default."""
+    availability_persistence: float | None = None
+    """Probability that a device keeps its state, there or not, from the round before."""
+    upload_failure: float | None = None
+    """Probability that an upload fails."""
     tiers: str | None = None
     """hardware: an older, the scenario's own or a newer device; phones: of measured speeds."""
     rounds: int | None = None
@@ -66,6 +72,9 @@ class ScenarioOptions:
             "channel": None if self.channel is None else make_channel(self.channel),
             "delayed_csi": self.delayed_csi or None,
             "latency": self.latency,
+            "availability": self.availability,
+            "availability_persistence": self.availability_persistence,
+            "upload_failure": self.upload_failure,
             "num_rounds": self.rounds,
             "num_devices": self.num_devices,
             "cohort_size": self.cohort_size,

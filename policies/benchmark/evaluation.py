@@ -133,7 +133,7 @@ def summarise(
         `outcome_gap`, the same of the priced outcome, for which no policy is below zero. And
         `mean_objective` (time-average penalty [s]), `mean_reward` and `sampling_error`. What is
         not defined for a policy that chooses its cohort is NaN, and so is a distance where prices
-        make the bound negative.
+        make the bound negative, and `gap` where devices drop out.
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
     table = groups.agg(total_time=("elapsed_time", "last"))

@@ -241,7 +241,15 @@ def _comparison_caption(
             "Participation is that of the device with the least, in per cent of what its share of "
             "the data asks for."
         )
-    if _GAP in headers and any(group["gap"].isna().any() for group in runs.values()):
+    undefined = [group for group in runs.values() if _GAP in headers and group["gap"].isna().any()]
+    if any(
+        "sampling_error" in group and group["sampling_error"].notna().any() for group in undefined
+    ):
+        told.append(
+            "The bound is for policies that sample, where no device drops out; "
+            "– stands elsewhere, and where the bound is negative."
+        )
+    elif undefined:
         told.append(
             "The bound is for policies that sample; – stands where a policy chooses its cohort."
         )

@@ -7,14 +7,18 @@ from typing import Literal, get_args
 import numpy as np
 
 from fl_edge_env import Allocation, Scenario, lyapunov, physics
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray
 
 Credit = Literal["difference", "local", "team"]
 CREDITS: tuple[str, ...] = get_args(Credit)
 
 
 def local_reward(
-    channel_gain: FloatArray, queue: FloatArray, allocation: Allocation, scenario: Scenario
+    channel_gain: FloatArray,
+    queue: FloatArray,
+    allocation: Allocation,
+    scenario: Scenario,
+    available: BoolArray | None = None,
 ) -> FloatArray:
     """Each device's own terms of the reward, which add up to the reward where it is the proxy.
 
@@ -29,6 +33,9 @@ def local_reward(
         Decision of the round, with fields of that shape.
     scenario : Scenario
         The system.
+    available : ndarray of bool, shape (..., N), optional
+        Who was there, where devices drop out; `allocation` then has the q that the cohort was drawn
+        from, zero for the others.
 
     Returns
     -------
@@ -41,23 +48,29 @@ def local_reward(
     )
     participation = physics.participation_probability(q, scenario.cohort_size)
     _, excess = lyapunov.energy_excess(participation, device_energy, scenario)
-    penalty = q * device_time + scenario.lambda_ * scenario.weights**2 / q
+    there = q if available is None else np.where(available, q, np.inf)
+    penalty = q * device_time + scenario.lambda_ * scenario.weights**2 / there
     reward: FloatArray = -(scenario.V * penalty + queue * excess)
     return reward
 
 
 def difference_reward(
-    channel_gain: FloatArray, queue: FloatArray, allocation: Allocation, scenario: Scenario
+    channel_gain: FloatArray,
+    queue: FloatArray,
+    allocation: Allocation,
+    scenario: Scenario,
+    available: BoolArray | None = None,
 ) -> FloatArray:
     """The reward less what it would be, had the device decided for the middle of everything.
 
     For device n the others keep f, p and the ratios of their q, while n has the middle of both
     ranges and ``q = 1/N``. The difference varies with the device's own decision exactly as the
-    reward does, and far less with those of the others. It needs the model of the system.
+    reward does, and far less with those of the others. It needs the model of the system. Where
+    devices drop out, N counts those that are there, and it is zero for the others.
 
     Parameters
     ----------
-    channel_gain, queue, allocation, scenario
+    channel_gain, queue, allocation, scenario, available
         As in `local_reward`.
 
     Returns
@@ -67,27 +80,32 @@ def difference_reward(
     q = allocation.q
     assert q is not None  # an agent's action is a sampled decision
     if channel_gain.ndim > 1:  # N^2 numbers at a time stay in the cache
+        presence = [None] * len(q) if available is None else available
         systems = [
-            difference_reward(gain, backlog, Allocation(f, p, q), scenario)
-            for gain, backlog, f, p, q in zip(
-                channel_gain, queue, allocation.f, allocation.p, q, strict=True
+            difference_reward(gain, backlog, Allocation(f, p, q), scenario, there)
+            for gain, backlog, f, p, q, there in zip(
+                channel_gain, queue, allocation.f, allocation.p, q, presence, strict=True
             )
         ]
         return np.stack(systems)
     time, energy = physics.time_and_energy(channel_gain, allocation.f, allocation.p, scenario)
     default = physics.time_and_energy(channel_gain, scenario.f_mid, scenario.p_mid, scenario)
     # In the rows of (N, N) one device after the other has decided otherwise.
-    uniform = 1.0 / scenario.num_devices
+    if available is None:
+        uniform = np.full(q.shape, 1.0 / scenario.num_devices)
+    else:
+        uniform = np.where(available, 1.0 / np.count_nonzero(available), 0.0)
     others = (1.0 - uniform) / _share_of_others(q)
-    instead = _with_diagonal(q, np.full(q.shape, uniform), others)
+    instead = _with_diagonal(q, uniform, others)
     reward: FloatArray = lyapunov.objective(
         _with_diagonal(time, default[0]),
         _with_diagonal(energy, default[1]),
         queue,
         instead,
         scenario,
-    ) - lyapunov.objective(time, energy, queue, q, scenario)
-    return reward
+        available,
+    ) - lyapunov.objective(time, energy, queue, q, scenario, available)
+    return reward if available is None else np.where(available, reward, 0.0)
 
 
 def _share_of_others(q: FloatArray) -> FloatArray:

@@ -51,6 +51,7 @@ class _Played(NamedTuple):
     queue: FloatArray
     allocation: Allocation
     reward: FloatArray
+    available: BoolArray | None  # who was there, where devices drop out
 
 
 class AgentView(VecEnv):
@@ -60,6 +61,8 @@ class AgentView(VecEnv):
     the observation before that is the ``terminal_observation`` in the info, with
     ``TimeLimit.truncated``, as an episode never terminates. The info of the last step also has
     the monitor's ``episode``: return ``r``, length ``l`` and time ``t`` [s].
+
+    Agents do not see who is there where devices drop out: the environment renormalises their q.
 
     Parameters
     ----------
@@ -169,16 +172,19 @@ class AgentView(VecEnv):
         allocation = decode_action(
             self.joint_action(self._actions), self.scenario, self.softmax_scale
         )
-        _, team_reward, _, truncated, _ = self.batch.step(allocation)
-        reward = self._reward(_Played(gain, queue, allocation, team_reward))
+        _, team_reward, _, truncated, info = self.batch.step(allocation)
+        if "q" in info:  # what was left of the decision's q over those that were there
+            allocation = Allocation(allocation.f, allocation.p, info["q"])
+        played = _Played(gain, queue, allocation, team_reward, info.get("available"))
+        reward = self._reward(played)
         self._return += reward
         observation = self._observe()
         done = np.repeat(truncated, self.rows_per_env)
-        info: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if truncated.any():
             seconds = time.time() - self._start_time
             for row in np.flatnonzero(done).tolist():
-                info[row] = {
+                infos[row] = {
                     "terminal_observation": observation[row],
                     "TimeLimit.truncated": True,
                     "episode": {
@@ -190,7 +196,7 @@ class AgentView(VecEnv):
             self._return[done] = 0.0
             self._start(truncated)
             observation = self._observe()
-        return observation, reward.astype(np.float32), done, info
+        return observation, reward.astype(np.float32), done, infos
 
     def _start(self, mask: BoolArray) -> None:
         """Start the next episodes in the systems of the mask."""
@@ -390,7 +396,9 @@ class DeviceView(AgentView):
         if self.credit == "team":
             return np.repeat(self.scaling.reward(round_.reward), self.rows_per_env)
         own = difference_reward if self.credit == "difference" else local_reward
-        reward = own(round_.channel_gain, round_.queue, round_.allocation, self.scenario)
+        reward = own(
+            round_.channel_gain, round_.queue, round_.allocation, self.scenario, round_.available
+        )
         return self.scaling.device_reward(reward).ravel()
 
 

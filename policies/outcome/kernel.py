@@ -631,3 +631,94 @@ def meet_rows(
         for n in range(f.shape[1]):
             f[row, n], log, _, _ = _on_time(n, deadline, tangents.log[n], state, system)
             p[row, n] = _power(n, log, state, system)
+
+
+# Rounds of which some devices are not there
+
+
+@_compiled
+def _system_of(there: IntArray, system: System) -> System:
+    """The system of some devices alone, with the same K."""
+    return System(
+        system.V,
+        system.cohort_size,
+        system.noise,
+        system.upload,
+        system.error[there],
+        system.cycles[there],
+        system.download[there],
+        system.capacitance[there],
+        system.f_min[there],
+        system.f_max[there],
+        system.p_min[there],
+        system.p_max[there],
+        system.budget[there],
+    )
+
+
+@_compiled_parallel
+def solve_rows_among(
+    available: BoolArray,
+    channel_gain: FloatArray,
+    energy_queue: FloatArray,
+    participation_queue: FloatArray,
+    V: float,
+    tolerance: float,
+    system: System,
+    f: FloatArray,
+    p: FloatArray,
+    participates: BoolArray,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Solve each row of a batch by `solve_row`, for the system of those that are there."""
+    rows = len(channel_gain)
+    objective, lower, deadline = np.empty(rows), np.empty(rows), np.empty(rows)
+    for row in prange(rows):
+        there = np.flatnonzero(available[row])
+        own_f, own_p = np.empty(len(there)), np.empty(len(there))
+        taking = np.empty(len(there), dtype=np.bool_)
+        objective[row], lower[row], deadline[row] = solve_row(
+            channel_gain[row][there],
+            energy_queue[row][there],
+            participation_queue[row][there],
+            V,
+            tolerance,
+            _system_of(there, system),
+            own_f,
+            own_p,
+            taking,
+        )
+        state = _state(channel_gain[row], energy_queue[row], participation_queue[row], system)
+        participates[row] = False
+        for n in range(len(state.least)):
+            if not available[row, n]:
+                f[row, n], log, _, _ = _on_time(n, deadline[row], state.log_max[n], state, system)
+                p[row, n] = _power(n, log, state, system)
+        for index in range(len(there)):
+            n = there[index]
+            f[row, n], p[row, n], participates[row, n] = own_f[index], own_p[index], taking[index]
+    return objective, lower, deadline
+
+
+@_compiled_parallel
+def bound_rows_among(
+    available: BoolArray,
+    channel_gain: FloatArray,
+    energy_queue: FloatArray,
+    participation_queue: FloatArray,
+    V: float,
+    tolerance: float,
+    system: System,
+) -> FloatArray:
+    """Bound the least value of each row from below, for the system of those that are there."""
+    lower = np.empty(len(channel_gain))
+    for row in prange(len(channel_gain)):
+        there = np.flatnonzero(available[row])
+        problem = _problem(
+            channel_gain[row][there],
+            energy_queue[row][there],
+            participation_queue[row][there],
+            V,
+            _system_of(there, system),
+        )
+        _, lower[row] = _search(problem, tolerance)
+    return lower

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, lyapunov, physics
+from fl_edge_env.availability import sample_presence
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.outcome.solver import solve_round
@@ -175,7 +176,8 @@ def _play(scenario: Scenario, rng: np.random.Generator, m: FloatArray, z: FloatA
     """Decide a batch of rounds at given prices."""
     gains = scenario.channel.sample(rng, _BATCH, scenario.num_devices)
     m, z = np.broadcast_to(m, gains.shape), np.broadcast_to(z, gains.shape)
-    solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=_TOLERANCE)
+    there = sample_presence(rng, _BATCH, scenario.availability) if scenario.drops_out else None
+    solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=_TOLERANCE, available=there)
     _, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
     return _Sample(
         float(np.mean(solution.deadline)),

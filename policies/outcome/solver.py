@@ -79,6 +79,7 @@ def solve_round(
     *,
     V: float | None = None,
     tolerance: float = 1e-6,
+    available: BoolArray | None = None,
 ) -> RoundSolution:
     """Choose a cohort, its frequencies and its powers, and prove how good the choice is.
 
@@ -100,6 +101,9 @@ def solve_round(
         Weight of the time [J^2/s]; that of the scenario by default.
     tolerance : float
         Relative distance to the optimum that the proof has to reach; see `RoundSolution.gap`.
+    available : ndarray of bool, shape (N,) or (B, N), optional
+        Devices that may be in the cohort, at least one in each round; all by default. The
+        solution is that of a system of these devices alone, with the same K.
 
     Returns
     -------
@@ -123,18 +127,17 @@ def solve_round(
     gains, energy = check_state(channel_gain, energy_queue, scenario)
     participation = _check_participation(participation_queue, gains.shape)
     f, p, participates = np.empty_like(gains), np.empty_like(gains), np.empty(gains.shape, bool)
-    solve = kernel.solve_row if gains.ndim == 1 else kernel.solve_rows
-    objective, lower_bound, deadline = solve(
-        gains,
-        energy,
-        participation,
-        V,
-        float(tolerance),
-        kernel_system(scenario),
-        f,
-        p,
-        participates,
-    )
+    problem = (gains, energy, participation)
+    options = (V, float(tolerance), kernel_system(scenario))
+    if available is None:
+        solve = kernel.solve_row if gains.ndim == 1 else kernel.solve_rows
+        objective, lower_bound, deadline = solve(*problem, *options, f, p, participates)
+    else:
+        there = _check_available(available, gains.shape)
+        rows = (np.atleast_2d(values) for values in (there, *problem))
+        decision = (np.atleast_2d(values) for values in (f, p, participates))
+        solved = kernel.solve_rows_among(*rows, *options, *decision)
+        objective, lower_bound, deadline = (v[0] if gains.ndim == 1 else v for v in solved)
     gap = (objective - lower_bound) / np.maximum(np.abs(objective), V * deadline)
     if gains.ndim == 1:
         gap = float(gap)
@@ -148,6 +151,7 @@ def bound_rounds(
     scenario: Scenario,
     *,
     tolerance: float = 1e-4,
+    available: BoolArray | None = None,
 ) -> FloatArray:
     """Bound the least priced time of each of many rounds from below.
 
@@ -166,6 +170,8 @@ def bound_rounds(
         The system.
     tolerance : float
         As in `solve_round`.
+    available : ndarray of bool, shape (B, N), optional
+        Devices that may be in the cohort, at least one in each round; all by default.
 
     Returns
     -------
@@ -181,14 +187,14 @@ def bound_rounds(
     shape = np.shape(channel_gain)
     gains, prices = check_state(channel_gain, _as_rows(energy_price, shape), scenario)
     participation = _check_participation(_as_rows(participation_price, shape), gains.shape)
-    bound: FloatArray = kernel.bound_rows(
-        np.atleast_2d(gains),
-        np.atleast_2d(prices),
-        np.atleast_2d(participation),
-        1.0,
-        float(tolerance),
-        kernel_system(scenario),
-    )
+    rows = (np.atleast_2d(values) for values in (gains, prices, participation))
+    options = (1.0, float(tolerance), kernel_system(scenario))
+    bound: FloatArray
+    if available is None:
+        bound = kernel.bound_rows(*rows, *options)
+    else:
+        there = np.atleast_2d(_check_available(available, gains.shape))
+        bound = kernel.bound_rows_among(there, *rows, *options)
     return bound
 
 
@@ -202,6 +208,19 @@ def _as_rows(prices: ArrayLike, shape: tuple[int, ...]) -> ArrayLike:
 def _check_tolerance(tolerance: object) -> None:
     if not is_real(tolerance) or not 0 < tolerance < 1:
         raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
+
+
+def _check_available(available: BoolArray, shape: tuple[int, ...]) -> BoolArray:
+    """Who is there as an array for the kernel."""
+    there = np.asarray(available)
+    if there.shape != shape or there.dtype != np.bool_:
+        raise ValueError(
+            f"available must be bool with the shape of channel_gain, {shape}, "
+            f"got {there.dtype} of shape {there.shape}"
+        )
+    if not there.any(axis=-1).all():
+        raise ValueError("available must name one device or more in every round, got none")
+    return there.copy()
 
 
 def _check_participation(queue: ArrayLike, shape: tuple[int, ...]) -> FloatArray:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fl_edge_env import Allocation, Scenario
-from policies import LROA, DivFL, UniD, UniS, check_policy
+from policies import LROA, DivFL, Opportunistic, UniD, UniS, check_policy
+from policies.outcome import OutcomePrices
 
 SCENARIO = Scenario.digits(num_devices=6)
 
@@ -91,6 +92,24 @@ def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
     before = policy.__getstate__().copy()
     check_policy(policy)
     np.testing.assert_equal(policy.__getstate__(), before)
+
+
+@pytest.mark.parametrize("kind", [LROA, UniD, UniS, DivFL, Opportunistic])
+def test_check_policy__finds_nothing_in_our_own_where_devices_drop_out(kind):
+    scenario = SCENARIO.replace(
+        cohort_size=4, availability=0.4, availability_persistence=0.5, upload_failure=0.3
+    )
+    prices = OutcomePrices(np.full(6, 0.4), np.full(6, 1e3))
+    check_policy(kind(scenario, **({"prices": prices} if kind is Opportunistic else {})))
+
+
+def test_check_policy__finds_a_policy_that_chooses_who_is_not_there():
+    class Deaf(DivFL):
+        def decide(self, observation):
+            return super().decide({k: v for k, v in observation.items() if k != "available"})
+
+    with pytest.raises(ValueError, match=r'which is not: observation\["available"\]'):
+        check_policy(Deaf(SCENARIO.replace(availability=0.4)))
 
 
 @pytest.mark.parametrize(

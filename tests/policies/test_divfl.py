@@ -45,6 +45,34 @@ def test_facility_location__chooses_distinct_devices_where_all_are_alike():
     np.testing.assert_array_equal(facility_location(np.zeros((4, 4)), 4), [0, 1, 2, 3])
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5))
+def test_facility_location__of_some_is_the_best_of_them_for_all(seed, count):
+    rng = np.random.default_rng(seed)
+    distance = pairwise_distance(rng.normal(size=(8, 3)))
+    allowed = rng.permutation(np.arange(8) < rng.integers(count, 9))
+    chosen = tuple(facility_location(distance, count, allowed))
+    assert len(set(chosen)) == count
+    rest = np.flatnonzero(allowed)
+    for k in range(count):
+        best = min(cover(distance, (*chosen[:k], j)) for j in rest if j not in chosen[:k])
+        assert allowed[chosen[k]]
+        assert cover(distance, chosen[: k + 1]) == pytest.approx(best, rel=1e-12)
+
+
+def test_divfl__chooses_among_those_that_are_there():
+    scenario = Scenario(num_devices=6, cohort_size=3, availability=0.5)
+    policy = DivFL(scenario)
+    there = np.array([[1, 1, 1, 1, 1, 1], [0, 1, 0, 0, 1, 0], [0, 0, 0, 1, 0, 0]])
+    seen = observation(scenario, 3) | {"available": there.astype(float)}
+    cohort = policy.decide(seen).cohort
+    everyone = DivFL(scenario).decide(observation(scenario)).cohort
+    np.testing.assert_array_equal(cohort[0], everyone)
+    assert sorted(cohort[1]) == [-1, 1, 4]
+    assert cohort[2].tolist() == [3, -1, -1]
+    alone = policy.decide({name: values[1] for name, values in seen.items()})
+    np.testing.assert_array_equal(alone.cohort, cohort[1])
+
+
 def observation(scenario: Scenario, *batch: int) -> dict[str, np.ndarray]:
     shape = (*batch, scenario.num_devices)
     return {"channel_gain": np.full(shape, 0.1), "queue": np.zeros(shape)}

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Allocation, Scenario, Simulator
 from train_fl.server import aggregation_weights
 
 WEIGHTS = np.array([0.1, 0.2, 0.3, 0.4])
@@ -56,3 +56,50 @@ def test_chosen__is_averaged_by_the_data_or_by_the_weights_of_the_decision(cohor
     participants, coefficients = aggregation_weights(weighted, cohort, SCENARIO)
     np.testing.assert_array_equal(participants, [1, 3])
     np.testing.assert_array_equal(coefficients, [11, 13])
+
+
+@pytest.mark.parametrize("kind", ["sampled", "weighted", "averaged"])
+def test_failures__leave_the_mean_of_the_aggregate_as_it_is(kind):
+    failure = 0.3
+    scenario = SCENARIO.replace(upload_failure=failure)
+    cohort = np.array([2, 0, 2]) if kind == "sampled" else np.array([3, -1, 0, 2])
+    fields = {"q": Q} if kind == "sampled" else {"cohort": cohort}
+    if kind == "weighted":
+        fields["weights"] = np.array([0.5, 9.0, 0.7, 0.1])
+    decision = Allocation(F, P, **fields)
+    mean = np.zeros(3)
+    for failed in itertools.product([False, True], repeat=4):
+        failed = np.array(failed)
+        participants, coefficients = aggregation_weights(decision, cohort, scenario, failed=failed)
+        assert not failed[participants].any()
+        assert set(participants) == set(cohort[cohort >= 0]) - set(np.flatnonzero(failed))
+        chance = np.prod(np.where(failed, failure, 1 - failure))
+        mean += chance * (coefficients @ UPDATES[participants])
+        if kind == "averaged" and participants.size:  # shares of what arrived
+            assert coefficients.sum() == pytest.approx(1)
+    participants, coefficients = aggregation_weights(decision, cohort, SCENARIO)
+    if kind != "averaged":
+        np.testing.assert_allclose(mean, coefficients @ UPDATES[participants], rtol=1e-12)
+
+
+def test_aggregation__of_rounds_of_the_environment_is_unbiased_over_draws_and_failures():
+    """The mean over rounds with the same devices is the update of all that were there."""
+    scenario = SCENARIO.replace(
+        cohort_size=2, num_rounds=30_000, availability=0.6, upload_failure=0.4
+    )
+    simulator = Simulator(scenario)
+    simulator.reset([0])
+    decision = Allocation(F, P, Q)
+    samples: dict[tuple, list] = {}
+    for _ in range(scenario.num_rounds):
+        info = simulator.advance(decision).info()
+        participants, coefficients = aggregation_weights(
+            decision, info["cohort"], scenario, q=info["q"], failed=info["failed"]
+        )
+        update = coefficients @ UPDATES[participants]
+        samples.setdefault(tuple(info["available"]), []).append(update)
+    assert len(samples) == 15
+    for there, updates in samples.items():
+        mean = (WEIGHTS * np.array(there)) @ UPDATES
+        error = np.std(updates, axis=0) / np.sqrt(len(updates))
+        assert np.all(np.abs(np.mean(updates, axis=0) - mean) < 4.5 * error)

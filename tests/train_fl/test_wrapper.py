@@ -415,3 +415,42 @@ def test_evaluate__schedulers_train(name):
     policy = make_policy(name, make_env.scenario)
     table = evaluate([policy], make_env.scenario, [0], make_env=make_env, gaps=False)
     assert table["final_accuracy"][0] > 0.5
+
+
+def test_step__an_upload_that_failed_brings_no_update_and_costs_as_usual(scenario, task):
+    failing = scenario.replace(upload_failure=0.6, availability=0.7, num_rounds=20)
+    env = wrap(failing, task)
+    env.reset(seed=0)
+    sizes = set()
+    for _ in range(20):
+        before = env.parameters
+        _, _, _, _, info = env.step(uniform(failing))
+        drawn = np.unique(info["cohort"])
+        assert info["available"][drawn].all()
+        np.testing.assert_array_equal(info["participants"], drawn[~info["failed"][drawn]])
+        assert np.all(info["energy_spent"][drawn] > 0)
+        assert info["round_time"] == info["device_time"][drawn].max()
+        sizes.add(len(info["participants"]))
+        assert len(info["client_updates"]) == len(info["participants"])
+        if len(info["participants"]):
+            _, coefficients = aggregation_weights(
+                uniform(failing), info["cohort"], failing, q=info["q"], failed=info["failed"]
+            )
+            expected = before + coefficients @ info["client_updates"].astype(np.float64)
+            np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(env.parameters, before)
+            assert math.isnan(info["train_loss"])
+    assert {0, 1, 2} <= sizes
+
+
+def test_evaluate__divfl_trains_where_devices_drop_out_and_uploads_fail(scenario, task):
+    harsh = scenario.replace(upload_failure=0.7, availability=0.2)
+    table = evaluate(
+        [DivFL(harsh)],
+        harsh,
+        [0],
+        make_env=lambda _: wrap(harsh, task, report_gradients=True),
+        gaps=False,
+    )
+    assert table["final_accuracy"].between(0, 1).all()

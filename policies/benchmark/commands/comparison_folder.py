@@ -155,7 +155,7 @@ def system(scenario: Scenario) -> dict[str, Any]:
     scenario : Scenario
         The system.
     """
-    fields = scenario.to_dict() | {"channel": describe_channel(scenario.channel)}
+    fields = scenario.saved_fields() | {"channel": describe_channel(scenario.channel)}
     return {"scenario": plain(fields), "lambda": scenario.lambda_, "V": scenario.V}
 
 

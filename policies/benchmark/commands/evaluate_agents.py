@@ -66,7 +66,7 @@ def evaluate_agents(options: Options, console: Console) -> None:
     Raises
     ------
     ValueError
-        If an option is wrong, or a folder does not hold one trained agent.
+        If an option is wrong, devices drop out, or a folder does not hold one trained agent.
     ModuleNotFoundError
         If there are agents and Stable-Baselines3 is not installed.
     JobsFailedError
@@ -75,6 +75,12 @@ def evaluate_agents(options: Options, console: Console) -> None:
     if not 1 <= options.seeds < VALIDATION_SEEDS[0]:
         raise ValueError(f"seeds must be from 1 to {VALIDATION_SEEDS[0] - 1}, got {options.seeds}")
     scenario = options.make_scenario()
+    if scenario.drops_out:
+        raise ValueError(
+            "the score of agents counts from a bound that needs availability = 1 for every device, "
+            f"got {float(scenario.availability.min())!r}: fl-edge compare takes such a system, and "
+            "trained agents among its policies"
+        )
     methods: dict[str, list[Policy]] = {kind.name: [kind(scenario)] for kind in (LROA, UniD)}
     for folder in options.agents:
         methods |= _training_seeds(folder, scenario, taken=methods)
@@ -173,7 +179,7 @@ def _title(scenario: Scenario, options: Options) -> str:
     told += ["delayed channel state"] if scenario.delayed_csi else []
     told += ["latency of the slowest"] if scenario.latency == "round_time" else []
     told += [f"tiers {options.tiers}"] if options.tiers else []
-    for name in ("mu", "nu", "cohort_size", "rounds"):
+    for name in ("upload_failure", "mu", "nu", "cohort_size", "rounds"):
         value = getattr(options, name)
         told += [f"{name} {value:g}"] if value is not None else []
     return ", ".join(told)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, MarkovChannel, Scenario
-from policies import LROA, Opportunistic, Policy, evaluate
+from fl_edge_env.checks import available
+from policies import LROA, DivFL, Opportunistic, Policy, evaluate, lower_bound
 from policies.benchmark.bound import Prices, outcome_path_bound
 from policies.benchmark.runner import BoundJob, make_jobs, run_jobs
 from policies.outcome import OutcomePrices
@@ -31,9 +33,14 @@ class RandomPolicy(Policy):
         if not self.chosen:
             q = self.rng.dirichlet(np.full(shape[-1], 0.3), shape[:-1]) + 1e-6
             return Allocation(f, p, q=q / q.sum(axis=-1, keepdims=True))
+        there = available(observation)
+        if there is None:
+            there = np.ones(shape, dtype=np.bool_)
         most = min(scenario.cohort_size, shape[-1])
-        order = np.argsort(self.rng.random(shape), axis=-1)[..., :most]
-        size = self.rng.integers(1, most, (*shape[:-1], 1), endpoint=True)
+        order = np.argsort(np.where(there, self.rng.random(shape), 2.0), axis=-1)[..., :most]
+        size = self.rng.integers(
+            1, np.minimum(there.sum(axis=-1, keepdims=True), most), endpoint=True
+        )
         return Allocation(f, p, cohort=np.where(np.arange(most) < size, order, -1))
 
 
@@ -44,6 +51,10 @@ def systems(draw) -> tuple[Scenario, OutcomePrices]:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     channel = draw(st.sampled_from(["exponential", "markov"]))
     fields = {"channel": MarkovChannel.correlated(0.7, num_states=4)} if channel == "markov" else {}
+    if draw(st.booleans()):
+        fields["availability"] = rng.uniform(0.1, 1.0, number)
+        fields["availability_persistence"] = draw(st.sampled_from([0.0, 0.8]))
+        fields["upload_failure"] = draw(st.sampled_from([0.0, 0.5]))
     scenario = Scenario.cifar10(
         num_devices=number,
         cohort_size=draw(st.integers(1, 4)),
@@ -81,8 +92,9 @@ def test_outcome_bound__is_below_every_policy_in_every_round(system, seed):
         assert np.all(priced >= least - 1e-9 * (np.abs(priced) + size)), rounds["policy"][0]
 
 
-def test_outcome_bound__is_reached_by_who_decides_at_its_prices():
-    scenario = Scenario.cifar10(num_devices=6, energy_budget_j=300.0, num_rounds=40)
+@pytest.mark.parametrize("fields", [{}, {"availability": 0.4, "upload_failure": 0.3}])
+def test_outcome_bound__is_reached_by_who_decides_at_its_prices(fields):
+    scenario = Scenario.cifar10(num_devices=6, energy_budget_j=300.0, num_rounds=40, **fields)
     prices = Prices(np.zeros(6), OutcomePrices(np.full(6, 0.4), np.full(6, 2000.0)))
     policy = Opportunistic(scenario, prices=prices.outcome, step_scale=0.0)
     jobs = make_jobs([policy], scenario, [0], None, prices)
@@ -91,8 +103,11 @@ def test_outcome_bound__is_reached_by_who_decides_at_its_prices():
     assert -1e-9 <= above.min() <= above.max() <= 2e-5 * rounds["round_time"].max()
 
 
-def test_outcome_bound__does_not_depend_on_blocks(monkeypatch):
-    scenario = Scenario.cifar10(num_devices=6, energy_budget_j=300.0, num_rounds=40)
+@pytest.mark.parametrize("availability", [1.0, 0.5])
+def test_outcome_bound__does_not_depend_on_blocks(monkeypatch, availability):
+    scenario = Scenario.cifar10(
+        num_devices=6, energy_budget_j=300.0, num_rounds=40, availability=availability
+    )
     prices = OutcomePrices(np.full(6, 0.4), np.full(6, 2000.0))
     whole = outcome_path_bound(scenario, 3, prices)
     monkeypatch.setattr("policies.benchmark.bound._BLOCK_NUMBERS", 6 * 7)
@@ -107,3 +122,16 @@ def test_evaluate__tells_the_outcome_gap_of_sampled_and_chosen_cohorts():
     assert np.all(table["outcome_gap"] > 0)
     assert pd.isna(table["gap"]).tolist() == [False, False, True, True]
     assert "outcome_gap" not in evaluate(policies, scenario, [0], gaps=False)
+
+
+def test_evaluate__the_gap_of_sampled_decisions_is_not_defined_where_devices_drop_out():
+    scenario = Scenario.digits(
+        num_devices=6, energy_budget_j=0.7, num_rounds=30, availability=0.6, upload_failure=0.2
+    )
+    policies = [LROA(scenario), Opportunistic(scenario), DivFL(scenario)]
+    table = evaluate(policies, scenario, [0, 1])
+    assert table["gap"].isna().all()
+    assert np.all(table["outcome_gap"] > 0)
+    assert table["sampling_error"].isna().tolist() == [False, False, True, True, True, True]
+    with pytest.raises(ValueError, match=r"needs availability = 1 for every device, got 0\.6"):
+        lower_bound(scenario)

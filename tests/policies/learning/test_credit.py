@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import Allocation, Scenario, with_tiers
+from fl_edge_env import Allocation, Scenario, lyapunov, physics, with_tiers
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.lyapunov import drift_plus_penalty
 from policies.learning.credit import difference_reward, local_reward
@@ -183,3 +183,43 @@ def test_difference__is_exact_where_one_device_has_almost_all_of_q(softmax_scale
     allocation = decode_action(action, MIXED, softmax_scale)
     result = difference_reward(gain, queue, allocation, MIXED)
     np.testing.assert_allclose(result, by_a_loop(gain, queue, allocation, MIXED), rtol=1e-6)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(LATENCIES))
+def test_rewards__where_devices_drop_out_are_those_of_a_system_of_the_others(seed, latency):
+    scenario = MIXED.replace(latency=latency)
+    gain, queue, decision = random_round(scenario, seed)
+    rng = np.random.default_rng(seed)
+    there = rng.permutation(np.arange(7) < rng.integers(1, 8))
+    q = np.where(there, decision.q, 0.0) / decision.q[there].sum()
+    decision = Allocation(decision.f, decision.p, q)
+
+    def reward(f, p, q) -> float:
+        time, energy = physics.time_and_energy(gain, f, p, scenario)
+        penalty = lyapunov.latency(time, q, scenario)
+        penalty += scenario.lambda_ * np.sum(scenario.weights[there] ** 2 / q[there])
+        taking = 1 - (1 - q) ** scenario.cohort_size
+        excess = taking * energy - scenario.energy_budget_j
+        return -(scenario.V * penalty + np.sum(queue * excess))
+
+    actual = reward(decision.f, decision.p, q)
+    expected = np.zeros(7)
+    for n in np.flatnonzero(there):
+        other = q.copy()
+        if there.sum() > 1:
+            other *= (1 - 1 / there.sum()) / (q.sum() - q[n])
+        other[n] = 1 / there.sum()
+        f, p = decision.f.copy(), decision.p.copy()
+        f[n], p[n] = scenario.f_mid[n], scenario.p_mid[n]
+        expected[n] = actual - reward(f, p, other)
+    state = gain, queue, decision, scenario, there
+    size = abs(actual) + scenario.V
+    result = difference_reward(*state)
+    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-12 * size)
+    batch = (np.stack([x, x]) for x in (gain, queue))
+    twice = Allocation(*(np.stack([x, x]) for x in (decision.f, decision.p, q)))
+    np.testing.assert_array_equal(
+        difference_reward(*batch, twice, scenario, np.stack([there, there])), [result, result]
+    )
+    if latency == "proxy":
+        assert local_reward(*state).sum() == pytest.approx(actual, rel=1e-9)

@@ -10,7 +10,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecMonitor
 
-from fl_edge_env import FLEdgeEnv, Scenario, with_tiers
+from fl_edge_env import Allocation, FLEdgeEnv, Scenario, with_tiers
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.scaling import FEATURES, Scaling
 from policies.learning.credit import difference_reward, local_reward
@@ -399,3 +399,28 @@ def test_starts__are_empty_for_the_share_asked_for_and_elsewhere_as_wide():
     all_levels = (usual.batch.simulator.queue / usual.scaling.queue).mean(axis=1)
     assert all_levels.min() > 0
     assert stats.ks_2samp(levels[~empty], all_levels).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("credit", ["difference", "local", "team"])
+def test_device_view__where_devices_drop_out_credits_the_round_that_was_played(credit):
+    scenario = SCENARIO.replace(availability=0.5, upload_failure=0.5)
+    view = DeviceView(scenario, 2, credit=credit)
+    view.reset()
+    env = view.batch.simulator
+    for action in actions(view, scenario.num_rounds):
+        gain, queue = env.channel_gain.copy(), env.queue.copy()
+        there = env.available.copy()
+        decision = decode_action(view.joint_action(action), scenario, view.softmax_scale)
+        q = np.where(there, decision.q, 0.0)
+        q /= q.sum(axis=1, keepdims=True)
+        observation, reward, *_ = view.step(action)
+        assert observation.shape == (12, 3 * F)
+        played = Allocation(decision.f, decision.p, q)
+        if credit == "team":
+            assert np.unique(reward).size == 2
+            continue
+        own = difference_reward if credit == "difference" else local_reward
+        expected = own(gain, queue, played, scenario, there)
+        np.testing.assert_allclose(
+            reward, view.scaling.device_reward(expected).ravel().astype(np.float32), rtol=1e-6
+        )

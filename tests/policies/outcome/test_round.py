@@ -369,3 +369,66 @@ def test_solve_round__scale_of_the_weights_does_not_matter():
 def test_solve_round__wrong_input_is_named(state, options, message):
     with pytest.raises(ValueError, match=message):
         solve_round(*state, Scenario(num_devices=4), **options)
+
+
+def part_of(scenario: Scenario, there: np.ndarray) -> Scenario:
+    """The system of some devices alone."""
+    fields = {name: getattr(scenario, name)[there] for name in scenario.per_device_fields}
+    return scenario.replace(num_devices=int(there.sum()), **fields)
+
+
+@settings(max_examples=40)
+@given(small_problems(), st.integers(0, 2**32 - 1))
+def test_solve_round__who_is_not_there_might_as_well_not_exist(problem, seed):
+    scenario, *state = problem
+    count = scenario.num_devices
+    rng = np.random.default_rng(seed)
+    there = rng.permutation(np.arange(count) < rng.integers(1, count, endpoint=True))
+    # Those who are not there would be the best of all.
+    state[2] = np.where(there, state[2], 1e3 * np.abs(state[2]).max() + 1.0)
+    whole = solve_round(*state, scenario, V=1.0, available=there)
+    alone = solve_round(*(each[there] for each in state), part_of(scenario, there), V=1.0)
+    assert whole.objective == alone.objective
+    assert whole.lower_bound == alone.lower_bound
+    np.testing.assert_array_equal(whole.cohort, np.flatnonzero(there)[alone.cohort])
+    for name in ("f", "p"):
+        values = getattr(whole, name)
+        np.testing.assert_array_equal(values[there], getattr(alone, name))
+        low, high = getattr(scenario, f"{name}_min"), getattr(scenario, f"{name}_max")
+        assert np.all((values >= low * (1 - 1e-12)) & (values <= high * (1 + 1e-12)))
+
+
+def test_solve_round__a_batch_of_those_that_are_there_equals_its_rows():
+    scenario = Scenario.cifar10(num_devices=12, cohort_size=3)
+    states = [random_state(scenario, seed) for seed in range(6)]
+    gain, energy, participation = (np.stack(each) for each in zip(*states, strict=True))
+    there = np.random.default_rng(0).random((6, 12)) < 0.4
+    there[:, 0] |= ~there.any(axis=1)
+    batch = solve_round(gain, energy, participation, scenario, V=1.0, available=there)
+    bound = bound_rounds(gain, energy, participation, scenario, tolerance=1e-6, available=there)
+    assert not np.any(batch.participates & ~there)
+    for row, state in enumerate(states):
+        one = solve_round(*state, scenario, V=1.0, available=there[row])
+        for name in ("f", "p", "participates"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(batch, name)[row])
+        assert one.objective == batch.objective[row]
+        assert bound[row] == pytest.approx(one.lower_bound, rel=1e-9)
+    everyone = np.ones((6, 12), dtype=np.bool_)
+    np.testing.assert_array_equal(
+        solve_round(gain, energy, participation, scenario, V=1.0, available=everyone).objective,
+        solve_round(gain, energy, participation, scenario, V=1.0).objective,
+    )
+
+
+@pytest.mark.parametrize(
+    ("available", "message"),
+    [
+        (np.ones(3), "must be bool with the shape of channel_gain"),
+        (np.ones(2, bool), "must be bool with the shape of channel_gain"),
+        (np.zeros(3, bool), "must name one device or more in every round, got none"),
+    ],
+)
+def test_solve_round__wrong_presence_is_named(available, message):
+    scenario = Scenario(num_devices=3)
+    with pytest.raises(ValueError, match=f"available {message}"):
+        solve_round(np.full(3, 0.1), np.ones(3), np.ones(3), scenario, available=available)

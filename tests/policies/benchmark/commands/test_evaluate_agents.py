@@ -104,9 +104,23 @@ def test_evaluate_agents__headroom_settings_are_options(call, tmp_path):
     assert title in " ".join(told.split())
 
 
+def test_agents__are_trained_and_compared_where_devices_drop_out(call, tmp_path):
+    system = f"{SYSTEM} --availability 0.5 --availability-persistence 0.5 --upload-failure 0.2"
+    options = "--train-rounds 300 --eval-every 100 --num-envs 4"
+    call("train", f"{system} {options} --out {tmp_path}/agents")
+    policies = f"{tmp_path}/agents/seed-0 opportunistic"
+    told = call(
+        "compare", f"{system} --no-train --seeds 2 --policies {policies} --out {tmp_path}/out"
+    )
+    assert "The bound is for policies that sample, where no device drops out" in " ".join(
+        told.split()
+    )
+
+
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
+        ("evaluate-agents", f"{SYSTEM} --availability 0.5", "needs availability = 1 for every"),
         ("train", "--algorithm dqn", "which act in continuous spaces, got 'dqn'"),
         ("train", "--network MultiInputPolicy", "not dictionaries, got 'MultiInputPolicy'"),
         ("train", "--view flat", "view must be one of devices, joint, got 'flat'"),

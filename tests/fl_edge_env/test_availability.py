@@ -1,0 +1,321 @@
+"""Devices that drop out and uploads that fail: their law, their streams, and what a round makes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, MarkovChannel, Scenario, Simulator
+from fl_edge_env.availability import draw_presence
+from fl_edge_env.checks import available
+
+OFTEN_EMPTY = Scenario.femnist(
+    num_devices=4,
+    cohort_size=3,
+    num_rounds=30,
+    availability=[0.2, 0.5, 0.1, 0.3],
+    availability_persistence=0.6,
+    upload_failure=0.4,
+)
+
+
+def random_decision(scenario: Scenario, rng: np.random.Generator, there: np.ndarray, chosen: bool):
+    """Any sampled decision, or any chosen one of those that are there."""
+    f = rng.uniform(scenario.f_min, scenario.f_max, there.shape)
+    p = rng.uniform(scenario.p_min, scenario.p_max, there.shape)
+    if not chosen:
+        q = rng.dirichlet(np.ones(there.shape[-1]), there.shape[:-1]) + 1e-9
+        return Allocation(f, p, q / q.sum(axis=-1, keepdims=True))
+    most = min(scenario.cohort_size, there.shape[-1])
+    order = np.argsort(np.where(there, rng.random(there.shape), 2.0), axis=-1)[..., :most]
+    count = np.minimum(there.sum(axis=-1, keepdims=True), most)
+    size = rng.integers(1, count, endpoint=True)
+    return Allocation(f, p, cohort=np.where(np.arange(most) < size, order, -1))
+
+
+@pytest.mark.parametrize("persistence", [0.0, 0.5, 0.9])
+def test_presence__long_run_share_and_correlation(persistence):
+    # So many devices that somebody is always there.
+    availability = np.repeat([0.3, 0.7, 0.95], 40)
+    rounds = 20_000
+    there = draw_presence(np.random.default_rng(0), rounds, availability, persistence).available
+    for level in (0.3, 0.7, 0.95):
+        group = there[:, availability == level].astype(float)
+        # Of correlated numbers so many count less.
+        count = group.size * (1 - persistence) / (1 + persistence)
+        spread = math.sqrt(level * (1 - level))
+        assert abs(group.mean() - level) < 4 * spread / math.sqrt(count)
+        for lag in (1, 2):
+            product = (group[:-lag] - level) * (group[lag:] - level) / spread**2
+            error = product.std() / math.sqrt(count)
+            assert abs(product.mean() - persistence**lag) < 4 * error
+
+
+def test_presence__the_first_round_is_as_likely_as_any_other():
+    availability = np.full(20_000, 0.4)
+    there = draw_presence(np.random.default_rng(1), 4, availability, 0.9).available
+    assert np.all(np.abs(there.mean(axis=1) - 0.4) < 4 * math.sqrt(0.24 / 20_000))
+
+
+def one_by_one(uniform, availability, persistence):
+    """The chains round by round, and the device that came closest where nobody is there."""
+    likely, rows = availability, []
+    for u in uniform:
+        on = u < likely
+        row = on.copy()
+        if not on.any():
+            row[np.argmax(likely - u)] = True
+        rows.append(row)
+        likely = (1 - persistence) * availability + persistence * on
+    return np.array(rows)
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.3, 0.95]),
+    st.sampled_from([0.05, 0.5, 1.0]),
+    st.integers(1, 39),
+)
+def test_presence__equals_a_plain_loop_and_rounds_of_two_calls(seed, n, persistence, most, split):
+    availability = most * np.random.default_rng(seed).uniform(0.1, 1, n)
+    availability[0] = most
+    whole = draw_presence(np.random.default_rng(seed), 40, availability, persistence)
+    uniform = np.random.default_rng(seed).random((40, n))
+    np.testing.assert_array_equal(whole.available, one_by_one(uniform, availability, persistence))
+    assert whole.available.any(axis=1).all()
+    if most == 1.0:
+        assert whole.available[:, 0].all()
+    rng = np.random.default_rng(seed)
+    first = draw_presence(rng, split, availability, persistence)
+    second = draw_presence(rng, 40 - split, availability, persistence, first.last)
+    parts = np.concatenate([first.available, second.available])
+    np.testing.assert_array_equal(parts, whole.available)
+    np.testing.assert_array_equal(second.last, whole.last)
+
+
+def test_streams__those_of_the_channel_cohort_and_training_stay_as_they_are():
+    plain = OFTEN_EMPTY.replace(availability=1.0, availability_persistence=0.0, upload_failure=0.0)
+    failing = plain.replace(upload_failure=0.4)
+    simulators = [Simulator(scenario) for scenario in (plain, failing, OFTEN_EMPTY)]
+    rng = np.random.default_rng(0)
+    for simulator in simulators:
+        simulator.reset([3])
+    states = [simulator.training_seed().generate_state(4).tolist() for simulator in simulators]
+    assert states[0] == states[1] == states[2]
+    for _ in range(30):
+        gains, draws = zip(
+            *((s.channel_gain.copy(), s._block_draws[s._position].copy()) for s in simulators),
+            strict=True,
+        )
+        for index in (1, 2):
+            np.testing.assert_array_equal(gains[0], gains[index])
+            np.testing.assert_array_equal(draws[0], draws[index])
+        decision = random_decision(plain, rng, np.ones(4, bool), chosen=False)
+        one, two, _ = (simulator.advance(decision) for simulator in simulators)
+        info = two.info()
+        failed = info.pop("failed")
+        np.testing.assert_equal(info, one.info())  # also the time and energy of those that failed
+        assert not np.any(failed & (two.energy_spent == 0))
+    assert "available" not in simulators[1].observe()
+
+
+def test_streams__do_not_depend_on_the_decisions():
+    seen = []
+    for chosen in (False, True):
+        simulator, rng = Simulator(OFTEN_EMPTY), np.random.default_rng(chosen)
+        simulator.reset([5])
+        rows = []
+        for _ in range(30):
+            there = available(simulator.observe())
+            rows.append((there, simulator._block_failing[simulator._position].copy()))
+            simulator.advance(random_decision(OFTEN_EMPTY, rng, there, chosen))
+        seen.append(rows)
+    np.testing.assert_array_equal(*seen)
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+@pytest.mark.parametrize("chosen", [False, True])
+def test_batch__equals_the_single_systems_also_where_they_are_taken_up_again(chosen, delayed):
+    scenario = OFTEN_EMPTY.replace(
+        num_devices=2000, availability=0.7, delayed_csi=delayed, num_samples=100.0
+    )  # blocks of eight rounds
+    seeds = [4, 9]
+    batch, alone = Simulator(scenario, 2), [Simulator(scenario) for _ in seeds]
+    batch.reset(seeds)
+    for seed, one in zip(seeds, alone, strict=True):
+        one.reset([seed])
+    rng = np.random.default_rng(0)
+    for index in range(20):
+        observation = batch.observe()
+        there = available(observation)
+        decision = random_decision(scenario, rng, there, chosen)
+        if index == 11:
+            other = Simulator(scenario, 2)
+            other.restore(seeds, batch.state())
+            np.testing.assert_equal(other.observe(), observation)
+            batch = other
+        outcome = batch.advance(decision).info()
+        np.testing.assert_array_equal(outcome["available"], there)
+        for row, one in enumerate(alone):
+            np.testing.assert_equal(one.observe(), {k: v[row] for k, v in observation.items()})
+            last = {"cohort": decision.cohort[row]} if chosen else {"q": decision.q[row]}
+            single = one.advance(Allocation(decision.f[row], decision.p[row], **last)).info()
+            assert single.keys() == outcome.keys()
+            for name, value in single.items():
+                np.testing.assert_array_equal(value, outcome[name][row], err_msg=name)
+
+
+@given(st.integers(0, 1000), st.sampled_from(["proxy", "round_time"]))
+def test_sampled__is_a_round_of_those_that_are_there(seed, latency):
+    scenario = OFTEN_EMPTY.replace(latency=latency)
+    simulator, rng = Simulator(scenario, 1), np.random.default_rng(seed)
+    simulator.reset([seed])
+    for _ in range(3):
+        there = np.flatnonzero(available(simulator.observe())[0])
+        queue = simulator.queue[0].copy()
+        decision = random_decision(scenario, rng, np.ones((1, 4), bool), chosen=False)
+        o = simulator.advance(decision)
+        q = decision.q[0, there] / decision.q[0, there].sum()
+        assert set(o.cohort[0]) <= set(there)
+        np.testing.assert_allclose(o.q[0, there], q, rtol=1e-12)
+        assert o.q[0].sum() == pytest.approx(1, rel=1e-12)
+        assert np.count_nonzero(o.q) == there.size
+        time = o.device_time[0, there]
+        longest = sum(
+            np.prod(q[list(draw)]) * time[list(draw)].max()
+            for draw in itertools.product(range(there.size), repeat=3)
+        )
+        assert o.expected_round_time[0] == pytest.approx(longest, rel=1e-12)
+        counted = q @ time if latency == "proxy" else longest
+        assert o.latency[0] == pytest.approx(counted, rel=1e-12)
+        error = np.sum(scenario.weights[there] ** 2 / q)
+        assert o.sampling_error[0] == pytest.approx(error, rel=1e-12)
+        absent = np.delete(np.arange(4), there)
+        assert not o.energy_expected[0, absent].any()
+        assert not o.energy_spent[0, absent].any()
+        left = np.maximum(queue - scenario.energy_budget_j, 0.0)
+        np.testing.assert_allclose(simulator.queue[0, absent], left[absent], rtol=1e-12)
+        objective = scenario.V * (counted + scenario.lambda_ * error) + o.drift[0]
+        assert o.reward[0] == pytest.approx(-objective, rel=1e-12)
+
+
+@pytest.mark.parametrize("draw", [0.0, np.nextafter(1, 0)])
+@pytest.mark.parametrize("num_envs", [None, 1])
+def test_sampled__rounding_does_not_draw_who_is_not_there(draw, num_envs):
+    scenario = Scenario(num_devices=6, availability=0.5)
+    simulator = Simulator(scenario, num_envs)
+    simulator.reset([0])
+    for there in itertools.product([False, True], repeat=6):
+        if any(there):
+            simulator._block_draws[...] = draw
+            simulator._block_available[...] = there
+            # The sum of these falls short of one, as far as is allowed.
+            q = np.full(simulator.queue.shape, (1 - 1e-7) / 6)
+            f, p = (np.broadcast_to(x, q.shape) for x in (scenario.f_mid, scenario.p_mid))
+            cohort = simulator.advance(Allocation(f, p, q)).cohort
+            assert np.all(np.array(there)[cohort])
+
+
+@pytest.mark.parametrize("num_envs", [None, 3])
+def test_chosen__who_is_not_there_is_refused(num_envs):
+    simulator = Simulator(OFTEN_EMPTY, num_envs)
+    simulator.reset(range(num_envs or 1))
+    there = available(simulator.observe())
+    *system, device = np.argwhere(~there)[-1].tolist()
+    cohort = np.argmax(there, axis=-1)[..., None].copy()
+    cohort[tuple(system)] = device
+    f, p = (np.broadcast_to(x, there.shape) for x in (OFTEN_EMPTY.f_mid, OFTEN_EMPTY.p_mid))
+    where = f"device {device}" + (f" in system {system[0]}" if system else "")
+    before = simulator.state()
+    with pytest.raises(ValueError, match=rf'{where}, which is not: observation\["available"\]'):
+        simulator.advance(Allocation(f, p, cohort=cohort))
+    np.testing.assert_equal(simulator.state(), before)
+
+
+def test_failures__happen_as_often_as_they_should_and_only_in_the_cohort():
+    scenario = Scenario.femnist(num_devices=50, cohort_size=20, num_rounds=400, upload_failure=0.3)
+    simulator = Simulator(scenario)
+    simulator.reset([0])
+    decision = Allocation(scenario.f_mid, scenario.p_mid, np.full(50, 0.02))
+    taking = failed = 0
+    for _ in range(400):
+        outcome = simulator.advance(decision)
+        drawn = np.isin(np.arange(50), outcome.cohort)
+        assert not np.any(outcome.failed & ~drawn)
+        np.testing.assert_array_equal(outcome.energy_spent > 0, drawn)
+        taking, failed = taking + drawn.sum(), failed + outcome.failed.sum()
+    assert abs(failed / taking - 0.3) < 4 * math.sqrt(0.21 / taking)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"delayed_csi": True, "channel": MarkovChannel.correlated(0.8)}]
+)
+def test_env__fits_its_spaces_and_the_checkers(fields):
+    env = gym.make("FLEdge-v0", scenario=OFTEN_EMPTY.replace(**fields)).unwrapped
+    check_env(env, skip_render_check=True)
+    stable = pytest.importorskip("stable_baselines3.common.env_checker")
+    stable.check_env(env)
+    observation, _ = env.reset(seed=0)
+    assert env.observation_space.contains(observation)
+    _, _, _, _, info = env.step(np.zeros((3, 4), np.float32))
+    np.testing.assert_array_equal(available(observation), info["available"])
+
+
+def test_vector_env__tells_who_is_there_also_at_the_end():
+    envs = FLEdgeVectorEnv(2, OFTEN_EMPTY.replace(num_rounds=2), autoreset_mode="SameStep")
+    alone = FLEdgeEnv(OFTEN_EMPTY.replace(num_rounds=2))
+    observation, _ = envs.reset(seed=7)
+    assert envs.observation_space.contains(observation)
+    alone.reset(seed=8)
+    for _ in range(2):
+        *_, info = envs.step(np.zeros((2, 3, 4), np.float32))
+        last, *_ = alone.step(np.zeros((3, 4), np.float32))
+    np.testing.assert_equal(info["final_obs"][1], last)
+    assert info["_failed"].all()
+    assert info["final_info"]["failed"].shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("availability", 0.0, "must be positive"),
+        ("availability", [0.5, 1.1], r"probability in \(0, 1\].* 1.1, first at device 1"),
+        ("availability_persistence", 1.0, r"probability in \[0, 1\), got 1.0"),
+        ("availability_persistence", -0.1, r"probability in \[0, 1\), got -0.1"),
+        ("upload_failure", 1.0, r"probability in \[0, 1\), got 1.0"),
+        ("upload_failure", math.nan, r"probability in \[0, 1\), got nan"),
+    ],
+)
+def test_scenario__refuses_what_is_no_probability(field, value, allowed):
+    with pytest.raises(ValueError, match=f"^{field} .*{allowed}"):
+        Scenario(**{"num_devices": 2, field: value})
+
+
+def test_scenario__keeps_the_fields_and_leaves_them_out_of_files_where_they_are_off():
+    assert Scenario.from_toml(OFTEN_EMPTY.to_toml()) == OFTEN_EMPTY
+    assert OFTEN_EMPTY.replace(num_rounds=2).availability_persistence == 0.6
+    assert OFTEN_EMPTY.replace(num_devices=2, num_samples=9.0, availability=0.3).drops_out
+    plain = Scenario.digits()
+    assert not plain.drops_out
+    assert plain.to_dict()["availability"] == 1.0
+    assert "availability" not in plain.to_toml()
+    assert "upload_failure" not in plain.to_toml()
+
+
+def test_available__reads_observations_and_says_what_is_wrong():
+    assert available({"channel_gain": np.ones(3)}) is None
+    for kind in (float, int, bool):
+        there = available({"available": np.array([[1, 0], [0, 1]], kind)})
+        assert there.dtype == np.bool_
+        np.testing.assert_array_equal(there, [[True, False], [False, True]])
+    for wrong, message in (([0.5, 1.0], "must hold 1 for"), ([[0, 0], [1, 0]], "got none")):
+        with pytest.raises(ValueError, match=message):
+            available({"available": np.array(wrong)})

@@ -16,8 +16,6 @@ Fading = Literal["rayleigh", "rician"]
 
 # Path loss over ten times the distance [dB].
 _LOSS_PER_DECADE_DB = 36.7
-# Standard deviations at which the shadowing is cut, so that gains have bounds.
-_SHADOWING_CUT = 3.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,9 @@ class CellChannel:
         Outer and inner radius of the ring [m], ``0 < least_distance_m <= radius_m``. The default
         ring spans 14.6 dB of path loss.
     shadowing_db : float
-        Standard deviation of the normal shadowing [dB], at least zero; cut at three of them.
+        Standard deviation of the normal shadowing [dB] before it is cut, at least zero. It is cut
+        where the user would lose more than one at the outer radius does without shadowing, who
+        would be served by a neighbouring cell, or less than one at the inner radius.
     fading : {"rayleigh", "rician"}
         Without line of sight, or with.
     rician_factor : float
@@ -107,8 +107,8 @@ class CellChannel:
         # Told here, and not as numbers of a channel of whose making nothing is known.
         if not (self.gain_min > 0 and self.gain_max < math.inf):
             raise ValueError(
-                "the gains must have positive and finite bounds: choose another radius_m, "
-                f"least_distance_m or shadowing_db, got {self!r}"
+                "the gains must have positive and finite bounds: choose another radius_m or "
+                f"least_distance_m, got {self!r}"
             )
 
     @property
@@ -124,8 +124,7 @@ class CellChannel:
     @property
     def _ratio(self) -> float:
         """The best mean gain that can occur over the worst, with some room for rounding."""
-        loss = _LOSS_PER_DECADE_DB * math.log10(self.radius_m / self.least_distance_m)
-        decades = 0.1 * (loss + 2 * _SHADOWING_CUT * self.shadowing_db)
+        decades = 0.1 * _LOSS_PER_DECADE_DB * math.log10(self.radius_m / self.least_distance_m)
         return float(10.0**decades) * (1 + 1e-9) if decades < 300 else math.inf
 
     def distances(self, num_devices: int) -> FloatArray:
@@ -160,11 +159,15 @@ class CellChannel:
         ndarray, shape (N,)
             With the average `mean`.
         """
-        least = special.ndtr(-_SHADOWING_CUT)
-        share = self._places(num_devices)[:, 1]
-        shadowing = self.shadowing_db * special.ndtri(least + share * (1.0 - 2.0 * least))
         loss = _LOSS_PER_DECADE_DB * np.log10(self.distances(num_devices) / self.least_distance_m)
-        gain = 10.0 ** (0.1 * (shadowing - loss))
+        if self.shadowing_db > 0:
+            # A normal number out of [loss - most, loss], by its distribution function.
+            most = _LOSS_PER_DECADE_DB * math.log10(self.radius_m / self.least_distance_m)
+            low, high = (special.ndtr(end / self.shadowing_db) for end in (loss - most, loss))
+            share = self._places(num_devices)[:, 1]
+            shadowing = self.shadowing_db * special.ndtri(low + share * (high - low))
+            loss = np.clip(loss - shadowing, 0.0, most)  # rounding, and a ring without a width
+        gain = 10.0 ** (-0.1 * loss)
         mean: FloatArray = self.mean * gain / gain.mean()
         return mean
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, Scenario
-from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, make_policy
+from policies import LROA, POLICIES, DivFL, Policy, UniD, UniS, evaluate, make_policy
 from policies.benchmark.accounts import energy_tolerance
 from policies.benchmark.bound import path_bound, shadow_prices
 from policies.benchmark.evaluation import summarise
@@ -183,8 +183,8 @@ def test_evaluate__refuses_a_policy_that_was_made_for_another_system(scenario):
 
 
 def test_make_policy__unknown_name_lists_the_known_ones(scenario):
-    known = "lroa, uni-d, uni-s, divfl, opportunistic"
-    with pytest.raises(ValueError, match=f"one of {known}, or the folder of .*, got 'lora'"):
+    known = ", ".join(POLICIES)
+    with pytest.raises(ValueError, match=f"one of {known}, or the .*, got 'lora': .*'lroa'"):
         make_policy("lora", scenario)
 
 

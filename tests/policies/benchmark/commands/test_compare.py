@@ -277,7 +277,7 @@ def test_compare__help_explains_every_option(call, capsys):
     [
         (
             "--policies lora",
-            "must be one of lroa, uni-d, uni-s, divfl, opportunistic, or the",
+            "got 'lora': did you mean 'lroa'?",
         ),
         ("--policies lroa lroa", "policies must be one or more with distinct names"),
         ("--cohort-size 0", "cohort_size must be an integer of at least 1, got 0"),

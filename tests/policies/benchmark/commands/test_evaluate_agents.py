@@ -82,7 +82,7 @@ def test_compare__resume_refuses_an_agent_that_has_changed(call, capsys, agents)
     shutil.copy(agents / "devices" / "seed-1" / "agent.pt", run / "agent.pt")
     with pytest.raises(SystemExit):
         call("compare", f"--resume {agents}/compare")
-    assert "a trained agent has changed" in capsys.readouterr().out
+    assert "a trained agent or a file of one's own has changed" in capsys.readouterr().out
 
 
 def test_evaluate_agents__another_number_of_devices(call, agents):

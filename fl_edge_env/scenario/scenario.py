@@ -321,8 +321,7 @@ class Scenario:
     def cell(cls, **fields: Any) -> Scenario:
         """The CIFAR-10 system with its users in a cell, near and far; see `preset`.
 
-        The channel is a `CellChannel` with its defaults. Within the budget of 15 J the far devices
-        can take part as often as their data ask for in their better rounds only.
+        The channel is a `CellChannel` with its defaults.
         """
         return cls.preset("cell", **fields)
 

@@ -68,7 +68,8 @@ def settle_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
     bisection. From there each device's prices follow the ascent of the dual function g, in the
     coordinates m and u with ``z = u + m e + level``, where e is the energy that the budget allows
     for a participation: u then settles who takes part, and m how much energy a participation
-    takes. Devices whose gradients have the same mean share them.
+    takes. Devices that are slow even in their best rounds begin with a higher u. Devices whose
+    gradients have the same mean share them.
 
     The work is bounded, so that in a difficult scenario the prices may stop short of the best.
     Any prices give valid bounds; four significant digits keep them the same on every machine.

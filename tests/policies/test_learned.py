@@ -155,7 +155,7 @@ def test_agent__a_file_that_is_not_one_is_refused(tmp_path, damage, message):
 
 
 def test_make_policy__tells_what_it_takes():
-    with pytest.raises(ValueError, match="the folder of a trained agent, .*, got 'ppo'"):
+    with pytest.raises(ValueError, match=r"the folder of a trained agent, .*, got 'ppo'"):
         make_policy("ppo", SCENARIO)
     assert isinstance(make_policy("lroa", SCENARIO), LROA)
 

@@ -157,7 +157,7 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
         each.setting.name: _board(each, done, rounds)
         for each, done in zip(entrants, work, strict=True)
     }
-    _write(boards, entrants, folder)
+    _write(boards, entrants, folder, f"Leaderboard: {options.file.stem}")
     for each in entrants:
         _show(boards[each.setting.name], each, console)
     console.print(f"Results: {folder}", soft_wrap=True)
@@ -237,7 +237,9 @@ def _board(entrants: _Entrants, work: _Work, rounds: dict[int, pd.DataFrame]) ->
     return Board(summary, entrants.left_out, entrants.target)
 
 
-def _write(boards: dict[str, Board], entrants: Sequence[_Entrants], folder: Path) -> None:
+def _write(
+    boards: dict[str, Board], entrants: Sequence[_Entrants], folder: Path, title: str
+) -> None:
     """Write all files but the configuration."""
 
     def together(tables: dict[str, pd.DataFrame]) -> str:
@@ -250,7 +252,7 @@ def _write(boards: dict[str, Board], entrants: Sequence[_Entrants], folder: Path
     write_text(folder / "summary.csv", together(summaries))
     ranks = {name: standings(board) for name, board in boards.items()}
     write_text(folder / "leaderboard.csv", together(ranks))
-    sections = ["# Leaderboard", _HOW_TO_READ]
+    sections = [f"# {title}", _HOW_TO_READ]
     for each in entrants:
         board = boards[each.setting.name]
         tolerance = energy_tolerance(each.scenario, each.scenario.num_rounds)

@@ -148,8 +148,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         info |= self._gradients(everyone)
         info |= self._losses(everyone[:0])
         if self._report_update_norms:
-            norms = [float(torch.linalg.vector_norm(self._train(int(n), 0)[0])) for n in everyone]
-            info |= {"participants": everyone, "update_norms": np.array(norms)}
+            info |= {"participants": everyone, "update_norms": self._first_norms(everyone)}
         elif self._report_losses:
             info["participants"] = everyone[:0]
         return observation, info
@@ -247,6 +246,15 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             "test_accuracy": test_accuracy,
         }
         return observation, float(reward), terminated, truncated, info
+
+    def _first_norms(self, devices: IntArray) -> FloatArray:
+        """Norms of the updates that devices would have in the first round, shape (k,)."""
+        norms = np.empty(len(devices))
+        for index in range(len(devices)):  # one by one, as all updates together may be large
+            update = self._train(int(devices[index]), 0)[0][None]
+            self._skip_non_finite(update, devices[index : index + 1], 1)
+            norms[index] = float(torch.linalg.vector_norm(update))
+        return norms
 
     def _train(self, device: int, completed_rounds: int) -> tuple[Tensor, float]:
         # A stream for each round and device: who else takes part changes nothing.

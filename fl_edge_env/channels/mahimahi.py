@@ -154,15 +154,17 @@ def record_mahimahi(
     if isinstance(links, (str, Path)) or not links:
         raise ValueError(f"links must be one or more files of Mahimahi, got {links!r}")
     recorded = [read_packets(link) for link in links]
-    longest = max(int(times[-1]) for times in recorded)
-    count = positive_integer(
-        "rounds", math.ceil(longest / (1e3 * window_s)) if rounds is None else rounds
-    )
-    if count * len(recorded) > _MOST_GAINS:
+    if rounds is None:
+        longest = max(int(times[-1]) for times in recorded)
+        windows = 1e-3 * longest / window_s  # infinite for a very short window
+    else:
+        windows = positive_integer("rounds", rounds)
+    if windows * len(recorded) > _MOST_GAINS:
         raise ValueError(
-            f"the trace would have {count} rounds of {len(recorded)} devices, more than "
-            f"{_MOST_GAINS} gains: choose a larger window_s, or rounds"
+            f"the trace would have {windows:.3g} rounds of {len(recorded)} devices, more than "
+            f"{_MOST_GAINS} gains: choose a larger window_s, or fewer rounds"
         )
+    count = math.ceil(windows)
     rates = np.stack([mean_rates(times, window_s, count) for times in recorded], axis=1)
     with np.errstate(over="ignore"):
         gains = gain_of_rate(

@@ -337,7 +337,7 @@ class Scenario:
 
         The channel is an `UplinkChannel` with its defaults: at full power in half of the bandwidth
         a device has its measured rate. The bandwidth is 10 MHz, and not 1 MHz, because in that the
-        rates would need gains far above the paper's; now they are 0.08 on average.
+        rates would need gains far above the paper's; now they are 0.07 on average.
         """
         return cls.preset("phones", **fields)
 

@@ -144,14 +144,14 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
     """The panel of a setting: a row for each scheduler, from the best at the top."""
     runs = {policy: group.set_index("seed") for policy, group in by_policy(board.summary)}
     time = judged_by(board.summary)
-    usable = _REFERENCE in runs and bool(runs[_REFERENCE][time].notna().all())
-    reference = _REFERENCE if usable else ranked(board.summary)[0]
+    reached = [policy for policy in ranked(board.summary) if runs[policy][time].notna().all()]
+    reference = _REFERENCE if _REFERENCE in reached else next(iter(reached), _REFERENCE)
     axes.axvline(1.0, color="black", linewidth=1, zorder=1)
     for row, policy in enumerate(order):
         told = board.left_out.get(policy, "not in this setting")
         if policy in runs:
-            ratio = [1 + value for value in _paired(runs[policy][time], runs[reference][time])]
-            if np.isfinite(ratio[0]):
+            if policy in reached:
+                ratio = [1 + value for value in _paired(runs[policy][time], runs[reference][time])]
                 _draw_point(axes, row, Interval(*ratio), bool(runs[policy]["feasible"].all()))
                 continue
             told = "target missed in a run"

@@ -90,10 +90,14 @@ class Job:
         kind = type(self.policy)
         self.policy.reset(self._seed)  # as `run_episode` does: an earlier episode leaves no trace
         state: Any = self.policy.__getstate__() or {}
-        parts: list[type] = []
+        parts: list[Any] = []
         if isinstance(state, dict):
             # The classes of what it is made of, such as a selector of the user's own.
             parts = [part for value in state.values() for part in type(value).__mro__]
+            # And functions, such as resources of the user's own; pickled they are but names.
+            functions = {n: value for n, value in state.items() if inspect.isfunction(value)}
+            parts += functions.values()
+            state |= {n: f"{f.__module__}.{f.__qualname__}" for n, f in functions.items()}
             # What the policy has beside the job's scenario, which would be hashed twice.
             state = {
                 name: value

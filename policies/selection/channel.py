@@ -51,7 +51,7 @@ class ProportionalFair(Selector):
 
 
 class Fastest(Selector):
-    """The K devices that finish first, of those that meet a deadline.
+    """The K devices that finish first, of those that would meet a deadline by themselves.
 
     FedCS: Nishio and Yonetani, "Client selection for federated learning with heterogeneous
     resources in mobile edge", ICC 2019. They upload one after the other, and their greedy choice
@@ -64,7 +64,9 @@ class Fastest(Selector):
         The system.
     deadline : float
         Longest time that a device may take at the resources it would be given by itself [s];
-        infinite by default. Where no device meets it, the fastest takes part alone.
+        infinite by default. Where no device meets it, the fastest takes part alone. With static
+        resources these are its resources in the round; dynamic ones may slow the cohort down
+        where the energy saved is worth it.
 
     Raises
     ------

@@ -19,9 +19,9 @@ class PowerOfChoice(Selector):
     """Of some devices drawn by their data, the K with the largest losses.
 
     Cho, Wang and Joshi, "Towards understanding biased client selection in federated learning",
-    AISTATS 2022, in the variant "rpow-d": a device's loss is the one it reported when it took part
-    last, which costs it a pass over its data and no further upload. A device that never took
-    part counts as the largest loss.
+    AISTATS 2022. As in their variant "rpow-d" a device's loss is the one it reported when it took
+    part last, and a device that never took part counts as the largest loss. Here it is the loss
+    of the model that the device received over all its data, which costs it a pass over them.
 
     Parameters
     ----------
@@ -97,8 +97,9 @@ class Oort(Selector):
     falls by 2 % in each round to 0.3 goes to devices that never took part, drawn by their speed;
     the others are drawn by score among those within 95 % of the best scores.
 
-    Deviations: times are those of the present channel, not of the past; no device is left out for
-    having taken part too often, and the pace only slackens.
+    Deviations: times are those of the present channel, not of the past; new devices are drawn by
+    one over their times; the utility taken in is that of all who took part, the new ones
+    included; no device is left out for having taken part too often, and the pace only slackens.
     """
 
     uses_losses = True
@@ -162,13 +163,12 @@ class Oort(Selector):
         Parameters
         ----------
         info : mapping
-            `participants`, and the root mean square of the losses of their samples,
-            `local_loss_rms`, both of shape (k,). See `Selector.learn`.
+            After a round, `participants`, and the root mean square of the losses of their
+            samples, `local_loss_rms`, both of shape (k,). See `Selector.learn`.
         """
-        devices = info["participants"]
-        if not len(devices):
+        if "energy_spent" not in info:  # a reset
             return
-        memory = self.memory
+        devices, memory = info["participants"], self.memory
         number = memory["number"] + 1
         utility = self.scenario.num_samples[devices] * info["local_loss_rms"]
         memory["number"] = number

@@ -16,7 +16,8 @@ from policies.selection.selector import Candidates, Selector
 # Share of a uniform draw in the probabilities. Norms are those of a device's last participation:
 # without it a device with a small one would hardly be drawn again, and count without bound if so.
 _UNIFORM_SHARE = 0.1
-_HALVINGS = 60
+# Of the bisection: halvings of the logarithm, and the least relative distance to the shortest time.
+_HALVINGS, _LEAST_DISTANCE = 80, 1e-60
 
 
 class _NormSampling(Selector):
@@ -49,9 +50,10 @@ class OptimalSampling(_NormSampling):
 
     Chen, Horváth and Richtárik, "Optimal client sampling for federated learning", TMLR 2022:
     ``q_n ~ w_n ||delta_n||`` has the least variance of the aggregate. There every device trains
-    in every round and reports its norm; here all do so once, before the first round, at no
-    charge of time or energy, and then those that take part. A tenth of the draws is uniform,
-    because norms grow old.
+    in every round and reports its norm, and takes part independently of the others; here all
+    report once, before the first round, at no charge of time or energy, and then those that take
+    part, which are K draws with replacement. A tenth of the draws is uniform, because norms grow
+    old.
     """
 
     name = "Optimal sampling"
@@ -120,7 +122,8 @@ def adaptive_probabilities(time: ArrayLike, error: ArrayLike, constant: float) -
     """Minimise ``(sum q T) (sum B / q + C)`` over the simplex.
 
     At the minimum ``q_n ~ sqrt(B_n / (T_n - m))`` with ``m = T C / (S + C)``, where T is
-    ``sum q T`` and S is ``sum B / q``. The root m is in [0, min T), and found by bisection.
+    ``sum q T`` and S is ``sum B / q``. The root m is in [0, min T), and found by bisection of its
+    distance to min T, which may be tiny.
 
     Parameters
     ----------
@@ -138,17 +141,17 @@ def adaptive_probabilities(time: ArrayLike, error: ArrayLike, constant: float) -
     times, errors = real_array("time", time), real_array("error", error)
     shortest = times.min(axis=-1, keepdims=True)
 
-    def at(m: FloatArray) -> FloatArray:
-        return norm_probabilities(np.sqrt(errors / (times - m)))
+    def at(distance: FloatArray) -> FloatArray:
+        return norm_probabilities(np.sqrt(errors / (times - shortest + distance)))
 
-    low, high = np.zeros_like(shortest), shortest
+    low, high = _LEAST_DISTANCE * shortest, shortest.copy()
     if constant > 0:
         for _ in range(_HALVINGS):
-            m = 0.5 * (low + high)
-            q = at(m)
+            distance = np.sqrt(low * high)
+            q = at(distance)
             mean_time = np.sum(q * times, axis=-1, keepdims=True)
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = np.where(q > 0, errors / q, 0.0).sum(axis=-1, keepdims=True)
-            too_low = m * (share + constant) < mean_time * constant
-            low, high = np.where(too_low, m, low), np.where(too_low, high, m)
-    return at(low)
+            too_far = (shortest - distance) * (share + constant) < mean_time * constant
+            low, high = np.where(too_far, low, distance), np.where(too_far, distance, high)
+    return at(high)

@@ -143,6 +143,8 @@ class Scheduler(Policy):
         if self.selector.samples:
             f, p = self._resources(gain, queue, scenario, chosen)
             return Allocation(f, p, q=chosen)
+        # Refused here where it is no cohort, with f and p that do not depend on it.
+        Allocation(f, p, cohort=chosen).validate(scenario)
         f, p = self._resources(gain, queue, scenario, _mask(chosen, gain.shape))
         return Allocation(f, p, cohort=chosen)
 
@@ -165,7 +167,7 @@ def _check_selector(selector: object) -> None:
 
 
 def _mask(cohort: IntArray, shape: tuple[int, ...]) -> BoolArray:
-    """Whether each device is in the cohort; what is no device is left to `Allocation.validate`."""
+    """Whether each device is in the cohort."""
     mask = np.zeros((*shape[:-1], shape[-1] + 1), dtype=np.bool_)
-    np.put_along_axis(mask, np.clip(cohort, -1, shape[-1]), True, axis=-1)
+    np.put_along_axis(mask, cohort, True, axis=-1)  # -1 is the last column, which is nobody
     return mask[..., :-1]

@@ -329,9 +329,11 @@ def _config(options: Options, entrants: Sequence[_Entrants]) -> dict[str, Any]:
 
 
 def _make_room(folder: Path, config: dict[str, Any]) -> None:
-    """Remove the results of other settings, to which the new configuration does not belong."""
+    """Remove results of other settings, code or data; the new configuration is not theirs."""
+    names = ("settings", "code", "agents", "data_dir")
     try:
-        same = json.loads((folder / "config.json").read_text())["settings"] == config["settings"]
+        old = json.loads((folder / "config.json").read_text())
+        same = all(old[name] == config[name] for name in names)
     except Exception:  # there is none, or it is damaged
         return
     if not same:

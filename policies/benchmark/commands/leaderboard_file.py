@@ -145,6 +145,8 @@ def _scheduler(entry: object, where: str) -> Scheduler:
             f"{where}: a scheduler must be a name or a table with a name, got {entry!r}"
         )
     options = {key: value for key, value in entry.items() if key not in ("name", "label")}
+    if "scenario" in options:
+        raise ValueError(f"{where}: a scheduler has the scenario of its setting, got {entry!r}")
     label = entry.get("label")
     if label is not None and (not isinstance(label, str) or not label.isprintable() or not label):
         raise ValueError(f"{where}: a label must be a string of one line, got {label!r}")

@@ -18,8 +18,9 @@ import pandas as pd
 import pytest
 
 from fl_edge_env import Allocation, Scenario
-from policies import LROA, DivFL, Policy, UniD, UniS
+from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS
 from policies.benchmark.runner import Job, JobsFailedError, make_jobs, run_jobs
+from policies.selection import BestChannel
 
 COMPARE = Path(__file__).parents[3] / "examples" / "compare.py"
 OPTIONS = "--rounds 10 --seeds 3 --policies lroa uni-d divfl --workers 1 --out"
@@ -106,6 +107,21 @@ def test_key__is_not_changed_by_an_episode(scenario, kind):
     run_jobs([Job(policy, scenario, (0,))])
     policy.feedback({"gradient_devices": np.array([0]), "gradient_distance": np.ones((1, 10))})
     assert Job(policy, scenario, (0,)).key == key
+
+
+def test_key__knows_a_function_of_ones_own_by_its_code(scenario):
+    def slow(_, queue, scenario, *__):
+        return (np.broadcast_to(x, queue.shape) for x in (scenario.f_min, scenario.p_min))
+
+    def fast(_, queue, scenario, *__):
+        return (np.broadcast_to(x, queue.shape) for x in (scenario.f_max, scenario.p_max))
+
+    fast.__name__, fast.__qualname__ = slow.__name__, slow.__qualname__  # as after an edit
+    keys = [
+        Job(Scheduler(BestChannel(scenario), resources=rule), scenario, (0,)).key
+        for rule in (slow, slow, fast)
+    ]
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_key__changes_with_the_module_of_a_policy_of_ones_own(scenario, tmp_path):

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from fl_edge_env import ExponentialChannel, FLEdgeEnv, FLEdgeVectorEnv, Scenario
+from fl_edge_env import ExponentialChannel, FLEdgeEnv, FLEdgeVectorEnv, Scenario, physics
 from policies import Scheduler, Selector, check_policy, evaluate, make_policy
 from policies.registry import SELECTORS
+from policies.resources import static_resources
 from policies.selection import (
     AdaptiveSampling,
     BestChannel,
@@ -154,6 +155,11 @@ def test_power_of_choice__with_k_candidates_it_draws_by_the_data():
     np.testing.assert_allclose(share, samples / 10, atol=4 * math.sqrt(0.25 / 5000))
 
 
+def reported_by(devices: np.ndarray, rms: np.ndarray) -> dict[str, np.ndarray]:
+    """What Oort reads of the info of a round."""
+    return {"participants": devices, "local_loss_rms": rms, "energy_spent": np.ones(1)}
+
+
 def fed_oort(utility: np.ndarray, last_round: np.ndarray) -> Oort:
     selector = Oort(SMALL)
     selector.memory = selector.start(()) | {"utility": utility, "last_round": last_round}
@@ -184,25 +190,35 @@ def test_oort__everyone_is_seen_and_then_the_useful():
         cohort = selector.select(candidates_of(scenario, seed=number, number=number))
         assert len(set(cohort.tolist())) == 2
         counts[cohort] += 1
-        selector.learn({"participants": cohort, "local_loss_rms": useful[cohort]})
+        selector.learn(reported_by(cohort, useful[cohort]))
     assert counts.min() >= 1
     assert counts[:5].mean() > 3 * counts[5:].mean()
+
+
+def test_oort__a_round_without_uploads_counts_as_a_round():
+    selector = Oort(SMALL)
+    selector.memory = selector.start(())
+    selector.learn({"participants": np.arange(0), "local_loss_rms": np.empty(0)})  # a reset
+    for device in ([], [3]):
+        reported = {"participants": np.array(device, dtype=int), "energy_spent": np.ones(7)}
+        selector.learn(reported | {"local_loss_rms": np.ones(len(device))})
+    assert selector.memory["last_round"].tolist() == [0, 0, 0, 2, 0, 0, 0]
 
 
 def test_oort__pace_slackens_where_utility_stagnates():
     selector = Oort(SMALL)
     selector.memory = selector.start(())
     for _ in range(20 * 3):
-        selector.learn({"participants": np.array([0]), "local_loss_rms": np.ones(1)})
+        selector.learn(reported_by(np.array([0]), np.ones(1)))
     assert selector.memory["percentile"] == 40.0  # after the second and the third window
     for number in range(20 * 3):
-        selector.learn({"participants": np.array([0]), "local_loss_rms": np.array([2.0**-number])})
+        selector.learn(reported_by(np.array([0]), np.array([2.0**-number])))
     assert selector.memory["percentile"] == 40.0
 
 
 @given(
     seed=st.integers(0, 2**32 - 1),
-    constant=st.sampled_from([0.0, 1e-3, 1.0, 1e3]),
+    constant=st.sampled_from([0.0, 1e-3, 1.0, 1e3, 1e16]),
     spread=st.sampled_from([0.0, 0.3, 2.0]),
 )
 @settings(max_examples=30, deadline=None)
@@ -271,7 +287,8 @@ def test_scheduler__takes_up_what_it_has_learnt(name):
     for _ in range(5):
         policy.decide(observation)
         reported = {n: rng.random(2) for n in ("local_losses", "local_loss_rms", "update_norms")}
-        policy.feedback({"participants": rng.choice(7, 2, replace=False)} | reported)
+        reported |= {"participants": rng.choice(7, 2, replace=False), "energy_spent": np.ones(7)}
+        policy.feedback(reported)
     other.reset(3)
     other.restore(policy.state())
     for _ in range(3):
@@ -320,6 +337,39 @@ def test_scheduler__chooses_among_those_who_are_there():
         chosen = policy.decide(observation | {"available": there}).participates
         assert not np.any(chosen & ~there)
         assert chosen.sum(axis=1).tolist() == [3, 1, 3]
+
+
+@pytest.mark.parametrize("resources", ["static", "dynamic"])
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [([25, -1], "indices from 0 to 6"), ([2, 2], "each device once"), ([0.5, 0.5], "integer")],
+)
+def test_scheduler__tells_what_is_no_cohort(chosen, message, resources):
+    class Wrong(Selector):
+        def select(self, _):
+            return np.array(chosen)
+
+    env = FLEdgeEnv(SMALL)
+    observation, _ = env.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        env.step(Scheduler(Wrong(SMALL), resources=resources).decide(observation))
+
+
+def test_fastest__static_rounds_end_by_the_deadline():
+    env = FLEdgeEnv(SMALL)
+    observation, _ = env.reset(seed=0)
+    f, p = static_resources(observation["channel_gain"], SMALL)
+    time, _ = physics.time_and_energy(observation["channel_gain"], f, p, SMALL)
+    deadline = float(np.sort(time)[1])
+    policy = make_policy("fastest:static", SMALL, deadline=deadline)
+    sizes = set()
+    for _ in range(SMALL.num_rounds):
+        allocation = policy.decide(observation)
+        observation, *_, info = env.step(allocation)
+        named = int(np.sum(info["cohort"] >= 0))
+        assert info["round_time"] <= deadline or named == 1
+        sizes.add(named)
+    assert len(sizes) > 1
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 
 from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, DivFL, Opportunistic, UniD, evaluate, make_policy
-from policies.benchmark.commands.leaderboard_file import SETTING_KEYS, read_leaderboard
+from policies.benchmark.commands.leaderboard_file import read_leaderboard
 from policies.benchmark.leaderboard import Board, standings
 from policies.benchmark.tables import ranked
 from train_fl.command_line import main
@@ -326,8 +326,6 @@ def test_standings__a_target_missed_in_a_run_has_no_mean_time():
 
 @pytest.mark.parametrize("name", ["system", "digits", "fashion_mnist"])
 def test_examples__files_can_be_read(name):
-    if name == "fashion_mnist" and "network" not in SETTING_KEYS:
-        pytest.skip("the option network is not there yet")
     settings = read_leaderboard(EXAMPLES / f"{name}.toml")
     assert len(settings) >= 3
     assert {setting.options.train for setting in settings} == {name != "system"}

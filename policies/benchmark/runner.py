@@ -97,7 +97,7 @@ class Job:
             # And functions, such as resources of the user's own; pickled they are but names.
             functions = {n: value for n, value in state.items() if inspect.isfunction(value)}
             parts += functions.values()
-            state |= {n: f"{f.__module__}.{f.__qualname__}" for n, f in functions.items()}
+            state = state | {n: f"{f.__module__}.{f.__qualname__}" for n, f in functions.items()}
             # What the policy has beside the job's scenario, which would be hashed twice.
             state = {
                 name: value

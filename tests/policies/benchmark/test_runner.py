@@ -117,11 +117,13 @@ def test_key__knows_a_function_of_ones_own_by_its_code(scenario):
         return (np.broadcast_to(x, queue.shape) for x in (scenario.f_max, scenario.p_max))
 
     fast.__name__, fast.__qualname__ = slow.__name__, slow.__qualname__  # as after an edit
-    keys = [
-        Job(Scheduler(BestChannel(scenario), resources=rule), scenario, (0,)).key
+    jobs = [
+        Job(Scheduler(BestChannel(scenario), resources=rule), scenario, (0,))
         for rule in (slow, slow, fast)
     ]
+    keys = [job.key for job in jobs]
     assert keys[0] == keys[1] != keys[2]
+    assert jobs[0].run().elapsed_time.iloc[-1] > jobs[2].run().elapsed_time.iloc[-1]
 
 
 def test_key__changes_with_the_module_of_a_policy_of_ones_own(scenario, tmp_path):

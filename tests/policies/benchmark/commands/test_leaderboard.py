@@ -176,7 +176,7 @@ def test_leaderboard__a_run_killed_at_any_moment_goes_on_to_the_same_bytes(tmp_p
     (tmp_path / "file.toml").write_text(
         'schedulers = ["lroa", "divfl"]\nseeds = 1\n'
         '[[settings]]\nname = "system"\nscenario = "cifar10"\nrounds = 20\n'
-        '[[settings]]\nname = "digits"\ntrain = true\nrounds = 120\ntarget_accuracy = 0.2\n'
+        '[[settings]]\nname = "digits"\ntrain = true\nrounds = 50\ntarget_accuracy = 0.2\n'
     )
     arguments = ["file.toml", "--workers", "2", "--checkpoint-every", "7", "--out", "out"]
 

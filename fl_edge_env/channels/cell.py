@@ -124,8 +124,13 @@ class CellChannel:
     @property
     def _ratio(self) -> float:
         """The best mean gain that can occur over the worst, with some room for rounding."""
-        decades = 0.1 * _LOSS_PER_DECADE_DB * math.log10(self.radius_m / self.least_distance_m)
+        decades = 0.1 * self._ring_loss_db
         return float(10.0**decades) * (1 + 1e-9) if decades < 300 else math.inf
+
+    @property
+    def _ring_loss_db(self) -> float:
+        """Path loss at the outer radius beyond that at the inner one [dB]."""
+        return _LOSS_PER_DECADE_DB * math.log10(self.radius_m / self.least_distance_m)
 
     def distances(self, num_devices: int) -> FloatArray:
         """Distance of each user to the server.
@@ -162,7 +167,7 @@ class CellChannel:
         loss = _LOSS_PER_DECADE_DB * np.log10(self.distances(num_devices) / self.least_distance_m)
         if self.shadowing_db > 0:
             # A normal number out of [loss - most, loss], by its distribution function.
-            most = _LOSS_PER_DECADE_DB * math.log10(self.radius_m / self.least_distance_m)
+            most = self._ring_loss_db
             low, high = (special.ndtr(end / self.shadowing_db) for end in (loss - most, loss))
             share = self._places(num_devices)[:, 1]
             shadowing = self.shadowing_db * special.ndtri(low + share * (high - low))

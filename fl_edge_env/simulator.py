@@ -6,7 +6,7 @@ evaluation without training all call it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.availability import draw_presence
-from fl_edge_env.checks import all_true, integer_at_least, positive_integer
+from fl_edge_env.checks import integer_at_least, positive_integer
 from fl_edge_env.scenario import Scenario
+from fl_edge_env.streams import Streams
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 # Size of a block of channel gains that are drawn ahead for each system.
@@ -121,133 +121,6 @@ class _Account(NamedTuple):
     energy_spent: FloatArray
 
 
-class _Drawn(NamedTuple):
-    """The random numbers of some rounds; None for what never changes."""
-
-    gains: FloatArray  # shape (rounds, N)
-    draws: FloatArray  # uniform, of the K draws, shape (rounds, K)
-    available: BoolArray | None  # shape (rounds, N)
-    failing: BoolArray | None  # whose upload fails if there is one, shape (rounds, N)
-
-
-class _Streams:
-    """The random numbers of one system: each episode has its own streams, one for each purpose.
-
-    The streams of an episode come from one seed sequence, and do not depend on the decisions:
-    every policy meets the same channel under the same seed.
-    """
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
-        self._root = np.random.SeedSequence()
-
-    def start_episode(self, seed: int | None) -> None:
-        if seed is not None:
-            self._root = np.random.SeedSequence(seed)
-        channel, cohort, self.training, presence, uploads = self._root.spawn(1)[0].spawn(5)
-        self._channel = np.random.default_rng(channel)
-        self._cohort = np.random.default_rng(cohort)
-        self._presence = np.random.default_rng(presence)
-        self._uploads = np.random.default_rng(uploads)
-        self._there: BoolArray | None = None
-        self._drawn = 0
-        self._last: FloatArray | None = None
-
-    def next_rounds(self, count: int) -> _Drawn:
-        """The random numbers of the next rounds."""
-        scenario = self._scenario
-        gains = scenario.channel.draw(
-            self._channel,
-            count,
-            scenario.num_devices,
-            first_round=self._drawn,
-            previous=self._last,
-        )
-        _check_gains(gains, count, scenario)
-        self._drawn += count
-        self._last = gains[-1]
-        available = failing = None
-        if scenario.drops_out:
-            available, self._there = draw_presence(
-                self._presence,
-                count,
-                scenario.availability,
-                scenario.availability_persistence,
-                self._there,
-            )
-        if scenario.upload_failure > 0:
-            failing = self._uploads.random((count, scenario.num_devices)) < scenario.upload_failure
-        draws = self._cohort.random((count, scenario.cohort_size))
-        return _Drawn(gains, draws, available, failing)
-
-
-def _check_gains(gains: object, count: int, scenario: Scenario) -> None:
-    """Raise `ValueError` where a channel of the user's own draws what it must not."""
-    channel, shape = scenario.channel, (count, scenario.num_devices)
-    kind = type(channel).__name__
-    if not isinstance(gains, np.ndarray) or gains.shape != shape or gains.dtype.kind != "f":
-        got = f"{gains.dtype} of shape {gains.shape}" if isinstance(gains, np.ndarray) else gains
-        raise ValueError(f"draw of {kind} must return floats of shape {shape}, got {got!r}")
-    # Written so that NaN fails the comparisons.
-    if not all_true((gains >= channel.gain_min) & (gains <= channel.gain_max)):
-        raise ValueError(
-            f"draw of {kind} must return gains from its gain_min to its gain_max, "
-            f"{channel.gain_min:g} to {channel.gain_max:g}, got {gains.min():g} to {gains.max():g}"
-        )
-
-
-def episode_gains(
-    scenario: Scenario, seed: int, *, block_rounds: int = 1024
-) -> Iterator[FloatArray]:
-    """The true gains of a seed's first episode, which are the same for every policy.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    seed : int
-        Seed of the episode.
-    block_rounds : int
-        Most rounds at a time.
-
-    Yields
-    ------
-    ndarray, shape (rounds, N)
-        Gains of the next rounds, until all `num_rounds` are given.
-    """
-    for gains, _ in episode_states(scenario, seed, block_rounds=block_rounds):
-        yield gains
-
-
-def episode_states(
-    scenario: Scenario, seed: int, *, block_rounds: int = 1024
-) -> Iterator[tuple[FloatArray, BoolArray | None]]:
-    """The true gains of a seed's first episode, and who is there.
-
-    Parameters
-    ----------
-    scenario, seed, block_rounds
-        As in `episode_gains`.
-
-    Yields
-    ------
-    gains : ndarray, shape (rounds, N)
-        Gains of the next rounds, until all `num_rounds` are given.
-    available : ndarray of bool, shape (rounds, N), or None
-        Who is there in them; None where everyone always is.
-    """
-    streams = _Streams(scenario)
-    streams.start_episode(seed)
-    if scenario.delayed_csi:
-        streams.next_rounds(1)  # the round that supplies the first observation
-    left = scenario.num_rounds
-    while left:
-        count = min(left, block_rounds)
-        drawn = streams.next_rounds(count)
-        yield drawn.gains, drawn.available
-        left -= count
-
-
 class Simulator:
     """One system of a scenario, or a batch of B independent ones.
 
@@ -274,7 +147,7 @@ class Simulator:
         self.elapsed_time = np.zeros(batch)
         self._indices = list(np.ndindex(batch))
         self._rows = tuple(np.indices(batch)[..., None])
-        self._streams = [_Streams(scenario) for _ in self._indices]
+        self._streams = [Streams(scenario) for _ in self._indices]
         # Draws are made ahead: a block holds those of a few rounds, for all systems.
         rounds = max(1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // scenario.num_devices))
         self._block_gains = np.ones((rounds, *batch, scenario.num_devices))

@@ -21,7 +21,7 @@ import numpy as np
 from fl_edge_env import Scenario, Simulator, physics
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.lyapunov import participation_target
-from fl_edge_env.simulator import episode_gains, episode_states
+from fl_edge_env.streams import episode_gains, episode_states
 from fl_edge_env.typing import FloatArray
 from policies.lroa import LROA
 from policies.outcome import OutcomePrices, bound_rounds, settle_prices

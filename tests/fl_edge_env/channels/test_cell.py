@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fl_edge_env import CellChannel, Scenario, Simulator
-from fl_edge_env.simulator import episode_gains
+from fl_edge_env.streams import episode_gains
 
 WIDE = {"fading_min": 1e-12, "fading_max": 1e12}  # nothing is cut
 COUNT = 40_000

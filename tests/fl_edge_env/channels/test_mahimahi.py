@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
 from fl_edge_env.channels.mahimahi import mean_rates, read_packets, record_mahimahi
-from fl_edge_env.simulator import episode_gains
+from fl_edge_env.streams import episode_gains
 from tests.support import outcome
 
 

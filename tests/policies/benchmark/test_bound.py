@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, Simulator, TraceChannel
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.simulator import episode_gains
+from fl_edge_env.streams import episode_gains
 from policies import LROA, UniD, UniS, evaluate, lower_bound
 from policies.benchmark.bound import path_bound, shadow_prices
 from tests.support import field_values, scenario_of

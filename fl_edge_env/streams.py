@@ -1,0 +1,163 @@
+"""The random numbers of an episode: a stream for each purpose, all out of one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fl_edge_env.availability import draw_presence
+from fl_edge_env.checks import all_true
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.typing import BoolArray, FloatArray
+
+
+class Drawn(NamedTuple):
+    """The random numbers of some rounds; None for what never changes."""
+
+    gains: FloatArray  # shape (rounds, N)
+    draws: FloatArray  # uniform, of the K draws, shape (rounds, K)
+    available: BoolArray | None  # shape (rounds, N)
+    failing: BoolArray | None  # whose upload fails if there is one, shape (rounds, N)
+
+
+class Streams:
+    """The random numbers of one system: each episode has its own streams, one for each purpose.
+
+    The streams of an episode come from one seed sequence, and do not depend on the decisions:
+    every policy meets the same channel under the same seed.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._root = np.random.SeedSequence()
+
+    def start_episode(self, seed: int | None) -> None:
+        """Start the streams of a seed's first episode, or without a seed of the next one.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Seed of the streams.
+        """
+        if seed is not None:
+            self._root = np.random.SeedSequence(seed)
+        channel, cohort, self.training, presence, uploads = self._root.spawn(1)[0].spawn(5)
+        self._channel = np.random.default_rng(channel)
+        self._cohort = np.random.default_rng(cohort)
+        self._presence = np.random.default_rng(presence)
+        self._uploads = np.random.default_rng(uploads)
+        self._there: BoolArray | None = None
+        self._drawn = 0
+        self._last: FloatArray | None = None
+
+    def next_rounds(self, count: int) -> Drawn:
+        """The random numbers of the next rounds.
+
+        Parameters
+        ----------
+        count : int
+            Number of rounds.
+
+        Raises
+        ------
+        ValueError
+            If a channel of the user's own draws what it must not.
+        """
+        scenario = self._scenario
+        gains = scenario.channel.draw(
+            self._channel,
+            count,
+            scenario.num_devices,
+            first_round=self._drawn,
+            previous=self._last,
+        )
+        _check_gains(gains, count, scenario)
+        self._drawn += count
+        self._last = gains[-1]
+        available = failing = None
+        if scenario.drops_out:
+            available, self._there = draw_presence(
+                self._presence,
+                count,
+                scenario.availability,
+                scenario.availability_persistence,
+                self._there,
+            )
+        if scenario.upload_failure > 0:
+            failing = self._uploads.random((count, scenario.num_devices)) < scenario.upload_failure
+        draws = self._cohort.random((count, scenario.cohort_size))
+        return Drawn(gains, draws, available, failing)
+
+
+def _check_gains(gains: object, count: int, scenario: Scenario) -> None:
+    """Raise `ValueError` where a channel of the user's own draws what it must not."""
+    channel, shape = scenario.channel, (count, scenario.num_devices)
+    kind = type(channel).__name__
+    if not isinstance(gains, np.ndarray) or gains.shape != shape or gains.dtype.kind != "f":
+        got = f"{gains.dtype} of shape {gains.shape}" if isinstance(gains, np.ndarray) else gains
+        raise ValueError(f"draw of {kind} must return floats of shape {shape}, got {got!r}")
+    # Written so that NaN fails the comparisons.
+    if not all_true((gains >= channel.gain_min) & (gains <= channel.gain_max)):
+        raise ValueError(
+            f"draw of {kind} must return gains from its gain_min to its gain_max, "
+            f"{channel.gain_min:g} to {channel.gain_max:g}, got {gains.min():g} to {gains.max():g}"
+        )
+
+
+def episode_gains(
+    scenario: Scenario, seed: int, *, block_rounds: int = 1024
+) -> Iterator[FloatArray]:
+    """The true gains of a seed's first episode, which are the same for every policy.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    seed : int
+        Seed of the episode.
+    block_rounds : int
+        Most rounds at a time.
+
+    Yields
+    ------
+    ndarray, shape (rounds, N)
+        Gains of the next rounds, until all `num_rounds` are given.
+    """
+    for gains, _ in episode_states(scenario, seed, block_rounds=block_rounds):
+        yield gains
+
+
+def episode_states(
+    scenario: Scenario, seed: int, *, block_rounds: int = 1024
+) -> Iterator[tuple[FloatArray, BoolArray | None]]:
+    """The true gains of a seed's first episode, and who is there.
+
+    Parameters
+    ----------
+    scenario, seed, block_rounds
+        As in `episode_gains`.
+
+    Yields
+    ------
+    gains : ndarray, shape (rounds, N)
+        Gains of the next rounds, until all `num_rounds` are given.
+    available : ndarray of bool, shape (rounds, N), or None
+        Who is there in them; None where everyone always is.
+    """
+    streams = Streams(scenario)
+    streams.start_episode(seed)
+    if scenario.delayed_csi:
+        streams.next_rounds(1)  # the round that supplies the first observation
+    left = scenario.num_rounds
+    while left:
+        count = min(left, block_rounds)
+        drawn = streams.next_rounds(count)
+        yield drawn.gains, drawn.available
+        left -= count

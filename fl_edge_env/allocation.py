@@ -165,13 +165,18 @@ class Allocation:
 
 
 def decode_action(
-    action: NDArray[np.floating], scenario: Scenario, softmax_scale: float
+    action: NDArray[np.floating],
+    scenario: Scenario,
+    softmax_scale: float,
+    available: BoolArray | None = None,
 ) -> Allocation:
     """Turn a point of the box [-1, 1]^(3, N) into an allocation.
 
     The rows are f, p and q. The first two map linearly to their ranges; the third is a score
     that a softmax turns into a distribution, so that the zero action is the middle of both
-    ranges with uniform sampling. Entries outside the box are clipped.
+    ranges with uniform sampling. Where the scenario's objective is the outcome, the scores rank
+    the devices instead, and the cohort are the K with the highest, of equal ones the first.
+    Entries outside the box are clipped.
 
     Parameters
     ----------
@@ -181,6 +186,8 @@ def decode_action(
         Supplies N and the ranges.
     softmax_scale : float
         Factor on the scores: q varies over devices by at most ``exp(2 * softmax_scale)``.
+    available : ndarray of bool, shape (..., N), optional
+        Who is there, and may be in a cohort that is ranked; all by default.
 
     Returns
     -------
@@ -201,16 +208,24 @@ def decode_action(
     if np.isnan(values).any():
         raise ValueError("action must hold numbers in [-1, 1], got NaN")
     unit = np.clip(values, -1.0, 1.0)
-    score = softmax_scale * unit[..., 2, :]
-    odds = np.exp(score - score.max(axis=-1, keepdims=True))
     f = scenario.f_mid + 0.5 * (scenario.f_max - scenario.f_min) * unit[..., 0, :]
     p = scenario.p_mid + 0.5 * (scenario.p_max - scenario.p_min) * unit[..., 1, :]
-    return Allocation(
-        # Near the lower end rounding has the size of the upper one, which may be far larger.
-        f=np.maximum(f, (1 - BOUND_TOLERANCE) * scenario.f_min),
-        p=np.maximum(p, (1 - BOUND_TOLERANCE) * scenario.p_min),
-        q=odds / odds.sum(axis=-1, keepdims=True),
-    )
+    # Near the lower end rounding has the size of the upper one, which may be far larger.
+    f = np.maximum(f, (1 - BOUND_TOLERANCE) * scenario.f_min)
+    p = np.maximum(p, (1 - BOUND_TOLERANCE) * scenario.p_min)
+    if scenario.objective == "outcome":
+        return Allocation(f, p, cohort=_highest(unit[..., 2, :], scenario.cohort_size, available))
+    score = softmax_scale * unit[..., 2, :]
+    odds = np.exp(score - score.max(axis=-1, keepdims=True))
+    return Allocation(f, p, odds / odds.sum(axis=-1, keepdims=True))
+
+
+def _highest(score: FloatArray, count: int, available: BoolArray | None) -> IntArray:
+    """The devices of the highest scores, filled up with -1 where fewer are there."""
+    rank = -score if available is None else np.where(available, -score, np.inf)
+    order = np.argsort(rank, axis=-1, kind="stable")[..., :count]
+    named: IntArray = np.where(np.take_along_axis(rank, order, axis=-1) < np.inf, order, -1)
+    return named
 
 
 def encode_action(
@@ -219,7 +234,9 @@ def encode_action(
     """The point of the box that `decode_action` turns into `allocation`.
 
     Scores are centred in the box. Where q varies by more than ``exp(2 * softmax_scale)`` the box
-    cannot express it, and the result is the clipped, nearest score.
+    cannot express it, and the result is the clipped, nearest score. Where the scenario's objective
+    is the outcome, the cohort has the score 1 and the others -1; of a cohort of fewer than K
+    devices `decode_action` makes one of K.
 
     Parameters
     ----------
@@ -237,16 +254,25 @@ def encode_action(
     Raises
     ------
     ValueError
-        If the decision names its cohort: the box holds sampled decisions only.
+        If the kind of the decision is not that of the scenario's actions: with the objective
+        ``"outcome"`` they are chosen, and sampled otherwise.
     """
+    if (allocation.q is None) != (scenario.objective == "outcome"):
+        kinds = ("chosen", "sampled") if allocation.q is None else ("sampled", "chosen")
+        raise ValueError(
+            f"an action holds a {kinds[1]} decision where the objective is "
+            f"{scenario.objective!r}: a {kinds[0]} decision cannot be encoded"
+        )
     if allocation.q is None:
-        raise ValueError("an action holds q and no cohort: a chosen decision cannot be encoded")
-    score = np.log(allocation.q) / softmax_scale
-    low, high = score.min(axis=-1, keepdims=True), score.max(axis=-1, keepdims=True)
+        score = np.where(allocation.participates, 1.0, -1.0)
+    else:
+        score = np.log(allocation.q) / softmax_scale
+        low, high = score.min(axis=-1, keepdims=True), score.max(axis=-1, keepdims=True)
+        score = score - 0.5 * (low + high)
     rows = (
         _to_unit(allocation.f, scenario.f_min, scenario.f_max),
         _to_unit(allocation.p, scenario.p_min, scenario.p_max),
-        score - 0.5 * (low + high),
+        score,
     )
     action: NDArray[np.float32] = np.clip(np.stack(rows, axis=-2), -1.0, 1.0).astype(np.float32)
     return action

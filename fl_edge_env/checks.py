@@ -98,17 +98,28 @@ def number_below_one(name: str, value: object) -> float:
 
 
 def per_device(
-    name: str, value: object, num_devices: int, *, infinity_allowed: bool = False
+    name: str,
+    value: object,
+    num_devices: int,
+    *,
+    infinity_allowed: bool = False,
+    least: float | None = None,
 ) -> FloatArray:
-    """A scalar or an (N,) array of positive numbers, as a read-only (N,) array."""
+    """A scalar or an (N,) array of positive numbers, as a read-only (N,) array.
+
+    With `least` the numbers must be finite and at least so large, in place of positive.
+    """
     values = real_array(name, value)
     if values.shape not in ((), (num_devices,)):
         raise ValueError(
             f"{name} must be a scalar or have shape ({num_devices},), got shape {values.shape}"
         )
-    wrong = np.atleast_1d(~((values > 0) & (np.isfinite(values) | infinity_allowed)))
+    enough = values > 0 if least is None else values >= least
+    wrong = np.atleast_1d(~(enough & (np.isfinite(values) | infinity_allowed)))
     if wrong.any():
         allowed = "positive" if infinity_allowed else "positive and finite"
+        if least is not None:
+            allowed = "finite" if least == -math.inf else f"finite and at least {least:g}"
         device = int(wrong.argmax())
         where = f", first at device {device}" if values.ndim else ""
         got = float(np.atleast_1d(values)[device])

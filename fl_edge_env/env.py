@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fl_edge_env.allocation import Allocation, decode_action
 from fl_edge_env.checks import is_real
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.simulator import Simulator
+from fl_edge_env.simulator import Round, Simulator
 from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import FloatArray, IntArray
 
@@ -115,6 +115,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         self.observation_space = observation_space(self.scenario)
         self.action_space = action_space(self.scenario)
         self._started = False
+        self._last_round: Round | None = None
         self._dashboard: Dashboard | None = None
         if render_mode is not None:
             from fl_edge_env.rendering import Dashboard  # matplotlib only where it is needed
@@ -148,6 +149,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
 
     def _start(self) -> Observation:
         self._started = True
+        self._last_round = None
         observation = self.simulator.observe()
         if self._dashboard is not None:
             self._dashboard.begin(observation, int(self.simulator.round_index))
@@ -186,13 +188,15 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         if not self._started or self.simulator.done:
             raise gym.error.ResetNeeded("no episode is under way: call reset() before step()")
         if not isinstance(action, Allocation):
-            action = decode_action(action, self.scenario, self.softmax_scale)
+            available = self.simulator.available
+            action = decode_action(action, self.scenario, self.softmax_scale, available)
         if self._dashboard is None:
             outcome = self.simulator.advance(action)
         else:
             observation = self.simulator.observe()
             outcome = self.simulator.advance(action)
             self._dashboard.record(observation, action, outcome)
+        self._last_round = outcome
         if self.render_mode == "human":
             self.render()
         truncated = bool(self.simulator.done)
@@ -203,6 +207,13 @@ class FLEdgeEnv(gym.Env[Any, Any]):
             truncated,
             outcome.info(),
         )
+
+    @property
+    def last_round(self) -> Round:
+        """All that happened in the last round, also what the server does not get to know."""
+        if self._last_round is None:
+            raise gym.error.ResetNeeded("no round was played: call step() first")
+        return self._last_round
 
     def state(self) -> dict[str, FloatArray | IntArray]:
         """The state of the episode: queues [J], rounds played and time [s].

@@ -11,6 +11,8 @@ from fl_edge_env.typing import BoolArray, FloatArray
 
 # What may stand for the round time in the penalty.
 LATENCIES = ("proxy", "round_time")
+# What the reward counts: what is expected of a round, or what came of it.
+OBJECTIVES = ("penalty", "outcome")
 
 
 class System(physics.System, Protocol):
@@ -79,6 +81,21 @@ def participation_target(system: System) -> FloatArray:
     """
     target: FloatArray = np.minimum(system.cohort_size * system.weights, 1.0)
     return target
+
+
+def participation_weight(system: System) -> float:
+    """Weight of a participation queue against the energy queues [J^2].
+
+    It is the mean over the devices of ``(budget_n / target_n)**2``, the square of the energy that
+    the budget allows for a participation: a participation at that energy then moves the cost of
+    the device's next one alike through either queue.
+
+    Parameters
+    ----------
+    system : System
+        Supplies the budgets, K and the data weights.
+    """
+    return float(np.mean((system.energy_budget_j / participation_target(system)) ** 2))
 
 
 def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArray:

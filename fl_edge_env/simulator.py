@@ -23,6 +23,18 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 _BLOCK_NUMBERS = 1 << 14
 
 
+# What is known to none but the simulator where gains are measured by participants alone: of a
+# sampled decision, means over the draw of a cohort in which anyone might have been.
+_EXPECTED = (
+    "expected_round_time",
+    "latency",
+    "penalty",
+    "drift",
+    "reward_latency",
+    "reward_drift",
+)
+
+
 class Round(NamedTuple):
     """What happened in a round, for each of the B systems of a batch.
 
@@ -32,6 +44,10 @@ class Round(NamedTuple):
     Where devices drop out, a sampled decision is renormalised over those that are there: the
     cohort is drawn from ``q_n 1[n is there]`` over its sum, which takes the place of q in every
     account, and the sampling error is summed over the devices that are there.
+
+    Where the scenario's objective is the outcome, reward, drift and queues count what came of the
+    round, whichever the kind of the decision: the `round_time`, the `energy_spent`, and who took
+    part.
 
     Attributes
     ----------
@@ -59,10 +75,13 @@ class Round(NamedTuple):
     penalty : ndarray, shape (B,)
         ``latency + lambda * sampling_error`` [s]; NaN for a chosen cohort.
     drift : ndarray, shape (B,)
-        ``sum_n Q_n a_n``, with the queues at the start of the round [J^2], equation (24).
+        ``sum_n Q_n a_n``, with the queues at the start of the round [J^2], equation (24). Where
+        the objective is the outcome, ``sum_n Q_n (energy spent - budget)_n + kappa sum_n Z_n
+        (rho - x)_n``, with the participation queues Z, the targets rho, x = 1 for the
+        participants, and kappa of `fl_edge_env.lyapunov.participation_weight`.
     reward_latency, reward_sampling_error, reward_drift : ndarray, shape (B,)
-        The terms of the reward [J^2]; the second is NaN for a chosen cohort, and left out of the
-        sum.
+        The terms of the reward [J^2]; the second is NaN for a chosen cohort and where the
+        objective is the outcome, and then left out of the sum.
     available : ndarray of bool, shape (B, N), or None
         Who was there; None in scenarios in which everyone always is.
     q : ndarray, shape (B, N), or None
@@ -71,6 +90,9 @@ class Round(NamedTuple):
     failed : ndarray of bool, shape (B, N), or None
         Devices of the cohort whose upload failed: they spent time and energy, and the server got
         nothing. None in scenarios without failures.
+    measured : ndarray of bool, shape (B, N), or None
+        Devices whose gain the server got to know, the participants; None in scenarios in which it
+        knows all gains.
     """
 
     cohort: IntArray
@@ -90,17 +112,33 @@ class Round(NamedTuple):
     available: BoolArray | None = None
     q: FloatArray | None = None
     failed: BoolArray | None = None
+    measured: BoolArray | None = None
+
+    def account(self) -> dict[str, Any]:
+        """All that happened, by name, without the fields that are None: for who judges a policy."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
     def info(self) -> dict[str, Any]:
-        """The fields by name, without those that are None."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
+        """What the server gets to know, by name, without the fields that are None.
+
+        Where it knows the gains of participants alone, the times and energies of the others are
+        NaN, and so is what is expected of a sampled round.
+        """
+        info = self.account()
+        if (measured := info.pop("measured", None)) is None:
+            return info
+        info["device_time"] = np.where(measured, self.device_time, np.nan)
+        if not np.isnan(self.sampling_error).any():
+            info["energy_expected"] = np.where(measured, self.energy_expected, np.nan)
+            info |= {name: np.full_like(info[name], np.nan)[()] for name in _EXPECTED}
+        return info
 
     @property
     def reward(self) -> FloatArray:
         """Negative drift-plus-penalty [J^2], shape (B,).
 
         It is ``-(V penalty + drift)`` of a sampled and ``-(V latency + drift)`` of a chosen
-        decision.
+        decision; where the objective is the outcome, ``-(V round_time + drift)`` of both.
         """
         sampling = self.reward_sampling_error
         # One kind of decision in the whole batch: either none is NaN or all are.
@@ -142,7 +180,9 @@ class Simulator:
     def __init__(self, scenario: Scenario, num_envs: int | None = None) -> None:
         self.scenario = scenario
         batch = () if num_envs is None else (positive_integer("num_envs", num_envs),)
-        self.queue = np.zeros((*batch, scenario.num_devices))
+        devices = (*batch, scenario.num_devices)
+        self.queue = np.zeros(devices)
+        self.participation_queue = np.zeros(devices) if scenario.objective == "outcome" else None
         self.round_index = np.zeros(batch, dtype=np.int64)
         self.elapsed_time = np.zeros(batch)
         self._indices = list(np.ndindex(batch))
@@ -150,16 +190,18 @@ class Simulator:
         self._streams = [Streams(scenario) for _ in self._indices]
         # Draws are made ahead: a block holds those of a few rounds, for all systems.
         rounds = max(1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // scenario.num_devices))
-        self._block_gains = np.ones((rounds, *batch, scenario.num_devices))
+        ahead = (rounds, *devices)
+        self._block_gains = np.ones(ahead)
         self._block_draws = np.zeros((rounds, *batch, scenario.cohort_size))
-        ahead = (rounds, *batch, scenario.num_devices)
         self._block_available = np.ones(ahead, dtype=np.bool_) if scenario.drops_out else None
         self._block_failing = (
             np.zeros(ahead, dtype=np.bool_) if scenario.upload_failure > 0 else None
         )
         self._position = 0
-        # The gains of the round before the coming one, which are observed where they are delayed.
-        self._last_gain = np.ones((*batch, scenario.num_devices))
+        # The gains that the server knows where these are not the present ones, and the rounds
+        # since the participants' were measured.
+        self._known_gain = np.ones(devices)
+        self._age = np.ones(devices) if scenario.csi == "participants" else None
 
     @property
     def channel_gain(self) -> FloatArray:
@@ -174,8 +216,6 @@ class Simulator:
 
     def _next_round(self) -> None:
         """Go on to the next gains and draws."""
-        if self.scenario.delayed_csi:
-            self._last_gain[...] = self.channel_gain
         self._position += 1
         if self._position == len(self._block_gains):
             self._position = 0
@@ -235,20 +275,41 @@ class Simulator:
             left = int(round_index[index]) + self.scenario.delayed_csi
             while left:
                 passed = min(left, len(self._block_gains))
-                self._last_gain[index] = stream.next_rounds(passed).gains[-1]
+                last = stream.next_rounds(passed).gains[-1]
                 left -= passed
+                if self.scenario.delayed_csi:
+                    self._known_gain[index] = last
             self._fill_block(system)
-            self.queue[index] = 0.0
+            self.queue[index] = self.scenario.initial_queue
+            if self.participation_queue is not None:
+                self.participation_queue[index] = self.scenario.initial_participation_queue
+            if self._age is not None:
+                self._known_gain[index] = self.scenario.channel.mean
+                self._age[index] = self._never
             self.round_index[index] = round_index[index]
             self.elapsed_time[index] = 0.0
 
+    @property
+    def _never(self) -> float:
+        """The age of a gain that was not measured yet, above all others [rounds]."""
+        return self.scenario.num_rounds + 1.0
+
     def state(self) -> dict[str, FloatArray | IntArray]:
         """What the rounds so far have left, to be taken up by `restore`; copies."""
-        return {
-            "queue": self.queue.copy(),
-            "round_index": self.round_index.copy(),
-            "elapsed_time": self.elapsed_time.copy(),
+        return {name: values.copy() for name, values in self._left().items()}
+
+    def _left(self) -> dict[str, NDArray[Any]]:
+        """The arrays that depend on the decisions so far, by name."""
+        left = {
+            "queue": self.queue,
+            "round_index": self.round_index,
+            "elapsed_time": self.elapsed_time,
         }
+        if self.participation_queue is not None:
+            left["participation_queue"] = self.participation_queue
+        if self._age is not None:
+            left |= {"known_gain": self._known_gain, "age": self._age}
+        return left
 
     def restore(self, seeds: Sequence[int], state: Mapping[str, FloatArray | IntArray]) -> None:
         """Take up the first episode of the seeds where `state` was called.
@@ -268,40 +329,19 @@ class Simulator:
         """
         for seed in seeds:
             integer_at_least(0, "seed", seed)
-        queue, round_index, elapsed_time = (
-            self._saved(state, name) for name in ("queue", "round_index", "elapsed_time")
-        )
-        if round_index.max() > self.scenario.num_rounds:
-            raise ValueError(
-                f"round_index must be at most num_rounds = {self.scenario.num_rounds}, "
-                f"got {round_index.max()}"
-            )
-        self._start(seeds, range(len(seeds)), round_index)
-        self.queue[...] = queue
-        self.elapsed_time[...] = elapsed_time
-
-    def _saved(self, state: Mapping[str, FloatArray | IntArray], name: str) -> NDArray[Any]:
-        """The array of a saved state that is to replace the attribute of that name."""
-        if not isinstance(state, Mapping) or name not in state:
-            found = list(state) if isinstance(state, Mapping) else state
-            raise ValueError(f"state must be a mapping that holds {name}, got {found!r}")
-        now: NDArray[Any] = getattr(self, name)
-        kinds, numbers = ("iu", "integers") if now.dtype.kind == "i" else ("fiu", "numbers")
-        try:
-            values = np.asarray(state[name])
-        except ValueError:  # of rows of different length
-            values = np.array(None)
-        if values.dtype.kind not in kinds or values.shape != now.shape:
-            raise ValueError(
-                f"{name} must be {numbers} of shape {now.shape}, "
-                f"got {values.dtype} of shape {values.shape}"
-            )
-        if not np.all((values >= 0) & np.isfinite(values)):
-            raise ValueError(
-                f"{name} must be finite and not negative, "
-                f"got values from {values.min()} to {values.max()}"
-            )
-        return values
+        saved = {name: _saved(state, name, now) for name, now in self._left().items()}
+        for name, what, most in (
+            ("round_index", "num_rounds", self.scenario.num_rounds),
+            ("age", "num_rounds + 1", self._never),
+            ("known_gain", "the channel's gain_max", self.scenario.channel.gain_max),
+        ):
+            if name in saved and saved[name].max() > most:
+                raise ValueError(
+                    f"{name} must be at most {what} = {most:g}, got {saved[name].max():g}"
+                )
+        self._start(seeds, range(len(seeds)), saved["round_index"])
+        for name, now in self._left().items():
+            now[...] = saved[name]
 
     def training_seed(self, system: int = 0) -> np.random.SeedSequence:
         """Seed of the training stream in the present episode of one system."""
@@ -310,11 +350,20 @@ class Simulator:
     def observe(self) -> dict[str, FloatArray]:
         """Channel gains and queues [J], shape (B, N); later rounds do not change the arrays.
 
+        Where the server knows the gains of participants alone, ``channel_gain`` is that of each
+        device's last participation and ``age`` the rounds since, from 1 on; before the first
+        participation they are the channel's mean, the same for all, and ``num_rounds + 1``.
+        Where the objective is the outcome there are participation queues [rounds].
+
         Where devices drop out, ``available`` is 1 for those that are there in the coming round,
         and 0 for the others: whatever the age of the gains, the server knows who is connected.
         """
-        gain = self._last_gain if self.scenario.delayed_csi else self.channel_gain
+        gain = self.channel_gain if self.scenario.csi == "full" else self._known_gain
         observation = {"channel_gain": gain.copy(), "queue": self.queue.copy()}
+        if self._age is not None:
+            observation["age"] = self._age.copy()
+        if self.participation_queue is not None:
+            observation["participation_queue"] = self.participation_queue.copy()
         if (available := self.available) is not None:
             observation["available"] = available.astype(np.float64)
         return observation
@@ -366,15 +415,31 @@ class Simulator:
         energy_expected, excess = lyapunov.energy_excess(
             account.participation, device_energy, scenario
         )
-        drift = lyapunov.drift(self.queue, excess)
+        participates = account.energy_spent > 0
         failed = None
         if self._block_failing is not None:
-            failed = (account.energy_spent > 0) & self._block_failing[self._position]
+            failed = participates & self._block_failing[self._position]
+        if self.participation_queue is None:
+            reward_latency = -scenario.V * latency
+            reward_sampling_error = -scenario.V * scenario.lambda_ * sampling_error
+            drift = lyapunov.drift(self.queue, excess)
+        if self.participation_queue is not None or scenario.csi == "participants":
+            # What came of the round moves the queues: nothing else is known to the server, or
+            # nothing else counts.
+            excess = account.energy_spent - scenario.energy_budget_j
+        if self.participation_queue is not None:
+            reward_latency = -scenario.V * account.round_time
+            reward_sampling_error = np.full_like(sampling_error, np.nan)[()]
+            missing = lyapunov.participation_target(scenario) - participates
+            weighted = lyapunov.participation_weight(scenario) * self.participation_queue
+            drift = lyapunov.drift(self.queue, excess) + lyapunov.drift(weighted, missing)
+            self.participation_queue += missing
 
         elapsed_time = self.elapsed_time + account.round_time
         self.queue[...] = lyapunov.next_queue(self.queue, excess)
         self.elapsed_time[...] = elapsed_time
         self.round_index += 1
+        self._learn(participates)
         self._next_round()
 
         return Round(
@@ -389,13 +454,22 @@ class Simulator:
             sampling_error=sampling_error,
             penalty=latency + scenario.lambda_ * sampling_error,
             drift=drift,
-            reward_latency=-scenario.V * latency,
-            reward_sampling_error=-scenario.V * scenario.lambda_ * sampling_error,
+            reward_latency=reward_latency,
+            reward_sampling_error=reward_sampling_error,
             reward_drift=-drift,
             available=available,
             q=drawn_from,
             failed=failed,
+            measured=participates if scenario.csi == "participants" else None,
         )
+
+    def _learn(self, participates: BoolArray) -> None:
+        """Note the gains of the round that the server gets to know, where it knows not all."""
+        if self.scenario.csi == "delayed":
+            self._known_gain[...] = self.channel_gain
+        elif self._age is not None:
+            np.copyto(self._known_gain, self.channel_gain, where=participates)
+            self._age[...] = np.where(participates, 1.0, np.minimum(self._age + 1, self._never))
 
     def _sampled(
         self,
@@ -467,3 +541,29 @@ def _check_presence(allocation: Allocation, available: BoolArray) -> None:
             f"cohort must name devices that are there in this round, got device {device}{where}, "
             'which is not: observation["available"] is 1 for those that are'
         )
+
+
+def _saved(
+    state: Mapping[str, FloatArray | IntArray], name: str, now: NDArray[Any]
+) -> NDArray[Any]:
+    """The array of a saved state that is to take the place of one of the simulator's."""
+    if not isinstance(state, Mapping) or name not in state:
+        found = list(state) if isinstance(state, Mapping) else state
+        raise ValueError(f"state must be a mapping that holds {name}, got {found!r}")
+    kinds, numbers = ("iu", "integers") if now.dtype.kind == "i" else ("fiu", "numbers")
+    try:
+        values = np.asarray(state[name])
+    except ValueError:  # of rows of different length
+        values = np.array(None)
+    if values.dtype.kind not in kinds or values.shape != now.shape:
+        raise ValueError(
+            f"{name} must be {numbers} of shape {now.shape}, "
+            f"got {values.dtype} of shape {values.shape}"
+        )
+    any_sign = name == "participation_queue"
+    if not np.all(((values >= 0) | any_sign) & np.isfinite(values)):
+        allowed = "finite" if any_sign else "finite and not negative"
+        raise ValueError(
+            f"{name} must be {allowed}, got values from {values.min()} to {values.max()}"
+        )
+    return values

@@ -13,10 +13,11 @@ from fl_edge_env.scenario import Scenario
 
 
 def observation_space(scenario: Scenario) -> spaces.Dict:
-    """``Dict(channel_gain, queue)`` with finite bounds, float64 of shape (N,).
+    """``Dict(channel_gain, queue)`` and what options add, finite float64 of shape (N,).
 
-    Where devices drop out there is also ``available``, float64 in [0, 1] of shape (N,): 1 for the
-    devices that are there, 0 for the others.
+    Where the server knows the gains of participants alone there is also ``age``, in rounds; where
+    the objective is the outcome, ``participation_queue``, in rounds; and where devices drop out
+    ``available``: 1 for the devices that are there, 0 for the others.
 
     A queue grows in a round by at most the largest energy a device can spend (at the highest
     frequency and power and the worst channel) less its budget.
@@ -36,11 +37,21 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
     )
     overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
     # Adding up rounds rounds; and a queue that never grows still needs an interval of some width.
-    queue_max = np.maximum((1 + 1e-9) * scenario.num_rounds * overshoot, np.finfo(np.float64).tiny)
+    queue_max = (1 + 1e-9) * (scenario.initial_queue + scenario.num_rounds * overshoot)
+    queue_max = np.maximum(queue_max, np.finfo(np.float64).tiny)
     parts: dict[str, spaces.Space[Any]] = {
         "channel_gain": spaces.Box(channel.gain_min, channel.gain_max, shape, np.float64),
         "queue": spaces.Box(np.zeros(shape), queue_max, shape, np.float64),
     }
+    if scenario.csi == "participants":
+        parts["age"] = spaces.Box(1.0, scenario.num_rounds + 1.0, shape, np.float64)
+    if scenario.objective == "outcome":
+        reach = (1 + 1e-9) * scenario.num_rounds  # a round moves a queue by at most one
+        start = scenario.initial_participation_queue
+        room = 1e-9 * np.abs(start)
+        parts["participation_queue"] = spaces.Box(
+            start - room - reach, start + room + reach, shape, np.float64
+        )
     if scenario.drops_out:
         parts["available"] = spaces.Box(0.0, 1.0, shape, np.float64)
     return spaces.Dict(parts)

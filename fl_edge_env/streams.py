@@ -153,7 +153,7 @@ def episode_states(
     """
     streams = Streams(scenario)
     streams.start_episode(seed)
-    if scenario.delayed_csi:
+    if scenario.csi == "delayed":
         streams.next_rounds(1)  # the round that supplies the first observation
     left = scenario.num_rounds
     while left:

@@ -77,6 +77,7 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._started = np.zeros(num_envs, dtype=np.bool_)
+        self._last_round: Round | None = None
 
     def reset(
         self,
@@ -165,8 +166,9 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
                 "a sub-environment has no episode under way: call reset() before step()"
             )
         if not isinstance(actions, Allocation):
-            actions = decode_action(actions, self.scenario, self.softmax_scale)
-        outcome = self.simulator.advance(actions)
+            available = self.simulator.available
+            actions = decode_action(actions, self.scenario, self.softmax_scale, available)
+        self._last_round = outcome = self.simulator.advance(actions)
         reward, info = outcome.reward, _masked(outcome, ~finished)
         if restarting:  # in next-step mode: what these have just played counts for nothing
             self.simulator.reset([None] * self.num_envs, finished)
@@ -182,6 +184,13 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
             info["_final_info"] = info["_final_obs"] = truncated.copy()
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
         return self.simulator.observe(), reward, terminated, truncated, info
+
+    @property
+    def last_round(self) -> Round:
+        """All that happened in the last round, also what the server does not get to know."""
+        if self._last_round is None:
+            raise gym.error.ResetNeeded("no round was played: call step() first")
+        return self._last_round
 
 
 def _masked(outcome: Round, mask: BoolArray) -> dict[str, Any]:

@@ -221,7 +221,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             is not.
         """
         if not isinstance(action, Allocation):
-            action = decode_action(action, self.scenario, self._base.softmax_scale)
+            available = self._base.simulator.available
+            action = decode_action(action, self.scenario, self._base.softmax_scale, available)
         observation, reward, terminated, truncated, info = self.env.step(action)
         participants, coefficients = aggregation_weights(
             action, info["cohort"], self.scenario, q=info.get("q"), failed=info.get("failed")

@@ -17,6 +17,7 @@ import numpy as np
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel, mean_gains
 from fl_edge_env.checks import (
+    did_you_mean,
     finite_number,
     number_below_one,
     per_device,
@@ -34,6 +35,12 @@ PerDevice: TypeAlias = Any
 
 # Of a system's times, energies and weights the products of three stay finite.
 _LARGEST = 1e100
+
+# What the server may know of the channel.
+_CSI = ("full", "delayed", "participants")
+
+# Least values of the per-device fields that need not be positive.
+_LEAST = {"initial_queue": 0.0, "initial_participation_queue": -math.inf}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,8 +90,19 @@ class Scenario:
     latency : {"proxy", "round_time"}
         What stands for the round time in penalty and reward: the paper's ``sum_n q_n T_n``, or
         the mean of the longest time in the cohort.
+    csi : {"full", "delayed", "participants"}
+        Channel state information, the gains that the server knows when it decides: those of the
+        coming round, those of the round before, or of each device the gain at its last
+        participation.
     delayed_csi : bool
-        Whether the channel gains in the observation are those of the round before.
+        Whether `csi` is ``"delayed"``; as a keyword another way to say so.
+    objective : {"penalty", "outcome"}
+        What the reward counts: the paper's drift-plus-penalty, or what came of the round, with
+        participation queues beside those of energy (see `fl_edge_env.simulator.Round`).
+    initial_queue : float, (N,)
+        Energy queues at the start of an episode [J]: place-holder backlog (Neely 2010, chapter 4).
+    initial_participation_queue : float, (N,)
+        Participation queues at the start of an episode [rounds], of any sign.
     availability : float, (N,)
         Long-run probability that a device is there in a round, in (0, 1]; see
         `fl_edge_env.availability`.
@@ -141,7 +159,11 @@ class Scenario:
     lambda_: Any = None
     V: Any = None
     latency: str = "proxy"
-    delayed_csi: bool = False
+    csi: Any = None
+    delayed_csi: Any = None
+    objective: str = "penalty"
+    initial_queue: PerDevice = 0.0
+    initial_participation_queue: PerDevice = 0.0
     availability: PerDevice = 1.0
     availability_persistence: float = 0.0
     upload_failure: float = 0.0
@@ -170,6 +192,7 @@ class Scenario:
                     getattr(self, name),
                     self.num_devices,
                     infinity_allowed=name == "download_rate_bps",
+                    least=_LEAST.get(name),
                 ),
             )
         for low, high in (("f_min", "f_max"), ("p_min", "p_max")):
@@ -185,9 +208,11 @@ class Scenario:
             raise ValueError(
                 f"latency must be one of {', '.join(lyapunov.LATENCIES)}, got {self.latency!r}"
             )
-        if not isinstance(self.delayed_csi, (bool, np.bool_)):
-            raise ValueError(f"delayed_csi must be True or False, got {self.delayed_csi!r}")
-        self._set("delayed_csi", bool(self.delayed_csi))
+        if not (isinstance(self.objective, str) and self.objective in lyapunov.OBJECTIVES):
+            raise ValueError(
+                f"objective must be one of {', '.join(lyapunov.OBJECTIVES)}, got {self.objective!r}"
+            )
+        self._read_csi()
         for name in ("availability_persistence", "upload_failure"):
             self._set(name, number_below_one(name, getattr(self, name)))
         if (beyond := self.availability > 1).any():
@@ -204,6 +229,23 @@ class Scenario:
                 f"{_LARGEST:g} and V lie in [{1 / _LARGEST:g}, {_LARGEST:g}]: choose another mu, "
                 "nu or energy_budget_j"
             )
+
+    def _read_csi(self) -> None:
+        """Set `csi` and `delayed_csi`, of which either may be given."""
+        delayed = self.delayed_csi
+        if delayed is not None and not isinstance(delayed, (bool, np.bool_)):
+            raise ValueError(f"delayed_csi must be True or False, got {delayed!r}")
+        csi = self.csi if self.csi is not None else ("delayed" if delayed else "full")
+        if not (isinstance(csi, str) and csi in _CSI):
+            meant = did_you_mean(csi, _CSI) if isinstance(csi, str) else ""
+            raise ValueError(f"csi must be one of {', '.join(_CSI)}, got {csi!r}{meant}")
+        if delayed is not None and delayed != (csi == "delayed") and (delayed or csi == "delayed"):
+            raise ValueError(
+                f"delayed_csi={bool(delayed)} is another way to say "
+                f"csi={'delayed' if delayed else 'full'!r}: give one of them, got csi={csi!r} too"
+            )
+        self._set("csi", csi)
+        self._set("delayed_csi", csi == "delayed")
 
     def _weigh(self) -> None:
         """Set lambda and V: as given, or as calibrated in the middle of the ranges."""
@@ -366,6 +408,8 @@ class Scenario:
             for weight, scale in scales.items()
             if fields.get(weight) is not None
         }
+        if fields.get("delayed_csi") is not None and self.csi in ("full", "delayed"):
+            default["csi"] = None
         return type(self)(**self.to_dict() | default | fields)
 
     def reweighted(self, *, mu: float = 1.0, nu: float = 1.0) -> Scenario:
@@ -443,7 +487,7 @@ class Scenario:
             temporary.write_text(text, encoding="utf-8")
 
     def to_toml(self) -> str:
-        """All fields as TOML; of availability and failed uploads those that are not off.
+        """All fields as TOML, without options that are off.
 
         Raises
         ------
@@ -453,8 +497,12 @@ class Scenario:
         return toml.dumps(self.saved_fields())
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as they were given; one value common to all devices is a scalar."""
+        """The fields by name, as they were given; one value common to all devices is a scalar.
+
+        `csi` says what `delayed_csi` would, which is left out.
+        """
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | self._given
+        del values["delayed_csi"]
         for name in self.per_device_fields:
             if np.all(values[name] == values[name][0]):
                 values[name] = float(values[name][0])
@@ -462,7 +510,15 @@ class Scenario:
 
     def saved_fields(self) -> dict[str, Any]:
         """The fields as files hold them: those of `to_dict` without options that are off."""
-        off = {"availability": 1.0, "availability_persistence": 0.0, "upload_failure": 0.0}
+        off = {
+            "csi": "full",
+            "objective": "penalty",
+            "initial_queue": 0.0,
+            "initial_participation_queue": 0.0,
+            "availability": 1.0,
+            "availability_persistence": 0.0,
+            "upload_failure": 0.0,
+        }
         return {n: v for n, v in self.to_dict().items() if n not in off or np.any(v != off[n])}
 
     def __repr__(self) -> str:
@@ -504,6 +560,8 @@ class Scenario:
         "energy_budget_j",
         "download_rate_bps",
         "availability",
+        "initial_queue",
+        "initial_participation_queue",
     )
 
     # Derived quantities

@@ -116,7 +116,15 @@ def shadow_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     )
     penalty = float(np.mean(device_time)) + scenario.lambda_
     V = _PRICE_NU * float(np.mean(scenario.energy_budget_j**2)) / penalty
-    system = scenario.replace(num_rounds=_PRICE_ROUNDS, delayed_csi=False, V=V)
+    # What the bound counts, whatever the server knows and the reward counts.
+    system = scenario.replace(
+        num_rounds=_PRICE_ROUNDS,
+        csi="full",
+        latency="proxy",
+        objective="penalty",
+        initial_queue=0.0,
+        V=V,
+    )
     simulator = Simulator(system)
     simulator.reset([int(price_seed.generate_state(1)[0])])
     policy = LROA(system)
@@ -140,8 +148,8 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
     scenario : Scenario
         The system. The bound holds for every stationary channel, also a correlated one: only
         the distribution of a round's gains matters. It holds, but is not tight, where the
-        observed gains are delayed, which no policy gains by, or where the latency is the mean of
-        the longest time in the cohort, which is at least the proxy.
+        server does not know the gains of the round, which no policy gains by, or where the latency
+        is the mean of the longest time in the cohort, which is at least the proxy.
     num_samples : int
         Channel samples for the estimate, independent of those that chose the prices.
     seed : int
@@ -187,7 +195,7 @@ def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
 
     without noise: each round's left side is at least its phi. The left side is the *priced*
     objective, in which overspending is paid and saving rewarded at the price of energy. Where
-    the observed gains are old, phi is still that of the true ones, which no policy knows; where
+    the server does not know the gains of the round, phi is still that of the true ones; where
     the latency is the longest time in the cohort, phi has the proxy, which is at most as long.
 
     Parameters

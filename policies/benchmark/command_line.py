@@ -37,8 +37,12 @@ class ScenarioOptions:
     """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, or a TOML file."""
     channel: str | None = None
     """clip, resample, markov:P, cell, cell:P (gains stay so likely), uplinks, or a trace file."""
+    csi: str | None = None
+    """Gains the server knows: full, delayed by a round, or participants, at their last turn."""
     delayed_csi: bool = False
-    """Show the channel gains of the round before."""
+    """The same as --csi delayed."""
+    objective: str | None = None
+    """What the reward counts: penalty, or outcome, for which actions rank the devices."""
     latency: str | None = None
     """What counts as latency: proxy, the paper's sum of q T, or round_time, of the slowest."""
     availability: float | None = None
@@ -70,7 +74,9 @@ class ScenarioOptions:
         """
         fields = {
             "channel": None if self.channel is None else make_channel(self.channel),
+            "csi": self.csi,
             "delayed_csi": self.delayed_csi or None,
+            "objective": self.objective,
             "latency": self.latency,
             "availability": self.availability,
             "availability_persistence": self.availability_persistence,

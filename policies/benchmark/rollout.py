@@ -95,6 +95,8 @@ def run_episode(
             raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
         observation, reward, _, _, info = env.step(decision)
         policy.feedback(info)
+        if scenario.csi == "participants":  # the judge knows more than the server
+            info = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
         records.add(observation, reward, info, time.perf_counter() - start)
         if checkpoints and resumable and number % checkpoints.every == 0:
             checkpoints.save(

@@ -193,9 +193,32 @@ def test_encode__decodes_to_the_same_decision(f, p, score, scale):
     np.testing.assert_allclose(again.q, wanted.q, rtol=2.02 * scale * half_ulp + 1e-12)
 
 
-def test_encode__refuses_a_chosen_cohort():
-    with pytest.raises(ValueError, match="an action holds q and no cohort"):
-        encode_action(Allocation(VALID["f"], VALID["p"], cohort=[0]), SCENARIO, 2.0)
+def test_encode__refuses_a_decision_of_the_other_kind():
+    chosen = Allocation(VALID["f"], VALID["p"], cohort=[0])
+    with pytest.raises(ValueError, match="'penalty': a chosen decision cannot be encoded"):
+        encode_action(chosen, SCENARIO, 2.0)
+    with pytest.raises(ValueError, match="'outcome': a sampled decision cannot be encoded"):
+        encode_action(Allocation(**VALID), SCENARIO.replace(objective="outcome"), 2.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6))
+def test_outcome__an_action_ranks_the_devices_and_an_encoded_cohort_comes_back(seed, size):
+    scenario = Scenario.cifar10(num_devices=6, cohort_size=size, objective="outcome")
+    rng = np.random.default_rng(seed)
+    action = rng.uniform(-1, 1, (4, 3, 6))
+    available = rng.random((4, 6)) < 0.6
+    available[:, 0] = True
+    for there in (None, available):
+        decision = decode_action(action, scenario, 2.0, there)
+        decision.validate(scenario)
+        for row, (score, cohort) in enumerate(zip(action[:, 2], decision.cohort, strict=True)):
+            allowed = range(6) if there is None else np.flatnonzero(there[row]).tolist()
+            best = sorted(allowed, key=lambda device: -score[device])[:size]
+            assert cohort[cohort >= 0].tolist() == best
+    whole = decode_action(action, scenario, 2.0)
+    again = decode_action(encode_action(whole, scenario, 2.0), scenario, 2.0)
+    np.testing.assert_array_equal(again.participates, whole.participates)
+    np.testing.assert_allclose(again.f, whole.f, rtol=1e-6)
 
 
 def test_encode__what_the_box_cannot_express_is_clipped_and_keeps_its_order():

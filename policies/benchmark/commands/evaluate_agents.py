@@ -176,7 +176,9 @@ def _title(scenario: Scenario, options: Options) -> str:
     """What the table is about."""
     told = [f"{Path(options.scenario).stem}, N = {scenario.num_devices}"]
     told += [f"channel {options.channel}"] if options.channel else []
-    told += ["delayed channel state"] if scenario.delayed_csi else []
+    told += ["delayed channel state"] if scenario.csi == "delayed" else []
+    told += ["gains of participants"] if scenario.csi == "participants" else []
+    told += ["outcome"] if scenario.objective == "outcome" else []
     told += ["latency of the slowest"] if scenario.latency == "round_time" else []
     told += [f"tiers {options.tiers}"] if options.tiers else []
     for name in ("upload_failure", "mu", "nu", "cohort_size", "rounds"):

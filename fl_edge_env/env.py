@@ -37,30 +37,35 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     ranges of the scenario; the row q holds scores that a softmax turns into a distribution. The
     zero action is the middle of both ranges and uniform sampling. Entries outside the box are
     clipped; NaN raises `ValueError`. Instead of an array, `step` also takes an `Allocation` in
-    SI units, which may name the cohort.
+    SI units, which may name the cohort. With ``objective="outcome"`` the third row ranks the
+    devices instead, and the K with the highest scores are the cohort.
 
     ## Observation Space
     ``Dict(channel_gain, queue)``, both of shape (N,) and type float64: the gains of the coming
-    round and the energy queues [J]. With ``delayed_csi=True`` the gains are those of the round
-    before. Where devices drop out (``availability`` below 1) there is also ``available``, float64
+    round and the energy queues [J]. With ``csi="delayed"`` the gains are those of the round
+    before; with ``csi="participants"`` each is that of the device's last participation, and
+    ``age`` holds the rounds since. With ``objective="outcome"`` there is ``participation_queue``
+    [rounds]. Where devices drop out (``availability`` below 1) there is also ``available``, float64
     of shape (N,): 1 for the devices that are there in the coming round, 0 for the others.
 
     ## Rewards
     The negative drift-plus-penalty, ``-(V (sum q T + lambda sum w^2/q) + sum Q a)`` [J^2], with
     its terms in ``info``. With ``latency="round_time"`` the mean of the longest time in the cohort
     stands in place of ``sum q T``. A decision that names its cohort has no sampling error, and its
-    reward is ``-(V max T + sum Q a)`` with the longest time in the cohort.
+    reward is ``-(V max T + sum Q a)`` with the longest time in the cohort. With
+    ``objective="outcome"`` it is ``-(V max T + sum Q (E x - budget) + kappa sum Z (rho - x))`` of
+    what came of the round.
 
     ## Starting State
-    Empty queues and the first draw of the channel.
+    Empty queues, or those that the scenario begins with, and the first draw of the channel.
 
     ## Episode End
     An episode is truncated after ``num_rounds`` rounds; it never terminates.
 
     ## Info
     The fields of `fl_edge_env.simulator.Round`, for this one system: times [s], energies [J],
-    the cohort and the parts of the objective. Of the last three, ``available``, ``q`` and
-    ``failed``, those that the scenario and the decision call for.
+    the cohort and the parts of the objective; ``available``, ``q`` and ``failed`` where the
+    scenario and the decision call for them. What the server cannot know is NaN.
 
     ## Arguments
     ``gym.make("FLEdge-v0", scenario="cifar10", softmax_scale=2.0, **fields)``. Every field of

@@ -13,8 +13,9 @@ from fl_edge_env.checks import all_true, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
-# How far a decision may miss its bounds: relative for f and p, absolute for the sum of q.
-BOUND_TOLERANCE = 1e-9
+# How far a decision may miss its bounds: relative for f and p, so that bounds that were rounded
+# to 32 bits pass, and absolute for the sum of q.
+BOUND_TOLERANCE = 1e-7
 _SUM_TOLERANCE = 1e-6
 # Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
 _LEAST_Q = 1e-100

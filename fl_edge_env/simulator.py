@@ -396,6 +396,7 @@ class Simulator:
         if allocation.f.shape != self.queue.shape:
             raise ValueError(
                 f"f, p and q must have shape {self.queue.shape}, got {allocation.f.shape}"
+                f"{_other_batch(allocation.f.shape, self.queue.shape)}"
             )
         allocation.validate(scenario)
         device_time, device_energy = physics.time_and_energy(
@@ -523,6 +524,17 @@ def _chosen(allocation: Allocation, device_time: FloatArray, device_energy: Floa
         np.full(round_time.shape, np.nan)[()],
         participation * device_energy,
     )
+
+
+def _other_batch(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """The end of an error message where a decision is for another number of systems."""
+    if len(given) == len(wanted) == 2 and given[1] == wanted[1]:
+        return f": the decision is for {given[0]} systems, and the batch has {wanted[0]}"
+    if len(wanted) == 2 and given == wanted[1:]:
+        return f": the decision is for one system, and this is a batch of {wanted[0]}"
+    if len(given) == 2 and given[1:] == wanted:
+        return f": the decision is for a batch of {given[0]}, and this is one system"
+    return ""
 
 
 def _renormalised(q: FloatArray, available: BoolArray) -> FloatArray:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import tomllib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -319,7 +319,9 @@ class Scenario:
             If there is no preset of that name.
         """
         if not isinstance(name, str) or name not in PRESETS:
-            raise ValueError(f"scenario must be one of {', '.join(PRESETS)}, got {name!r}")
+            meant = did_you_mean(name, PRESETS) if isinstance(name, str) else ""
+            raise ValueError(f"scenario must be one of {', '.join(PRESETS)}, got {name!r}{meant}")
+        cls._check_names(fields)
         preset = PRESETS[name]
         number = positive_integer("num_devices", fields.get("num_devices", preset.num_devices))
         return cls(**{"num_devices": number} | preset.fields(number) | fields)
@@ -401,6 +403,7 @@ class Scenario:
         TypeError
             If a keyword is not a field.
         """
+        self._check_names(fields)
         # A weight that is given takes the place of its scale.
         scales = {"lambda_": "mu", "V": "nu"}
         default = {
@@ -411,6 +414,16 @@ class Scenario:
         if fields.get("delayed_csi") is not None and self.csi in ("full", "delayed"):
             default["csi"] = None
         return type(self)(**self.to_dict() | default | fields)
+
+    @classmethod
+    def _check_names(cls, names: Iterable[str]) -> None:
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in names:
+            if name not in known:
+                raise TypeError(
+                    f"got an unexpected keyword argument '{name}', which is no field of Scenario"
+                    f"{did_you_mean(name, known)}"
+                )
 
     def reweighted(self, *, mu: float = 1.0, nu: float = 1.0) -> Scenario:
         """A copy whose lambda and V are scaled, whether they were given or calibrated.

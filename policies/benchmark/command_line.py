@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -145,7 +147,8 @@ def make_channel(text: str) -> ChannelModel:
 def errors_in_one_line(console: Console) -> Iterator[None]:
     """End the program with a message, not a traceback.
 
-    The status is 2 for wrong input or a missing package, and 1 for failed runs.
+    The status is 2 for wrong input or a missing package, 1 for failed runs or a full disk, and
+    130 for an interrupt.
 
     Parameters
     ----------
@@ -158,6 +161,29 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
         message = Text(f"error: {error}", style="bold red")
         console.print(message, soft_wrap=True)
         sys.exit(1 if isinstance(error, JobsFailedError) else 2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        message = Text(f"error: {_full_disk(error)}", style="bold red")
+        console.print(message, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        console.print(
+            "interrupted: what is finished is kept, and the same command goes on from there",
+            style="yellow",
+            soft_wrap=True,
+        )
+        sys.exit(130)
+
+
+def _full_disk(error: OSError) -> str:
+    """What to say where there is no room for a file."""
+    where = Path(error.filename).parent if error.filename else Path.cwd()
+    free = shutil.disk_usage(where if where.exists() else Path.cwd()).free / 2**20
+    return (
+        f"no room for {str(error.filename or 'a file')!r}: {free:.0f} MiB are free there; "
+        "make room and give the same command again, which goes on from what is finished"
+    )
 
 
 def print_whole(table: Table, console: Console) -> None:

@@ -10,10 +10,12 @@ import hashlib
 import inspect
 import os
 import re
+import signal
 import sysconfig
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -376,11 +378,13 @@ def run_jobs(
         If a job raised, after all others are finished.
     """
     check_runner(workers, backend, checkpoint_every)
-    if folder is not None:
-        folder = writable_folder(folder).resolve()
-    saves = [_checkpoints(folder, job, checkpoint_every) for job in jobs]
-    present = set() if folder is None else {path.name for path in folder.iterdir()}
+    present = set()
+    if folder is not None and folder.is_dir():
+        present = {path.name for path in folder.iterdir()}
     found = [index for index, job in enumerate(jobs) if present and _name(job) in present]
+    if folder is not None:  # one that holds all that is asked for may be read-only
+        folder = (folder if len(found) == len(jobs) else writable_folder(folder)).resolve()
+    saves = [_checkpoints(folder, job, checkpoint_every) for job in jobs]
     for index in found:
         on_finish(jobs[index])
     results: dict[int, pd.DataFrame] = {}
@@ -436,7 +440,22 @@ def _outcomes(
         yield from _on_ray(jobs, workers, address)
     else:
         parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-        yield from parallel(joblib.delayed(_attempt)(*job, workers) for job in jobs)
+        with _interrupts_ignored():  # by the workers, which inherit it: the parent ends them
+            outcomes = parallel(joblib.delayed(_attempt)(*job, workers) for job in jobs)
+        yield from outcomes
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C in the block and in processes that it starts; only a main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _on_ray(jobs: list[_Missing], workers: int, address: str | None) -> Iterator[_Outcome]:

@@ -255,3 +255,14 @@ def test_decode__takes_lists_and_integers():
     floats = decode_action(np.array(action, np.float32), SCENARIO, 2.0)
     for name in ("f", "p", "q"):
         np.testing.assert_array_equal(getattr(listed, name), getattr(floats, name))
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1.0, 10.0))
+def test_bounds__hold_for_numbers_that_were_rounded_to_32_bits(low, ratio):
+    scenario = SCENARIO.replace(p_min=low, p_max=low * ratio)
+    q = np.full(3, 1 / 3)
+    for bound in (scenario.p_min, scenario.p_max):
+        p = bound.astype(np.float32)
+        Allocation(scenario.f_min, p, q).validate(scenario)
+    with pytest.raises(ValueError, match="p must lie in"):
+        Allocation(scenario.f_min, scenario.p_max * (1 + 1e-6), q).validate(scenario)

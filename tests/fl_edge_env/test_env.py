@@ -12,7 +12,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import fl_edge_env
-from fl_edge_env import Allocation, ExponentialChannel, FLEdgeEnv, Scenario
+from fl_edge_env import Allocation, ExponentialChannel, FLEdgeEnv, FLEdgeVectorEnv, Scenario
 from fl_edge_env.allocation import decode_action
 
 CHECKED = [{}, {"scenario": "femnist"}, {"scenario": "digits", "num_devices": 1}]
@@ -264,3 +264,34 @@ def test_import__loads_no_heavy_package():
     )
     assert result.stdout.strip() == "[]"
     assert fl_edge_env.__file__ is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: FLEdgeEnv("cifar"), ValueError, "got 'cifar': did you mean 'cifar10'"),
+        (lambda: FLEdgeEnv(cohort_sise=3), TypeError, "did you mean 'cohort_size'"),
+        (lambda: Scenario.digits().replace(rounds=3), TypeError, "did you mean 'num_rounds'"),
+        (lambda: FLEdgeEnv(csi="partial"), ValueError, "csi must be one of full, delayed, part"),
+    ],
+)
+def test_a_misspelt_name_is_told_with_the_nearest(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_decision_for_another_number_of_systems_is_told():
+    scenario = Scenario.digits(num_rounds=3)
+    one, batch = FLEdgeEnv(scenario), FLEdgeVectorEnv(4, scenario)
+    one.reset(seed=0), batch.reset(seed=0)
+
+    def decision(*shape):
+        return Allocation(*(np.broadcast_to(v, (*shape, 40)) for v in (1e9, 0.01, 1 / 40)))
+
+    for env, shape, message in (
+        (one, (4,), "the decision is for a batch of 4, and this is one system"),
+        (batch, (), "the decision is for one system, and this is a batch of 4"),
+        (batch, (3,), "the decision is for 3 systems, and the batch has 4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            env.step(decision(*shape))

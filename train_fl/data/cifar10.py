@@ -37,8 +37,9 @@ def cifar10(source: DataSource) -> Dataset:
     for name, checksum in [*CIFAR10.train_list, *CIFAR10.test_list, meta]:
         path = source.folder / CIFAR10.base_folder / name
         if not _is_whole(path, checksum):
+            without = "compare without training by --no-train; to train, "
             raise ValueError(
-                f"{str(path)!r} is {'damaged' if path.exists() else 'missing'}: "
+                f"{str(path)!r} is {'damaged: ' if path.exists() else f'missing: {without}'}"
                 f"remove {CIFAR10.base_folder} and use the option --download, or unpack "
                 f"cifar-10-python.tar.gz from {CIFAR10.url.rsplit('/', 1)[0]} in "
                 f"{str(source.folder)!r}"

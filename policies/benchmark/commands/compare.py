@@ -14,9 +14,10 @@ from policies.benchmark.accounts import energy_tolerance
 from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import print_whole, run_with_progress
 from policies.benchmark.commands.comparison_folder import (
+    check_room,
     config,
     continued,
-    make_room,
+    default_folder,
     stored,
     write_text,
 )
@@ -56,7 +57,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         If a run has failed.
     """
     settings: dict[str, Any] | None = None
-    if options.resume is not None:
+    if resumed := options.resume is not None:
         options, settings = stored(options)
     seeds = options.seed_range()
     check_target(options.target_accuracy)
@@ -72,9 +73,11 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
     if make_env is not None:
         make_env(policies[0])  # refuses a wrong option here, not in a worker
     settings = continued(settings, config(options, scenario), console)
-    folder = writable_folder(options.out or Path("runs") / Path(options.scenario).stem)
-    make_room(folder, settings, console)
-    write_text(folder / "config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
+    folder = options.out or default_folder(options)
+    check_room(folder, settings)
+    writes = _can_write(folder, finished_will_do=resumed)
+    if writes:
+        write_text(folder / "config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
     results = run_with_progress(
         "runs",
         [*jobs, *paths],
@@ -93,19 +96,20 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
     timing = None
     if "real_time" in rounds:  # kept apart from what a repetition repeats
         timing = rounds[["policy", "seed", "round", "real_time"]]
-        write_text(folder / "timing.csv", timing.to_csv(index=False))
         rounds = rounds.drop(columns="real_time")
-    write_text(folder / "rounds.csv", rounds.to_csv(index=False))
-    write_text(folder / "bounds.csv", bounds.drop(columns="policy").to_csv(index=False))
-    write_text(folder / "summary.csv", summary.to_csv(index=False))
-    save_plots(rounds, bounds, folder)
-    if make_env is not None:
-        task = make_env.make_task()
-        counts = task.num_samples[:, None] * task.label_histogram
-        save_figure([[lambda axes: draw_partition(axes, counts)]], [folder / "partition.png"])
+    if writes:
+        tables = {"rounds": rounds, "bounds": bounds.drop(columns="policy"), "summary": summary}
+        tables |= {} if timing is None else {"timing": timing}
+        for name, table in tables.items():
+            write_text(folder / f"{name}.csv", table.to_csv(index=False))
+        save_plots(rounds, bounds, folder)
+        if make_env is not None:
+            task = make_env.make_task()
+            counts = task.num_samples[:, None] * task.label_histogram
+            save_figure([[lambda axes: draw_partition(axes, counts)]], [folder / "partition.png"])
     tolerance = energy_tolerance(scenario, scenario.num_rounds)
-    table = comparison_table(summary, target, tolerance=tolerance, width=console.width)
-    print_whole(table, console)
+    printed = comparison_table(summary, target, tolerance=tolerance, width=console.width)
+    print_whole(printed, console)
     for twins in coinciding(rounds):
         console.print(f"{' and '.join(twins)} draw the same devices and train the same models.")
     if timing is not None:
@@ -114,4 +118,16 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         console.print(f"real time of a round: {told}", highlight=False)
     if note := divfl_note(policies, trained=options.train):
         console.print(note, highlight=False)
-    console.print(f"Results and plots: {folder}", soft_wrap=True)
+    told = "Results and plots" if writes else "Read, and nothing written to"
+    console.print(f"{told}: {folder}", soft_wrap=True)
+
+
+def _can_write(folder: Path, *, finished_will_do: bool) -> bool:
+    """Whether results can be written; a finished comparison can be printed without."""
+    try:
+        writable_folder(folder)
+    except ValueError:
+        if not finished_will_do:
+            raise
+        return False
+    return True

@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import math
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,13 +19,17 @@ import numpy as np
 from rich.console import Console
 
 from fl_edge_env import Scenario
-from fl_edge_env.files import atomic_path, reason
+from fl_edge_env.files import atomic_path, check_regular, reason
 from fl_edge_env.scenario.toml import describe_channel
 from policies.benchmark.commands.comparison_options import HOW_TO_RUN, Options, fits
 from policies.benchmark.figures import PLOTS
 from policies.benchmark.runner import code_hash
 from policies.own import own_source
 from policies.registry import POLICIES
+
+# Options that do not change the result, and with it not the folder.
+_SAME_RESULT = (*HOW_TO_RUN, "download", "out", "resume")
+_LONGEST_NAME = 100
 
 RESULTS = (*PLOTS, "bounds.csv", "partition.png", "rounds.csv", "summary.csv", "timing.csv")
 
@@ -59,6 +64,7 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
             )
     path = given.resume / "config.json"
     try:
+        check_regular(path)
         settings: dict[str, Any] = json.loads(path.read_text())
         if missing := {"command", "scenario", "code"} - settings.keys():
             raise KeyError(*missing)
@@ -247,8 +253,37 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def make_room(folder: Path, settings: dict[str, Any], console: Console) -> None:
-    """Remove the results of another comparison, which this one's would replace only in part.
+def default_folder(options: Options) -> Path:
+    """The folder of a comparison that is not given one, named by what sets it apart from others.
+
+    Parameters
+    ----------
+    options : comparison_options.Options
+        Those of the comparison.
+
+    Returns
+    -------
+    Path
+        ``runs/<scenario>``, and every option that changes the result and is not the default.
+    """
+    words = [Path(options.scenario).stem]
+    for field in dataclasses.fields(Options):
+        value = getattr(options, field.name)
+        if value == field.default or field.name in ("scenario", *_SAME_RESULT):
+            continue
+        name = field.name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(name if value else f"no-{name}")
+        else:
+            words += [name, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+    name = re.sub(r"[^\w.+-]+", "-", "-".join(words))
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return Path("runs") / name
+
+
+def check_room(folder: Path, settings: dict[str, Any]) -> None:
+    """Refuse a folder with results that are not those of this comparison.
 
     Parameters
     ----------
@@ -256,24 +291,39 @@ def make_room(folder: Path, settings: dict[str, Any], console: Console) -> None:
         The folder of the results.
     settings : dict
         The configuration of this comparison.
-    console : rich.console.Console
-        Where to tell that there was another.
+
+    Raises
+    ------
+    ValueError
+        If it holds another comparison, or files of the same names that no comparison has left.
     """
-    kept = (*HOW_TO_RUN, "out", "resume")
-    try:
-        old = json.loads((folder / "config.json").read_text())
-        same = old["scenario"] == settings["scenario"] and all(
-            old["options"][name] == value
-            for name, value in settings["options"].items()
-            if name not in kept
-        )
-    except Exception:  # there is none, or it is damaged
+    present = [name for name in RESULTS if (folder / name).exists()]
+    path = folder / "config.json"
+    if not path.exists():
+        if present:
+            raise ValueError(
+                f"{str(folder)!r} holds {present[0]}, which no comparison has left there, and "
+                "which this one would overwrite: give another folder with --out"
+            )
         return
-    if not same:
-        for name in RESULTS:
-            (folder / name).unlink(missing_ok=True)
-        console.print(
-            f"This replaces another comparison in {folder}: --out gives it a folder of its own.",
-            style="yellow",
-            soft_wrap=True,
+    try:
+        check_regular(path)
+        old = json.loads(path.read_text())
+        kept = (*_SAME_RESULT, "data_dir")
+        other = [
+            name
+            for name, value in settings["options"].items()
+            if name not in kept and old["options"][name] != value
+        ]
+        if old["scenario"] != settings["scenario"]:
+            other.append("scenario")
+    except Exception as error:  # what a damaged file can raise has no end
+        raise ValueError(
+            f"{str(path)!r} is not the configuration of a comparison ({reason(error)}): "
+            "give another folder with --out"
+        ) from None
+    if other:
+        raise ValueError(
+            f"{str(folder)!r} holds another comparison, with another "
+            f"{', '.join(dict.fromkeys(other))}: give another folder with --out"
         )

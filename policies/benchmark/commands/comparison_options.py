@@ -59,7 +59,8 @@ class Options(ScenarioOptions):
     address: str | None = None
     """Address of the Ray cluster; a local one is started by default."""
     out: Path | None = None
-    """Folder for the results, runs/<scenario> by default; what it has finished is not run again."""
+    """Folder for the results, in runs and named by the options by default; what is finished in it
+    is not run again."""
     resume: Path | None = None
     """Folder of a comparison to go on with, by its own options but for how to run it."""
     checkpoint_every: int = 50

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from policies.benchmark.commands.comparison_folder import default_folder
 from policies.benchmark.commands.comparison_options import Options
 from train_fl.command_line import main
 
@@ -327,21 +328,92 @@ def test_compare__a_wrong_option_ends_with_one_line(call, capsys, arguments, mes
     assert not list(tmp_path.glob("results/*"))
 
 
-def test_compare__leaves_nothing_of_another_comparison_in_its_folder(call, capsys, tmp_path):
-    call(f"--rounds 4 --seeds 1 --policies uni-d --workers 1 --out {tmp_path}")
-    assert (tmp_path / "timing.csv").exists()
-    (tmp_path / "notes.csv").write_text("mine")
+def test_compare__replaces_no_results_but_its_own(call, capsys, tmp_path):
+    options = "--scenario digits --no-train --rounds 4 --seeds 1 --policies uni-d"
+
+    def refused(arguments, folder):
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        with pytest.raises(SystemExit) as raised:
+            call(f"{arguments} --out {folder}")
+        assert raised.value.code == 2
+        assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        return " ".join(capsys.readouterr().out.split())
+
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "summary.csv").write_text("mine")
+    assert "holds summary.csv, which no comparison has left there" in refused(options, mine)
+    (mine / "config.json").mkdir()
+    assert "it is not a regular file" in refused(options, mine)
+    ours = tmp_path / "ours"
+    call(f"{options} --out {ours}")
+    (ours / "notes.csv").write_text("mine")
     capsys.readouterr()
-    again = f"--scenario digits --no-train --rounds 4 --seeds 1 --policies uni-d --out {tmp_path}"
-    call(again)
-    assert "This replaces another comparison" in " ".join(capsys.readouterr().out.split())
-    left = {path.name for path in tmp_path.iterdir()}
-    assert not left & {"timing.csv", "loss.png", "accuracy_over_time.png", "partition.png"}
-    assert {"notes.csv", "jobs", "overview.png"} <= left
-    for command in (again + " --workers 2", f"--resume {tmp_path}"):
+    other = options.replace("--rounds 4", "--rounds 5 --mu 0.5")
+    assert "holds another comparison, with another" in (said := refused(other, ours))
+    assert "rounds, mu" in said.replace("mu, rounds", "rounds, mu")
+    for command in (f"{options} --out {ours} --workers 2", f"--resume {ours}"):
         call(command)
-        assert "replaces" not in capsys.readouterr().out
-    assert (tmp_path / "rounds.csv").exists()
+    assert (ours / "notes.csv").read_text() == "mine"
+
+
+def test_compare__names_its_folder_by_what_sets_it_apart(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = "--scenario digits --no-train --rounds 4 --seeds 1"
+    for more in ("--policies uni-d", "--policies uni-s", "--policies uni-d --mu 0.5"):
+        call(f"{options} {more} --workers 1")
+    call(f"{options} --policies uni-d --workers 2")  # how to run makes no other folder
+    folders = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert folders == {
+        "digits-rounds-4-policies-uni-d-no-train-seeds-1",
+        "digits-rounds-4-policies-uni-s-no-train-seeds-1",
+        "digits-rounds-4-mu-0.5-policies-uni-d-no-train-seeds-1",
+    }
+    long = " ".join(f"random best-channel:{kind}" for kind in ("static", "dynamic") * 9)
+    assert len(default_folder(Options(policies=tuple(long.split()))).name) < 120
+
+
+def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written(
+    call, capsys, tmp_path, monkeypatch
+):
+    call(f"--scenario digits --no-train --rounds 4 --seeds 2 --policies uni-d --out {tmp_path}")
+    first = capsys.readouterr().out
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def read_only(path):
+        raise ValueError(f"cannot write to the folder {str(path)!r}: Read-only file system")
+
+    for module in ("commands.compare", "runner"):
+        monkeypatch.setattr(f"policies.benchmark.{module}.writable_folder", read_only)
+    call(f"--resume {tmp_path}")
+    again = capsys.readouterr().out
+    assert "nothing written" in again
+    assert again.splitlines()[:-1] == first.splitlines()[:-1]
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    next(tmp_path.glob("jobs/*.npz")).unlink()
+    with pytest.raises(SystemExit):
+        call(f"--resume {tmp_path}")
+    assert "cannot write to the folder" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_compare__an_interrupt_ends_with_one_line_and_the_command_goes_on(tmp_path, workers):
+    options = f"--rounds 40 --seeds 4 --policies uni-d lroa --workers {workers}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", *COMPARE, *options.split(), "--out", str(tmp_path)],
+        start_new_session=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    while not list(tmp_path.glob("jobs/[!.]*.npz")):
+        assert process.poll() is None, "finished before it could be interrupted"
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the workers too
+    said, errors = process.communicate()
+    assert process.returncode == 130
+    assert "interrupted: what is finished is kept" in said
+    assert "Traceback" not in said + errors
 
 
 def test_compare__shows_its_numbers_whole_in_a_narrow_terminal(call, capsys, tmp_path, monkeypatch):

@@ -119,7 +119,7 @@ def shadow_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     system = scenario.replace(num_rounds=_PRICE_ROUNDS, delayed_csi=False, V=V)
     simulator = Simulator(system)
     simulator.reset([int(price_seed.generate_state(1)[0])])
-    policy = LROA(system)
+    policy = LROA(system, latency="proxy")
     total = np.zeros(scenario.num_devices)
     for index in range(_PRICE_ROUNDS):
         simulator.advance(policy.decide(simulator.observe()))
@@ -292,5 +292,6 @@ def _least_priced(
     """Lower bounds on phi for blocks of gains of shape (rounds, N) [s]."""
     queue = scenario.V * prices
     for gains in blocks:
-        solution = solve_p2(gains, np.broadcast_to(queue, gains.shape), scenario)
+        queues = np.broadcast_to(queue, gains.shape)
+        solution = solve_p2(gains, queues, scenario, latency="proxy")
         yield np.asarray(solution.lower_bound) / scenario.V

@@ -9,13 +9,21 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import observed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.p2 import P2Solution, Variant, check_variant, solve_p2
+from policies.p2 import (
+    Latency,
+    P2Solution,
+    Variant,
+    check_latency,
+    check_variant,
+    solve_p2,
+)
 
 
 class LROA(Policy):
     """Lyapunov-based resource-efficient online algorithm: solves P2 in every round.
 
-    P2 counts the paper's proxy of the round time, also in a scenario whose latency is another.
+    P2 has the latency of the scenario: the paper's proxy of the round time, or the mean of the
+    longest time in the cohort.
 
     Parameters
     ----------
@@ -26,6 +34,9 @@ class LROA(Policy):
     exact : bool
         Search for the global optimum of P2 where it is not convex; the default is the paper's
         Algorithm 2.
+    latency : {"proxy", "round_time"}, optional
+        What P2 has as the latency, whatever the scenario counts: ``"proxy"`` is the paper's LROA.
+        That of the scenario by default.
 
     Attributes
     ----------
@@ -35,16 +46,23 @@ class LROA(Policy):
     Raises
     ------
     ValueError
-        If `variant` is unknown or `exact` neither True nor False.
+        If `variant` or `latency` is unknown or `exact` neither True nor False.
     """
 
     def __init__(
-        self, scenario: Scenario, *, variant: Variant = "derived", exact: bool = False
+        self,
+        scenario: Scenario,
+        *,
+        variant: Variant = "derived",
+        exact: bool = False,
+        latency: Latency | None = None,
     ) -> None:
         super().__init__(scenario)
         check_variant(variant, exact)
+        check_latency(latency, scenario)
         self.variant = variant
         self.exact = exact
+        self.latency = latency
         self.solution: P2Solution | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -58,5 +76,6 @@ class LROA(Policy):
             self.scenario,
             variant=self.variant,
             exact=self.exact,
+            latency=self.latency,
         )
         return Allocation(self.solution.f, self.solution.p, self.solution.q)

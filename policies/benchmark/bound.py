@@ -300,5 +300,6 @@ def _least_priced(
     """Lower bounds on phi for blocks of gains of shape (rounds, N) [s]."""
     queue = scenario.V * prices
     for gains in blocks:
-        solution = solve_p2(gains, np.broadcast_to(queue, gains.shape), scenario)
+        queues = np.broadcast_to(queue, gains.shape)
+        solution = solve_p2(gains, queues, scenario, latency="proxy")
         yield np.asarray(solution.lower_bound) / scenario.V

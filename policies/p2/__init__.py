@@ -1,9 +1,11 @@
-"""The per-round problem P2: its solver, the compiled kernel, and the cvxpy reference."""
+"""The per-round problem P2: its solver, the compiled kernels, and the cvxpy reference."""
 
 from policies.p2.solver import (
+    Latency,
     P2Solution,
     Variant,
     best_resources,
+    check_latency,
     check_state,
     check_variant,
     kernel_system,
@@ -11,9 +13,11 @@ from policies.p2.solver import (
 )
 
 __all__ = [
+    "Latency",
     "P2Solution",
     "Variant",
     "best_resources",
+    "check_latency",
     "check_state",
     "check_variant",
     "kernel_system",

@@ -5,7 +5,8 @@ P2 minimises over f and p in their ranges and q on the simplex
     V sum_n (q_n T_n + lambda w_n^2 / q_n) + sum_n Q_n (pi_n E_n - budget_n),
 
 with T_n and E_n the time and energy of a device and pi_n = 1 - (1 - q_n)^K. The work is done in
-`policies.p2.kernel`.
+`policies.p2.kernel`. Where the latency is the round time, the mean of the longest T_n in the
+cohort stands in the place of ``sum q_n T_n``, and `policies.p2.longest` goes on from there.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fl_edge_env.checks import all_true, integer_at_least, is_real, real_array
+from fl_edge_env.lyapunov import LATENCIES
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.p2 import kernel
+from policies.p2 import kernel, longest
 
 Variant = Literal["derived", "paper"]
+Latency = Literal["proxy", "round_time"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +38,10 @@ class P2Solution:
     f, p, q : ndarray, shape (N,) or (B, N)
         The decision, in hertz and watt.
     objective : float or ndarray, shape (B,)
-        Its drift-plus-penalty [J^2].
+        Its drift-plus-penalty [J^2], with the latency that was minimised.
     iterations : int or ndarray, shape (B,)
-        Outer iterations of Algorithm 2 from its own starting point.
+        Outer iterations of Algorithm 2 from its own starting point; with the round time as
+        latency those after the solution for the proxy.
     """
 
     f: FloatArray
@@ -55,7 +59,8 @@ class P2Solution:
 
         It is the largest value found of the Lagrangian dual of ``sum q = 1``, in which each
         device's (f, p, q) is minimised globally. Where P2 is not convex (small lambda) the
-        duality gap may stay open.
+        duality gap may stay open. With the round time as latency it is the bound for the proxy,
+        which is at most as long: it holds, but does not close.
         """
         bound: FloatArray = kernel.bound_rows(
             np.atleast_2d(self._channel_gain),
@@ -71,7 +76,8 @@ class P2Solution:
         """Proven distance to the optimum, relative: ``(objective - lower_bound) / scale``.
 
         The scale is the larger of the objective's magnitude and its penalty part, because the
-        objective itself passes through zero.
+        objective itself passes through zero. With the round time as latency the gap is mostly
+        that between the round time and the proxy, and says little about the solution.
         """
         error = kernel_system(self._scenario).error
         scale = np.maximum(np.abs(self.objective), np.sum(error / self.q, axis=-1))
@@ -86,6 +92,7 @@ def solve_p2(
     *,
     variant: Variant = "derived",
     exact: bool = False,
+    latency: Latency | None = None,
     tolerance: float = 1e-8,
     max_iterations: int = 100,
 ) -> P2Solution:
@@ -94,6 +101,11 @@ def solve_p2(
     f and p follow from q in closed form (Theorems 2 and 3); q follows from f and p by
     successive upper-bound minimisation (SUM), each step of which is a Newton search for one
     multiplier.
+
+    With the round time as latency, the mean of the longest time in the cohort stands in the place
+    of the proxy ``sum q T``. The same alternation goes on from the proxy's solution, and ends at
+    none that is worse: for a given q the problem in f and p is convex and solved exactly, and for
+    given f and p the mean of the longest time is concave in q, which fits the SUM step.
 
     Parameters
     ----------
@@ -108,7 +120,11 @@ def solve_p2(
         the queue.
     exact : bool
         Also start from the points that the dual suggests and from single devices, and return
-        the best solution. Only where P2 is not convex does this find a better one.
+        the best solution. Only where P2 is not convex does this find a better one. With the
+        round time as latency it is the search for the proxy's solution that is exact.
+    latency : {"proxy", "round_time"}, optional
+        What stands for the round time: the paper's ``sum q T`` or the mean of the longest time
+        in the cohort, as in `fl_edge_env.lyapunov.latency`. That of the scenario by default.
     tolerance : float
         Stop when the decision moves by less, f and p measured in units of their ranges; also
         the SUM steps, by q.
@@ -132,6 +148,7 @@ def solve_p2(
     True
     """
     check_variant(variant, exact)
+    minimised = check_latency(latency, scenario)
     if not is_real(tolerance) or not tolerance > 0:
         raise ValueError(f"tolerance must be positive, got {tolerance!r}")
     integer_at_least(1, "max_iterations", max_iterations)
@@ -140,7 +157,8 @@ def solve_p2(
     options = kernel.Options(
         variant == "paper", bool(exact), float(tolerance), int(min(max_iterations, 2**31))
     )
-    solve = kernel.solve_row if gains.ndim == 1 else kernel.solve_rows
+    solver = longest if minimised == "round_time" else kernel
+    solve = solver.solve_row if gains.ndim == 1 else solver.solve_rows
     objective, iterations = solve(gains, queues, kernel_system(scenario), options, f, p, q)
     # The certificate comes later: by then the caller may have moved on in the same arrays.
     return P2Solution(f, p, q, objective, iterations, gains.copy(), queues.copy(), scenario)
@@ -152,6 +170,17 @@ def check_variant(variant: object, exact: object) -> None:
         raise ValueError(f"variant must be 'derived' or 'paper', got {variant!r}")
     if not isinstance(exact, (bool, np.bool_)):
         raise ValueError(f"exact must be True or False, got {exact!r}")
+
+
+def check_latency(latency: object, scenario: Scenario) -> str:
+    """The latency that `solve_p2` minimises, or `ValueError` where it would refuse this one."""
+    if latency is None:
+        return scenario.latency
+    if not isinstance(latency, str) or latency not in LATENCIES:
+        raise ValueError(
+            f"latency must be 'proxy', 'round_time' or None for the scenario's, got {latency!r}"
+        )
+    return latency
 
 
 def best_resources(

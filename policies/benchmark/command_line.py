@@ -40,7 +40,7 @@ class ScenarioOptions:
     P is the probability that a gain stays for the next round."""
     csi: str | None = None
     """Channel gains that the server knows when it decides.
-    full: this round's; delayed: the last round's; participants: of each one's last participation."""
+    full: this round's; delayed: the last round's; participants: of their last participation."""
     delayed_csi: bool = False
     """The same as --csi delayed."""
     objective: str | None = None
@@ -52,7 +52,7 @@ class ScenarioOptions:
     availability: float | None = None
     """Long-run probability that a device is available in a round; 1 by default."""
     availability_persistence: float | None = None
-    """Probability that a device stays available, or unavailable, as in the round before."""
+    """Probability that a device keeps its state of the round before; else it is drawn anew."""
     upload_failure: float | None = None
     """Probability that an upload fails."""
     tiers: str | None = None

@@ -1,4 +1,4 @@
-"""Policies side by side, round by round, as an animated GIF.
+"""Draw the rounds of policies side by side as an animated GIF.
 
 python examples/animate.py --policies lroa uni-s --out examples/figures/lroa-uni-s.gif
 """

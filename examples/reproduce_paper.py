@@ -4,7 +4,7 @@ For example:
 
     python examples/reproduce_paper.py baselines
 
-Without --train it is the system side alone. A killed experiment continues when it is started
+Models are trained only with --train. A killed experiment continues when it is started
 again. Figures (PNG and PDF) and the data of each figure (CSV) go to runs/paper.
 """
 

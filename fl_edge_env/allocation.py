@@ -1,4 +1,4 @@
-"""The decision of a round, and its codec to the box that learning agents act in."""
+"""The decision of a round, and how it becomes an action of learning agents and back."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _LEAST_Q = 1e-100
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """What the server decides in a round, in SI units: a sampled or a chosen cohort.
+    """What the server decides in a round, in SI units.
 
-    A *sampled* decision gives `q`, from which K devices are drawn with replacement. A *chosen*
-    decision gives `cohort`, at most K distinct devices. Every account of the round follows the
-    kind; see `fl_edge_env.simulator.Round`.
+    A *sampled* decision gives the probabilities `q`, from which K devices are drawn with
+    replacement. A *chosen* decision names the `cohort`, at most K distinct devices. Energies, times
+    and reward of the round depend on the kind; see `fl_edge_env.simulator.Round`.
 
     Where devices drop out, a sampled decision still gives a probability to every device, and the
-    environment renormalises them over those that are there. A chosen cohort must consist of
+    environment rescales the probabilities of those that are there. A chosen cohort must consist of
     devices that are there.
 
     Parameters
@@ -171,12 +171,13 @@ def decode_action(
     softmax_scale: float,
     available: BoolArray | None = None,
 ) -> Allocation:
-    """Turn a point of the box [-1, 1]^(3, N) into an allocation.
+    """Turn an action, an array of numbers in [-1, 1], into an allocation.
 
     The rows are f, p and q. The first two map linearly to their ranges; the third is a score
     that a softmax turns into a distribution, so that the zero action is the middle of both
     ranges with uniform sampling. Where the scenario's objective is the outcome, the scores rank
-    the devices instead, and the cohort are the K with the highest, of equal ones the first.
+    the devices instead: the cohort is the K devices with the highest scores, of equal ones the
+    first.
     Entries outside the box are clipped.
 
     Parameters
@@ -232,12 +233,12 @@ def _highest(score: FloatArray, count: int, available: BoolArray | None) -> IntA
 def encode_action(
     allocation: Allocation, scenario: Scenario, softmax_scale: float
 ) -> NDArray[np.float32]:
-    """The point of the box that `decode_action` turns into `allocation`.
+    """Turn an allocation into the action from which `decode_action` makes it again.
 
-    Scores are centred in the box. Where q varies by more than ``exp(2 * softmax_scale)`` the box
-    cannot express it, and the result is the clipped, nearest score. Where the scenario's objective
-    is the outcome, the cohort has the score 1 and the others -1; of a cohort of fewer than K
-    devices `decode_action` makes one of K.
+    Scores are centred in [-1, 1]. Where q varies by more than a factor of
+    ``exp(2 * softmax_scale)``, no action expresses it, and scores are clipped. Where the scenario's
+    objective is the outcome, the devices of the cohort have the score 1 and the others -1. If the
+    cohort has fewer than K devices, `decode_action` fills it up.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Who is there: devices that drop out of rounds and come back."""
+"""Devices that drop out of rounds and come back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def draw_presence(
     persistence: float = 0.0,
     previous: BoolArray | None = None,
 ) -> Presence:
-    """Draw who is there in some rounds.
+    """Draw which devices are there in each of some consecutive rounds.
 
     Each device is an on-off Markov chain of its own. With one uniform number u a round it keeps its
     state with probability `persistence`, and is else drawn anew: on with probability
@@ -84,7 +84,7 @@ def draw_presence(
 
 
 def sample_presence(rng: np.random.Generator, count: int, availability: FloatArray) -> BoolArray:
-    """Draw who is there in rounds that are far apart, so that they are independent.
+    """Draw which devices are there in independent rounds.
 
     Parameters
     ----------

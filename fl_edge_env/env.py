@@ -1,4 +1,4 @@
-"""The single environment: a thin Gymnasium shell over a simulator."""
+"""The single environment: the simulator with Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class FLEdgeEnv(gym.Env[Any, Any]):
 
     ## Info
     The fields of `fl_edge_env.simulator.Round`, for this one system: times [s], energies [J],
-    the cohort and the parts of the objective; ``available``, ``q`` and ``failed`` where the
-    scenario and the decision call for them. What the server cannot know is NaN.
+    the cohort and the parts of the objective. ``available`` and ``q`` are there where devices drop
+    out, and ``failed`` where uploads fail. What the server cannot know is NaN.
 
     ## Arguments
     ``gym.make("FLEdge-v0", scenario="cifar10", softmax_scale=2.0, **fields)``. Every field of
@@ -215,7 +215,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
 
     @property
     def last_round(self) -> Round:
-        """All that happened in the last round, also what the server does not get to know."""
+        """Everything that happened in the last round, including what the server does not know."""
         if self._last_round is None:
             raise gym.error.ResetNeeded("no round was played: call step() first")
         return self._last_round
@@ -228,7 +228,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         return self.simulator.state()
 
     def restore(self, seed: int, state: Mapping[str, FloatArray | IntArray]) -> Observation:
-        """Take up the first episode of a seed where `state` was called.
+        """Continue the first episode of a seed from where `state` was called.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The round at a glance: a dashboard of every device, as an array or in a window."""
+"""Pictures of a round, with every device, as an array or in a window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native vector environment: a thin Gymnasium shell over a simulator batch."""
+"""The batch of environments: the simulator of many systems with Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 
     @property
     def last_round(self) -> Round:
-        """All that happened in the last round, also what the server does not get to know."""
+        """Everything that happened in the last round, including what the server does not know."""
         if self._last_round is None:
             raise gym.error.ResetNeeded("no round was played: call step() first")
         return self._last_round

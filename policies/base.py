@@ -1,4 +1,4 @@
-"""What a policy is."""
+"""The base class of all policies."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def check_scenario(scenario: object) -> None:
 
 
 class Policy(ABC):
-    """Decides f, p and q of a round from the observation and the scenario alone.
+    """Decides each round from the observation and the scenario alone.
 
-    A new policy needs only `decide`.
+    A new policy needs only the method `decide`.
 
     Parameters
     ----------
@@ -34,10 +34,10 @@ class Policy(ABC):
     name : str
         Name in tables and plots; the class name by default.
     uses_gradients, uses_losses, uses_update_norms : bool
-        Whether `feedback` wants distances between the devices' gradients, their losses or the
+        Whether `feedback` needs distances between the devices' gradients, their losses or the
         norms of their first updates where models are trained; see `train_fl.TrainingWrapper`.
     needs_training : bool
-        Whether it cannot decide without what training reports.
+        Whether the policy cannot decide without what training reports.
     """
 
     name: str
@@ -90,11 +90,11 @@ class Policy(ABC):
         """
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What it remembers between rounds, for a run that is saved and taken up again.
+        """What the policy remembers between rounds, so that an interrupted run can continue.
 
-        A policy that overrides `reset` or `feedback` should override `state` and `restore` too;
-        without them its runs are not saved on the way but start anew after a crash. What
-        `decide` remembers must be part of it.
+        A policy that overrides `reset` or `feedback` should override `state` and `restore` too.
+        Otherwise its runs have no checkpoints and start anew after an interruption. The state must
+        also hold what `decide` remembers.
 
         Returns
         -------
@@ -104,7 +104,7 @@ class Policy(ABC):
         return {}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:  # noqa: B027 - optional
-        """Take up what `state` gave, after a `reset` with the same seed.
+        """Continue from what `state` returned, after a `reset` with the same seed.
 
         Parameters
         ----------

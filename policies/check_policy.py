@@ -1,4 +1,4 @@
-"""What is wrong with a policy, told to its author before a benchmark runs for hours."""
+"""Find what is wrong with a policy before a benchmark runs for hours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEEDS = (0, 1, 2)
 def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
     """Check that a policy decides validly, and that its decisions follow from the seed.
 
-    In the spirit of Gymnasium's `check_env`: it plays short episodes without training and tells
+    Like Gymnasium's `check_env`, it plays short episodes without training and raises an error at
     the first thing that is wrong. The policy itself is not changed.
 
     Parameters
@@ -33,10 +33,10 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
     Raises
     ------
     ValueError
-        If a decision is no valid `Allocation`; it changes the observation; `decide` draws from
-        NumPy's or Python's global generator; an episode depends on the one before it; a batch
-        is decided otherwise than its systems one by one; or a state that was saved and restored
-        leads to other decisions.
+        If a decision is no valid `Allocation`; if `decide` changes the observation or draws from
+        NumPy's or Python's global generator; if an episode depends on the one before it; if a batch
+        is not decided as its systems are one by one; or if decisions differ after a state was saved
+        and restored.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Policies of the user's own, by the file or module in which their class stands."""
+"""Policies that users write, loaded by the file or module of their class."""
 
 from __future__ import annotations
 

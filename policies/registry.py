@@ -1,4 +1,4 @@
-"""Policies by the names that command lines and tables use."""
+"""Policies by name."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ POLICIES: dict[str, Callable[..., Policy]] = {
 
 
 def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
-    """A policy by name, a trained agent by its folder or file, or one's own class.
+    """Make a policy from its name, a trained agent from its folder or file, or your own class.
 
     Parameters
     ----------

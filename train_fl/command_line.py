@@ -47,8 +47,8 @@ def _reproduce() -> _Command:
 
     description = (
         "Reproduce the figures of the paper's Section VII, one subcommand for each experiment.\n\n"
-        "Without --train it is the system side alone. A killed experiment continues when it is "
-        "started again. Figures (PNG and PDF) and the data of each figure (CSV) go to runs/paper."
+        "Models are trained only with --train. If an experiment is interrupted, the same command "
+        "continues it. Figures (PNG and PDF) and their data (CSV) go to runs/paper."
     )
     return _Command(Options, partial(reproduce, make_training=make_training), description)
 

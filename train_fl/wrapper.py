@@ -51,14 +51,15 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     all local data: of all devices at the initial model after a reset, and of the participants at
     the model they received after a step.
 
-    With `report_losses` a step carries `local_losses` and `local_loss_rms` of shape (k,): the mean
-    and the root mean square, over all local samples of each participant, of the loss of the model
-    that it received. That costs a device a pass over its data before it trains, which times and
-    energies leave out; the info of a reset carries both, and `participants`, empty.
+    With `report_losses` the info of a step has `local_losses` and `local_loss_rms` of shape (k,):
+    the mean and the root mean square of the losses of a participant's local samples under the model
+    that it received. For this a device must pass over its data once before it trains, which the
+    simulated times and energies do not count. The info of a reset has both, and `participants`, as
+    empty arrays.
 
-    With `report_update_norms` the info of a reset names all devices as `participants` and
-    carries the `update_norms` that they would have in the first round. That costs every device its
-    local training once, which times and energies leave out.
+    With `report_update_norms` the info of a reset names all devices as `participants`, and has the
+    `update_norms` that they would have in the first round. For this every device must train once,
+    which the simulated times and energies do not count.
 
     Parameters
     ----------

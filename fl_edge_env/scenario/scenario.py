@@ -108,9 +108,9 @@ class Scenario:
         `fl_edge_env.availability`.
     availability_persistence : float
         Probability that a device keeps its state from the round before, there or not, in [0, 1);
-        else it is drawn anew.
+        otherwise its state is drawn anew.
     upload_failure : float
-        Probability that an upload fails after it was paid for, in [0, 1).
+        Probability that an upload fails after the device has spent its time and energy, in [0, 1).
 
     Attributes
     ----------
@@ -333,7 +333,7 @@ class Scenario:
 
     @classmethod
     def femnist(cls, **fields: Any) -> Scenario:
-        """The paper's FEMNIST system: a CNN and writers of different diligence; see `preset`.
+        """The paper's FEMNIST system: a CNN, and devices with unequal data; see `preset`.
 
         The data set is not needed: the writers' sample counts are drawn with a fixed seed from
         LEAF's statistics, a normal distribution with mean 226.83 and standard deviation 88.94,
@@ -356,14 +356,14 @@ class Scenario:
         """A small system that trains within seconds: a CNN on scikit-learn's digits; see `preset`.
 
         Model size and sample counts are those of the network and the split in `train_fl`.
-        Cycles and budget are chosen so that computing and uploading take about as long as each
-        other, and the budget is met inside the frequency range, not at its ends.
+        Cycles and budget are chosen so that computing and uploading take about the same time, and
+        so that a frequency inside the range, not at its ends, meets the budget.
         """
         return cls.preset("digits", **fields)
 
     @classmethod
     def cell(cls, **fields: Any) -> Scenario:
-        """The CIFAR-10 system with its users in a cell, near and far; see `preset`.
+        """The CIFAR-10 system with near and far devices in a cell; see `preset`.
 
         The channel is a `CellChannel` with its defaults.
         """
@@ -376,8 +376,9 @@ class Scenario:
         The median phone is the paper's device, with up to 2 GHz and 15 J a round. The largest
         frequency of the others follows their speed, and the least is half of it. Their capacitance
         goes with ``1 / f_max**3``, so that every phone takes the same power at full speed, and
-        their budget with ``1 / f_max``, as the energy of a round does: it binds each alike. The
-        speeds are drawn from the scores of 333 phones (see `fl_edge_env.scenario.phones`).
+        their budget with ``1 / f_max``, as the energy of a round does, so that it limits every
+        phone alike. The speeds are drawn from the scores of 333 phones (see
+        `fl_edge_env.scenario.phones`).
 
         The channel is an `UplinkChannel` with its defaults: at full power in half of the bandwidth
         a device has its measured rate. The bandwidth is 10 MHz, and not 1 MHz, because in that the

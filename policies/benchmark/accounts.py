@@ -1,4 +1,4 @@
-"""What a policy is held to: energy really spent, and how often each device takes part."""
+"""Whether a policy meets its constraints: the energy really spent, and who takes part."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ class EnergyTolerance(NamedTuple):
 
 
 def energy_tolerance(scenario: Scenario, num_rounds: int) -> EnergyTolerance:
-    """What the luck of the draw, and a start ahead of the budget, may add to the energy spent.
+    """How much more than its budget a device may spend by luck alone.
 
     A device whose energy meets its budget on average over m participations spends the budget in
-    lumps of 1/m. How often it takes part varies by chance, and it may be one lump ahead.
+    lumps of 1/m. How often it takes part varies by chance, and it may have spent one lump more than
+    it has earned so far.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What cannot be beaten: the long-run bound in the mean, and the bounds along a path.
+"""Lower bounds: the long-run bound in the mean over channels, and the bounds along a path.
 
 All come from weak duality. For prices of energy ``m >= 0`` and gains h, let
 

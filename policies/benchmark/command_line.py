@@ -1,4 +1,4 @@
-"""What the commands share: options, a progress bar over jobs, errors in one line."""
+"""What all commands share: options, a progress bar, and errors in one line."""
 
 from __future__ import annotations
 
@@ -38,33 +38,38 @@ class ScenarioOptions:
     scenario: str = "digits"
     """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, or a TOML file."""
     channel: str | None = None
-    """clip, resample, markov:P, cell, cell:P (gains stay so likely), uplinks, or a trace file."""
+    """Channel: clip, resample, markov:P, cell, cell:P, uplinks, or a trace file.
+    P is the probability that a gain stays for the next round."""
     csi: str | None = None
-    """Gains the server knows: full, delayed by a round, or participants, at their last turn."""
+    """Channel gains that the server knows when it decides.
+    full: this round's; delayed: the last round's; participants: of their last participation."""
     delayed_csi: bool = False
     """The same as --csi delayed."""
     objective: str | None = None
-    """What the reward counts: penalty, or outcome, for which actions rank the devices."""
+    """What the reward counts.
+    penalty: the paper's penalty; outcome: what a user pays (actions then rank the devices)."""
     latency: str | None = None
-    """What counts as latency: proxy, the paper's sum of q T, or round_time, of the slowest."""
+    """What counts as latency.
+    proxy: the paper's sum of q T; round_time: the mean time of the slowest device drawn."""
     availability: float | None = None
-    """Long-run probability that a device is there in a round; 1 by default."""
+    """Long-run probability that a device is available in a round; 1 by default."""
     availability_persistence: float | None = None
-    """Probability that a device keeps its state, there or not, from the round before."""
+    """Probability that a device keeps its state of the round before; else it is drawn anew."""
     upload_failure: float | None = None
     """Probability that an upload fails."""
     tiers: str | None = None
-    """hardware: an older, the scenario's own or a newer device; phones: of measured speeds."""
+    """Unequal devices.
+    hardware: older, the scenario's own, and newer ones; phones: of measured speeds."""
     rounds: int | None = None
-    """Rounds in an episode; the scenario's own number by default."""
+    """Number of rounds; by default that of the scenario."""
     num_devices: int | None = None
-    """Number of devices N; the scenario's own by default."""
+    """Number of devices, N; by default that of the scenario."""
     cohort_size: int | None = None
-    """Number of draws in a round, K; the scenario's own by default."""
+    """Number of devices drawn in a round, K; by default that of the scenario."""
     mu: float | None = None
-    """Scale of the weight lambda of the sampling error; the scenario's own by default."""
+    """Scale factor of lambda, the weight of the sampling error; by default that of the scenario."""
     nu: float | None = None
-    """Scale of the weight V of the penalty against the queues; the scenario's own by default."""
+    """Scale factor of V, the weight of the penalty; by default that of the scenario."""
 
     def make_scenario(self) -> Scenario:
         """The preset or the file with the options that were given.

@@ -1,4 +1,4 @@
-"""Evaluate policies: run them under many seeds, and condense the rounds to one row a run."""
+"""Evaluate policies: run them under many seeds, and summarise each run in one row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def evaluate(
     gaps: bool = True,
     workers: int = 1,
 ) -> pd.DataFrame:
-    """Evaluate policies under common random numbers.
+    """Run policies under the same seeds, and give a row with the results of each run.
+
+    With the same seed every policy meets the same channel (common random numbers).
 
     Parameters
     ----------
@@ -35,25 +37,26 @@ def evaluate(
     scenario : Scenario
         The system.
     seeds : sequence of int
-        The channel of a seed is the same for every policy.
+        Seeds of the runs.
     make_env : callable, optional
-        Makes the training environment for a policy; without it no models are trained and all
-        seeds of a policy run as one batch.
+        Makes the training environment of a policy, such as `train_fl.TrainingEnvFactory`. Without
+        it no models are trained, and all seeds of a policy run as one batch.
     target_accuracy : float, optional
-        Adds `time_to_target` where models are trained; in (0, 1].
+        Test accuracy in (0, 1]; where models are trained, `time_to_target` is the time at which it
+        is first reached.
     bound : LowerBound, optional
-        That of this scenario, whatever its number of rounds. Its prices are those of `gap`; by
-        default they are found anew.
+        A long-run bound of this scenario, with any number of rounds, whose prices `gap` then uses.
+        By default the prices are computed.
     gaps : bool
-        Whether to measure the distances to what cannot be beaten, which takes a solution of P2
-        and one of the outcome problem for each round of each seed.
+        Whether to compute `gap` and `outcome_gap`. It takes a solution of P2 and one of the outcome
+        problem for each round of each seed.
     workers : int
-        Processes.
+        Number of processes.
 
     Returns
     -------
     pandas.DataFrame
-        A row per policy and seed; see `summarise` for the columns.
+        A row for each policy and seed; see `summarise` for the columns.
 
     Raises
     ------
@@ -107,14 +110,14 @@ def summarise(
     target_accuracy: float | None = None,
     bounds: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Condense rounds to a row per policy and seed, policies in order of appearance.
+    """Summarise the rounds of each policy and seed in one row, policies in order of appearance.
 
     Parameters
     ----------
     rounds : pandas.DataFrame
         As `policies.benchmark.rollout.run_episode` returns it.
     target_accuracy : float, optional
-        Accuracy whose first arrival `time_to_target` tells.
+        Test accuracy; `time_to_target` is the time at which it is first reached.
     bounds : pandas.DataFrame, optional
         Rows of all seeds as a `BoundJob` returns them, at the prices of `rounds`.
 

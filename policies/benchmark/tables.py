@@ -50,8 +50,8 @@ def comparison_table(
 ) -> Table:
     """A table for the terminal: a row for each policy, means with 95 % intervals over seeds.
 
-    Feasible policies come first, the fastest before the others. Where the terminal is narrow, the
-    least important columns are left out.
+    Feasible policies come first, and the fastest first among them. If the terminal is narrow, the
+    table leaves out the least important columns.
 
     Parameters
     ----------

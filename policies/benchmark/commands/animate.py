@@ -24,16 +24,16 @@ class Options:
     """Draw the rounds of policies that meet the same channel."""
 
     out: Path
-    """The GIF to write."""
+    """GIF file to write."""
     system: tyro.conf.OmitArgPrefixes[ScenarioOptions] = field(
         default_factory=lambda: ScenarioOptions("cifar10", rounds=300)
     )
     policies: tuple[str, ...] = ("lroa", "uni-s")
-    """Policies, from left to right."""
+    """Policies to draw, from left to right."""
     seed: int = 0
     """Seed of the episode."""
     every: int = 5
-    """Rounds from one frame to the next."""
+    """Number of rounds from one frame to the next."""
 
 
 def animate(options: Options, console: Console) -> None:

@@ -24,49 +24,50 @@ class Options(ScenarioOptions):
     """
 
     policies: tuple[str, ...] = ("lroa", "uni-d", "uni-s", "divfl")
-    """Those to compare: names of `policies.POLICIES`, best-channel:static for the resources of
-    a scheduler, a trained agent's folder, or my_file.py:MyPolicy."""
+    """Names such as lroa, folders of trained agents, or classes of your own as my_file.py:MyPolicy.
+    best-channel:static also names the resources of a scheduler."""
     train: bool = True
-    """Train real models inside every round. Only digits has its data at hand."""
+    """Train real models in every round. Only the data of digits come with the libraries."""
     dataset: str | None = None
-    """Data to train on: digits, fashion_mnist, cifar10, femnist; the scenario's by default."""
+    """Data set: digits, fashion_mnist, cifar10 or femnist; by default that of the scenario."""
     data_dir: Path = Path("data")
-    """Folder with the data set's files."""
+    """Folder with the files of the data set."""
     download: bool = False
     """Fetch missing data from the internet."""
     partition: str | None = None
-    """Split of the data: dirichlet, dirichlet-by-class, iid, place or writer; usual by default."""
+    """Split of the data: dirichlet, dirichlet-by-class, iid, place or writer.
+    By default writer for FEMNIST, and dirichlet for the other data sets."""
     concentration: float = 0.5
-    """Concentration of the split's Dirichlet distribution."""
+    """Parameter of the Dirichlet split: the smaller, the more the devices' data differ."""
     network: str = "own"
-    """The data set's own network, or small, a faster one with the own one's upload."""
+    """own: the data set's usual network; small: a faster one, with uploads of the usual size."""
     learning_rate: float | None = None
-    """Initial learning rate; the data set's own by default."""
+    """Initial learning rate; by default that of the data set."""
     on_non_finite: str = "raise"
-    """What to do with an update that is not finite: raise an error, or skip it."""
+    """What to do with an update that is infinite or NaN: raise (stop with an error) or skip."""
     device: str = "cpu"
-    """Where to train, as torch names it."""
+    """Device to train on, as PyTorch names it: cpu, cuda, cuda:1, and so on."""
     threads: int = 1
-    """Threads of torch in each process; another number may change the last digits."""
+    """Threads of PyTorch in each process; another number may change the last digits of results."""
     seeds: int | None = None
     """Number of seeds; 5 with training, 30 without by default."""
     first_seed: int = 0
     """The seeds are first_seed, first_seed + 1, and so on."""
     workers: int = os.cpu_count() or 1
-    """Processes to run on."""
+    """Number of processes."""
     backend: Backend = "processes"
-    """Processes of this machine, or of a Ray cluster."""
+    """Where the processes run: on this machine, or on a Ray cluster."""
     address: str | None = None
     """Address of the Ray cluster; a local one is started by default."""
     out: Path | None = None
-    """Folder for the results, in runs and named by the options by default; what is finished in it
-    is not run again."""
+    """Folder for the results, by default one in runs that is named by the options; runs finished
+    there are not repeated."""
     resume: Path | None = None
-    """Folder of a comparison to go on with, by its own options but for how to run it."""
+    """Folder of an interrupted comparison, which continues with the options it was started with."""
     checkpoint_every: int = 50
-    """Rounds after which a training run is saved, to go on from there after a crash."""
+    """Rounds between two checkpoints, from which an interrupted training run continues."""
     target_accuracy: float = 0.9
-    """Accuracy whose first arrival the table tells."""
+    """Test accuracy; the table shows when it is first reached."""
     eval_every: int = 10
     """Rounds between two evaluations on the test set."""
 

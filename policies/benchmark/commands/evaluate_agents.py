@@ -42,15 +42,15 @@ class Options(ScenarioOptions):
     """Compare trained agents with LROA and Uni-D, as they are and tuned."""
 
     agents: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
-    """Folders of agents, each with the runs of its training seeds."""
+    """Folders of trained agents, each with a run for every training seed."""
     scenario: str = "cifar10"
     """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, or a TOML file."""
     seeds: int = len(TEST_SEEDS)
-    """Number of test seeds, from 0 on."""
+    """Number of test seeds: 0, 1, 2, and so on."""
     workers: int = os.cpu_count() or 1
-    """Processes to run on."""
+    """Number of processes."""
     out: Path | None = None
-    """Folder for the results; named after the setting, in runs, by default."""
+    """Folder for the results; by default one in runs that is named after the setting."""
 
 
 def evaluate_agents(options: Options, console: Console) -> None:

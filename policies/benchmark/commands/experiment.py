@@ -47,29 +47,29 @@ class Experiment(ABC):
     """Options of every experiment."""
 
     scenarios: tuple[str, ...] = ("cifar10", "femnist")
-    """Systems, a row of panels for each; with --train also the data sets."""
+    """Systems, each a row of panels in the figure; with --train they are also the data sets."""
     train: bool = False
-    """Train real models; of the data sets only digits is at hand."""
+    """Train real models. Only the data of digits come with the libraries."""
     data_dir: Path = Path("data")
-    """Folder with the data sets' files."""
+    """Folder with the files of the data sets."""
     download: bool = False
     """Fetch missing data from the internet."""
     eval_every: int = 10
     """Rounds between two evaluations on the test set."""
     device: str = "cpu"
-    """Where to train, as torch names it."""
+    """Device to train on, as PyTorch names it: cpu, cuda, cuda:1, and so on."""
     seeds: int | None = None
     """Number of seeds; 30, or 5 with training, by default."""
     rounds: int | None = None
-    """Rounds in an episode; the scenario's own number by default."""
+    """Number of rounds; by default that of the scenario."""
     workers: int = os.cpu_count() or 1
-    """Processes to run on."""
+    """Number of processes."""
     backend: Backend = "processes"
-    """Processes of this machine, or of a Ray cluster."""
+    """Where the processes run: on this machine, or on a Ray cluster."""
     address: str | None = None
     """Address of the Ray cluster; a local one is started by default."""
     checkpoint_every: int = 50
-    """Rounds after which a training run is saved, to go on from there after a crash."""
+    """Rounds between two checkpoints, from which an interrupted training run continues."""
     out: Path = Path("runs/paper")
     """Folder for figures, data and finished runs."""
 

@@ -61,25 +61,26 @@ RESULTS = ("leaderboard.csv", "leaderboard.md", "overview.png", "summary.csv")
 
 @dataclass(frozen=True)
 class Options:
-    """Rank schedulers in the settings of a file, under common random numbers.
+    """Rank schedulers in the settings of a file.
 
-    A killed run goes on with the same command, and what is finished is not run again.
+    With the same seed all schedulers meet the same channel. If a run is interrupted, the same
+    command continues it; finished runs are not repeated.
     """
 
     file: Annotated[Path, tyro.conf.Positional]
-    """The TOML file with the settings and the schedulers."""
+    """TOML file with the settings and the schedulers."""
     out: Path | None = None
     """Folder for the results, runs/leaderboard/<file> by default."""
     data_dir: Path = Path("data")
-    """Folder with the data sets' files."""
+    """Folder with the files of the data sets."""
     workers: int = os.cpu_count() or 1
-    """Processes to run on."""
+    """Number of processes."""
     backend: Backend = "processes"
-    """Processes of this machine, or of a Ray cluster."""
+    """Where the processes run: on this machine, or on a Ray cluster."""
     address: str | None = None
     """Address of the Ray cluster; a local one is started by default."""
     checkpoint_every: int = 50
-    """Rounds after which a training run is saved, to go on from there after a crash."""
+    """Rounds between two checkpoints, from which an interrupted training run continues."""
 
 
 @dataclass(frozen=True)

@@ -205,13 +205,13 @@ class KSweep(Experiment):
     cohort_sizes: tuple[int, ...] = (2, 4, 6)
     """Numbers of draws K."""
     mu: tuple[float, ...] = (0.1, 1.0, 10.0)
-    """Grid of scale factors of lambda."""
+    """Scale factors of lambda to try."""
     nu: tuple[float, ...] = (1e4, 1e5, 1e6)
-    """Grid of scale factors of V."""
+    """Scale factors of V to try."""
     accuracy: tuple[float, ...] | None = None
-    """With training: least final accuracy for each K [%]; the paper's for its K by default."""
+    """With training: final accuracy [%] that a run must reach, for each K; default: the paper's."""
     energy: float = 1.05
-    """Without training: largest energy of the worst device over its budget."""
+    """Without training: the most energy that the worst device may take, over its budget."""
 
     def run(self, console: Console, make_training: MakeTraining) -> None:
         """Select, for each policy and K, the fastest point of the grid that is good enough."""
@@ -285,7 +285,7 @@ class KSweep(Experiment):
 
 @dataclass(frozen=True)
 class Bound(Experiment):
-    """Approach to the lower bound: objective, queues and energy against V."""
+    """How near LROA comes to the lower bound: objective, queues and energy against V."""
 
     nu: tuple[float, ...] = (1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6)
     """Scale factors of V."""

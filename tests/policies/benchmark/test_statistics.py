@@ -63,8 +63,9 @@ def pair_share(x: np.ndarray, y: np.ndarray) -> float:
 def test_crossed_interval__covers_what_it_says(
     num_training_seeds, of_training, of_evaluation, of_entries
 ):
-    # The percentile bootstrap covers 80 to 92 % with five training seeds, and a t interval of the
-    # training seeds' means 44 % in the first case.
+    # The percentile bootstrap of the interquartile mean covers 87 to 89 % with five training seeds
+    # in the cases (1, 1, 0.5) and (1, 0.05, 0.05), and a t interval of the training seeds' means
+    # 44 % in the first case.
     rng = np.random.default_rng(0)
     count, covered = 2000, 0
     for _ in range(count):

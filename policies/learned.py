@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +20,20 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import is_real
 from fl_edge_env.files import as_value_error, atomic_path, check_zip
-from fl_edge_env.scaling import FEATURES, Scaling
+from fl_edge_env.scaling import FEATURES, Features, Scaling
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
+from policies.learning.ranges import (
+    Range,
+    SeenRange,
+    checked_ranges,
+    departures,
+    foreseen_departures,
+)
 from policies.learning.settings import AgentSettings
 from policies.learning.views import device_rows, gather_rows
 
-_FORMAT = 1
+_FORMAT = 2  # with the range of the features in training
 AGENT_FILE = "agent.pt"
 
 
@@ -52,7 +60,9 @@ def torch_threads(number: int) -> Iterator[None]:
 class SB3Policy(Policy):
     """An agent trained with Stable-Baselines3, which takes the mean of its actions.
 
-    Made by `policies.learning.training.train_agent` or `load`.
+    Made by `policies.learning.training.train_agent` or `load`. The first decision on features that
+    lie outside their range in training, by more than a tenth of what they are logarithms of, warns
+    of them, unless `load` has. A queue is outside only if it is larger.
 
     Parameters
     ----------
@@ -66,6 +76,8 @@ class SB3Policy(Policy):
         The system it was trained in; `scenario` by default.
     cost : mapping, optional
         What training has cost, ``rounds`` and ``minutes``, and whether it is ``finished``.
+    seen : mapping, optional
+        The lowest and the highest value of each feature in training, by name.
 
     Raises
     ------
@@ -81,12 +93,15 @@ class SB3Policy(Policy):
         *,
         trained_in: Scenario | None = None,
         cost: Mapping[str, float] | None = None,
+        seen: Mapping[str, Range] | None = None,
     ) -> None:
         super().__init__(scenario)
         self.settings = settings
         self.weights = dict(weights)
         self.trained_in = trained_in if trained_in is not None else scenario
         self.cost = dict(cost or {})
+        self.seen = dict(seen or {})
+        self._told: tuple[str, ...] = ()  # what the user has been warned of before the first round
         self.name = f"{settings.label} {settings.seed}"
         known = self.trained_in.num_devices
         if settings.needs_number_of_devices and scenario.num_devices != known:
@@ -94,6 +109,8 @@ class SB3Policy(Policy):
                 f"the agent {self.name!r} decides for {known} devices at a time and cannot run "
                 f"with {scenario.num_devices}: use the view 'devices' or the network 'shared'"
             )
+
+    _has_warned = False
 
     @cached_property
     def _scaling(self) -> Scaling:
@@ -108,12 +125,14 @@ class SB3Policy(Policy):
 
     def __getstate__(self) -> dict[str, Any]:
         """What it consists of, without what follows from it."""
-        derived = ("_scaling", "_network")
+        derived = ("_scaling", "_network", "_has_warned")
         return {name: value for name, value in vars(self).items() if name not in derived}
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """The mean of the agent's actions; see `Policy.decide`."""
         features = self._scaling.features(observation)
+        if self.seen and not self._has_warned:
+            self._check_range(features)
         single = features.ndim == 2
         if single:
             features = features[None]
@@ -126,6 +145,26 @@ class SB3Policy(Policy):
         if single:
             action = action[0]
         return decode_action(action, self.scenario, self.settings.softmax_scale)
+
+    def _check_range(self, features: Features) -> None:
+        met = SeenRange()
+        met.add(features)
+        # Every episode starts with empty queues, those of the agent's own system too, and training
+        # with random ones may never come down to them: only larger queues are news.
+        known = self.seen | {"queue": (-math.inf, self.seen["queue"][1])}
+        outside = departures(met.by_name(), known)
+        if told := [text for name, text in outside.items() if name not in self._told]:
+            self._has_warned = True
+            self._warn(told, stacklevel=4)
+
+    def _warn(self, told: Iterable[str], stacklevel: int) -> None:
+        warnings.warn(
+            f"{self.settings.label} leaves what it was trained with: {'; '.join(told)}. There it "
+            "extrapolates and may do much worse than LROA: compare it with LROA in this scenario, "
+            "or train an agent in it",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the agent to a file, whole or not at all.
@@ -141,6 +180,7 @@ class SB3Policy(Policy):
             "settings": json.dumps(dataclasses.asdict(self.settings)),
             "scenario": self.trained_in.to_toml(),
             "cost": self.cost,
+            "seen": {name: list(ends) for name, ends in self.seen.items()},
             "weights": {name: torch.as_tensor(w) for name, w in self.weights.items()},
         }
         with atomic_path(Path(path)) as temporary:
@@ -162,6 +202,12 @@ class SB3Policy(Policy):
         ValueError
             If there is no such file, it is not one of an agent, it was written by another
             version, or the agent cannot run in the scenario.
+
+        Warns
+        -----
+        UserWarning
+            If the constants or the channel gains of the scenario lead to features outside their
+            range in training, or its sampling error has another weight, which no feature shows.
         """
         path = Path(path)
         if path.is_dir():
@@ -190,11 +236,15 @@ class SB3Policy(Policy):
                 {name: weight.numpy() for name, weight in content["weights"].items()},
                 trained_in=trained_in,
                 cost=content["cost"],
+                seen=checked_ranges(content["seen"]),
             )
             # The network fails where the weights do not fit.
             for name, weight in policy._network.state_dict().items():
                 if not torch.isfinite(weight).all():
                     raise ValueError(f"its weight {name!r} is not finite")
+        if told := foreseen_departures(policy.scenario, trained_in, policy.seen):
+            policy._told = tuple(told)
+            policy._warn(told.values(), stacklevel=3)
         return policy
 
 

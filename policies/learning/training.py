@@ -281,6 +281,7 @@ class _Run(BaseCallback):
     def _validate(self) -> None:
         policy = SB3Policy(self.scenario, self.settings, weights_of(self.model.policy))
         table = evaluate([policy], self.scenario, VALIDATION_SEEDS)
+        policy.seen = self.view.seen.by_name()  # and not before: a young agent would be warned of
         row = {
             "rounds": self.rounds,
             "penalty": float(table["mean_objective"].mean()),
@@ -314,7 +315,7 @@ class _Run(BaseCallback):
             "model": _to_bytes(model.save),
             "replay": replay,
             "view": self.view.state(),
-            "best": self.best.weights,
+            "best": (self.best.weights, self.best.seen),
             "history": self.history,
             "next_eval": self.next_eval,
             "minutes": self.minutes,
@@ -336,7 +337,8 @@ class _Run(BaseCallback):
         if isinstance(model, OffPolicyAlgorithm):
             model.load_replay_buffer(io.BytesIO(state["replay"]))
         self.view.restore(state["view"])
-        self.best = SB3Policy(self.scenario, self.settings, state["best"])
+        weights, seen = state["best"]
+        self.best = SB3Policy(self.scenario, self.settings, weights, seen=seen)
         self.history, self.next_eval = state["history"], state["next_eval"]
         self.start -= 60 * state["minutes"]
         model.action_space.np_random.bit_generator.state = state["actions"]

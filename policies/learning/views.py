@@ -21,6 +21,7 @@ from fl_edge_env.scaling import Features, Scaling
 from fl_edge_env.spaces import action_space
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.learning.credit import CREDITS, Credit, difference_reward, local_reward
+from policies.learning.ranges import SeenRange
 
 # Training seed s plays the episodes of the seeds from FIRST_EPISODE * (s + 1) on: apart from
 # those of other training seeds, and from the small numbers used for validation and test.
@@ -87,6 +88,8 @@ class AgentView(VecEnv):
         The systems.
     scaling : Scaling
         What observations and rewards are divided by.
+    seen : SeenRange
+        The range of the features in all rounds so far.
 
     Raises
     ------
@@ -117,6 +120,7 @@ class AgentView(VecEnv):
         self._first_episode = self._next_episode = FIRST_EPISODE * (seed + 1)
         self._episodes = np.zeros(self.batch.num_envs, dtype=np.int64)
         self._return = np.zeros(self.num_envs)
+        self.seen = SeenRange()
         self._start_time = time.time()
 
     @abstractmethod
@@ -212,7 +216,9 @@ class AgentView(VecEnv):
             self.batch.simulator.queue[system] = start * self.scaling.queue
 
     def _observe(self) -> NDArray[np.float32]:
-        return self.rows(self.scaling.features(self.batch.simulator.observe()))
+        features = self.scaling.features(self.batch.simulator.observe())
+        self.seen.add(features)
+        return self.rows(features)
 
     def state(self) -> dict[str, Any]:
         """Where the episodes are, to be taken up by `restore`."""
@@ -221,6 +227,7 @@ class AgentView(VecEnv):
             "episodes": self._episodes.copy(),
             "return": self._return.copy(),
             "simulator": self.batch.simulator.state(),
+            "seen": (self.seen.low.copy(), self.seen.high.copy()),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -236,6 +243,7 @@ class AgentView(VecEnv):
         self._next_episode = state["next_episode"]
         self._episodes[:] = state["episodes"]
         self._return[:] = state["return"]
+        self.seen.low[:], self.seen.high[:] = state["seen"]
 
     # The rest of the interface of `VecEnv`, in which the rows are not objects of their own.
 

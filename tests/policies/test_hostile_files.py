@@ -160,6 +160,8 @@ def with_settings(**changes: object) -> dict[str, object]:
         ({"scenario": '[channel]\ntype = "trace"\npath = "/dev/zero"'}, "not a regular file"),
         ({"cost": {"minutes": "many"}}, "its cost must be numbers"),
         ({"cost": 3}, ""),
+        ({"seen": 3}, ""),
+        ({"seen": {"queue": "a"}}, "its ranges must be those of"),
         ({"weights": {"log_std": "a"}}, ""),
         (
             {"weights": {"a": torch.zeros(9999), "log_std": torch.zeros(1).expand(10**6, 10**6)}},

@@ -7,10 +7,12 @@ import json
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from fl_edge_env import Scenario, Simulator
+from fl_edge_env.scaling import FEATURES, Scaling
 from policies import LROA, evaluate, make_policy
 from policies.benchmark.runner import make_jobs
 from policies.learned import SB3Policy, torch_threads, weights_of
@@ -26,15 +28,28 @@ KINDS = [
 ]
 
 
+LEAVES = "PPO privileged leaves what it was trained with: "
+# Of an agent that has seen queues up to a tenth of the reference.
+LOW_QUEUE = (np.log(0.1), np.log(0.2))
+
+
 def agent(scenario: Scenario = SCENARIO, **kind: str) -> SB3Policy:
-    """One with random weights."""
+    """One with random weights, which has seen all that can be."""
     settings = AgentSettings(**kind)
     torch.manual_seed(0)
     network = settings.make_network(scenario)
     with torch.no_grad():  # far enough from where they start for decisions to differ
         for weight in network.parameters():
             weight.add_(0.05 * torch.randn(weight.shape))
-    return SB3Policy(scenario, settings, weights_of(network), cost={"rounds": 5, "minutes": 0.5})
+    box = Scaling(settings.training_scenario(scenario)).feature_space()
+    ends = zip(box.low.min(axis=0).tolist(), box.high.max(axis=0).tolist(), strict=True)
+    return SB3Policy(
+        scenario,
+        settings,
+        weights_of(network),
+        cost={"rounds": 5, "minutes": 0.5},
+        seen=dict(zip(FEATURES, ends, strict=True)),
+    )
 
 
 def observation(scenario: Scenario, batch: int) -> dict[str, np.ndarray]:
@@ -60,6 +75,7 @@ def test_agent__from_a_file_decides_the_same(tmp_path, kind):
         assert other.name == policy.name
         assert other.scenario == SCENARIO
         assert other.cost == {"rounds": 5, "minutes": 0.5}
+        assert other.seen == policy.seen
         decided = other.decide(seen)
         for name in ("f", "p", "q"):
             np.testing.assert_array_equal(getattr(decided, name), getattr(expected, name))
@@ -98,6 +114,53 @@ def test_agent__of_a_plain_network_for_all_devices_is_refused_with_another_numbe
         SB3Policy.load(tmp_path, SCENARIO.replace(num_devices=11, num_samples=200))
 
 
+def test_load__in_another_system_warns_of_what_can_be_foreseen_and_once(tmp_path):
+    agent().save(tmp_path / "agent.pt")
+    scenario = SCENARIO.replace(cohort_size=20, mu=0.2)
+    message = f"{LEAVES}device time up to .*; weight of the sampling error .* 0.2 times"
+    with pytest.warns(UserWarning, match=message) as caught:
+        policy = SB3Policy.load(tmp_path, scenario)
+    places = [warning.filename for warning in caught if LEAVES in str(warning.message)]
+    assert places == [__file__]
+    # From here on a warning is an error: neither it nor a copy in a worker says so again.
+    extreme = np.full(6, scenario.channel.gain_min)
+    for other in (policy, pickle.loads(pickle.dumps(policy))):
+        other.decide({"channel_gain": extreme, "queue": np.zeros(6)})
+
+
+def test_decide__warns_once_of_a_queue_that_training_has_not_seen():
+    policy = agent()
+    policy.seen["queue"] = LOW_QUEUE
+    reference = Scaling(policy.settings.training_scenario(SCENARIO)).queue
+    seen = {"channel_gain": np.full(6, 0.1), "queue": np.zeros(6)}
+    for share in (0.0, 0.1, 0.2 * np.exp(0.09) - 0.1):  # the last is within the margin
+        policy.decide(seen | {"queue": share * reference})
+    high = seen | {"queue": 0.9 * reference}
+    with pytest.warns(UserWarning, match=f"{LEAVES}queue up to 5 times the largest") as caught:
+        policy.decide(high)
+    assert [warning.filename for warning in caught] == [__file__]
+    policy.decide(high)
+    policy.decide(seen | {"queue": 5 * reference})
+    with pytest.warns(UserWarning, match="queue"):  # another object has not said so
+        copy.deepcopy(policy).decide(high)
+
+
+def test_decide__of_an_agent_whose_range_is_not_known_says_nothing():
+    policy = agent()
+    policy.seen = {}
+    policy.decide({"channel_gain": np.full(6, 0.1), "queue": np.full(6, 1e9)})
+
+
+@pytest.mark.filterwarnings("default:PPO privileged leaves")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_agent__that_leaves_its_range_is_evaluated_all_the_same(workers):
+    policy = agent()
+    expected = evaluate([policy, LROA(SCENARIO)], SCENARIO, [0, 1], gaps=False)
+    policy.seen["queue"] = LOW_QUEUE
+    table = evaluate([policy, LROA(SCENARIO)], SCENARIO, [0, 1], gaps=False, workers=workers)
+    pd.testing.assert_frame_equal(table, expected)
+
+
 def test_agent__energy_is_dearer_by_the_factor_of_its_training():
     # What the network sees of a queue is its ratio to a reference, which falls with nu.
     cheap, dear = agent(), agent()
@@ -111,7 +174,9 @@ def test_agent__energy_is_dearer_by_the_factor_of_its_training():
 
 def test_agent__is_one_job_before_and_after_it_has_decided():
     before, after = agent(), agent()
-    after.decide(observation(SCENARIO, 1))
+    before.seen["queue"] = after.seen["queue"] = LOW_QUEUE
+    with pytest.warns(UserWarning, match=f"{LEAVES}queue"):
+        after.decide(observation(SCENARIO, 1) | {"queue": np.full((1, 6), 1e9)})
     keys = [make_jobs([policy], SCENARIO, [0])[0].key for policy in (before, after)]
     assert keys[0] == keys[1]
     other = agent()
@@ -137,7 +202,11 @@ def changed(path, **entries):
         (lambda path: path.unlink(), "No such file"),
         (lambda path: path.write_text("l" * 50), "it is not a ZIP file"),
         (lambda path: torch.save(torch.zeros(3), path), "not the file of an agent"),
-        (lambda path: changed(path, format=0), "another version: train the agent anew"),
+        (lambda path: changed(path, format=1), "another version: train the agent anew"),
+        (lambda path: changed(path, seen={"queue": [0.0, 1.0]}), "must be those of device time"),
+        (lambda path: changed(path, seen=dict.fromkeys(FEATURES, (1.0, 0.0))), "got 1.0 to 0.0"),
+        (lambda path: changed(path, seen=dict.fromkeys(FEATURES, (0.0, np.inf))), "must be finite"),
+        (lambda path: changed(path, seen=dict.fromkeys(FEATURES, ("a", 1.0))), "must be finite"),
         (lambda path: changed(path, features=["gain"]), "another version: train the agent anew"),
         (lambda path: changed(path, settings="{}}"), ""),
         (lambda path: changed(path, settings=json.dumps({"layers": 3})), "layers"),

@@ -16,7 +16,7 @@ from fl_edge_env import Scenario, Simulator
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.benchmark.rollout import ENERGY_TOLERANCE
-from policies.benchmark.statistics import bootstrap_interval, probability_of_improvement
+from policies.benchmark.statistics import crossed_interval, probability_of_improvement
 from policies.lroa import LROA
 from policies.uniform import UniD
 
@@ -149,7 +149,7 @@ def method_table(
     bounds : pandas.DataFrame
         As a `BoundJob` gives it for each of the seeds, at the prices of `rounds`: the score's 1.
     seed : int
-        Seed of the bootstrap, which starts anew for each method.
+        Seed of the resamples for `better`, which are drawn anew for each method.
 
     Returns
     -------
@@ -176,7 +176,7 @@ def method_table(
     for method, names in methods.items():
         mine = values(names, "penalty")
         rng = np.random.default_rng(seed)
-        score = bootstrap_interval((zero - values(names, "priced")) / span, rng)
+        score = crossed_interval((zero - values(names, "priced")) / span)
         better = probability_of_improvement(-mine, -reference, rng)
         all_runs = pd.concat([by_policy[name] for name in names])
         worst = float(all_runs["worst_energy_ratio"].max())
@@ -280,7 +280,7 @@ def printed_table(methods: pd.DataFrame, costs: Mapping[str, Cost], title: str) 
         )
     table.caption = (
         "Score: 0 is Uni-D, 1 what no policy that samples can beat on the same channel, with "
-        "energy beyond the budget counted at its price; interquartile mean and bootstrap interval "
+        "energy beyond the budget counted at its price; mean and 95 % interval "
         "over training and test seeds. Better: probability to be better "
         "than LROA. Worst: largest energy of a device over its budget, with ! where that is more "
         "than one and than LROA's. Over: share of devices over budget. Queue: the largest. "

@@ -1,13 +1,12 @@
 """Intervals over seeds, and the statistics by which learning agents are compared.
 
-Source of the latter: Agarwal et al., "Deep Reinforcement Learning at the Edge of the
-Statistical Precipice", NeurIPS 2021, and its library rliable. Scores are better when higher.
+Source of the probability of improvement: Agarwal et al., "Deep Reinforcement Learning at the Edge
+of the Statistical Precipice", NeurIPS 2021, and its library rliable. Scores are better when higher.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -90,91 +89,60 @@ def relative_interval(values: ArrayLike, reference: ArrayLike) -> Interval:
     return mean_interval(sample / base - 1.0)
 
 
-def interquartile_mean(values: ArrayLike) -> float:
-    """Mean of the middle half of all entries.
-
-    Less moved by outliers than the mean, and less noisy than the median.
-
-    Parameters
-    ----------
-    values : array_like
-        n >= 1 entries of any shape. As in rliable, floor(n / 4) are left out at either end.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If there are no values or one is not finite.
-    """
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.size == 0:
-        raise ValueError(f"values must have at least one entry, got shape {sample.shape}")
-    _check_finite("values", sample)
-    return float(stats.trim_mean(sample, 0.25, axis=None))
-
-
-def bootstrap_interval(
-    scores: ArrayLike,
-    rng: np.random.Generator,
-    *,
-    statistic: Callable[[FloatArray], float] = interquartile_mean,
-    confidence: float = 0.95,
-    num_resamples: int = 2000,
-) -> Interval:
-    """A statistic of an agent's scores with its percentile bootstrap interval.
+def crossed_interval(scores: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Mean of an agent's scores over training and evaluation seeds with a t interval.
 
     The agents of all training seeds meet the same evaluation seeds. Entries in a column share
     the luck of an evaluation seed, and entries in a row that of a training seed, so that they are
-    not independent. A resample therefore draws rows and columns with replacement, independently
-    of each other, and consists of all entries where they cross. Single entries drawn on their
-    own, or runs drawn anew for each column as in rliable, would give too short an interval.
+    not independent. The squared errors of the mean of the row means and of that of the column
+    means are added, and the degrees of freedom are Satterthwaite's: near those of the training
+    seeds where these differ most, and near those of the evaluation seeds otherwise.
 
     Parameters
     ----------
     scores : array_like, shape (S, E)
         A row for each training seed and a column for each evaluation seed. A policy that is not
         trained has S = 1; its interval is over evaluation seeds only.
-    rng : numpy.random.Generator
-        Draws the resamples.
-    statistic : callable
-        Gives a number for an array of shape (S, E).
     confidence : float
         Coverage, in (0, 1).
-    num_resamples : int
-        Number of resamples.
 
     Returns
     -------
     Interval
-        `mean` is the statistic of `scores`. The ends are NaN for a single score, which says
-        nothing about the spread.
+        With NaN ends for a single score, which says nothing about the spread.
 
     Raises
     ------
     ValueError
-        If `scores` is not of that shape, is empty or not finite, `confidence` is outside (0, 1)
-        or `num_resamples` is less than one.
+        If `scores` is not of that shape, is empty or not finite, or `confidence` is outside
+        (0, 1).
 
     Notes
     -----
-    Noise of single entries, neither of a row nor of a column, counts about three times in the
-    variance (Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 1(2), 2007), so the
-    interval is too long where it dominates. Few training seeds that differ much make it too
-    short, as percentile intervals of small samples are: in simulations of the mean with normal
-    effects, 95 % became about 90 % with S = 10, 85 % with S = 5 and 75 % with S = 3.
+    Noise of single entries, neither of a row nor of a column, is in both errors and counts twice,
+    so the interval is too long where it dominates. In simulations with normal effects and E = 30,
+    95 % became 94 to 96 % with S = 5 and S = 10 where the seeds matter more than this noise, 99 %
+    where there was nothing else, and down to 92 % with S = 3. Where the training seeds dominate
+    and some of them fail by far (an exponential effect), it was 87 % with S = 5 and 90 % with
+    S = 10: five values do not show such a tail.
     """
     sample = _as_scores("scores", scores)
-    num_rows, num_columns = sample.shape
-
-    def resampled() -> list[float]:
-        rows = rng.integers(num_rows, size=(num_resamples, num_rows, 1))
-        columns = rng.integers(num_columns, size=(num_resamples, num_columns))
-        return [statistic(sample[row, column]) for row, column in zip(rows, columns, strict=True)]
-
-    return _percentile_interval(statistic, sample, resampled, confidence, num_resamples)
+    _check_confidence(confidence)
+    mean = float(sample.mean())
+    if sample.size == 1:
+        return Interval(mean, math.nan, math.nan)
+    squares, freedom = [], []
+    for means in (sample.mean(axis=1), sample.mean(axis=0)):
+        if means.size > 1:
+            squares.append(float(means.var(ddof=1)) / means.size)
+            freedom.append(means.size - 1)
+    variance = math.fsum(squares)
+    if variance == 0.0:
+        return Interval(mean, mean, mean)
+    shares = [square / variance for square in squares]
+    degrees = 1.0 / math.fsum(s**2 / d for s, d in zip(shares, freedom, strict=True))
+    half = float(stats.t.ppf(0.5 + confidence / 2, degrees)) * math.sqrt(variance)
+    return Interval(mean, mean - half, mean + half)
 
 
 def probability_of_improvement(
@@ -190,8 +158,8 @@ def probability_of_improvement(
     For an evaluation seed it is the share of pairs (a run of x, a run of y) in which x is
     higher, where ties count one half: the Mann-Whitney U divided by S1 S2. The mean over the
     evaluation seeds is returned. The interval is a percentile bootstrap: training seeds of x and
-    of y are drawn independently, evaluation seeds once for both, since both met the same (see
-    `bootstrap_interval`).
+    of y are drawn independently, evaluation seeds once for both, since both met the same. Seeds
+    are drawn whole, as entries that share one are not independent (see `crossed_interval`).
 
     Parameters
     ----------
@@ -199,8 +167,12 @@ def probability_of_improvement(
         Scores of one agent: a row for each training seed, a column for each evaluation seed.
     y : array_like, shape (S2, E)
         Scores of the other with the same evaluation seeds in the same order.
-    rng, confidence, num_resamples
-        As in `bootstrap_interval`.
+    rng : numpy.random.Generator
+        Draws the resamples.
+    confidence : float
+        Coverage, in (0, 1), that the interval has for many training seeds.
+    num_resamples : int
+        Number of resamples.
 
     Returns
     -------
@@ -213,6 +185,12 @@ def probability_of_improvement(
     ValueError
         If `x` or `y` is not of that shape, is empty or not finite, they differ in E,
         `confidence` is outside (0, 1) or `num_resamples` is less than one.
+
+    Notes
+    -----
+    Percentile intervals of few seeds are too short: in simulations with S1 = 5, S2 = 1 and E = 30,
+    95 % became 92 % where the evaluation seeds mattered most, and 83 % where the training seeds
+    did; with S1 = 10 it was 95 and 90 %.
     """
     x = _as_scores("x", x)
     y = _as_scores("y", y)
@@ -221,35 +199,20 @@ def probability_of_improvement(
         raise ValueError(
             f"y must have as many evaluation seeds as x, shape (S, {num_columns}), got {y.shape}"
         )
-    higher = (x[:, None] > y) + 0.5 * (x[:, None] == y)  # (S1, S2, E)
-
-    def resampled() -> FloatArray:
-        # How often each seed is drawn: shape (num_resamples, seeds).
-        of_x, of_y, of_columns = (
-            rng.multinomial(num, np.full(num, 1 / num), size=num_resamples).astype(np.float64)
-            for num in (num_x, num_y, num_columns)
-        )
-        pairs = higher @ of_columns.T  # (S1, S2, num_resamples)
-        means: FloatArray = np.einsum("ijr,ri,rj->r", pairs, of_x, of_y) / higher.size
-        return means
-
-    return _percentile_interval(np.mean, higher, resampled, confidence, num_resamples)
-
-
-def _percentile_interval(
-    statistic: Callable[[FloatArray], float],
-    sample: FloatArray,
-    resampled: Callable[[], ArrayLike],
-    confidence: float,
-    num_resamples: int,
-) -> Interval:
-    """A statistic of a sample between the percentiles of its resamples."""
     _check_confidence(confidence)
     integer_at_least(1, "num_resamples", num_resamples)
-    value = float(statistic(sample))
-    if sample.size == 1:
+    higher = (x[:, None] > y) + 0.5 * (x[:, None] == y)  # (S1, S2, E)
+    value = float(higher.mean())
+    if higher.size == 1:
         return Interval(value, math.nan, math.nan)
-    low, high = np.quantile(np.array(resampled()), [0.5 - confidence / 2, 0.5 + confidence / 2])
+    # How often each seed is drawn: shape (num_resamples, seeds).
+    of_x, of_y, of_columns = (
+        rng.multinomial(num, np.full(num, 1 / num), size=num_resamples).astype(np.float64)
+        for num in (num_x, num_y, num_columns)
+    )
+    pairs = higher @ of_columns.T  # (S1, S2, num_resamples)
+    means = np.einsum("ijr,ri,rj->r", pairs, of_x, of_y) / higher.size
+    low, high = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2])
     return Interval(value, float(low), float(high))
 
 
@@ -258,13 +221,9 @@ def _as_scores(name: str, values: ArrayLike) -> FloatArray:
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 2 or scores.size == 0:
         raise ValueError(f"{name} must have shape (S, E) with S, E >= 1, got {scores.shape}")
-    _check_finite(name, scores)
+    if not np.isfinite(scores).all():
+        raise ValueError(f"{name} must be finite, got {scores.min()} to {scores.max()}")
     return scores
-
-
-def _check_finite(name: str, values: FloatArray) -> None:
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name} must be finite, got {values.min()} to {values.max()}")
 
 
 def _check_confidence(confidence: float) -> None:

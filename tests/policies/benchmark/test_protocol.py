@@ -76,9 +76,9 @@ def test_method_table__by_hand():
     # Uni-D has 20 and 30, so the span to the bound is 10 and 20.
     assert table.loc["Uni-D", "score"] == 0.0
     assert table.loc["LROA", "score"] == pytest.approx((8 / 10 + 16 / 20) / 2)
-    # Scores 0.9, 0.8 and 0, 0.5: the middle half is 0.5 and 0.8.
-    assert table.loc["A", "score"] == pytest.approx(0.65)
-    assert table.loc["A", "score_low"] < 0.65 < table.loc["A", "score_high"]
+    # Scores 0.9, 0.8 and 0, 0.5.
+    assert table.loc["A", "score"] == pytest.approx(0.55)
+    assert table.loc["A", "score_low"] < 0.55 < table.loc["A", "score_high"]
     assert table.loc["A", "penalty"] == pytest.approx((11 + 14 + 20 + 20) / 4)
     # Against LROA's 12 and 14: better once, equal once, worse twice.
     assert table.loc["A", "better"] == pytest.approx(1.5 / 4)

@@ -30,7 +30,8 @@ Features: TypeAlias = NDArray[np.float32]
 FEATURES = ("device time", "queue", "compute time", "data weight", "compute power")
 OUTCOME_FEATURES = ("energy", "participation", "cost")
 MEMORY_FEATURES = ("age", "measurements", "remembered time")
-REMEMBERED_COST = "remembered cost"
+# With both, and with the outcome alone.
+REMEMBERED_COST, DEADLINE = "remembered cost", "deadline"
 # Share of the mean penalty that makes one unit of reward.
 _REWARD_UNIT = 0.1
 # Added to the scaled queue before its logarithm is taken: queues start empty.
@@ -58,6 +59,8 @@ def feature_names(scenario: Scenario) -> tuple[str, ...]:
         names += MEMORY_FEATURES
         if outcome:
             names += (REMEMBERED_COST,)
+    elif outcome:
+        names += (DEADLINE,)
     return names
 
 
@@ -74,7 +77,9 @@ class Scaling:
     energy at the middle of the ranges over the mean one; the price of participation over the time
     scale; and the device's cost, ``T/K + m E - z`` at the prices m and z that its queues are and
     at the f and p that are best for it, less the one that divides the cheapest K devices from the
-    others.
+    others. Unless the server knows the gains of participants alone, there is the logarithm of the
+    longest time of those K over the time scale, the same for all devices: a first guess at how long
+    the round will take.
 
     Where the server knows the gains of participants alone, all this holds for the gain that the
     device has measured last, and there are ``MEMORY_FEATURES``: the logarithm of the gain's age
@@ -201,7 +206,10 @@ class Scaling:
             there = who_is_there(observation)
             features["energy"] = np.log(energy / self._energy)
             features["participation"] = z / self.time
-            features["cost"] = self._cost(gain, queue, z, there)
+            features["cost"], deadline = self._cost(gain, queue, z, there)
+            features[DEADLINE] = np.broadcast_to(
+                np.log(deadline / self.time)[..., None], gain.shape
+            )
         if scenario.csi == "participants":
             remembered = part("remembered_gain")
             time, _ = physics.time_and_energy(remembered, scenario.f_mid, scenario.p_mid, scenario)
@@ -209,13 +217,16 @@ class Scaling:
             features["measurements"] = np.log1p(part("measurements"))
             features["remembered time"] = np.log(time / self.time)
             if self._outcome:
-                features[REMEMBERED_COST] = self._cost(remembered, queue, z, there)
+                features[REMEMBERED_COST], _ = self._cost(remembered, queue, z, there)
         return features
 
     def _cost(
         self, gain: FloatArray, queue: FloatArray, z: FloatArray, there: NDArray[np.bool_] | None
-    ) -> FloatArray:
-        """Cost of each device beyond that of the last that has a place, of order one."""
+    ) -> tuple[FloatArray, FloatArray]:
+        """Cost of each device beyond that of the last that has a place, of order one.
+
+        And the longest time of the devices that have a place [s], shape (...).
+        """
         scenario, places = self.scenario, self.scenario.cohort_size
         m = np.maximum(queue, 1e-12 * self.queue) / scenario.V
         # Theorems 2 and 3 where a device bears the share 1/K of the round's time.
@@ -234,7 +245,11 @@ class Scaling:
         middle = np.where(np.isfinite(after), 0.5 * (last + after), ranked[..., 0])
         scaled: FloatArray = np.arcsinh((cost - middle[..., None]) / (_COST_UNIT * self.time))
         clipped: FloatArray = np.clip(scaled, -_MOST_COST, _MOST_COST)
-        return clipped
+        inside = cost <= np.where(np.isfinite(last), last, np.inf)[..., None]
+        if there is not None:
+            inside &= there
+        deadline: FloatArray = np.where(inside, time, 0.0).max(axis=-1)
+        return clipped, deadline
 
     def feature_space(self, first_queue: float = 0.0) -> spaces.Box:
         """The box, of shape (N, F), in which the features lie.
@@ -265,7 +280,21 @@ class Scaling:
         for column, name in enumerate(self.names):
             if name.endswith("cost"):
                 low[:, column], high[:, column] = -_MOST_COST, _MOST_COST
+            elif name == DEADLINE:
+                low[:, column], high[:, column] = self._times()
         return spaces.Box(low - 1e-3, high + 1e-3, dtype=np.float32)
+
+    def _times(self) -> tuple[float, float]:
+        """Logarithms of the shortest and the longest time that there can be, over the scale."""
+        scenario, gain = self.scenario, np.ones(self.scenario.num_devices)
+        channel = scenario.channel
+        best, _ = physics.time_and_energy(
+            channel.gain_max * gain, scenario.f_max, scenario.p_max, scenario
+        )
+        worst, _ = physics.time_and_energy(
+            channel.gain_min * gain, scenario.f_min, scenario.p_min, scenario
+        )
+        return float(np.log(best.min() / self.time)), float(np.log(worst.max() / self.time))
 
     def reward(self, reward: Any) -> Any:
         """The reward of a round, moved and scaled to order one; an array or a number."""

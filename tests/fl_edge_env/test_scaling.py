@@ -343,6 +343,13 @@ def test_cost__ranks_devices_as_their_best_resources_do():
     edge = np.sort(cost)[1:3].mean()
     expected = np.clip(np.arcsinh((cost - edge) / (0.05 * scaling.time)), -8, 8)
     np.testing.assert_allclose(features["cost"], expected, atol=0.02)
+    # The longest time of the two that are cheapest, at their best resources.
+    priced = (time / 2 + queue / scenario.V * energy).reshape(-1, 9)
+    best_times = np.take_along_axis(time.reshape(-1, 9), priced.argmin(axis=0)[None], axis=0)[0]
+    longest = best_times[np.argsort(cost)[:2]].max()
+    np.testing.assert_allclose(features["deadline"], np.log(longest / scaling.time), atol=0.02)
+    empty = state | {"queue": np.zeros(9)}
+    assert scaling.feature_space().contains(scaling.features(empty))
 
 
 def test_names__of_scenarios_without_options_are_those_of_every_version():
@@ -350,6 +357,6 @@ def test_names__of_scenarios_without_options_are_those_of_every_version():
     late = Scenario.digits(csi="delayed", latency="round_time", availability=0.5)
     assert Scaling(late).names == FEATURES
     outcome = Scaling(Scenario.digits(objective="outcome")).names
-    assert outcome == (*FEATURES, *OUTCOME_FEATURES)
+    assert outcome == (*FEATURES, *OUTCOME_FEATURES, "deadline")
     assert Scaling(Scenario.digits(csi="participants")).names == (*FEATURES, *MEMORY_FEATURES)
     assert Scaling(PARTIAL).names[-1] == "remembered cost"

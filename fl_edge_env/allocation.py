@@ -216,17 +216,38 @@ def decode_action(
     f = np.maximum(f, (1 - BOUND_TOLERANCE) * scenario.f_min)
     p = np.maximum(p, (1 - BOUND_TOLERANCE) * scenario.p_min)
     if scenario.objective == "outcome":
-        return Allocation(f, p, cohort=_highest(unit[..., 2, :], scenario.cohort_size, available))
+        places = min(scenario.cohort_size, scenario.num_devices)
+        return Allocation(f, p, cohort=highest(unit[..., 2, :], places, available))
     score = softmax_scale * unit[..., 2, :]
     odds = np.exp(score - score.max(axis=-1, keepdims=True))
     return Allocation(f, p, odds / odds.sum(axis=-1, keepdims=True))
 
 
-def _highest(score: FloatArray, count: int, available: BoolArray | None) -> IntArray:
-    """The devices of the highest scores, filled up with -1 where fewer are there."""
+def highest(
+    score: NDArray[np.floating], count: int, available: BoolArray | None = None
+) -> IntArray:
+    """The devices of the highest scores, of equal ones the first.
+
+    Parameters
+    ----------
+    score : ndarray, shape (..., N)
+        A score of each device.
+    count : int
+        How many to name.
+    available : ndarray of bool, shape (..., N), optional
+        Who may be named; all by default.
+
+    Returns
+    -------
+    ndarray of int, shape (..., count)
+        Filled up with -1 where fewer are there.
+    """
     rank = -score if available is None else np.where(available, -score, np.inf)
     order = np.argsort(rank, axis=-1, kind="stable")[..., :count]
     named: IntArray = np.where(np.take_along_axis(rank, order, axis=-1) < np.inf, order, -1)
+    if (lacking := count - named.shape[-1]) > 0:
+        nobody = np.full((*named.shape[:-1], lacking), -1)
+        named = np.concatenate([named, nobody], axis=-1)
     return named
 
 

@@ -13,20 +13,55 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+from scipy import special
 
 from fl_edge_env import lyapunov, physics
+from fl_edge_env.checks import available as who_is_there
 from fl_edge_env.checks import observed, real_array
+from fl_edge_env.memory import GainMemory
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import observation_space
 from fl_edge_env.typing import FloatArray
 
 Features: TypeAlias = NDArray[np.float32]
 
+# What a device has in every scenario, what comes to it where the objective is the outcome, and
+# where the server knows the gains of participants alone.
 FEATURES = ("device time", "queue", "compute time", "data weight", "compute power")
+OUTCOME_FEATURES = ("energy", "participation", "cost")
+MEMORY_FEATURES = ("age", "measurements", "remembered time")
+# With both, and with the outcome alone.
+REMEMBERED_COST, DEADLINE = "remembered cost", "deadline"
 # Share of the mean penalty that makes one unit of reward.
 _REWARD_UNIT = 0.1
 # Added to the scaled queue before its logarithm is taken: queues start empty.
 _QUEUE_FLOOR = 0.1
+# Share of the time scale at which a difference of costs begins to count by its logarithm, and
+# the largest feature of one.
+_COST_UNIT, _MOST_COST = 0.05, 8.0
+# Intervals between the participations a device should have, after which a gain is merely old.
+_OLD = 10.0
+
+
+def feature_names(scenario: Scenario) -> tuple[str, ...]:
+    """Names of a device's features in a scenario.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    """
+    names: tuple[str, ...] = FEATURES
+    outcome = scenario.objective == "outcome"
+    if outcome:
+        names += OUTCOME_FEATURES
+    if scenario.csi == "participants":
+        names += MEMORY_FEATURES
+        if outcome:
+            names += (REMEMBERED_COST,)
+    elif outcome:
+        names += (DEADLINE,)
+    return names
 
 
 class Scaling:
@@ -38,6 +73,20 @@ class Scaling:
     and, constant, its compute time, data weight and compute power over their geometric means
     over all devices. Where all devices are alike the constants are 0, whatever their number.
 
+    Where the objective is the outcome there are also ``OUTCOME_FEATURES``: the logarithm of the
+    energy at the middle of the ranges over the mean one; the price of participation over the time
+    scale; and the device's cost, ``T/K + m E - z`` at the prices m and z that its queues are and
+    at the f and p that are best for it, less the one that divides the cheapest K devices from the
+    others. Unless the server knows the gains of participants alone, there is the logarithm of the
+    longest time of those K over the time scale, the same for all devices: a first guess at how long
+    the round will take.
+
+    Where the server knows the gains of participants alone, all this holds for the gain that the
+    device has measured last, and there are ``MEMORY_FEATURES``: the logarithm of the gain's age
+    over the interval at which the device should take part; of the number of its measurements;
+    and of its time at their mean. With the objective outcome there is also its cost at that mean.
+    The means of single devices, which the server does not know, enter nowhere.
+
     Parameters
     ----------
     scenario : Scenario
@@ -45,17 +94,25 @@ class Scaling:
 
     Attributes
     ----------
+    names : tuple of str
+        Names of the features.
     queue : ndarray, shape (N,)
         The queue that the queues are divided by [J].
+    time : float
+        The time that times are divided by [s].
     """
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
+        self.names = feature_names(scenario)
         uniform = np.full(scenario.num_devices, 1.0 / scenario.num_devices)
-        device_time, _ = physics.time_and_energy(
-            scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario
+        gain = scenario.mean_gain
+        if scenario.csi == "participants":  # who is far the server does not know
+            gain = np.full(scenario.num_devices, float(scenario.channel.mean))
+        device_time, device_energy = physics.time_and_energy(
+            gain, scenario.f_mid, scenario.p_mid, scenario
         )
-        self._time = float(device_time.mean())
+        self.time = float(device_time.mean())
         participation = physics.participation_probability(uniform, scenario.cohort_size)
         compute_power = scenario.capacitance * scenario.f_mid**3
         self.queue: FloatArray = scenario.V * uniform / (participation * compute_power)
@@ -66,7 +123,13 @@ class Scaling:
         latency = float(lyapunov.latency(device_time, uniform, scenario))
         error = float(lyapunov.sampling_error(uniform, scenario.weights))
         self._reward_offset = scenario.V * (latency + scenario.lambda_ * error)
-        self._reward_unit = _REWARD_UNIT * scenario.V * self._time
+        self._reward_unit = _REWARD_UNIT * scenario.V * self.time
+        self._energy = float(device_energy.mean())
+        self._target = lyapunov.participation_target(scenario)
+        self._outcome = scenario.objective == "outcome"
+        if self._outcome:
+            self._participation_price = lyapunov.participation_weight(scenario) / scenario.V
+            self._reward_offset = scenario.V * self.time
 
     def features(self, observation: Mapping[str, FloatArray]) -> Features:
         """Features of each device.
@@ -74,17 +137,20 @@ class Scaling:
         Parameters
         ----------
         observation : mapping
-            ``channel_gain`` and ``queue`` [J] of shape (..., N).
+            ``channel_gain`` and ``queue`` [J] of shape (..., N), and what else the scenario's
+            observations hold; where the server knows the gains of participants alone, with what
+            `GainMemory` adds.
 
         Returns
         -------
-        ndarray of float32, shape (..., N, 5)
+        ndarray of float32, shape (..., N, F)
+            In the order of `names`.
 
         Raises
         ------
         ValueError
-            If the observation is for another number of devices, or holds NaN, infinity or a
-            number of the wrong sign.
+            If the observation is for another number of devices, lacks something, or holds NaN,
+            infinity or a number of the wrong sign.
         """
         scenario = self.scenario
         gain, queue = observed(observation)
@@ -105,14 +171,88 @@ class Scaling:
         if not (queue >= 0).all():
             raise ValueError(f"queue must not be negative, got {queue.min()}")
         device_time, _ = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
-        result = np.empty((*gain.shape, len(FEATURES)), dtype=np.float32)
-        result[..., 0] = np.log(device_time / self._time)
+        result = np.empty((*gain.shape, len(self.names)), dtype=np.float32)
+        result[..., 0] = np.log(device_time / self.time)
         result[..., 1] = np.log(queue / self.queue + _QUEUE_FLOOR)
-        result[..., 2:] = self._constant
+        result[..., 2 : len(FEATURES)] = self._constant
+        if len(self.names) > len(FEATURES):
+            further = self._further(gain, queue, observation)
+            result[..., len(FEATURES) :] = np.stack(
+                [further[name] for name in self.names[len(FEATURES) :]], axis=-1
+            )
         return result
 
+    def _further(
+        self, gain: FloatArray, queue: FloatArray, observation: Mapping[str, FloatArray]
+    ) -> dict[str, FloatArray]:
+        """The features by name that not every scenario has."""
+        scenario = self.scenario
+
+        def part(name: str) -> FloatArray:
+            if name not in observation:
+                raise ValueError(f"observation must hold {name}, got {list(observation)}")
+            values = real_array(name, observation[name])
+            if values.shape != gain.shape or not np.isfinite(values).all():
+                raise ValueError(
+                    f"{name} must hold finite numbers of shape {gain.shape}, "
+                    f"got shape {values.shape}"
+                )
+            return values
+
+        features = {}
+        if self._outcome:
+            _, energy = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
+            z = self._participation_price * part("participation_queue")
+            there = who_is_there(observation)
+            features["energy"] = np.log(energy / self._energy)
+            features["participation"] = z / self.time
+            features["cost"], deadline = self._cost(gain, queue, z, there)
+            features[DEADLINE] = np.broadcast_to(
+                np.log(deadline / self.time)[..., None], gain.shape
+            )
+        if scenario.csi == "participants":
+            remembered = part("remembered_gain")
+            time, _ = physics.time_and_energy(remembered, scenario.f_mid, scenario.p_mid, scenario)
+            features["age"] = np.log(np.minimum(part("age") * self._target, _OLD))
+            features["measurements"] = np.log1p(part("measurements"))
+            features["remembered time"] = np.log(time / self.time)
+            if self._outcome:
+                features[REMEMBERED_COST], _ = self._cost(remembered, queue, z, there)
+        return features
+
+    def _cost(
+        self, gain: FloatArray, queue: FloatArray, z: FloatArray, there: NDArray[np.bool_] | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Cost of each device beyond that of the last that has a place, of order one.
+
+        And the longest time of the devices that have a place [s], shape (...).
+        """
+        scenario, places = self.scenario, self.scenario.cohort_size
+        m = np.maximum(queue, 1e-12 * self.queue) / scenario.V
+        # Theorems 2 and 3 where a device bears the share 1/K of the round's time.
+        f = np.cbrt(1.0 / (places * m * scenario.capacitance))
+        snr = gain / scenario.noise_power_w
+        ratio = snr / (places * m)
+        log = 1.0 + special.lambertw((ratio - 1.0) / np.e).real
+        f = np.clip(f, scenario.f_min, scenario.f_max)
+        p = np.clip(np.expm1(log) / snr, scenario.p_min, scenario.p_max)
+        time, energy = physics.time_and_energy(gain, f, p, scenario)
+        cost = time / places + m * energy - z
+        ranked = np.sort(cost if there is None else np.where(there, cost, np.inf), axis=-1)
+        last = ranked[..., min(places, scenario.num_devices) - 1]
+        after = ranked[..., min(places, scenario.num_devices - 1)]
+        # Where fewer are there than have a place, everybody is the last.
+        middle = np.where(np.isfinite(after), 0.5 * (last + after), ranked[..., 0])
+        scaled: FloatArray = np.arcsinh((cost - middle[..., None]) / (_COST_UNIT * self.time))
+        clipped: FloatArray = np.clip(scaled, -_MOST_COST, _MOST_COST)
+        inside = cost <= np.where(np.isfinite(last), last, np.inf)[..., None]
+        if there is not None:
+            inside &= there
+        deadline: FloatArray = np.where(inside, time, 0.0).max(axis=-1)
+        return clipped, deadline
+
     def feature_space(self, first_queue: float = 0.0) -> spaces.Box:
-        """The box, of shape (N, 5), in which the features lie.
+        """The box, of shape (N, F), in which the features lie.
 
         Parameters
         ----------
@@ -123,10 +263,38 @@ class Scaling:
         gain, queue = raw["channel_gain"], raw["queue"]
         assert isinstance(gain, spaces.Box)
         assert isinstance(queue, spaces.Box)
-        low = self.features({"channel_gain": gain.high, "queue": queue.low})
-        queue_max = queue.high + first_queue * self.queue
-        high = self.features({"channel_gain": gain.low, "queue": queue_max})
+        # The features are monotonic in each of these; of the costs a bound is known.
+        best = {"channel_gain": gain.high, "queue": queue.low}
+        worst = {"channel_gain": gain.low, "queue": queue.high + first_queue * self.queue}
+        if self._outcome:
+            backlog = raw["participation_queue"]
+            assert isinstance(backlog, spaces.Box)
+            best["participation_queue"] = backlog.low
+            worst["participation_queue"] = backlog.high
+        if self.scenario.csi == "participants":
+            rounds = np.full(gain.shape, float(self.scenario.num_rounds))
+            best |= {"age": np.ones(gain.shape), "measurements": 0.0 * rounds}
+            best["remembered_gain"] = gain.high
+            worst |= {"age": rounds + 1.0, "measurements": rounds, "remembered_gain": gain.low}
+        low, high = self.features(best), self.features(worst)
+        for column, name in enumerate(self.names):
+            if name.endswith("cost"):
+                low[:, column], high[:, column] = -_MOST_COST, _MOST_COST
+            elif name == DEADLINE:
+                low[:, column], high[:, column] = self._times()
         return spaces.Box(low - 1e-3, high + 1e-3, dtype=np.float32)
+
+    def _times(self) -> tuple[float, float]:
+        """Logarithms of the shortest and the longest time that there can be, over the scale."""
+        scenario, gain = self.scenario, np.ones(self.scenario.num_devices)
+        channel = scenario.channel
+        best, _ = physics.time_and_energy(
+            channel.gain_max * gain, scenario.f_max, scenario.p_max, scenario
+        )
+        worst, _ = physics.time_and_energy(
+            channel.gain_min * gain, scenario.f_min, scenario.p_min, scenario
+        )
+        return float(np.log(best.min() / self.time)), float(np.log(worst.max() / self.time))
 
     def reward(self, reward: Any) -> Any:
         """The reward of a round, moved and scaled to order one; an array or a number."""
@@ -134,7 +302,9 @@ class Scaling:
 
     def device_reward(self, reward: FloatArray) -> FloatArray:
         """What a device contributes to the reward, scaled to order one."""
-        scaled: FloatArray = reward * (self.scenario.num_devices / self._reward_unit)
+        # Of a cohort a member's contribution is of the order of the reward itself.
+        shares = 1 if self._outcome else self.scenario.num_devices
+        scaled: FloatArray = reward * (shares / self._reward_unit)
         return scaled
 
 
@@ -150,8 +320,12 @@ class ScaledEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
         super().__init__(env)
-        self.scaling = Scaling(env.get_wrapper_attr("scenario"))
+        scenario: Scenario = env.get_wrapper_attr("scenario")
+        self.scaling = Scaling(scenario)
         self.observation_space = self.scaling.feature_space()
+        self._memory: GainMemory | None = None
+        if scenario.csi == "participants":
+            self._memory = GainMemory(scenario, (scenario.num_devices,))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -167,11 +341,13 @@ class ScaledEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
 
         Returns
         -------
-        features : ndarray of float32, shape (N, 5)
+        features : ndarray of float32, shape (N, F)
         info : dict
         """
         observation, info = self.env.reset(seed=seed, options=options)
-        return self.scaling.features(observation), info
+        if self._memory is not None:
+            self._memory.start()
+        return self._features(observation), info
 
     def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
         """Play one round; see `FLEdgeEnv.step`.
@@ -183,12 +359,18 @@ class ScaledEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
 
         Returns
         -------
-        features : ndarray of float32, shape (N, 5)
+        features : ndarray of float32, shape (N, F)
         reward : float
             Scaled.
         terminated, truncated : bool
         info : dict
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
-        features = self.scaling.features(observation)
+        features = self._features(observation)
         return features, self.scaling.reward(reward), terminated, truncated, info
+
+    def _features(self, observation: Mapping[str, FloatArray]) -> Features:
+        if self._memory is not None:
+            self._memory.note(observation)
+            observation = self._memory.added_to(observation)
+        return self.scaling.features(observation)

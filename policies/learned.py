@@ -6,21 +6,23 @@ import dataclasses
 import json
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.policies import BasePolicy
 
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Allocation, Scenario, lyapunov
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.checks import is_real
+from fl_edge_env.checks import available, is_real, observed, real_array
 from fl_edge_env.files import as_value_error, atomic_path, check_zip
-from fl_edge_env.scaling import FEATURES, Features, Scaling
+from fl_edge_env.memory import GainMemory
+from fl_edge_env.scaling import FEATURES, Features, Scaling, feature_names
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.learning.ranges import (
@@ -64,6 +66,11 @@ class SB3Policy(Policy):
     lie outside their range in training, by more than a tenth of what they are logarithms of, warns
     of them, unless `load` has. A queue is outside only if it is larger.
 
+    One that was trained with the objective ``"outcome"`` chooses its cohorts by queues of its own,
+    which begin at settled prices and move by what the rounds take, as those of `Opportunistic` do:
+    it runs in every environment of its scenario, whatever that counts. Where the server knows the
+    gains of participants alone, it also remembers what they have measured in the episode.
+
     Parameters
     ----------
     scenario : Scenario
@@ -82,7 +89,7 @@ class SB3Policy(Policy):
     Raises
     ------
     ValueError
-        If the network is for another number of devices.
+        If the network is for another number of devices, or for other features.
     """
 
     def __init__(
@@ -109,28 +116,128 @@ class SB3Policy(Policy):
                 f"the agent {self.name!r} decides for {known} devices at a time and cannot run "
                 f"with {scenario.num_devices}: use the view 'devices' or the network 'shared'"
             )
+        # What it counts is a matter of its training, not of the environment.
+        self._own = scenario
+        if scenario.objective != self.trained_in.objective:
+            self._own = scenario.replace(objective=self.trained_in.objective)
+        if feature_names(self._own) != feature_names(self.trained_in):
+            raise ValueError(
+                f"the agent {self.name!r} was trained with csi={self.trained_in.csi!r} and cannot "
+                f"run with csi={scenario.csi!r}, where it would see other features"
+            )
+        self._reset(())
+
+    @cached_property
+    def _system(self) -> Scenario:
+        return self.settings.training_scenario(self._own)
 
     _has_warned = False
 
     @cached_property
     def _scaling(self) -> Scaling:
-        return Scaling(self.settings.training_scenario(self.scenario))
+        return Scaling(self._system)
 
     @cached_property
     def _network(self) -> BasePolicy:
-        network = self.settings.make_network(self.scenario)
+        network = self.settings.make_network(self._own)
         network.load_state_dict({name: torch.as_tensor(w) for name, w in self.weights.items()})
         network.set_training_mode(False)
         return network
 
     def __getstate__(self) -> dict[str, Any]:
         """What it consists of, without what follows from it."""
-        derived = ("_scaling", "_network", "_has_warned")
+        derived = ("_system", "_scaling", "_network", "_has_warned")
         return {name: value for name, value in vars(self).items() if name not in derived}
+
+    def reset(self, seed: int | Sequence[int]) -> None:
+        """Start with the settled queues and without a memory; see `Policy.reset`."""
+        self._reset(np.shape(seed))
+
+    def _reset(self, batch: tuple[int, ...]) -> None:
+        shape = (*batch, self.scenario.num_devices)
+        self._queues: dict[str, FloatArray] = {}
+        self._memory: GainMemory | None = None
+        self._has_news = False  # measurements that the memory has not taken up
+        if self._own.csi == "participants":
+            self._memory = GainMemory(self._own, shape)
+        if self._own.objective == "outcome":
+            zero = np.zeros(shape)
+            # Settling takes seconds: only who decides needs the queues.
+            self._queues = {"queue": zero, "participation_queue": zero}
+            self._begins = True
+        self._shape = shape
+
+    def _begin(self) -> None:
+        """Set the queues to their first values where that is still to be done."""
+        if self._queues and self._begins:
+            first = (self._system.initial_queue, self._system.initial_participation_queue)
+            self._queues = {
+                name: np.broadcast_to(values, self._shape).copy()
+                for name, values in zip(self._queues, first, strict=True)
+            }
+            self._begins = False
+
+    def feedback(self, info: Mapping[str, Any]) -> None:
+        """Move the queues by what the round took; see `Policy.feedback`.
+
+        Parameters
+        ----------
+        info : mapping
+            After a round, `energy_spent` of shape (N,) or (B, N) [J].
+        """
+        if "energy_spent" not in info:
+            return
+        self._has_news = self._memory is not None
+        if self._queues:
+            self._begin()
+            spent = info["energy_spent"]
+            queue = lyapunov.next_queue(
+                self._queues["queue"], spent - self.scenario.energy_budget_j
+            )
+            missing = lyapunov.participation_target(self.scenario) - (spent > 0)
+            backlog = self._queues["participation_queue"] + missing
+            self._queues = {"queue": queue, "participation_queue": backlog}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Its queues and what it remembers; see `Policy.state`."""
+        self._begin()
+        state: dict[str, NDArray[Any]] = {n: v.copy() for n, v in self._queues.items()}
+        if self._memory is not None:
+            state |= self._memory.state() | {"has_news": np.array(self._has_news)}
+        return state
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up its queues and its memory; see `Policy.restore`.
+
+        Raises
+        ------
+        ValueError
+            If the state is not one of this policy with as many devices and systems.
+        """
+        queues = {name: _restored(state, name, self._shape) for name in self._queues}
+        if self._memory is not None:
+            self._memory.restore(state)
+            self._has_news = bool(np.asarray(state.get("has_news", False)))
+        self._queues, self._begins = queues, False
+
+    def _as_it_sees(self, observation: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
+        """The observation with its own queues and what it remembers."""
+        shape = np.shape(observed(observation)[0])
+        if (self._queues or self._memory is not None) and shape != self._shape:
+            self._reset(shape[:-1])  # of a batch for which it was not reset
+        if self._queues:
+            self._begin()
+            observation = {**observation, **self._queues}
+        if self._memory is not None:
+            if self._has_news:
+                self._memory.note(observation)
+                self._has_news = False
+            observation = self._memory.added_to(observation)
+        return observation
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """The mean of the agent's actions; see `Policy.decide`."""
-        features = self._scaling.features(observation)
+        features = self._scaling.features(self._as_it_sees(observation))
         if self.seen and not self._has_warned:
             self._check_range(features)
         single = features.ndim == 2
@@ -144,11 +251,18 @@ class SB3Policy(Policy):
             action = gather_rows(action, self.scenario.num_devices)
         if single:
             action = action[0]
-        return decode_action(action, self.scenario, self.settings.softmax_scale)
+        decided = decode_action(
+            action, self._own, self.settings.softmax_scale, available(observation)
+        )
+        if decided.cohort is None:
+            return decided
+        # A device that takes part in a share rho of the rounds counts w / rho each time.
+        counts = self.scenario.weights / lyapunov.participation_target(self.scenario)
+        return dataclasses.replace(decided, weights=counts[decided.cohort])
 
     def _check_range(self, features: Features) -> None:
-        met = SeenRange()
-        met.add(features)
+        met = SeenRange(FEATURES)  # those of the outcome vary by far more from round to round
+        met.add(features[..., : len(FEATURES)])
         # Every episode starts with empty queues, those of the agent's own system too, and training
         # with random ones may never come down to them: only larger queues are news.
         known = self.seen | {"queue": (-math.inf, self.seen["queue"][1])}
@@ -176,7 +290,7 @@ class SB3Policy(Policy):
         """
         content = {
             "format": _FORMAT,
-            "features": list(FEATURES),
+            "features": list(feature_names(self.trained_in)),
             "settings": json.dumps(dataclasses.asdict(self.settings)),
             "scenario": self.trained_in.to_toml(),
             "cost": self.cost,
@@ -221,13 +335,15 @@ class SB3Policy(Policy):
             content = read_checked(path, weights_only=True)
             if not isinstance(content, dict) or "format" not in content:
                 raise ValueError("it is not the file of an agent")
-            if content["format"] != _FORMAT or content["features"] != list(FEATURES):
+            if content["format"] != _FORMAT:
                 raise ValueError("it was written by another version: train the agent anew")
             if not all(
                 is_real(value) or isinstance(value, bool) for value in content["cost"].values()
             ):
                 raise ValueError(f"its cost must be numbers, got {content['cost']!r}")
             trained_in = Scenario.from_toml(content["scenario"])
+            if content["features"] != list(feature_names(trained_in)):
+                raise ValueError("it was written by another version: train the agent anew")
             settings = AgentSettings(**json.loads(content["settings"]))
             _check_size(settings, trained_in, path.stat().st_size)
             policy = cls(
@@ -236,7 +352,7 @@ class SB3Policy(Policy):
                 {name: weight.numpy() for name, weight in content["weights"].items()},
                 trained_in=trained_in,
                 cost=content["cost"],
-                seen=checked_ranges(content["seen"]),
+                seen=checked_ranges(content["seen"], feature_names(trained_in)),
             )
             # The network fails where the weights do not fit.
             for name, weight in policy._network.state_dict().items():
@@ -246,6 +362,21 @@ class SB3Policy(Policy):
             policy._told = tuple(told)
             policy._warn(told.values(), stacklevel=3)
         return policy
+
+
+def _restored(state: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> FloatArray:
+    """A queue of a saved state."""
+    if name not in state:
+        raise ValueError(f"state must hold {name}, got {list(state)}")
+    values = real_array(name, state[name])
+    if values.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {values.shape}")
+    if not np.isfinite(values).all() or (name == "queue" and values.min() < 0):
+        raise ValueError(
+            f"{name} must be finite{' and at least zero' if name == 'queue' else ''}, "
+            f"got values from {values.min()} to {values.max()}"
+        )
+    return values.copy()
 
 
 def _check_size(settings: AgentSettings, scenario: Scenario, size: int) -> None:

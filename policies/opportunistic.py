@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -10,21 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.availability import sample_presence
 from fl_edge_env.checks import available, finite_number, integer_at_least, observed, real_array
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy
 from policies.outcome import OutcomePrices, RoundSolution, settle_prices, solve_round
+from policies.outcome.settled import energy_start, participation_jump
 
 Start = Literal["settled", "cold"]
 
-# How far a participation moves the cost of the device's next one, in times of a round, over the
-# square root of the participations in an episode. Smaller steps keep to the constraints less well,
-# larger ones cost time.
-_STEP = 0.1
-# Rounds that estimate the time of a round.
-_TIME_ROUNDS = 64
 # Proven relative distance of each decision to the optimum.
 _TOLERANCE = 1e-5
 
@@ -93,33 +86,18 @@ class Opportunistic(Policy):
         self._target = participation_target(scenario)
         # A participation at the energy that the budget allows moves the device's cost by `jump`,
         # through either price.
-        jump = step_scale * self._jump(seed)
+        jump = step_scale * participation_jump(self.prices, scenario, seed=seed)
         allowed = scenario.energy_budget_j / self._target
         self._energy_step = jump / allowed**2  # [s/J^2]
         self._participation_step = jump if participation else 0.0  # [s]
         if start == "settled":
-            # The price of energy jumps with a participation and falls until the next, which comes
-            # when it is low: its low end, not its mean, has to be the settled price.
-            self._energy_start = self.prices.energy + 0.5 * jump / allowed
+            self._energy_start = energy_start(self.prices, jump, scenario)
             self._participation_start = self.prices.participation
         else:
             self._energy_start = np.zeros(scenario.num_devices)
             self._participation_start = np.zeros(scenario.num_devices)
         self.solution: RoundSolution | None = None
         self.reset(0)
-
-    def _jump(self, seed: int) -> float:
-        """How far a participation moves a device's cost [s]."""
-        scenario = self.scenario
-        rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
-        gains = scenario.channel.sample(rng, _TIME_ROUNDS, scenario.num_devices)
-        m, z = (np.broadcast_to(price, gains.shape) for price in self.prices)
-        there = None
-        if scenario.drops_out:
-            there = sample_presence(rng, _TIME_ROUNDS, scenario.availability)
-        solution = solve_round(gains, m, z, scenario, V=1.0, available=there)
-        participations = scenario.num_rounds * float(np.mean(self._target))
-        return _STEP * float(np.mean(solution.deadline)) / math.sqrt(participations)
 
     def __getstate__(self) -> dict[str, Any]:
         """What it consists of, without the last solution, which decides nothing."""

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from fl_edge_env import Allocation, Scenario, lyapunov, physics
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 Credit = Literal["difference", "local", "team"]
 CREDITS: tuple[str, ...] = get_args(Credit)
@@ -122,3 +122,83 @@ def _with_diagonal(
     copies = np.tile(value, (value.size, 1)) if factor is None else np.outer(factor, value)
     np.fill_diagonal(copies, diagonal)
     return copies
+
+
+def ranked_difference_reward(
+    channel_gain: FloatArray,
+    queue: FloatArray,
+    participation_queue: FloatArray,
+    allocation: Allocation,
+    next_device: IntArray,
+    scenario: Scenario,
+) -> FloatArray:
+    """How much more the round would have cost, had the device been left out of the ranking.
+
+    Where the objective is the outcome, the devices ranked highest take part. Without a device of
+    the cohort the next one in the ranking takes its place, or nobody where none is left; without
+    another one nothing changes, so that their reward is zero. It needs the model of the system,
+    and the gains of the round.
+
+    Parameters
+    ----------
+    channel_gain, queue, participation_queue : ndarray, shape (..., N)
+        State of the round; queues in joules and rounds.
+    allocation : Allocation
+        Decision of the round, with the K devices ranked highest as its cohort.
+    next_device : ndarray of int, shape (...)
+        The one ranked after them, -1 where there is none.
+    scenario : Scenario
+        The system.
+
+    Returns
+    -------
+    ndarray, shape (..., N)
+        In J^2.
+    """
+    assert allocation.cohort is not None
+    cohort = allocation.cohort
+    time, energy = physics.time_and_energy(channel_gain, allocation.f, allocation.p, scenario)
+    own = queue * energy - lyapunov.participation_weight(scenario) * participation_queue
+    named = np.concatenate([cohort, next_device[..., None]], axis=-1)
+    # Of nobody, -1, the time and the cost are those of a device that takes none.
+    times, costs = (
+        np.where(named >= 0, np.take_along_axis(values, named, axis=-1), 0.0)
+        for values in (time, own)
+    )
+    places = cohort.shape[-1]
+    # In row k the k-th of the cohort has changed places with the next one.
+    others = ~np.eye(places, places + 1, dtype=np.bool_)
+    instead = np.where(others, times[..., None, :], 0.0).max(axis=-1)
+    longer = scenario.V * (instead - times[..., :-1].max(axis=-1, keepdims=True))
+    dearer = costs[..., -1:] - costs[..., :-1]
+    reward = np.zeros((*time.shape[:-1], time.shape[-1] + 1))  # the last column is nobody's
+    np.put_along_axis(reward, cohort, longer + dearer, axis=-1)
+    return reward[..., :-1]
+
+
+def ranked_local_reward(
+    channel_gain: FloatArray,
+    queue: FloatArray,
+    participation_queue: FloatArray,
+    allocation: Allocation,
+    scenario: Scenario,
+) -> FloatArray:
+    """What a participant's own energy and participation are worth, less its K-th of its time.
+
+    ``-x_n (V T_n / K + Q_n E_n - kappa Z_n)``, where the objective is the outcome.
+
+    Parameters
+    ----------
+    channel_gain, queue, participation_queue, allocation, scenario
+        As in `ranked_difference_reward`.
+
+    Returns
+    -------
+    ndarray, shape (..., N)
+        In J^2.
+    """
+    time, energy = physics.time_and_energy(channel_gain, allocation.f, allocation.p, scenario)
+    worth = lyapunov.participation_weight(scenario) * participation_queue
+    cost = scenario.V * time / scenario.cohort_size + queue * energy - worth
+    reward: FloatArray = np.where(allocation.participates, -cost, 0.0)
+    return reward

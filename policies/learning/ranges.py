@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -26,14 +26,20 @@ _WEIGHT_FACTOR = 1.2
 class SeenRange:
     """The lowest and highest value of every feature so far.
 
+    Parameters
+    ----------
+    names : sequence of str
+        The names of the features, as `fl_edge_env.scaling.feature_names` gives them.
+
     Attributes
     ----------
     low, high : ndarray, shape (F,)
-        In the order of `fl_edge_env.scaling.FEATURES`; infinite before the first ones.
+        In the order of the names; infinite before the first ones.
     """
 
-    def __init__(self) -> None:
-        self.low: NDArray[np.float32] = np.full(len(FEATURES), np.inf, dtype=np.float32)
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self.low: NDArray[np.float32] = np.full(len(names), np.inf, dtype=np.float32)
         self.high = -self.low
 
     def add(self, features: Features) -> None:
@@ -53,24 +59,26 @@ class SeenRange:
         if not np.isfinite(self.low).all():
             return {}
         ends = zip(self.low.tolist(), self.high.tolist(), strict=True)
-        return dict(zip(FEATURES, ends, strict=True))
+        return dict(zip(self._names, ends, strict=True))
 
 
-def checked_ranges(ranges: Mapping[str, Range]) -> dict[str, Range]:
+def checked_ranges(ranges: Mapping[str, Range], names: Sequence[str]) -> dict[str, Range]:
     """Ranges as a file has them, if they are of all features or of none.
 
     Parameters
     ----------
     ranges : mapping
         By name of the feature.
+    names : sequence of str
+        The names of all features.
 
     Raises
     ------
     ValueError
         If they are not.
     """
-    if ranges and list(ranges) != list(FEATURES):
-        raise ValueError(f"its ranges must be those of {', '.join(FEATURES)}, got {ranges!r}")
+    if ranges and list(ranges) != list(names):
+        raise ValueError(f"its ranges must be those of {', '.join(names)}, got {ranges!r}")
     for name, (low, high) in ranges.items():
         if not (is_real(low) and is_real(high) and math.isfinite(high - low) and low <= high):
             raise ValueError(f"its range of the {name} must be finite, got {low!r} to {high!r}")
@@ -110,7 +118,8 @@ def foreseen_departures(
 
     The constants and the range of the gains bound all features but the queue. They are held
     against what training has seen and what it could have seen, as rare gains may have been
-    missing. Beside them stands the weight of the sampling error, which no feature shows.
+    missing. Beside them stands the weight of the sampling error, which no feature shows, where the
+    objective has one. The features of the outcome move with the queues, and are left out.
 
     Parameters
     ----------
@@ -129,6 +138,8 @@ def foreseen_departures(
         seen_low, seen_high = seen.get(name, (low, high))
         known[name] = min(low, seen_low), max(high, seen_high)
     told = departures(_foreseen_ranges(scenario), known)
+    if trained_in.objective == "outcome":
+        return told
     ours, theirs = _error_weight(scenario), _error_weight(trained_in)
     if not theirs / _WEIGHT_FACTOR <= ours <= theirs * _WEIGHT_FACTOR:
         ratio = ours / theirs if theirs else math.inf
@@ -140,12 +151,12 @@ def foreseen_departures(
 
 
 def _foreseen_ranges(scenario: Scenario) -> dict[str, Range]:
-    """The ranges of all features but the queue, over all devices and gains."""
-    box = Scaling(scenario).feature_space()
+    """The ranges of `FEATURES` but the queue, over all devices and gains."""
+    scaling = Scaling(scenario)
+    box = scaling.feature_space()
     low, high = box.low.min(axis=0).tolist(), box.high.max(axis=0).tolist()
-    ranges = dict(zip(FEATURES, zip(low, high, strict=True), strict=True))
-    del ranges["queue"]
-    return ranges
+    ranges = dict(zip(scaling.names, zip(low, high, strict=True), strict=True))
+    return {name: ranges[name] for name in FEATURES if name != "queue"}
 
 
 def _error_weight(scenario: Scenario) -> float:

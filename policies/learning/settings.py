@@ -13,7 +13,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import BasePolicy
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import finite_number, is_real, positive_integer
+from fl_edge_env.checks import finite_number, integer_at_least, is_real, positive_integer
 from fl_edge_env.env import check_softmax_scale
 from policies.learning.credit import CREDITS, Credit
 from policies.learning.networks import SharedNetworkPolicy
@@ -24,6 +24,7 @@ from policies.learning.views import (
     check_empty_starts,
     check_training_seed,
 )
+from policies.outcome import settled_scenario
 
 Algorithm = Literal["ppo", "sac", "td3"]
 View = Literal["devices", "joint"]
@@ -60,11 +61,17 @@ class AgentSettings:
         Size of the two hidden layers.
     nu_factor : float
         Factor on the scenario's nu in training. Below one it makes energy dearer, a margin for
-        what the agent misses of the optimum.
+        what the agent misses of the optimum. Where the objective is the outcome it is a factor on
+        the V of the settled scenario: below one the prices take larger steps.
     softmax_scale : float
         As in `FLEdgeEnv`.
     empty_starts : float
         Share of the training episodes that start with empty queues, the others with random ones.
+        Where the objective is the outcome, settled queues are in the place of empty ones.
+    imitation_rounds : int
+        Rounds of all systems together in which the agent first learns to decide as one who knows
+        all gains, see `policies.learning.imitation`; 0 for none. For PPO in the view of devices,
+        where the objective is the outcome.
     seed : int
         Training seed.
 
@@ -86,6 +93,7 @@ class AgentSettings:
     nu_factor: float = 0.97
     softmax_scale: float = 2.0
     empty_starts: float = 0.0
+    imitation_rounds: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -112,6 +120,12 @@ class AgentSettings:
         check_training_seed(self.seed)
         if self.view == "joint" and self.credit != "difference":
             raise ValueError(f"credit is for the view 'devices', got {self.credit!r} in 'joint'")
+        integer_at_least(0, "imitation_rounds", self.imitation_rounds)
+        if self.imitation_rounds and (self.view, self.algorithm) != ("devices", "ppo"):
+            raise ValueError(
+                "imitation_rounds are for the view 'devices' and the algorithm 'ppo', "
+                f"got view {self.view!r} and algorithm {self.algorithm!r}"
+            )
         for name in ("num_envs", "episode_rounds", "width"):
             positive_integer(name, getattr(self, name))
         for name in ("learning_rate", "nu_factor"):
@@ -131,10 +145,12 @@ class AgentSettings:
 
         The algorithm with, in the device view, ``team``, ``local`` or, for difference rewards,
         which use the system's model, ``privileged``; in the joint view ``shared`` or ``plain``.
+        ``taught`` comes before it where the agent began with a teacher.
         """
         kind = self.network if self.view == "joint" else self.credit
         names = {"difference": "privileged", "mlp": "plain"}
-        return f"{self.algorithm.upper()} {names.get(kind, kind)}"
+        taught = "taught " if self.imitation_rounds else ""
+        return f"{self.algorithm.upper()} {taught}{names.get(kind, kind)}"
 
     @property
     def needs_number_of_devices(self) -> bool:
@@ -147,7 +163,13 @@ class AgentSettings:
         return _ALGORITHMS[self.algorithm]
 
     def training_scenario(self, scenario: Scenario) -> Scenario:
-        """The scenario with the nu that the agent is trained with."""
+        """The scenario with the nu that the agent is trained with.
+
+        Where the objective is the outcome, it is a settled one; see
+        `policies.outcome.settled_scenario`.
+        """
+        if scenario.objective == "outcome":
+            return settled_scenario(scenario, step_scale=1.0 / self.nu_factor)
         return scenario.reweighted(nu=self.nu_factor)
 
     def make_view(self, scenario: Scenario) -> AgentView:
@@ -238,7 +260,8 @@ class AgentSettings:
 
     @property
     def _policy_options(self) -> dict[str, Any]:
-        noise = {"log_std_init": _LOG_STD} if self.algorithm == "ppo" else {}
+        first = _TAUGHT_LOG_STD if self.imitation_rounds else _LOG_STD
+        noise = {"log_std_init": first} if self.algorithm == "ppo" else {}
         if self.network == "shared":
             return noise | {"width": self.width}
         return noise | {"net_arch": [self.width, self.width]}
@@ -246,6 +269,8 @@ class AgentSettings:
 
 # Initial logarithm of PPO's standard deviation; 0 would fill the box of actions.
 _LOG_STD = -1.5
+# After a teacher, whose scores tell small differences.
+_TAUGHT_LOG_STD = -2.5
 # Of PPO: steps between updates, minibatches in an epoch, epochs.
 _ON_POLICY = {"devices": (8, 8, 5), "joint": (32, 4, 4)}
 # Of SAC and TD3: rows before learning starts, and capacity of the replay buffer.

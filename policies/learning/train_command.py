@@ -43,7 +43,10 @@ class Options(ScenarioOptions):
     learning_rate: float = 1e-3
     """Learning rate at the start; it falls linearly to zero."""
     nu_factor: float | None = None
-    """Factor on the scenario's nu in training; less than one values energy more."""
+    """Factor on the scenario's nu in training; less than one values energy more, and moves the
+    prices of the objective outcome faster."""
+    imitation_rounds: int = 0
+    """Of the rounds, those in which the agent first learns from one who knows all gains."""
     empty_starts: float = 0.0
     """Share of training episodes that start with empty queues."""
     eval_every: int | None = None
@@ -56,7 +59,8 @@ class Options(ScenarioOptions):
     """Folder for runs, runs/agents/<scenario>-<agent> by default; this one is seed-<seed> in it."""
 
 
-# For each view: systems at a time, factor on nu, rounds to train and between validations.
+# For each view: systems at a time, factor on nu, rounds to train and between validations. Where
+# the objective is the outcome the factor is 1.
 SHIPPED = {"devices": (8, 0.97, 20_000, 2_500), "joint": (64, 0.92, 400_000, 50_000)}
 
 
@@ -87,6 +91,10 @@ def train(options: Options, console: Console) -> None:
     if network is None:
         network = "shared" if (options.algorithm, options.view) == ("ppo", "joint") else "mlp"
     num_envs, nu_factor, rounds, eval_every = SHIPPED.get(options.view, SHIPPED["devices"])
+    episode: dict[str, Any] = {}
+    if scenario.objective == "outcome":
+        # Whole episodes: what is remembered of a device, and how old it is, takes so long to grow.
+        nu_factor, episode = 1.0, {"episode_rounds": scenario.num_rounds}
     fields: dict[str, Any] = {  # `AgentSettings` tells what is wrong with a name
         "algorithm": options.algorithm,
         "view": options.view,
@@ -97,14 +105,16 @@ def train(options: Options, console: Console) -> None:
         "learning_rate": options.learning_rate,
         "nu_factor": nu_factor if options.nu_factor is None else options.nu_factor,
         "empty_starts": options.empty_starts,
+        "imitation_rounds": options.imitation_rounds,
         "seed": options.seed,
     }
-    settings = AgentSettings(**fields)
+    settings = AgentSettings(**fields, **episode)
     if options.train_rounds is not None or options.minutes is not None:
         budget = Budget(rounds=options.train_rounds, minutes=options.minutes)
     else:
         budget = Budget(rounds=rounds)
-    name = f"{Path(options.scenario).stem}-{settings.label.lower().replace(' ', '-')}"
+    kind = "outcome-" if scenario.objective == "outcome" else ""
+    name = f"{Path(options.scenario).stem}-{kind}{settings.label.lower().replace(' ', '-')}"
     folder = (options.out or Path("runs/agents") / name) / f"seed-{options.seed}"
     columns = (
         TextColumn(settings.label),

@@ -22,17 +22,21 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, is_integer, positive_integer
 from fl_edge_env.files import as_value_error, atomic_path, writable_folder
+from policies.benchmark.bound import Prices
 from policies.benchmark.evaluation import evaluate
 from policies.benchmark.protocol import VALIDATION_SEEDS, allowed_energy, constrained_rank
-from policies.benchmark.runner import code_hash
+from policies.benchmark.runner import code_hash, make_jobs, run_jobs
 from policies.learned import AGENT_FILE, SB3Policy, read_checked, torch_threads, weights_of
+from policies.learning.imitation import imitate
 from policies.learning.settings import AgentSettings
 from policies.learning.views import AgentView
 from policies.lroa import LROA
+from policies.outcome import settle_prices
 
 _CHECKPOINT_FILE = "checkpoint.pt"
 _HISTORY_FILE = "history.csv"
@@ -92,7 +96,7 @@ class Progress(NamedTuple):
         Time taken [min].
     penalty : float
         Time-average penalty of the best agent so far on the validation seeds [s], NaN before the
-        first validation.
+        first validation. Where the objective is the outcome, its priced outcome [s].
     worst_energy_ratio : float
         Largest time-average energy of a device over its budget, of the same agent.
     """
@@ -120,6 +124,8 @@ def train_agent(
     Every `eval_every` rounds the agent plays whole episodes of the validation seeds. The best
     one so far, which is the one of the smallest penalty among those whose worst device uses no
     more than its budget or than LROA's, is kept in ``agent.pt``; ``history.csv`` has all of them.
+    Where the objective is the outcome, the best is the one of the smallest priced outcome: its mean
+    time with energy and participation at their settled prices.
     At the same time the training is saved, and the same call goes on from there. With a budget of
     rounds it then ends in the same weights.
 
@@ -166,11 +172,24 @@ def train_agent(
     threads = int(threads)
     if tensorboard and find_spec("tensorboard") is None:
         raise ModuleNotFoundError('events need the package tensorboard: pip install -e ".[rl]"')
+    if settings.imitation_rounds and scenario.objective != "outcome":
+        raise ValueError(
+            "imitation_rounds are for the objective 'outcome', whose best decision is known, "
+            f"got objective={scenario.objective!r}"
+        )
     folder = writable_folder(Path(folder))
     saved = _continue_or_start(settings, scenario, budget, eval_every, threads, folder)
     if saved is not None and saved["finished"]:
         return SB3Policy.load(folder, scenario)
-    reference = evaluate([LROA(scenario)], scenario, VALIDATION_SEEDS, gaps=False)
+    allowed = math.inf
+    if scenario.objective == "penalty":
+        reference = evaluate([LROA(scenario)], scenario, VALIDATION_SEEDS, gaps=False)
+        allowed = allowed_energy(reference["worst_energy_ratio"])
+    elif budget.rounds is not None and settings.imitation_rounds >= budget.rounds:
+        raise ValueError(
+            f"imitation_rounds must be fewer than the rounds of the budget, {budget.rounds}, "
+            f"got {settings.imitation_rounds}"
+        )
     view = settings.make_view(scenario)
     run = _Run(
         SB3Policy(scenario, settings, {}),
@@ -178,7 +197,7 @@ def train_agent(
         budget,
         folder,
         eval_every,
-        allowed_energy(reference["worst_energy_ratio"]),
+        allowed,
         on_progress,
     )
     outputs = [TensorBoardOutputFormat(str(folder / "tensorboard"))] if tensorboard else []
@@ -189,6 +208,8 @@ def train_agent(
             model = run.restore(saved)
         # The default logger would leave an empty folder behind.
         model.set_logger(Logger(None, list(outputs)))
+        if saved is None:
+            run.teach(model)
         # The run itself ends the training.
         model.learn(2**62, run, reset_num_timesteps=False)
         if model._n_updates == 0:
@@ -236,9 +257,19 @@ class _Run(BaseCallback):
         self.next_eval = eval_every
         self.start = time.monotonic()
 
+    def teach(self, model: BaseAlgorithm) -> None:
+        """Let an untrained agent learn from the teacher first, where its settings say so."""
+        if not self.settings.imitation_rounds:
+            return
+        assert isinstance(model, OnPolicyAlgorithm)
+        imitate(model, self.view, self.settings.imitation_rounds, self.settings.seed)
+        self.model = model
+        self._validate()  # the agent that it is then may stay the best
+        self.next_eval = (self.rounds // self.eval_every + 1) * self.eval_every
+
     @property
     def rounds(self) -> int:
-        return self.num_timesteps // self.view.rows_per_env
+        return self.settings.imitation_rounds + self.num_timesteps // self.view.rows_per_env
 
     @property
     def minutes(self) -> float:
@@ -280,19 +311,28 @@ class _Run(BaseCallback):
 
     def _validate(self) -> None:
         policy = SB3Policy(self.scenario, self.settings, weights_of(self.model.policy))
-        table = evaluate([policy], self.scenario, VALIDATION_SEEDS)
+        row = {"rounds": self.rounds, **self._measured(policy)}
         policy.seen = self.view.seen.by_name()  # and not before: a young agent would be warned of
-        row = {
-            "rounds": self.rounds,
-            "penalty": float(table["mean_objective"].mean()),
-            "worst_energy_ratio": float(table["worst_energy_ratio"].max()),
-        }
         for name in ("penalty", "worst_energy_ratio"):
-            self.logger.record(f"validation/{name}", row[name])
-        self.logger.dump(self.num_timesteps)
+            self.model.logger.record(f"validation/{name}", row[name])
+        self.model.logger.dump(self.num_timesteps)
         if self._rank(row) < min(map(self._rank, self.history), default=(math.inf, math.inf)):
             self.best = policy
         self.history.append(row)
+
+    def _measured(self, policy: SB3Policy) -> dict[str, float]:
+        """What the best agent has least of, on the validation seeds, and the energy of a device."""
+        if self.scenario.objective == "penalty":
+            table = evaluate([policy], self.scenario, VALIDATION_SEEDS)
+            penalty, worst = table["mean_objective"], table["worst_energy_ratio"]
+        else:
+            nothing = np.zeros(self.scenario.num_devices)  # of expected energy
+            prices = Prices(nothing, settle_prices(self.scenario))
+            jobs = make_jobs([policy], self.scenario, VALIDATION_SEEDS, prices=prices)
+            rounds = pd.concat(run_jobs(jobs))
+            penalty = rounds["priced_outcome"]
+            worst = rounds.groupby("seed")["worst_spent_ratio"].last()
+        return {"penalty": float(penalty.mean()), "worst_energy_ratio": float(worst.max())}
 
     def _save(self, state: dict[str, Any]) -> None:
         self.best.cost = {

@@ -14,13 +14,21 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
 from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
-from fl_edge_env.allocation import decode_action
+from fl_edge_env.allocation import decode_action, highest
 from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.env import check_softmax_scale
+from fl_edge_env.memory import GainMemory
 from fl_edge_env.scaling import Features, Scaling
 from fl_edge_env.spaces import action_space
-from fl_edge_env.typing import BoolArray, FloatArray
-from policies.learning.credit import CREDITS, Credit, difference_reward, local_reward
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from policies.learning.credit import (
+    CREDITS,
+    Credit,
+    difference_reward,
+    local_reward,
+    ranked_difference_reward,
+    ranked_local_reward,
+)
 from policies.learning.ranges import SeenRange
 
 # Training seed s plays the episodes of the seeds from FIRST_EPISODE * (s + 1) on: apart from
@@ -29,6 +37,9 @@ FIRST_EPISODE = 1_000_000
 # The queues of an episode start at a common level, drawn up to the reference queue of the
 # scaling, times a factor of each device.
 _QUEUE_SPREAD = (0.8, 1.2)
+# Where the objective is the outcome they start at the scenario's own queues, each energy queue
+# times a factor, each participation queue moved by up to so many rounds.
+_BACKLOG_SPREAD = 1.0
 
 
 def check_training_seed(value: object) -> int:
@@ -53,6 +64,9 @@ class _Played(NamedTuple):
     allocation: Allocation
     reward: FloatArray
     available: BoolArray | None  # who was there, where devices drop out
+    # Where the objective is the outcome: the queues, and the device ranked after the cohort.
+    participation_queue: FloatArray | None
+    next_device: IntArray | None
 
 
 class AgentView(VecEnv):
@@ -63,7 +77,11 @@ class AgentView(VecEnv):
     ``TimeLimit.truncated``, as an episode never terminates. The info of the last step also has
     the monitor's ``episode``: return ``r``, length ``l`` and time ``t`` [s].
 
-    Agents do not see who is there where devices drop out: the environment renormalises their q.
+    Agents do not see who is there where devices drop out: the environment renormalises their q,
+    and ranks those that are there.
+
+    Where the objective is the outcome, episodes start near the queues of the scenario, and the
+    first ones end one after the other, so that systems are in different phases of an episode.
 
     Parameters
     ----------
@@ -76,7 +94,8 @@ class AgentView(VecEnv):
     softmax_scale : float
         As in `FLEdgeEnv`.
     empty_starts : float
-        Share of the episodes that start with empty queues.
+        Share of the episodes that start with empty queues; where the objective is the outcome,
+        with the scenario's own.
     rows_per_env : int
         Rows of the `VecEnv` for each system.
     observation_space, action_space : gymnasium.spaces.Box
@@ -120,8 +139,12 @@ class AgentView(VecEnv):
         self._first_episode = self._next_episode = FIRST_EPISODE * (seed + 1)
         self._episodes = np.zeros(self.batch.num_envs, dtype=np.int64)
         self._return = np.zeros(self.num_envs)
-        self.seen = SeenRange()
+        self.seen = SeenRange(self.scaling.names)
         self._start_time = time.time()
+        self._outcome = scenario.objective == "outcome"
+        self._memory: GainMemory | None = None
+        if scenario.csi == "participants":
+            self._memory = GainMemory(scenario, self.batch.simulator.queue.shape)
 
     @abstractmethod
     def rows(self, features: Features) -> NDArray[np.float32]:
@@ -173,14 +196,25 @@ class AgentView(VecEnv):
         """
         simulator = self.batch.simulator
         gain, queue = simulator.channel_gain.copy(), simulator.queue.copy()  # before they move on
-        allocation = decode_action(
-            self.joint_action(self._actions), self.scenario, self.softmax_scale
-        )
-        _, team_reward, _, truncated, info = self.batch.step(allocation)
+        action = self.joint_action(self._actions)
+        allocation = decode_action(action, self.scenario, self.softmax_scale, simulator.available)
+        backlog = next_device = None
+        if simulator.participation_queue is not None:
+            backlog = simulator.participation_queue.copy()
+            score = np.clip(action[:, 2], -1.0, 1.0)
+            named = highest(score, self.scenario.cohort_size + 1, simulator.available)
+            next_device = named[:, -1]
+        observed, team_reward, _, truncated, info = self.batch.step(allocation)
         if "q" in info:  # what was left of the decision's q over those that were there
             allocation = Allocation(allocation.f, allocation.p, info["q"])
-        played = _Played(gain, queue, allocation, team_reward, info.get("available"))
+        if self._memory is not None:
+            self._memory.note(observed)
+        played = _Played(
+            gain, queue, allocation, team_reward, info.get("available"), backlog, next_device
+        )
         reward = self._reward(played)
+        if self._outcome:
+            truncated = truncated | self._cut_short()
         self._return += reward
         observation = self._observe()
         done = np.repeat(truncated, self.rows_per_env)
@@ -193,7 +227,7 @@ class AgentView(VecEnv):
                     "TimeLimit.truncated": True,
                     "episode": {
                         "r": float(self._return[row]),
-                        "l": self.scenario.num_rounds,
+                        "l": int(simulator.round_index[row // self.rows_per_env]),
                         "t": seconds,
                     },
                 }
@@ -201,6 +235,14 @@ class AgentView(VecEnv):
             self._start(truncated)
             observation = self._observe()
         return observation, reward.astype(np.float32), done, infos
+
+    def _cut_short(self) -> BoolArray:
+        """Which of the first episodes end here, so that not all end at the same time."""
+        first = self._episodes - self._first_episode
+        share = (first + 1) / self.batch.num_envs
+        played = self.batch.simulator.round_index
+        cut: BoolArray = (share <= 1) & (played >= share * self.scenario.num_rounds)
+        return cut
 
     def _start(self, mask: BoolArray) -> None:
         """Start the next episodes in the systems of the mask."""
@@ -210,13 +252,30 @@ class AgentView(VecEnv):
         self.batch.reset(seed=self._episodes.tolist(), options={"reset_mask": mask})
         for system in systems.tolist():
             rng = np.random.default_rng([int(self._episodes[system]), 1])
+            if self._outcome:
+                self._start_near_the_scenarios_queues(system, rng)
+                continue
             # Below the share of empty starts nothing is left of it; above, all levels are likely.
             level = max(rng.random() - self.empty_starts, 0.0) / (1.0 - self.empty_starts)
             start = level * rng.uniform(*_QUEUE_SPREAD, self.scenario.num_devices)
             self.batch.simulator.queue[system] = start * self.scaling.queue
+        if self._memory is not None:
+            self._memory.start(mask)
+
+    def _start_near_the_scenarios_queues(self, system: int, rng: np.random.Generator) -> None:
+        simulator, devices = self.batch.simulator, self.scenario.num_devices
+        assert simulator.participation_queue is not None
+        if rng.random() < self.empty_starts:
+            return
+        simulator.queue[system] *= rng.uniform(*_QUEUE_SPREAD, devices)
+        moved = rng.uniform(-_BACKLOG_SPREAD, _BACKLOG_SPREAD, devices)
+        simulator.participation_queue[system] += moved
 
     def _observe(self) -> NDArray[np.float32]:
-        features = self.scaling.features(self.batch.simulator.observe())
+        observation = self.batch.simulator.observe()
+        if self._memory is not None:
+            observation = self._memory.added_to(observation)
+        features = self.scaling.features(observation)
         self.seen.add(features)
         return self.rows(features)
 
@@ -228,6 +287,7 @@ class AgentView(VecEnv):
             "return": self._return.copy(),
             "simulator": self.batch.simulator.state(),
             "seen": (self.seen.low.copy(), self.seen.high.copy()),
+            "memory": self._memory.state() if self._memory is not None else {},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -244,6 +304,8 @@ class AgentView(VecEnv):
         self._episodes[:] = state["episodes"]
         self._return[:] = state["return"]
         self.seen.low[:], self.seen.high[:] = state["seen"]
+        if self._memory is not None:
+            self._memory.restore(state["memory"])
 
     # The rest of the interface of `VecEnv`, in which the rows are not objects of their own.
 
@@ -353,8 +415,9 @@ class DeviceView(AgentView):
         As in `AgentView`.
     credit : {"difference", "local", "team"}
         The reward of a row: how the system's reward changes with the device's decision, which
-        needs the model of the system (`policies.learning.credit.difference_reward`); the
-        device's own terms of it (`local_reward`); or all of it.
+        needs the model of the system (`policies.learning.credit.difference_reward`, and
+        `ranked_difference_reward` where the objective is the outcome); the device's own terms of
+        it (`local_reward`, `ranked_local_reward`); or all of it.
 
     Raises
     ------
@@ -403,11 +466,22 @@ class DeviceView(AgentView):
     def _reward(self, round_: _Played) -> FloatArray:
         if self.credit == "team":
             return np.repeat(self.scaling.reward(round_.reward), self.rows_per_env)
+        if round_.participation_queue is not None:
+            return self.scaling.device_reward(self._ranked_reward(round_)).ravel()
         own = difference_reward if self.credit == "difference" else local_reward
         reward = own(
             round_.channel_gain, round_.queue, round_.allocation, self.scenario, round_.available
         )
         return self.scaling.device_reward(reward).ravel()
+
+    def _ranked_reward(self, round_: _Played) -> FloatArray:
+        """The devices' rewards where the objective is the outcome."""
+        assert round_.participation_queue is not None
+        assert round_.next_device is not None
+        state = round_.channel_gain, round_.queue, round_.participation_queue, round_.allocation
+        if self.credit == "local":
+            return ranked_local_reward(*state, self.scenario)
+        return ranked_difference_reward(*state, round_.next_device, self.scenario)
 
 
 def device_rows(features: Features) -> NDArray[np.float32]:

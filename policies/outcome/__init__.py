@@ -1,6 +1,14 @@
 """The problem of a round as a user counts it: the longest time in a cohort that is chosen."""
 
 from policies.outcome.prices import OutcomePrices, settle_prices
+from policies.outcome.settled import settled_scenario
 from policies.outcome.solver import RoundSolution, bound_rounds, solve_round
 
-__all__ = ["OutcomePrices", "RoundSolution", "bound_rounds", "settle_prices", "solve_round"]
+__all__ = [
+    "OutcomePrices",
+    "RoundSolution",
+    "bound_rounds",
+    "settle_prices",
+    "settled_scenario",
+    "solve_round",
+]

@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fl_edge_env import Allocation, Scenario, physics, with_tiers
+from fl_edge_env import Allocation, CellChannel, Scenario, Simulator, lyapunov, physics, with_tiers
 from fl_edge_env.lyapunov import drift_plus_penalty
-from fl_edge_env.scaling import FEATURES, ScaledEnv, Scaling
+from fl_edge_env.memory import GainMemory
+from fl_edge_env.scaling import (
+    FEATURES,
+    MEMORY_FEATURES,
+    OUTCOME_FEATURES,
+    ScaledEnv,
+    Scaling,
+)
 from fl_edge_env.spaces import observation_space
 from policies.p2 import best_resources
 
@@ -252,3 +259,104 @@ def test_scaled_env__takes_an_allocation_and_finds_the_scenario_inside_other_wra
     env.reset(seed=0)
     _, expected, *_ = env.step(np.zeros((3, 7), dtype=np.float32))
     assert reward == pytest.approx(expected, rel=1e-12)
+
+
+# What the server does not know of single devices, and what else an outcome is decided by.
+
+PARTIAL = Scenario.cell(
+    num_devices=9, num_rounds=12, csi="participants", objective="outcome", V=2e3, lambda_=1e3
+)
+
+
+def played_features(scenario: Scenario, seed: int) -> list[np.ndarray]:
+    """Features of an episode in which seed decides on the gains that nobody measures."""
+    simulator, scaling = Simulator(scenario), Scaling(scenario)
+    memory = GainMemory(scenario, (scenario.num_devices,))
+    common, other = np.random.default_rng(0), np.random.default_rng(seed)
+    simulator.reset([0])
+    result = []
+    for _ in range(scenario.num_rounds):
+        observation = simulator.observe()
+        memory.note(observation)
+        result.append(scaling.features(memory.added_to(observation)))
+        cohort = common.choice(scenario.num_devices, 2, replace=False)
+        gain = other.uniform(0.01, 0.5, scenario.num_devices)
+        gain[cohort] = common.uniform(0.01, 0.5, 2)
+        simulator.channel_gain[:] = gain
+        simulator.advance(Allocation(scenario.f_mid, scenario.p_mid, cohort=cohort))
+    return result
+
+
+def test_features__hold_no_gain_that_nobody_measured_and_no_device_mean():
+    one = played_features(PARTIAL, 1)
+    # Other gains in between, and another place for each device.
+    elsewhere = PARTIAL.replace(channel=CellChannel(place_seed=7))
+    assert not np.allclose(elsewhere.mean_gain, PARTIAL.mean_gain)
+    for scenario, seed in ((PARTIAL, 2), (elsewhere, 3)):
+        np.testing.assert_array_equal(played_features(scenario, seed), one)
+    # Devices that are alike begin alike, and differ once they have measured.
+    assert len(np.unique(one[0], axis=0)) == 1
+    assert len(np.unique(one[-1], axis=0)) > 2
+    space = Scaling(PARTIAL).feature_space()
+    assert all(space.contains(features) for features in one)
+
+
+def test_features__remember_the_number_and_the_mean_of_a_devices_measurements():
+    scaling = Scaling(PARTIAL)
+    memory = GainMemory(PARTIAL, (9,))
+    state = {"queue": np.zeros(9), "participation_queue": np.zeros(9)}
+    for gain, age in ((0.1, 13.0), (0.3, 1.0), (0.3, 2.0), (0.2, 1.0), (0.2, 1.0)):
+        observation = state | {"channel_gain": np.full(9, gain), "age": np.full(9, age)}
+        memory.note(observation)
+    seen = memory.added_to(observation)
+    mean = (PARTIAL.channel.mean + 0.3 + 0.2 + 0.2) / 4  # the channel's counts as one
+    np.testing.assert_allclose(seen["remembered_gain"], mean)
+    features = dict(zip(scaling.names, scaling.features(seen).T, strict=True))
+    np.testing.assert_allclose(features["measurements"], np.log(4), rtol=1e-6)
+    target = lyapunov.participation_target(PARTIAL)
+    np.testing.assert_allclose(features["age"], np.log(target), rtol=1e-6)
+    again = GainMemory(PARTIAL, (9,))
+    again.restore(memory.state())
+    assert again.state().keys() == memory.state().keys()
+    np.testing.assert_array_equal(again.total, memory.total)
+    memory.start()
+    np.testing.assert_array_equal(memory.added_to(observation)["remembered_gain"], 0.1)
+    with pytest.raises(ValueError, match="observation must hold remembered_gain"):
+        scaling.features(observation)
+
+
+def test_cost__ranks_devices_as_their_best_resources_do():
+    scenario = with_tiers(Scenario.cifar10(num_devices=9, objective="outcome"))
+    scaling = Scaling(scenario)
+    rng = np.random.default_rng(0)
+    gain, queue = rng.uniform(0.01, 0.5, 9), rng.uniform(0, 3, 9) * scaling.queue
+    backlog = rng.uniform(-3, 3, 9)
+    state = {"channel_gain": gain, "queue": queue, "participation_queue": backlog}
+    features = dict(zip(scaling.names, scaling.features(state).T, strict=True))
+    # A grid in place of Theorems 2 and 3.
+    f = np.linspace(scenario.f_min, scenario.f_max, 200)[:, None]
+    p = np.linspace(scenario.p_min, scenario.p_max, 200)[None]
+    f, p = np.broadcast_arrays(f, p)
+    time, energy = physics.time_and_energy(gain, f, p, scenario)
+    worth = lyapunov.participation_weight(scenario) * backlog / scenario.V
+    cost = (time / 2 + queue / scenario.V * energy).min(axis=(0, 1)) - worth
+    edge = np.sort(cost)[1:3].mean()
+    expected = np.clip(np.arcsinh((cost - edge) / (0.05 * scaling.time)), -8, 8)
+    np.testing.assert_allclose(features["cost"], expected, atol=0.02)
+    # The longest time of the two that are cheapest, at their best resources.
+    priced = (time / 2 + queue / scenario.V * energy).reshape(-1, 9)
+    best_times = np.take_along_axis(time.reshape(-1, 9), priced.argmin(axis=0)[None], axis=0)[0]
+    longest = best_times[np.argsort(cost)[:2]].max()
+    np.testing.assert_allclose(features["deadline"], np.log(longest / scaling.time), atol=0.02)
+    empty = state | {"queue": np.zeros(9)}
+    assert scaling.feature_space().contains(scaling.features(empty))
+
+
+def test_names__of_scenarios_without_options_are_those_of_every_version():
+    assert Scaling(Scenario.digits()).names == FEATURES
+    late = Scenario.digits(csi="delayed", latency="round_time", availability=0.5)
+    assert Scaling(late).names == FEATURES
+    outcome = Scaling(Scenario.digits(objective="outcome")).names
+    assert outcome == (*FEATURES, *OUTCOME_FEATURES, "deadline")
+    assert Scaling(Scenario.digits(csi="participants")).names == (*FEATURES, *MEMORY_FEATURES)
+    assert Scaling(PARTIAL).names[-1] == "remembered cost"

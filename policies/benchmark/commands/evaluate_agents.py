@@ -66,7 +66,8 @@ def evaluate_agents(options: Options, console: Console) -> None:
     Raises
     ------
     ValueError
-        If an option is wrong, devices drop out, or a folder does not hold one trained agent.
+        If an option is wrong, devices drop out, the objective is the outcome, or a folder does not
+        hold one trained agent.
     ModuleNotFoundError
         If there are agents and Stable-Baselines3 is not installed.
     JobsFailedError
@@ -75,6 +76,11 @@ def evaluate_agents(options: Options, console: Console) -> None:
     if not 1 <= options.seeds < VALIDATION_SEEDS[0]:
         raise ValueError(f"seeds must be from 1 to {VALIDATION_SEEDS[0] - 1}, got {options.seeds}")
     scenario = options.make_scenario()
+    if scenario.objective == "outcome":
+        raise ValueError(
+            "the score of agents is one of the penalty: those that decide on the outcome are "
+            "compared by what a user pays, for which fl-edge compare takes them among its policies"
+        )
     if scenario.drops_out:
         raise ValueError(
             "the score of agents counts from a bound that needs availability = 1 for every device, "
@@ -178,7 +184,6 @@ def _title(scenario: Scenario, options: Options) -> str:
     told += [f"channel {options.channel}"] if options.channel else []
     told += ["delayed channel state"] if scenario.csi == "delayed" else []
     told += ["gains of participants"] if scenario.csi == "participants" else []
-    told += ["outcome"] if scenario.objective == "outcome" else []
     told += ["latency of the slowest"] if scenario.latency == "round_time" else []
     told += [f"tiers {options.tiers}"] if options.tiers else []
     for name in ("upload_failure", "mu", "nu", "cohort_size", "rounds"):

@@ -8,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, Scenario, lyapunov, physics, with_tiers
-from fl_edge_env.allocation import decode_action
+from fl_edge_env.allocation import decode_action, highest
 from fl_edge_env.lyapunov import drift_plus_penalty
-from policies.learning.credit import difference_reward, local_reward
+from policies.learning.credit import (
+    difference_reward,
+    local_reward,
+    ranked_difference_reward,
+    ranked_local_reward,
+)
 
 LATENCIES = ["proxy", "round_time"]
 MIXED = with_tiers(Scenario.femnist(num_devices=7, cohort_size=3))
@@ -223,3 +228,56 @@ def test_rewards__where_devices_drop_out_are_those_of_a_system_of_the_others(see
     )
     if latency == "proxy":
         assert local_reward(*state).sum() == pytest.approx(actual, rel=1e-9)
+
+
+def cost_of(cohort: list[int], time, energy, queue, backlog, scenario: Scenario) -> float:
+    """What a cohort costs where the objective is the outcome, up to what no decision changes."""
+    if not cohort:
+        return 0.0
+    weight = lyapunov.participation_weight(scenario)
+    own = sum(queue[n] * energy[n] - weight * backlog[n] for n in cohort)
+    return float(scenario.V * max(time[n] for n in cohort) + own)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 7))
+def test_ranked_difference__is_what_the_cohort_without_the_device_would_cost_more(seed, places):
+    scenario = MIXED.replace(objective="outcome", cohort_size=places)
+    rng = np.random.default_rng(seed)
+    gain, queue = rng.uniform(0.01, 0.5, (2, 7)), scenario.V * rng.uniform(0, 2, (2, 7))
+    backlog = rng.uniform(-5, 50, (2, 7))
+    action = rng.uniform(-1, 1, (2, 3, 7))
+    action[:, 2] = rng.choice([-1.0, 0.0, 0.5, 1.0], (2, 7))  # some are equal
+    there = rng.random((2, 7)) < 0.7
+    there[:, rng.integers(7)] = True
+    decision = decode_action(action, scenario, 2.0, there)
+    after = highest(action[:, 2], places + 1, there)[:, -1]
+    result = ranked_difference_reward(gain, queue, backlog, decision, after, scenario)
+    local = ranked_local_reward(gain, queue, backlog, decision, scenario)
+    time, energy = physics.time_and_energy(gain, decision.f, decision.p, scenario)
+    for row in range(2):
+        state = time[row], energy[row], queue[row], backlog[row], scenario
+
+        def ranked(last: int | None, row: int = row) -> list[int]:
+            order = sorted(np.flatnonzero(there[row]), key=lambda n: -action[row, 2, n])
+            if last is not None:
+                order = [n for n in order if n != last] + [last]
+            return order
+
+        played = ranked(None)[:places]
+        assert sorted(played) == sorted(decision.cohort[row][decision.cohort[row] >= 0])
+        for n in range(7):
+            # Last in the ranking it would still take part where there are not enough others.
+            others = [m for m in ranked(n if there[row, n] else None) if m != n][:places]
+            expected = cost_of(others, *state) - cost_of(played, *state) if n in played else 0.0
+            np.testing.assert_allclose(
+                result[row, n], expected, rtol=1e-9, atol=1e-9 * scenario.V * time.max()
+            )
+            own = -cost_of([n], time[row] / places, *state[1:]) if n in played else 0.0
+            np.testing.assert_allclose(local[row, n], own, rtol=1e-9)
+        single = Allocation(decision.f[row], decision.p[row], cohort=decision.cohort[row])
+        np.testing.assert_array_equal(
+            ranked_difference_reward(
+                gain[row], queue[row], backlog[row], single, after[row], scenario
+            ),
+            result[row],
+        )

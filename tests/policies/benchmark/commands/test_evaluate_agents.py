@@ -118,9 +118,21 @@ def test_agents__are_trained_and_compared_where_devices_drop_out(call, tmp_path)
     )
 
 
+def test_agents__of_the_outcome_are_trained_and_compared_by_what_a_user_pays(call, tmp_path):
+    system = f"{SYSTEM} --csi participants"
+    options = "--train-rounds 300 --imitation-rounds 100 --eval-every 100 --num-envs 4"
+    call("train", f"{system} --objective outcome {options} --out {tmp_path}/agents")
+    policies = f"opportunistic {tmp_path}/agents/seed-0"
+    told = call(
+        "compare", f"{system} --no-train --seeds 2 --policies {policies} --out {tmp_path}/out"
+    )
+    assert "PPO taught" in told
+
+
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
+        ("evaluate-agents", f"{SYSTEM} --objective outcome", "fl-edge compare takes them among"),
         ("evaluate-agents", f"{SYSTEM} --availability 0.5", "needs availability = 1 for every"),
         ("train", "--algorithm dqn", "which act in continuous spaces, got 'dqn'"),
         ("train", "--network MultiInputPolicy", "not dictionaries, got 'MultiInputPolicy'"),

@@ -1,0 +1,96 @@
+"""What a server remembers of the gains that participants have measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.typing import BoolArray, FloatArray
+
+
+class GainMemory:
+    """Number and mean of the gains that each device has measured in an episode.
+
+    It follows from the observations alone: an age of 1 means a new measurement.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system, in which the server knows the gains of participants alone.
+    shape : tuple of int
+        Of the observed gains, (N,) or (B, N).
+    """
+
+    def __init__(self, scenario: Scenario, shape: tuple[int, ...]) -> None:
+        # The channel's mean counts as a first measurement of every device, so that a mean is
+        # there from the start, and the first gains are not taken for the device's own mean.
+        self._first = float(scenario.channel.mean)
+        self.measurements: FloatArray = np.zeros(shape)
+        self.total: FloatArray = np.zeros(shape)
+
+    def start(self, mask: BoolArray | None = None) -> None:
+        """Forget all; with a mask, shape (B,), in those systems alone.
+
+        Parameters
+        ----------
+        mask : ndarray of bool, optional
+            The systems.
+        """
+        for values in (self.measurements, self.total):
+            values[() if mask is None else mask] = 0.0
+
+    def note(self, observation: Mapping[str, FloatArray]) -> None:
+        """Take up the measurements of the round before; once for each observation.
+
+        Parameters
+        ----------
+        observation : mapping
+            ``channel_gain`` and ``age``.
+        """
+        new = np.asarray(observation["age"]) == 1.0
+        self.measurements += new
+        self.total += np.where(new, observation["channel_gain"], 0.0)
+
+    def added_to(self, observation: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+        """The observation with ``measurements`` and ``remembered_gain``, their mean.
+
+        Parameters
+        ----------
+        observation : mapping
+            The observation.
+        """
+        mean = (self.total + self._first) / (self.measurements + 1.0)
+        return {**observation, "measurements": self.measurements.copy(), "remembered_gain": mean}
+
+    def state(self) -> dict[str, NDArray[np.float64]]:
+        """Copies of what it consists of."""
+        return {"measurements": self.measurements.copy(), "measured": self.total.copy()}
+
+    def restore(self, state: Mapping[str, NDArray[np.float64]]) -> None:
+        """Take up what `state` gave.
+
+        Parameters
+        ----------
+        state : mapping
+            As `state` returned it.
+
+        Raises
+        ------
+        ValueError
+            If it is not the state of a memory of this shape.
+        """
+        for name, now in (("measurements", self.measurements), ("measured", self.total)):
+            if name not in state:
+                raise ValueError(f"state must hold {name}, got {list(state)}")
+            values = np.asarray(state[name])
+            if values.shape != now.shape or values.dtype.kind not in "fiu":
+                raise ValueError(
+                    f"{name} must be numbers of shape {now.shape}, "
+                    f"got {values.dtype} of shape {values.shape}"
+                )
+            if not (np.isfinite(values) & (values >= 0)).all():
+                raise ValueError(f"{name} must be finite and at least zero")
+            now[...] = values

@@ -1,0 +1,249 @@
+"""Learning first from what was best, as one tells who knows the model and all gains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from fl_edge_env import Allocation, Scenario, physics
+from fl_edge_env.allocation import encode_action
+from fl_edge_env.lyapunov import participation_weight
+from fl_edge_env.typing import FloatArray
+from policies.learning.views import AgentView
+from policies.outcome import solve_round
+
+# Proven relative distance of the teacher's decisions to the optimum.
+_TOLERANCE = 1e-4
+# Differences of costs, in shares of the time scale, that count by their logarithm from there on,
+# and how many such logarithms the scores' range holds.
+_UNIT, _LOGARITHMS = 0.05, 5.0
+# Devices whose cost is further from having a place than this, in shares of the time scale, count
+# less: whether they take part is not in doubt, and their f and p do not matter.
+_NEAR = 0.1
+# Rounds between fits, steps and rows of a fit, and the learning rate at the start.
+_EVERY, _STEPS, _ROWS, _LEARNING_RATE = 4, 8, 2048, 2e-3
+# Rounds that the rows of a fit are from.
+_ROUNDS = 32
+# Of the lesson by costs: the step of a slope, in halves of a range, the steepest one that counts
+# and how much it does; the score of a device that costs nothing, and the cost that is worth one
+# unit of the score, in shares of the time scale.
+_STEP, _STEEPEST, _FOLLOWED, _TOP, _SPAN = 1e-3, 5.0, 0.1, 0.5, 4.0
+
+
+def teacher_decision(view: AgentView) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The best actions in the present states, and how much each device's counts.
+
+    They are those of `solve_round` on the queues and the true gains of the round. The score of a
+    device grows with what it costs less than the dearest one that has a place.
+
+    Parameters
+    ----------
+    view : AgentView
+        The systems, with the outcome as their objective.
+
+    Returns
+    -------
+    actions : ndarray of float32, shape (B, 3, N)
+    weights : ndarray of float32, shape (B, N)
+        With mean one.
+    """
+    scenario, simulator = view.scenario, view.batch.simulator
+    gain, queue = simulator.channel_gain.copy(), simulator.queue.copy()
+    assert simulator.participation_queue is not None
+    worth = participation_weight(scenario) * simulator.participation_queue
+    there = simulator.available
+    solution = solve_round(
+        gain,
+        queue,
+        worth,
+        scenario,
+        tolerance=_TOLERANCE,
+        available=None if there is None else there.copy(),
+    )
+    time, energy = physics.time_and_energy(gain, solution.f, solution.p, scenario)
+    late = np.maximum(time - np.asarray(solution.deadline)[:, None], 0.0)
+    cost = late + (queue * energy - worth) / scenario.V
+    inside = np.where(solution.participates, cost, -np.inf).max(axis=-1)
+    outside = np.where(solution.participates, np.inf, cost).min(axis=-1)
+    edge = np.where(np.isfinite(outside), 0.5 * (inside + outside), inside)
+    distance = (cost - edge[:, None]) / view.scaling.time
+    cohort = np.zeros((len(gain), 1), dtype=np.int64)  # the scores take its place
+    actions = encode_action(
+        Allocation(solution.f, solution.p, cohort=cohort), scenario, view.softmax_scale
+    )
+    actions[:, 2] = np.clip(-np.arcsinh(distance / _UNIT) / _LOGARITHMS, -1.0, 1.0)
+    weights: FloatArray = 0.02 + 1.0 / (1.0 + (distance / _NEAR) ** 2)
+    return actions, (weights / weights.mean()).astype(np.float32)
+
+
+def costs_and_slopes(
+    unit: FloatArray, gain: FloatArray, m: FloatArray, z: FloatArray, scenario: Scenario
+) -> tuple[FloatArray, FloatArray]:
+    """What each device costs with its own f and p, and how that changes with them.
+
+    The cost is ``T/K + m E - z`` at the prices m and z, as each of K devices bears its share of the
+    time.
+
+    Parameters
+    ----------
+    unit : ndarray, shape (B, 2, N)
+        f and p in their ranges, from -1 to 1.
+    gain, m, z : ndarray, shape (B, N)
+        Gains and prices of the round.
+    scenario : Scenario
+        The system.
+
+    Returns
+    -------
+    cost : ndarray, shape (B, N)
+        In seconds.
+    slope : ndarray, shape (B, 2, N)
+        Its derivatives with respect to `unit` [s].
+    """
+
+    def cost(inside: FloatArray) -> FloatArray:
+        f = scenario.f_mid + 0.5 * (scenario.f_max - scenario.f_min) * inside[:, 0]
+        p = scenario.p_mid + 0.5 * (scenario.p_max - scenario.p_min) * inside[:, 1]
+        time, energy = physics.time_and_energy(gain, f, p, scenario)
+        value: FloatArray = time / scenario.cohort_size + m * energy - z
+        return value
+
+    centre = np.clip(unit, _STEP - 1.0, 1.0 - _STEP)
+    slopes = []
+    for row in range(2):
+        step = np.zeros((2, 1))
+        step[row] = _STEP
+        slopes.append((cost(centre + step) - cost(centre - step)) / (2.0 * _STEP))
+    return cost(np.clip(unit, -1.0, 1.0)), np.stack(slopes, axis=1)
+
+
+def imitate(model: OnPolicyAlgorithm, view: AgentView, rounds: int, seed: int) -> None:
+    """Teach an agent what was best, on the states that it comes to itself.
+
+    The agent acts, and learns from all rounds so far: Ross, Gordon and Bagnell, "A reduction of
+    imitation learning and structured prediction to no-regret online learning" (2011). Where the
+    server knows the gains of the round, the means of its actions are fitted to the decision of
+    `solve_round`. Where it does not, the decision that would have been best says little about what
+    is best under what is known: there f and p follow the slopes of the cost that they really had
+    (`costs_and_slopes`), and the score is fitted to that cost, so that the agent learns means over
+    what it does not see.
+
+    Parameters
+    ----------
+    model : OnPolicyAlgorithm
+        The agent, whose network changes.
+    view : AgentView
+        A view of devices with the outcome as their objective.
+    rounds : int
+        Rounds to play in all systems together.
+    seed : int
+        Seed of the choice of rows.
+    """
+    policy: Any = model.policy
+    rng = np.random.default_rng([seed, 2])
+    optimizer = torch.optim.Adam(policy.parameters(), lr=_LEARNING_RATE)
+    rows: NDArray[np.float32] = view.reset()
+    steps = max(1, rounds // view.batch.num_envs)
+    lesson: _Decisions | _Costs
+    lesson = _Decisions(view) if view.scenario.csi == "full" else _Costs(view)
+    policy.set_training_mode(True)
+    for step in range(steps):
+        actions, weights = teacher_decision(view)
+        lesson.add(rows, actions, weights)
+        # At first the teacher's own states: an agent that knows nothing leads astray.
+        if step < 0.1 * steps:
+            chosen = _by_row(actions)
+        else:
+            chosen, _ = policy.predict(rows, deterministic=True)
+        view.step_async(chosen)
+        rows, _, _, _ = view.step_wait()
+        if step % _EVERY == _EVERY - 1:
+            for group in optimizer.param_groups:
+                group["lr"] = _LEARNING_RATE * max(1.0 - step / steps, 0.02)
+            for _ in range(_STEPS):
+                optimizer.zero_grad()
+                lesson.loss(policy, rng).backward()  # type: ignore[no-untyped-call]
+                torch.nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
+                optimizer.step()
+
+
+class _Decisions:
+    """Rounds whose best decision is known: any rows of them make a fit."""
+
+    def __init__(self, view: AgentView) -> None:
+        del view
+        self._kept: list[tuple[NDArray[np.float32], ...]] = []
+
+    def add(
+        self,
+        rows: NDArray[np.float32],
+        actions: NDArray[np.float32],
+        weights: NDArray[np.float32],
+    ) -> None:
+        self._kept.append((rows, _by_row(actions), weights.ravel()))
+
+    def loss(self, policy: Any, rng: np.random.Generator) -> torch.Tensor:
+        rounds = rng.integers(len(self._kept), size=_ROUNDS)
+        share = _ROWS // _ROUNDS
+        drawn = [rng.integers(len(self._kept[index][2]), size=share) for index in rounds]
+        rows, actions, weights = (
+            torch.as_tensor(
+                np.concatenate(
+                    [self._kept[i][part][at] for i, at in zip(rounds, drawn, strict=True)]
+                )
+            )
+            for part in range(3)
+        )
+        error = (_means(policy, rows) - actions) ** 2
+        return (weights[:, None] * error).mean()
+
+
+class _Costs:
+    """Rounds whose gains are known only to the model: whole systems of them make a fit."""
+
+    def __init__(self, view: AgentView) -> None:
+        self._view = view
+        self._kept: list[tuple[NDArray[Any], ...]] = []
+
+    def add(
+        self,
+        rows: NDArray[np.float32],
+        actions: NDArray[np.float32],  # noqa: ARG002 - nobody can know them
+        weights: NDArray[np.float32],  # noqa: ARG002
+    ) -> None:
+        scenario, simulator = self._view.scenario, self._view.batch.simulator
+        assert simulator.participation_queue is not None
+        gain = simulator.channel_gain.copy()
+        z = participation_weight(scenario) / scenario.V * simulator.participation_queue
+        own = rows.reshape(*gain.shape, -1)
+        self._kept += list(zip(own, gain, simulator.queue / scenario.V, z, strict=True))
+
+    def loss(self, policy: Any, rng: np.random.Generator) -> torch.Tensor:
+        scenario = self._view.scenario
+        count = max(1, _ROWS // scenario.num_devices)
+        chosen = [self._kept[index] for index in rng.integers(len(self._kept), size=count)]
+        rows, gain, m, z = (np.stack(part) for part in zip(*chosen, strict=True))
+        means = _means(policy, torch.as_tensor(rows.reshape(-1, rows.shape[-1])))
+        unit = means.detach().numpy().reshape(*gain.shape, 3).swapaxes(-1, -2)
+        cost, slope = costs_and_slopes(unit[:, :2].astype(np.float64), gain, m, z, scenario)
+        scale = self._view.scaling.time
+        slope = np.clip(slope / scale, -_STEEPEST, _STEEPEST).swapaxes(-1, -2).reshape(-1, 2)
+        downhill = (torch.as_tensor(slope.astype(np.float32)) * means[:, :2]).sum(dim=-1)
+        beyond = torch.relu(means[:, :2].abs() - 1.0).square().sum(dim=-1)
+        score = np.clip(_TOP - cost.ravel() / (_SPAN * scale), -1.0, 1.0).astype(np.float32)
+        error = (means[:, 2] - torch.as_tensor(score)) ** 2
+        return (_FOLLOWED * downhill + beyond + error).mean()
+
+
+def _by_row(actions: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Actions of systems, shape (B, 3, N), as those of their devices, shape (B N, 3)."""
+    return np.ascontiguousarray(actions.swapaxes(-1, -2)).reshape(-1, 3)
+
+
+def _means(policy: Any, rows: torch.Tensor) -> torch.Tensor:
+    means: torch.Tensor = policy.get_distribution(rows).distribution.mean
+    return means

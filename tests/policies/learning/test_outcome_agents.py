@@ -1,0 +1,198 @@
+"""Agents that decide on the outcome: their teacher, their queues, their memory, their training."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fl_edge_env import CellChannel, Scenario, Simulator
+from fl_edge_env.allocation import decode_action
+from fl_edge_env.lyapunov import participation_weight
+from policies.learned import AGENT_FILE, SB3Policy
+from policies.learning.imitation import teacher_decision
+from policies.learning.settings import AgentSettings
+from policies.learning.training import Budget, Progress, train_agent
+from policies.learning.views import DeviceView, JointView
+from policies.outcome import settled_scenario, solve_round
+
+FULL = Scenario.cifar10().replace(
+    num_devices=12, num_rounds=40, energy_budget_j=150.0, objective="outcome"
+)
+PARTIAL = FULL.replace(channel=CellChannel(persistence=0.9), csi="participants")
+SETTINGS = AgentSettings(
+    num_envs=4, episode_rounds=40, width=16, nu_factor=1.0, imitation_rounds=240
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> dict[str, tuple[Path, SB3Policy]]:
+    """The folder of a training that was not interrupted, and its agent."""
+    result = {}
+    for name, scenario in (("full", FULL), ("partial", PARTIAL)):
+        folder = tmp_path_factory.mktemp(name)
+        result[name] = folder, train(folder, scenario)
+    return result
+
+
+def train(folder: Path, scenario: Scenario, **options) -> SB3Policy:
+    budget = Budget(rounds=400)
+    return train_agent(SETTINGS, scenario, budget, folder, eval_every=80, **options)
+
+
+def episode(policy: SB3Policy, scenario: Scenario, seeds: list[int]) -> list[np.ndarray]:
+    """Cohorts, f and p of an episode."""
+    simulator = Simulator(scenario, len(seeds))
+    simulator.reset(seeds)
+    policy.reset(seeds)
+    decisions = []
+    for _ in range(12):
+        decision = policy.decide(simulator.observe())
+        # Decided twice, it is decided the same: only a round moves what it remembers.
+        again = policy.decide(simulator.observe())
+        np.testing.assert_array_equal(decision.cohort, again.cohort)
+        np.testing.assert_array_equal(decision.f, again.f)
+        decisions.append(np.concatenate([decision.f, decision.p, decision.cohort], axis=-1))
+        policy.feedback(simulator.advance(decision).info())
+    return decisions
+
+
+def test_teacher__decides_as_the_solution_of_the_round_on_the_true_gains():
+    view = DeviceView(settled_scenario(PARTIAL), 5, seed=3)
+    view.reset()
+    for _ in range(3):
+        actions, weights = teacher_decision(view)
+        simulator = view.batch.simulator
+        solution = solve_round(
+            simulator.channel_gain.copy(),
+            simulator.queue,
+            participation_weight(view.scenario) * simulator.participation_queue,
+            view.scenario,
+            tolerance=1e-4,
+        )
+        decided = decode_action(actions, view.scenario, view.softmax_scale)
+        full = solution.participates.sum(axis=-1) == view.scenario.cohort_size
+        np.testing.assert_array_equal(decided.participates[full], solution.participates[full])
+        np.testing.assert_allclose(decided.f, solution.f, rtol=1e-6)
+        np.testing.assert_allclose(decided.p, solution.p, rtol=1e-5)
+        assert weights.mean() == pytest.approx(1.0, rel=1e-5)
+        view.step_async(actions.swapaxes(-1, -2).reshape(-1, 3))
+        view.step_wait()
+
+
+@pytest.mark.parametrize("kind", ["full", "partial"])
+def test_agent__learns_from_the_teacher_and_is_better_than_its_start(trained, tmp_path, kind):
+    folder, agent = trained[kind]
+    scenario = agent.trained_in
+    untaught = dataclasses.replace(SETTINGS, imitation_rounds=0, learning_rate=1e-9)
+    start = train_agent(untaught, scenario, Budget(rounds=40), tmp_path, eval_every=1000)
+    priced = [
+        float(np.genfromtxt(path / "history.csv", delimiter=",", names=True)["penalty"].min())
+        for path in (folder, tmp_path)
+    ]
+    assert priced[0] < 0.95 * priced[1]
+    assert agent.name == "PPO taught privileged 0"
+    assert start.name == "PPO privileged 0"
+
+
+@pytest.mark.parametrize("kind", ["full", "partial"])
+def test_agent__loaded_and_in_whatever_environment_decides_the_same(trained, kind):
+    folder, agent = trained[kind]
+    scenario = agent.trained_in
+    expected = episode(agent, scenario, [0, 1])
+    plain = scenario.replace(objective="penalty")
+    settled = settled_scenario(scenario)
+    for system in (scenario, plain, settled):
+        loaded = SB3Policy.load(folder, system)
+        np.testing.assert_array_equal(episode(loaded, system, [0, 1]), expected)
+    # In a batch as singly.
+    single = episode(agent, scenario, [1])
+    np.testing.assert_allclose(single, np.stack(expected)[:, 1:], rtol=1e-6)
+
+
+def test_agent__goes_on_from_a_saved_state(trained):
+    _, agent = trained["partial"]
+    expected = episode(agent, PARTIAL, [0, 1])
+    simulator = Simulator(PARTIAL, 2)
+    simulator.reset([0, 1])
+    agent.reset([0, 1])
+    for _ in range(6):
+        agent.feedback(simulator.advance(agent.decide(simulator.observe())).info())
+    state = agent.state()
+    assert agent.resumable
+    other = SB3Policy.load(trained["partial"][0])
+    other.reset([0, 1])
+    other.restore(state)
+    decision = other.decide(simulator.observe())
+    got = np.concatenate([decision.f, decision.p, decision.cohort], axis=-1)
+    np.testing.assert_array_equal(got, expected[6])
+    with pytest.raises(ValueError, match="state must hold measurements"):
+        other.restore({n: v for n, v in state.items() if n != "measurements"})
+    with pytest.raises(ValueError, match="queue must be finite and at least zero"):
+        other.restore(state | {"queue": -state["queue"] - 1.0})
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_training__a_killed_one_ends_in_the_same_agent(trained, tmp_path):
+    folder, agent = trained["partial"]
+
+    def stop(progress: Progress) -> None:
+        if progress.rounds >= 340:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        train(tmp_path, PARTIAL, on_progress=stop)
+    again = train(tmp_path, PARTIAL)
+    for name, weight in agent.weights.items():
+        np.testing.assert_array_equal(again.weights[name], weight)
+    assert (tmp_path / "history.csv").read_bytes() == (folder / "history.csv").read_bytes()
+
+
+def test_joint_view__ranks_the_devices_too():
+    view = JointView(settled_scenario(PARTIAL), 3, seed=1)
+    observation = view.reset()
+    assert view.observation_space.contains(observation[0])
+    actions = np.random.default_rng(0).uniform(-1, 1, (3, 3, 12)).astype(np.float32)
+    rows, reward, _, _ = view.step(actions)
+    assert np.isfinite(rows).all()
+    assert np.isfinite(reward).all()
+
+
+def test_first_episodes__end_one_after_the_other():
+    view = DeviceView(settled_scenario(FULL), 4)
+    view.reset()
+    lengths: dict[int, list[int]] = {system: [] for system in range(4)}
+    for _ in range(85):
+        view.step_async(np.zeros((48, 3), np.float32))
+        _, _, done, info = view.step_wait()
+        for row in np.flatnonzero(done)[::12]:
+            lengths[row // 12].append(info[row]["episode"]["l"])
+    assert lengths == {0: [10, 40], 1: [20, 40], 2: [30, 40], 3: [40, 40]}
+
+
+def test_agents__are_refused_where_they_would_see_other_features(trained):
+    folder, _ = trained["full"]
+    with pytest.raises(ValueError, match="trained with csi='full' and cannot run with csi='part"):
+        SB3Policy.load(folder, PARTIAL)
+    with pytest.raises(ValueError, match="are for the objective 'outcome'"):
+        train_agent(SETTINGS, FULL.replace(objective="penalty"), Budget(rounds=400), folder)
+    with pytest.raises(ValueError, match="imitation_rounds are for the view 'devices'"):
+        AgentSettings(view="joint", imitation_rounds=1)
+
+
+def test_agents__of_before_there_was_a_teacher_still_load(trained, tmp_path):
+    content = torch.load(trained["full"][0] / AGENT_FILE, weights_only=True)
+    settings = json.loads(content["settings"])
+    del settings["imitation_rounds"]
+    torch.save(content | {"settings": json.dumps(settings)}, tmp_path / AGENT_FILE)
+    assert SB3Policy.load(tmp_path).settings.imitation_rounds == 0
+    torch.save(content | {"features": content["features"][:5]}, tmp_path / AGENT_FILE)
+    with pytest.raises(ValueError, match="written by another version: train the agent anew"):
+        SB3Policy.load(tmp_path)

@@ -3,7 +3,9 @@
 from policies.p2.solver import (
     P2Solution,
     Variant,
+    as_rows,
     best_resources,
+    check_gains,
     check_state,
     check_variant,
     kernel_system,
@@ -13,7 +15,9 @@ from policies.p2.solver import (
 __all__ = [
     "P2Solution",
     "Variant",
+    "as_rows",
     "best_resources",
+    "check_gains",
     "check_state",
     "check_variant",
     "kernel_system",

@@ -9,13 +9,16 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import observed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
+from policies.belief import Belief, Delay
 from policies.p2 import P2Solution, Variant, check_variant, solve_p2
 
 
 class LROA(Policy):
     """Lyapunov-based resource-efficient online algorithm: solves P2 in every round.
 
-    P2 counts the paper's proxy of the round time, also in a scenario whose latency is another.
+    P2 counts the paper's proxy of the round time, also in a scenario whose latency is another, and
+    with ``delayed_csi=True`` the expectation of that proxy and of the energy over the present
+    gains, given those of the round before.
 
     Parameters
     ----------
@@ -26,6 +29,9 @@ class LROA(Policy):
     exact : bool
         Search for the global optimum of P2 where it is not convex; the default is the paper's
         Algorithm 2.
+    delay : {"expected", "ignored"}
+        What it makes of channel state that is one round old: the expected time and energy, or
+        those of the old gains, as the paper's algorithm would.
 
     Attributes
     ----------
@@ -35,14 +41,21 @@ class LROA(Policy):
     Raises
     ------
     ValueError
-        If `variant` is unknown or `exact` neither True nor False.
+        If `variant` or `delay` is unknown or `exact` neither True nor False, or if the channel
+        cannot say what to expect; see `policies.belief.Belief`.
     """
 
     def __init__(
-        self, scenario: Scenario, *, variant: Variant = "derived", exact: bool = False
+        self,
+        scenario: Scenario,
+        *,
+        variant: Variant = "derived",
+        exact: bool = False,
+        delay: Delay = "expected",
     ) -> None:
         super().__init__(scenario)
         check_variant(variant, exact)
+        self.belief = Belief(scenario, delay)
         self.variant = variant
         self.exact = exact
         self.solution: P2Solution | None = None
@@ -53,8 +66,10 @@ class LROA(Policy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Solve P2; see `Policy.decide`."""
+        _, queue = observed(observation)
         self.solution = solve_p2(
-            *observed(observation),
+            self.belief.present_gain(observation),
+            queue,
             self.scenario,
             variant=self.variant,
             exact=self.exact,

@@ -26,6 +26,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, is_integer, positive_integer
 from fl_edge_env.files import as_value_error, atomic_path, writable_folder
+from policies.belief import best_delay
 from policies.benchmark.evaluation import evaluate
 from policies.benchmark.protocol import VALIDATION_SEEDS, allowed_energy, constrained_rank
 from policies.benchmark.runner import code_hash
@@ -170,7 +171,8 @@ def train_agent(
     saved = _continue_or_start(settings, scenario, budget, eval_every, threads, folder)
     if saved is not None and saved["finished"]:
         return SB3Policy.load(folder, scenario)
-    reference = evaluate([LROA(scenario)], scenario, VALIDATION_SEEDS, gaps=False)
+    lroa = LROA(scenario, delay=best_delay(scenario))
+    reference = evaluate([lroa], scenario, VALIDATION_SEEDS, gaps=False)
     view = settings.make_view(scenario)
     run = _Run(
         SB3Policy(scenario, settings, {}),

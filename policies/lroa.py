@@ -9,6 +9,7 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import observed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
+from policies.belief import Belief, Delay
 from policies.p2 import (
     Latency,
     P2Solution,
@@ -23,7 +24,8 @@ class LROA(Policy):
     """Lyapunov-based resource-efficient online algorithm: solves P2 in every round.
 
     P2 has the latency of the scenario: the paper's proxy of the round time, or the mean of the
-    longest time in the cohort.
+    longest time in the cohort. With ``csi="delayed"`` it has the expectation of the proxy and of
+    the energy over the present gains, given those of the round before, whatever the latency.
 
     Parameters
     ----------
@@ -37,6 +39,9 @@ class LROA(Policy):
     latency : {"proxy", "round_time"}, optional
         What P2 has as the latency, whatever the scenario counts: ``"proxy"`` is the paper's LROA.
         That of the scenario by default.
+    delay : {"expected", "ignored"}
+        What it makes of channel state that is one round old: the expected time and energy, or
+        those of the old gains, as the paper's algorithm would.
 
     Attributes
     ----------
@@ -46,7 +51,8 @@ class LROA(Policy):
     Raises
     ------
     ValueError
-        If `variant` or `latency` is unknown or `exact` neither True nor False.
+        If `variant`, `latency` or `delay` is unknown or `exact` neither True nor False, or if the
+        channel cannot say what to expect; see `policies.belief.Belief`.
     """
 
     def __init__(
@@ -56,10 +62,12 @@ class LROA(Policy):
         variant: Variant = "derived",
         exact: bool = False,
         latency: Latency | None = None,
+        delay: Delay = "expected",
     ) -> None:
         super().__init__(scenario)
         check_variant(variant, exact)
         check_latency(latency, scenario)
+        self.belief = Belief(scenario, delay)
         self.variant = variant
         self.exact = exact
         self.latency = latency
@@ -71,8 +79,10 @@ class LROA(Policy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Solve P2; see `Policy.decide`."""
+        _, queue = observed(observation)
         self.solution = solve_p2(
-            *observed(observation),
+            self.belief.present_gain(observation),
+            queue,
             self.scenario,
             variant=self.variant,
             exact=self.exact,

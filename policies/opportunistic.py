@@ -13,6 +13,7 @@ from fl_edge_env.checks import available, finite_number, integer_at_least, obser
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy
+from policies.belief import Belief, Delay
 from policies.outcome import OutcomePrices, RoundSolution, settle_prices, solve_round
 from policies.outcome.settled import energy_start, participation_jump
 
@@ -50,6 +51,10 @@ class Opportunistic(Policy):
         Whether prices of participation move; without it they stay as they start.
     step_scale : float
         Factor on the steps of the prices, at least zero.
+    delay : {"expected", "ignored"}
+        What it makes of channel state that is one round old: it counts the longest expected time
+        and expected energies given the old gains, or takes these for the present ones. The former
+        is below the expected longest time; ``docs/opportunistic.md`` has what either takes.
 
     Attributes
     ----------
@@ -61,7 +66,8 @@ class Opportunistic(Policy):
     Raises
     ------
     ValueError
-        If an argument is wrong.
+        If an argument is wrong, or the channel cannot say what to expect; see
+        `policies.belief.Belief`.
     """
 
     def __init__(
@@ -73,8 +79,10 @@ class Opportunistic(Policy):
         start: Start = "settled",
         participation: bool = True,
         step_scale: float = 1.0,
+        delay: Delay = "expected",
     ) -> None:
         super().__init__(scenario)
+        self.belief = Belief(scenario, delay)
         integer_at_least(0, "seed", seed)
         if start not in get_args(Start):
             raise ValueError(f"start must be 'settled' or 'cold', got {start!r}")
@@ -163,7 +171,7 @@ class Opportunistic(Policy):
             for price in (self._energy, self._participation)
         )
         self.solution = solve_round(
-            gain,
+            self.belief.present_gain(observation),
             energy,
             participation,
             self.scenario,

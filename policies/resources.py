@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fl_edge_env import Scenario, physics
+from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import finite_number
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.outcome import kernel
-from policies.p2 import best_resources, check_state, kernel_system
+from policies.p2 import as_rows, best_resources, check_gains, check_state, kernel_system
 
 # Who takes part, as a rule of resources is told: nobody knows yet (None), a mask of the devices
 # that do (bool), or the probabilities of a draw (float).
@@ -53,7 +54,7 @@ def static_resources(channel_gain: FloatArray, scenario: Scenario) -> tuple[Floa
 
 
 def deadline_resources(
-    channel_gain: ArrayLike,
+    channel_gain: ArrayLike | GainLaw,
     queue: ArrayLike,
     participates: BoolArray,
     scenario: Scenario,
@@ -69,8 +70,10 @@ def deadline_resources(
 
     Parameters
     ----------
-    channel_gain, queue : array_like, shape (N,) or (B, N)
-        Gains, and the worth of energy Q [J].
+    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
+        Gains, or what they may be: T and E are then expected ones.
+    queue : array_like, shape (N,) or (B, N)
+        Worth of energy Q [J].
     participates : ndarray of bool, shape (N,) or (B, N)
         The cohort, from one to K devices in each row.
     scenario : Scenario
@@ -90,12 +93,12 @@ def deadline_resources(
         If a shape or a value is wrong.
     """
     V = scenario.V if V is None else finite_number("V", V)
-    gains, queues = check_state(channel_gain, queue, scenario)
+    gains, queues = check_gains(channel_gain, queue, scenario)
     members = np.asarray(participates)
     most = min(scenario.cohort_size, scenario.num_devices)
-    if members.shape != gains.shape or members.dtype != np.bool_:
+    if members.shape != queues.shape or members.dtype != np.bool_:
         raise ValueError(
-            f"participates must be bool of shape {gains.shape}, "
+            f"participates must be bool of shape {queues.shape}, "
             f"got {members.dtype} of shape {members.shape}"
         )
     sizes = np.count_nonzero(members, axis=-1)
@@ -104,9 +107,9 @@ def deadline_resources(
             f"participates must name from 1 to {most} devices, got {np.min(sizes)} to "
             f"{np.max(sizes)}"
         )
-    f, p = np.empty_like(gains), np.empty_like(gains)
+    f, p = np.empty_like(queues), np.empty_like(queues)
     kernel.meet_rows(
-        np.atleast_2d(gains),
+        as_rows(gains),
         np.atleast_2d(queues),
         np.atleast_2d(members),
         V,

@@ -6,30 +6,52 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fl_edge_env import Allocation
+from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import observed, real_array
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
+from policies.belief import Belief, Delay
 from policies.p2 import best_resources, check_state
 from policies.resources import static_resources
 
 
 class UniD(Policy):
-    """Uniform sampling; f and p as LROA chooses them (Theorems 2 and 3)."""
+    """Uniform sampling; f and p as LROA chooses them (Theorems 2 and 3).
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system it controls.
+    delay : {"expected", "ignored"}
+        What it makes of channel state that is one round old; see `policies.LROA`.
+
+    Raises
+    ------
+    ValueError
+        If `delay` is unknown, or the channel cannot say what to expect; see
+        `policies.belief.Belief`.
+    """
 
     name = "Uni-D"
+
+    def __init__(self, scenario: Scenario, *, delay: Delay = "expected") -> None:
+        super().__init__(scenario)
+        self.belief = Belief(scenario, delay)
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Optimise f and p for ``q = 1/N``; see `Policy.decide`."""
         channel_gain, queue = observed(observation)
-        channel_gain = real_array("channel_gain", channel_gain)
-        q = np.full(channel_gain.shape, 1.0 / self.scenario.num_devices)
-        f, p = best_resources(channel_gain, queue, q, self.scenario)
+        shape = real_array("channel_gain", channel_gain).shape
+        q = np.full(shape, 1.0 / self.scenario.num_devices)
+        f, p = best_resources(self.belief.present_gain(observation), queue, q, self.scenario)
         return Allocation(f, p, q)
 
 
 class UniS(Policy):
-    """Uniform sampling with static resources; see `policies.resources.static_resources`."""
+    """Uniform sampling with static resources; see `policies.resources.static_resources`.
+
+    It takes observed gains for the present ones, also where they are those of the round before.
+    """
 
     name = "Uni-S"
 

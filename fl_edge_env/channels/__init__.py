@@ -2,8 +2,14 @@
 
 from fl_edge_env.channels.cell import CellChannel
 from fl_edge_env.channels.exponential import ExponentialChannel
+from fl_edge_env.channels.law import GainLaw
 from fl_edge_env.channels.markov import MarkovChannel
-from fl_edge_env.channels.protocol import ChannelModel, check_channel, mean_gains
+from fl_edge_env.channels.protocol import (
+    ChannelModel,
+    check_channel,
+    conditional_law,
+    mean_gains,
+)
 from fl_edge_env.channels.trace import TraceChannel
 from fl_edge_env.channels.uplink import UplinkChannel
 
@@ -11,9 +17,11 @@ __all__ = [
     "CellChannel",
     "ChannelModel",
     "ExponentialChannel",
+    "GainLaw",
     "MarkovChannel",
     "TraceChannel",
     "UplinkChannel",
     "check_channel",
+    "conditional_law",
     "mean_gains",
 ]

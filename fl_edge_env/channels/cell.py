@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy import special
 
+from fl_edge_env.channels.law import GainLaw, rice_power_law
 from fl_edge_env.checks import finite_number, integer_at_least, is_real
 from fl_edge_env.typing import FloatArray
 
@@ -199,6 +200,36 @@ class CellChannel:
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         return self._gain(rng.random((count, 2, num_devices)))
+
+    def conditional(self, previous: FloatArray) -> GainLaw:
+        """The law of the gains given those of the round before; see `conditional_law`.
+
+        A user keeps the gain of the round before with probability `persistence`, which is the
+        first node. The others are those of a new fading: a quadrature rule of its density, and an
+        atom at each end of its interval.
+
+        Parameters
+        ----------
+        previous : ndarray, shape (..., N)
+            Gains of the round before.
+
+        Returns
+        -------
+        GainLaw
+            Of shape (..., N, 27).
+        """
+        factor = self.rician_factor if self.fading == "rician" else 0.0
+        power, probability = rice_power_law(factor, self.fading_min, self.fading_max)
+        shape = (*np.shape(previous), power.size)
+        new = power * self.device_mean(shape[-2])[:, None]
+        parts = (
+            (np.asarray(previous)[..., None], np.broadcast_to(new, shape)),
+            (
+                np.full((*shape[:-1], 1), self.persistence),
+                np.broadcast_to((1.0 - self.persistence) * probability, shape),
+            ),
+        )
+        return GainLaw(*(np.concatenate(part, axis=-1) for part in parts))
 
     def _places(self, num_devices: int) -> FloatArray:
         """Uniform numbers that give each user's place and shadowing, shape (N, 2)."""

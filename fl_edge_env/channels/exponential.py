@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
+from fl_edge_env.channels.law import GainLaw, density_nodes, same_for_all, with_atoms
 from fl_edge_env.checks import finite_number
 from fl_edge_env.typing import FloatArray
 
@@ -71,3 +73,34 @@ class ExponentialChannel:
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         return self.draw(rng, count, num_devices)
+
+    def conditional(self, previous: FloatArray) -> GainLaw:
+        """The law of the gains given those of the round before; see `conditional_law`.
+
+        Rounds are independent, so that it is always the same: a quadrature rule of the density
+        and, where outliers are clipped, an atom at each end.
+
+        Parameters
+        ----------
+        previous : ndarray, shape (..., N)
+            Gains of the round before.
+
+        Returns
+        -------
+        GainLaw
+            Of shape (..., N, 26).
+        """
+        return same_for_all(_law(self), previous)
+
+
+@lru_cache(maxsize=32)
+def _law(channel: ExponentialChannel) -> GainLaw:
+    """The law of every gain, shape (J,)."""
+    low, mean = channel.gain_min, channel.mean
+    # Beyond 40 means more lies a share of exp(-40).
+    x, weight = density_nodes(np.array(low), np.array(min(channel.gain_max, low + 40.0 * mean)))
+    below, inside = 0.0, 1.0
+    if channel.filter == "clip":
+        below = -math.expm1(-low / mean)
+        inside = math.exp(-low / mean) - math.exp(-channel.gain_max / mean)
+    return with_atoms(low, x, channel.gain_max, below, weight * np.exp((low - x) / mean), inside)

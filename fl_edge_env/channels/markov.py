@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fl_edge_env.channels.exponential import ExponentialChannel
+from fl_edge_env.channels.law import GainLaw
 from fl_edge_env.checks import as_float, integer_at_least, is_real
 from fl_edge_env.typing import FloatArray
 
@@ -154,6 +155,27 @@ class MarkovChannel:
             np.array(self.gains), (count, num_devices), p=self.stationary
         )
         return drawn
+
+    def conditional(self, previous: FloatArray) -> GainLaw:
+        """The law of the gains given those of the round before; see `conditional_law`.
+
+        It is exact: the row of the transition matrix that belongs to the state nearest to the
+        gain before.
+
+        Parameters
+        ----------
+        previous : ndarray, shape (..., N)
+            Gains of the round before.
+
+        Returns
+        -------
+        GainLaw
+            Of shape (..., N, S).
+        """
+        gains = np.array(self.gains)
+        state = np.searchsorted(0.5 * (gains[1:] + gains[:-1]), previous)
+        probability: FloatArray = np.array(self.transition)[state]
+        return GainLaw(np.broadcast_to(gains, probability.shape), probability)
 
 
 def _numbers(name: str, values: object, depth: int) -> tuple[Any, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from scipy import special
 
+from fl_edge_env.channels.law import GainLaw, density_nodes, same_for_all, with_atoms
 from fl_edge_env.channels.rates import gain_of_rate
 from fl_edge_env.checks import finite_number, integer_at_least
 from fl_edge_env.typing import FloatArray, IntArray
@@ -159,6 +160,26 @@ class UplinkChannel:
         """Draw independent rounds; see `ChannelModel.sample`."""
         return self.draw(rng, count, num_devices)
 
+    def conditional(self, previous: FloatArray) -> GainLaw:
+        """The law of the gains given those of the round before; see `conditional_law`.
+
+        Rounds are independent, so that it is always that of the device's uplink: a quadrature
+        rule of the density of the rate, and an atom at each end of its interval.
+
+        Parameters
+        ----------
+        previous : ndarray, shape (..., N)
+            Gains of the round before.
+
+        Returns
+        -------
+        GainLaw
+            Of shape (..., N, 26).
+        """
+        uplink = self.uplinks(np.shape(previous)[-1])
+        rate, probability = _rate_laws()
+        return same_for_all(GainLaw(self._gain(rate[uplink]), probability[uplink]), previous)
+
     def _gain(self, rate: FloatArray) -> FloatArray:
         return gain_of_rate(
             rate,
@@ -178,3 +199,18 @@ class UplinkChannel:
         rise = slope * (self._gain(rate) + self.noise_power_w / self.reference_power_w)
         mean: FloatArray = self._gain(_LEAST) + np.sum(half * weights * rise * above, axis=1)
         return mean
+
+
+@cache
+def _rate_laws() -> GainLaw:
+    """The law of each uplink's rate [bit/s], shape (19, J)."""
+    # Beyond these ends lies nothing that counts, or an atom.
+    low = np.maximum(_LEAST, _SCALE * special.gammaincinv(_SHAPE, 1e-12))
+    high = np.minimum(_MOST, _SCALE * special.gammainccinv(_SHAPE, 1e-12))
+    rate, weight = density_nodes(low, high)
+    ratio = rate / ((_SHAPE - 1.0) * _SCALE)[:, None]
+    # The density over that at its peak, which does not overflow.
+    density = np.exp((_SHAPE[:, None] - 1.0) * (np.log(ratio) - ratio + 1.0))
+    below = special.gammainc(_SHAPE, _LEAST / _SCALE)
+    inside = 1.0 - below - special.gammaincc(_SHAPE, _MOST / _SCALE)
+    return with_atoms(_LEAST, rate, _MOST, below, weight * density, inside)

@@ -15,6 +15,7 @@ from rich.table import Table
 from fl_edge_env import Scenario, Simulator
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
+from policies.belief import best_delay
 from policies.benchmark.rollout import ENERGY_TOLERANCE
 from policies.benchmark.statistics import crossed_interval, probability_of_improvement
 from policies.lroa import LROA
@@ -41,9 +42,9 @@ def tuning_candidates(scenario: Scenario) -> list[Policy]:
         The system.
     """
     candidates: list[Policy] = []
-    kinds: tuple[type[Policy], ...] = (LROA, UniD)
+    kinds: tuple[type[LROA | UniD], ...] = (LROA, UniD)
     for kind, (mu, nu) in itertools.product(kinds, TUNING):
-        policy = kind(scenario.reweighted(mu=mu, nu=nu))
+        policy = kind(scenario.reweighted(mu=mu, nu=nu), delay=best_delay(scenario))
         if (mu, nu) != _AS_IT_IS:
             policy.name = f"{kind.name} μ×{mu:g} ν×{nu:g}"
         candidates.append(policy)

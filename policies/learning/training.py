@@ -27,6 +27,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, is_integer, positive_integer
 from fl_edge_env.files import as_value_error, atomic_path, writable_folder
+from policies.belief import best_delay
 from policies.benchmark.bound import Prices
 from policies.benchmark.evaluation import evaluate
 from policies.benchmark.protocol import VALIDATION_SEEDS, allowed_energy, constrained_rank
@@ -183,7 +184,8 @@ def train_agent(
         return SB3Policy.load(folder, scenario)
     allowed = math.inf
     if scenario.objective == "penalty":
-        reference = evaluate([LROA(scenario)], scenario, VALIDATION_SEEDS, gaps=False)
+        lroa = LROA(scenario, delay=best_delay(scenario))
+        reference = evaluate([lroa], scenario, VALIDATION_SEEDS, gaps=False)
         allowed = allowed_energy(reference["worst_energy_ratio"])
     elif budget.rounds is not None and settings.imitation_rounds >= budget.rounds:
         raise ValueError(

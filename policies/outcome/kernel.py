@@ -17,21 +17,37 @@ tolerance. A bound is off by the square of an interval's length, so a few dozen 
 taken elsewhere stays valid: a device's tangent is renewed only where its old one would put it
 into the cohort.
 
-Numba caches a compiled function by the date of the file it stands in, and `best_f`, `best_p` and
-`power_equation` stand in `policies.p2.kernel`: after a change of those, change this file too, or
-remove its ``__pycache__``.
+A gain that is not known, but of which the law is, makes the times and energies of a device expected
+ones; `policies.p2.kernel` says why e_n stays convex. V then weighs the longest of the cohort's
+expected times. The search for a root goes along ln(1 + snr p) where the gain is known, and along p
+where it is not: a *place* is a value of that variable.
+
+Numba caches a compiled function by the date of the file it stands in, and what is imported from
+`policies.p2.kernel` stands there: after a change of that, change this file too, or remove its
+``__pycache__``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, prange
 
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.p2.kernel import System, best_f, best_p, power_equation
+from policies.p2.kernel import (
+    Gains,
+    Law,
+    System,
+    best_f,
+    best_power,
+    expected_log,
+    law_of,
+    log_at,
+    power_equation,
+    row_of,
+)
 
 # Division by zero gives inf as in numpy, which lets the compiler use vector instructions.
 _compiled = njit(cache=True, error_model="numpy")
@@ -39,6 +55,8 @@ _compiled_parallel = njit(cache=True, error_model="numpy", parallel=True)
 
 # Intervals that the search may spend; what is then left open gets a plain bound.
 _MOST_INTERVALS = 2000
+# How far inside a range, relative, a search turns round.
+_INSIDE = 1e-12
 # Relative rounding error of a bound, as a share of the magnitudes that are added up in it.
 _ROUNDING = 1e-13
 
@@ -48,10 +66,11 @@ class _State(NamedTuple):
 
     energy_queue: FloatArray  # Q
     participation_queue: FloatArray  # Z
-    snr: FloatArray  # h / N0
-    log_min: FloatArray  # ln(1 + snr p_min)
-    log_max: FloatArray  # ln(1 + snr p_max)
+    snr: FloatArray  # h / N0; of a law (N, J)
+    log_min: FloatArray  # ln(1 + snr p_min), or the harmonic mean of the nodes'
+    log_max: FloatArray  # ln(1 + snr p_max), likewise
     least: FloatArray  # time at f_max and p_max
+    law: Law | None
 
 
 class _Tangents(NamedTuple):
@@ -60,7 +79,7 @@ class _Tangents(NamedTuple):
     value: FloatArray
     slope: FloatArray  # Q / y, not negative
     time: FloatArray
-    log: FloatArray  # ln(1 + snr p) there, where the search for the next root starts
+    place: FloatArray  # of the power there, where the search for the next root starts
     renewed: FloatArray  # the deadline for which the tangent was last renewed
 
 
@@ -86,52 +105,171 @@ class _Problem(NamedTuple):
 
 @_compiled
 def _state(
-    channel_gain: FloatArray,
+    gains: Gains,
     energy_queue: FloatArray,
     participation_queue: FloatArray,
     system: System,
 ) -> _State:
-    snr = channel_gain / system.noise
-    log_min, log_max = np.log1p(snr * system.p_min), np.log1p(snr * system.p_max)
+    snr = gains.gain / system.noise
+    law = law_of(snr, gains.probability, system)
+    log_min, log_max = log_at(snr, law, system.p_min), log_at(snr, law, system.p_max)
     least = system.cycles / system.f_max + system.upload / log_max + system.download
-    return _State(energy_queue, participation_queue, snr, log_min, log_max, least)
+    return _State(energy_queue, participation_queue, snr, log_min, log_max, least, law)
 
 
 @_compiled
-def _power(n: int, log: float, state: _State, system: System) -> float:
-    """The power at which ln(1 + snr p) has the value ``log``."""
-    return float(min(max(math.expm1(log) / state.snr[n], system.p_min[n]), system.p_max[n]))
+def _either(known: float, unknown: float, snr: FloatArray) -> float:
+    """The first of two numbers where the gains are known, else the second."""
+    if snr.ndim == 1:
+        return known
+    return unknown
 
 
 @_compiled
-def _energy(n: int, f: float, log: float, state: _State, system: System) -> float:
-    """Energy of device n at frequency f and ``log = ln(1 + snr p)``."""
-    upload = _power(n, log, state, system) * system.upload / log
+def _power_at(n: int, place: float, snr: FloatArray) -> float:
+    if snr.ndim == 1:
+        return float(math.expm1(place) / snr[n])
+    return place
+
+
+@_compiled
+def _place_of(n: int, p: float, snr: FloatArray) -> float:
+    """The place of a power."""
+    if snr.ndim == 1:
+        return math.log1p(snr[n] * p)
+    return p
+
+
+@_compiled
+def _log_of(n: int, place: float, snr: FloatArray, law: Any) -> float:
+    """ln(1 + snr p) at a place, or the harmonic mean of the nodes'."""
+    if snr.ndim == 1:
+        return place
+    log, _, _, _ = expected_log(place, snr[n], law.probability[n])
+    return float(log)
+
+
+@_compiled
+def _power(n: int, place: float, state: _State, system: System) -> float:
+    """The power at a place."""
+    p = _power_at(n, place, state.snr)
+    return float(min(max(p, system.p_min[n]), system.p_max[n]))
+
+
+@_compiled
+def _energy(n: int, f: float, place: float, state: _State, system: System) -> float:
+    """Energy of device n at frequency f and the power of a place."""
+    log = _log_of(n, place, state.snr, state.law)
+    upload = _power(n, place, state, system) * system.upload / log
     return float(0.5 * system.capacitance[n] * system.cycles[n] * f * f + upload)
 
 
 @_compiled
-def _on_time(
-    n: int, deadline: float, log: float, state: _State, system: System
+def _on_expected_time(
+    n: int,
+    deadline: float,
+    place: float,
+    state: _State,
+    law: Any,
+    system: System,
 ) -> tuple[float, float, float, float]:
-    """The f and ln(1 + snr p) with which device n meets the deadline at the least energy.
+    """`_on_time` for a gain of which the law is known; the place is the power.
+
+    The root lies between the power at which f must be the largest and that at which it may be the
+    smallest. Outside, Newton's method on the concave `expected_log` leads to a place just inside;
+    inside, it is Newton's method on the logarithm of the condition in that of p, which stops short
+    of those two.
+    """
+    cycles, upload, alpha = system.cycles[n], system.upload, system.capacitance[n]
+    f_min, f_max = system.f_min[n], system.f_max[n]
+    p_min, p_max = system.p_min[n], system.p_max[n]
+    if deadline <= state.least[n]:
+        rate = 0.0
+        if f_min < f_max:
+            rate = alpha * f_max**3
+        if p_min < p_max:
+            rate = max(rate, law.rate_max[n])
+        return f_max, p_max, rate, 0.0
+    both = deadline - system.download[n]  # time to compute and upload
+    if cycles / f_min + upload / state.log_min[n] <= both:
+        return f_min, p_min, 0.0, 0.0
+    log_low = upload / (both - cycles / f_max)
+    log_high = upload / (both - cycles / f_min) if both > cycles / f_min else math.inf
+    aim_low, aim_high = (1.0 + _INSIDE) * log_low, (1.0 - _INSIDE) * log_high
+    snr, weights = state.snr[n], law.probability[n]
+    bottom, top = 0.0, math.inf
+    p = min(max(place, p_min), p_max)
+    rest, rate, growth, log, slope = 0.0, 0.0, 0.0, 0.0, 0.0
+    for _ in range(100):
+        log, slope, rate, growth = expected_log(p, snr, weights)
+        rest = both - upload / log
+        to_low, to_high = p + (aim_low - log) / slope, p + (aim_high - log) / slope
+        if log < log_low:
+            excess, new = -1.0, to_low
+        elif log > log_high:
+            excess, new = 1.0, to_high
+        else:
+            excess = math.log(rate * rest**3 / (alpha * cycles**3))
+            steep = growth * p / rate + 3.0 * upload * slope * p / (log * log * rest)
+            new = p * math.exp(-excess / steep)
+            new = max(new, to_low) if excess > 0.0 else min(new, to_high)
+        if excess >= 0.0:
+            top = p
+        if excess <= 0.0:
+            bottom = p
+        if bottom >= top:
+            break
+        new = min(max(new, p_min), p_max)
+        if not bottom < new < top:  # an end of the range is tried once
+            new = 0.5 * (max(bottom, p_min) + min(top, p_max))
+        moved = abs(new - p)
+        p = new
+        if moved <= 1e-14 * p:
+            break
+    log, slope, rate, growth = expected_log(p, snr, weights)
+    rest = both - upload / log
+    if log >= (1.0 - 3.0 * _INSIDE) * log_high:
+        f = f_min
+    elif log <= (1.0 + 3.0 * _INSIDE) * log_low:
+        f = f_max
+    else:
+        f = min(max(cycles / rest, f_min), f_max)
+    inside = p_min < p < p_max
+    if not inside:
+        rate = alpha * f**3
+    stretch = 0.0  # the time that a unit of the rate brings
+    if f_min < f < f_max:
+        stretch += cycles / (3.0 * f * rate)
+    if inside:
+        stretch += upload * slope / (log * log * growth)
+    return f, p, rate, 1.0 / stretch if stretch > 0.0 else 0.0
+
+
+@_compiled
+def _on_time(
+    n: int, deadline: float, place: float, state: _State, snr: FloatArray, system: System
+) -> tuple[float, float, float, float]:
+    """The f and the place of the p with which device n meets the deadline at the least energy.
 
     Where f is in the inside of its range, the energy saved by a second more to compute is
     alpha f^3, the price of Theorem 2; where p is, that saved by a second more to upload is
     ((1 + x) ln(1 + x) - x) / snr with x = snr p, the price of Theorem 3. The time is split so that
-    the two agree, as far as the ranges allow: one root, sought in the logarithm of p from ``log``
-    on. A device that cannot meet the deadline goes as fast as it can.
+    the two agree, as far as the ranges allow: one root, sought from ``place`` on, which may be any
+    number. A device that cannot meet the deadline goes as fast as it can.
 
     Returns
     -------
-    f, log : float
-        Frequency [Hz] and ln(1 + snr p).
+    f, place : float
+        Frequency [Hz], and the place of the power.
     rate : float
         Energy saved by a second more, ``1 / y`` [J/s].
     bend : float
         How much that falls with each second [J/s^2].
     """
-    cycles, upload, snr = system.cycles[n], system.upload, state.snr[n]
+    if snr.ndim == 2:
+        f, p, rate, bend = _on_expected_time(n, deadline, place, state, state.law, system)
+        return f, p, rate, bend
+    cycles, upload, h, log = system.cycles[n], system.upload, snr[n], place
     alpha = system.capacitance[n]
     f_min, f_max = system.f_min[n], system.f_max[n]
     log_min, log_max = state.log_min[n], state.log_max[n]
@@ -140,7 +278,7 @@ def _on_time(
         if f_min < f_max:
             rate = alpha * f_max**3
         if log_min < log_max:
-            rate = max(rate, power_equation(snr * system.p_max[n], log_max) / snr)
+            rate = max(rate, power_equation(h * system.p_max[n], log_max) / h)
         return f_max, log_max, rate, 0.0
     both = deadline - system.download[n]  # time to compute and upload
     if cycles / f_min + upload / log_min <= both:
@@ -155,7 +293,7 @@ def _on_time(
     price_p, rest, growth = 0.0, 0.0, 0.0
     for _ in range(100):
         growth = math.exp(log)
-        price_p = power_equation(math.expm1(log), log) / snr
+        price_p = power_equation(math.expm1(log), log) / h
         rest = both - upload / log
         excess = math.log(price_p * rest**3 / (alpha * cycles**3))
         if excess >= 0.0:
@@ -164,7 +302,7 @@ def _on_time(
             bottom = log
         if bottom >= top:
             break
-        slope = growth * log / (snr * price_p) + 3.0 * upload / (log * log * rest)
+        slope = growth * log / (h * price_p) + 3.0 * upload / (log * log * rest)
         new = min(max(log - excess / slope, low), high)
         if not bottom < new < top:  # an end of the range is tried once
             new = 0.5 * (max(bottom, low) + min(top, high))
@@ -179,23 +317,25 @@ def _on_time(
     if f_min < f < f_max:
         stretch += cycles / (3.0 * f * rate)
     if inside:
-        stretch += upload * snr / (log**3 * growth)
+        stretch += upload * h / (log**3 * growth)
     return f, log, rate, 1.0 / stretch if stretch > 0.0 else 0.0
 
 
 @_compiled
 def _tangent(n: int, rate: float, state: _State, system: System) -> tuple[float, float, float]:
-    """Cost, time and ln(1 + snr p) of device n where it minimises ``T + E / rate``.
+    """Cost, time and place of device n where it minimises ``T + E / rate``.
 
     By duality these bound its cost from below at every deadline, whatever the rate.
     """
     price = 1.0 / rate
     f = best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
-    p, log = best_p(price, state.snr[n], system.p_min[n], system.p_max[n], state.log_max[n])
+    p_min, p_max = system.p_min[n], system.p_max[n]
+    p, log = best_power(n, price, state.snr, state.law, p_min, p_max, state.log_max[n])
     upload = system.upload / log
     energy = 0.5 * system.capacitance[n] * system.cycles[n] * f * f + p * upload
     cost = state.energy_queue[n] * energy - state.participation_queue[n]
-    return cost, system.cycles[n] / f + upload + system.download[n], log
+    place = _either(log, p, state.snr)
+    return cost, system.cycles[n] / f + upload + system.download[n], place
 
 
 # The cohort
@@ -243,8 +383,8 @@ def _renew(n: int, at: float, tau: float, problem: _Problem) -> float:
     For a device that cannot meet that deadline it is the one at its least time.
     """
     _, state, system, tangents, _ = problem
-    _, log, rate, _ = _on_time(n, at, tangents.log[n], state, system)
-    tangents.log[n], tangents.renewed[n] = log, at
+    _, place, rate, _ = _on_time(n, at, tangents.place[n], state, state.snr, system)
+    tangents.place[n], tangents.renewed[n] = place, at
     value, time, _ = _tangent(n, rate, state, system)
     slope = state.energy_queue[n] * rate
     old = tangents.value[n] + tangents.slope[n] * (tangents.time[n] - tau)
@@ -313,7 +453,9 @@ def _best_deadline(size: int, tau: float, problem: _Problem) -> float:
         saved, bend = 0.0, 0.0
         for member in range(size):
             n = cohort.device[member]
-            _, tangents.log[n], rate, fall = _on_time(n, tau, tangents.log[n], state, system)
+            _, tangents.place[n], rate, fall = _on_time(
+                n, tau, tangents.place[n], state, state.snr, system
+            )
             saved += state.energy_queue[n] * rate
             bend += state.energy_queue[n] * fall
         if saved >= V:
@@ -345,9 +487,9 @@ def _first_tangents(problem: _Problem) -> None:
     share = V / len(cohort.cost)
     for n in range(len(state.least)):
         rate = share / state.energy_queue[n]
-        value, time, log = _tangent(n, rate, state, system)
+        value, time, place = _tangent(n, rate, state, system)
         tangents.value[n], tangents.slope[n], tangents.time[n] = value, share, time
-        tangents.log[n] = log
+        tangents.place[n] = place
         tangents.renewed[n] = -1.0
 
 
@@ -357,7 +499,8 @@ def _least_costs(problem: _Problem) -> float:
     _, state, system, _, cohort = problem
     size = 0
     for n in range(len(state.least)):
-        energy = _energy(n, system.f_min[n], state.log_min[n], state, system)
+        slowest = _either(state.log_min[n], system.p_min[n], state.snr)
+        energy = _energy(n, system.f_min[n], slowest, state, system)
         cost = state.energy_queue[n] * energy - state.participation_queue[n]
         if not cost >= _bar(size, cohort):
             size = _offer(n, cost, size, cohort)
@@ -487,7 +630,7 @@ def _search(problem: _Problem, tolerance: float) -> tuple[float, float]:
 
 @_compiled
 def _problem(
-    channel_gain: FloatArray,
+    gains: Gains,
     energy_queue: FloatArray,
     participation_queue: FloatArray,
     V: float,
@@ -497,7 +640,7 @@ def _problem(
     size = min(system.cohort_size, num_devices)
     return _Problem(
         V,
-        _state(channel_gain, energy_queue, participation_queue, system),
+        _state(gains, energy_queue, participation_queue, system),
         system,
         _Tangents(
             np.empty(num_devices),
@@ -515,7 +658,7 @@ def _problem(
 
 @_compiled
 def solve_row(
-    channel_gain: FloatArray,
+    gains: Gains,
     energy_queue: FloatArray,
     participation_queue: FloatArray,
     V: float,
@@ -529,7 +672,7 @@ def solve_row(
 
     Returns the objective, a lower bound on its least value, and the time of the round.
     """
-    problem = _problem(channel_gain, energy_queue, participation_queue, V, system)
+    problem = _problem(gains, energy_queue, participation_queue, V, system)
     _, state, _, tangents, cohort = problem
     tau, lower = _search(problem, tolerance)
     tangents.renewed[:] = -1.0
@@ -539,24 +682,25 @@ def solve_row(
     for member in range(size):
         n = cohort.device[member]
         participates[n] = True
-        f[n], log, _, _ = _on_time(n, tau, tangents.log[n], state, system)
-        p[n] = _power(n, log, state, system)
-        log = math.log1p(state.snr[n] * p[n])
+        f[n], place, _, _ = _on_time(n, tau, tangents.place[n], state, state.snr, system)
+        p[n] = _power(n, place, state, system)
+        place = _place_of(n, p[n], state.snr)
+        log = _log_of(n, place, state.snr, state.law)
         time = system.cycles[n] / f[n] + system.upload / log + system.download[n]
         deadline = max(deadline, time)
-        objective += energy_queue[n] * _energy(n, f[n], log, state, system)
+        objective += energy_queue[n] * _energy(n, f[n], place, state, system)
         objective -= participation_queue[n]
     for n in range(len(f)):
         if not participates[n]:
-            f[n], log, _, _ = _on_time(n, deadline, tangents.log[n], state, system)
-            p[n] = _power(n, log, state, system)
+            f[n], place, _, _ = _on_time(n, deadline, tangents.place[n], state, state.snr, system)
+            p[n] = _power(n, place, state, system)
     objective += V * deadline
     return objective, min(lower, objective), deadline
 
 
 @_compiled_parallel
 def solve_rows(
-    channel_gain: FloatArray,
+    gains: Gains,
     energy_queue: FloatArray,
     participation_queue: FloatArray,
     V: float,
@@ -567,11 +711,11 @@ def solve_rows(
     participates: BoolArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Solve each row of a batch by `solve_row`, on all cores."""
-    rows = len(channel_gain)
+    rows = len(energy_queue)
     objective, lower, deadline = np.empty(rows), np.empty(rows), np.empty(rows)
     for row in prange(rows):
         objective[row], lower[row], deadline[row] = solve_row(
-            channel_gain[row],
+            row_of(gains.gain, gains.probability, row),
             energy_queue[row],
             participation_queue[row],
             V,
@@ -586,7 +730,7 @@ def solve_rows(
 
 @_compiled_parallel
 def bound_rows(
-    channel_gain: FloatArray,
+    gains: Gains,
     energy_queue: FloatArray,
     participation_queue: FloatArray,
     V: float,
@@ -594,10 +738,14 @@ def bound_rows(
     system: System,
 ) -> FloatArray:
     """Bound the least value of each row of a batch from below, on all cores."""
-    lower = np.empty(len(channel_gain))
-    for row in prange(len(channel_gain)):
+    lower = np.empty(len(energy_queue))
+    for row in prange(len(energy_queue)):
         problem = _problem(
-            channel_gain[row], energy_queue[row], participation_queue[row], V, system
+            row_of(gains.gain, gains.probability, row),
+            energy_queue[row],
+            participation_queue[row],
+            V,
+            system,
         )
         _, lower[row] = _search(problem, tolerance)
     return lower
@@ -605,7 +753,7 @@ def bound_rows(
 
 @_compiled
 def meet_rows(
-    channel_gain: FloatArray,
+    gains: Gains,
     energy_queue: FloatArray,
     participates: BoolArray,
     V: float,
@@ -619,9 +767,15 @@ def meet_rows(
     a deadline, which is convex in the deadline.
     """
     for row in range(len(f)):
-        problem = _problem(channel_gain[row], energy_queue[row], energy_queue[row], V, system)
+        problem = _problem(
+            row_of(gains.gain, gains.probability, row),
+            energy_queue[row],
+            energy_queue[row],
+            V,
+            system,
+        )
         _, state, _, tangents, cohort = problem
-        tangents.log[:] = state.log_max
+        tangents.place[:] = state.log_max
         size = 0
         for n in range(f.shape[1]):
             if participates[row, n]:
@@ -629,8 +783,10 @@ def meet_rows(
                 size += 1
         deadline = _best_deadline(size, 0.0, problem)
         for n in range(f.shape[1]):
-            f[row, n], log, _, _ = _on_time(n, deadline, tangents.log[n], state, system)
-            p[row, n] = _power(n, log, state, system)
+            f[row, n], place, _, _ = _on_time(
+                n, deadline, tangents.place[n], state, state.snr, system
+            )
+            p[row, n] = _power(n, place, state, system)
 
 
 # Rounds of which some devices are not there
@@ -656,10 +812,18 @@ def _system_of(there: IntArray, system: System) -> System:
     )
 
 
+@_compiled
+def _some_of(gain: FloatArray, probability: FloatArray | None, row: int, there: IntArray) -> Gains:
+    """Some devices of one row of a batch."""
+    if gain.ndim == 2:
+        return Gains(gain[row][there], None)
+    return Gains(gain[row][there], probability[row][there])  # type: ignore[index]
+
+
 @_compiled_parallel
 def solve_rows_among(
     available: BoolArray,
-    channel_gain: FloatArray,
+    gains: Gains,
     energy_queue: FloatArray,
     participation_queue: FloatArray,
     V: float,
@@ -670,14 +834,14 @@ def solve_rows_among(
     participates: BoolArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Solve each row of a batch by `solve_row`, for the system of those that are there."""
-    rows = len(channel_gain)
+    rows = len(energy_queue)
     objective, lower, deadline = np.empty(rows), np.empty(rows), np.empty(rows)
     for row in prange(rows):
         there = np.flatnonzero(available[row])
         own_f, own_p = np.empty(len(there)), np.empty(len(there))
         taking = np.empty(len(there), dtype=np.bool_)
         objective[row], lower[row], deadline[row] = solve_row(
-            channel_gain[row][there],
+            _some_of(gains.gain, gains.probability, row, there),
             energy_queue[row][there],
             participation_queue[row][there],
             V,
@@ -687,12 +851,18 @@ def solve_rows_among(
             own_p,
             taking,
         )
-        state = _state(channel_gain[row], energy_queue[row], participation_queue[row], system)
+        state = _state(
+            row_of(gains.gain, gains.probability, row),
+            energy_queue[row],
+            participation_queue[row],
+            system,
+        )
         participates[row] = False
         for n in range(len(state.least)):
             if not available[row, n]:
-                f[row, n], log, _, _ = _on_time(n, deadline[row], state.log_max[n], state, system)
-                p[row, n] = _power(n, log, state, system)
+                start = state.log_max[n]
+                f[row, n], place, _, _ = _on_time(n, deadline[row], start, state, state.snr, system)
+                p[row, n] = _power(n, place, state, system)
         for index in range(len(there)):
             n = there[index]
             f[row, n], p[row, n], participates[row, n] = own_f[index], own_p[index], taking[index]
@@ -702,7 +872,7 @@ def solve_rows_among(
 @_compiled_parallel
 def bound_rows_among(
     available: BoolArray,
-    channel_gain: FloatArray,
+    gains: Gains,
     energy_queue: FloatArray,
     participation_queue: FloatArray,
     V: float,
@@ -710,11 +880,11 @@ def bound_rows_among(
     system: System,
 ) -> FloatArray:
     """Bound the least value of each row from below, for the system of those that are there."""
-    lower = np.empty(len(channel_gain))
-    for row in prange(len(channel_gain)):
+    lower = np.empty(len(energy_queue))
+    for row in prange(len(energy_queue)):
         there = np.flatnonzero(available[row])
         problem = _problem(
-            channel_gain[row][there],
+            _some_of(gains.gain, gains.probability, row, there),
             energy_queue[row][there],
             participation_queue[row][there],
             V,

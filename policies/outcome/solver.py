@@ -16,11 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import all_true, finite_number, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.outcome import kernel
-from policies.p2 import check_state, kernel_system
+from policies.p2 import as_rows, check_gains, kernel_system
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,7 @@ class RoundSolution:
     participates : ndarray of bool, shape (N,) or (B, N)
         Whether a device is in the cohort.
     deadline : float or ndarray, shape (B,)
-        Longest time in the cohort [s].
+        Longest time in the cohort [s], longest expected time where the gains are not known.
     objective : float or ndarray, shape (B,)
         Value of the decision [J^2].
     lower_bound : float or ndarray, shape (B,)
@@ -72,7 +73,7 @@ class RoundSolution:
 
 
 def solve_round(
-    channel_gain: ArrayLike,
+    channel_gain: ArrayLike | GainLaw,
     energy_queue: ArrayLike,
     participation_queue: ArrayLike,
     scenario: Scenario,
@@ -87,10 +88,15 @@ def solve_round(
     cheapest devices. Branch and bound over the deadline finds the global optimum: the energies
     are convex in the deadline, and their tangents bound every cohort from below.
 
+    Of gains that are not known it takes the law, and minimises
+    ``V max_{n in S} E[T_n] + sum_{n in S} (Q_n E[E_n] - Z_n)``. The longest expected time is a
+    lower bound of the expected longest time (Jensen's inequality); objective, deadline and
+    certificate are those of the problem with the former.
+
     Parameters
     ----------
-    channel_gain : array_like, shape (N,) or (B, N)
-        Channel gains h_n, positive.
+    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
+        Channel gains h_n, positive, or what they may be.
     energy_queue : array_like, shape (N,) or (B, N)
         Energy queues Q_n [J], not negative.
     participation_queue : array_like, shape (N,) or (B, N)
@@ -124,22 +130,25 @@ def solve_round(
     """
     V = scenario.V if V is None else finite_number("V", V)
     _check_tolerance(tolerance)
-    gains, energy = check_state(channel_gain, energy_queue, scenario)
-    participation = _check_participation(participation_queue, gains.shape)
-    f, p, participates = np.empty_like(gains), np.empty_like(gains), np.empty(gains.shape, bool)
-    problem = (gains, energy, participation)
+    gains, energy = check_gains(channel_gain, energy_queue, scenario)
+    participation = _check_participation(participation_queue, energy.shape)
+    f, p, participates = np.empty_like(energy), np.empty_like(energy), np.empty(energy.shape, bool)
     options = (V, float(tolerance), kernel_system(scenario))
     if available is None:
-        solve = kernel.solve_row if gains.ndim == 1 else kernel.solve_rows
-        objective, lower_bound, deadline = solve(*problem, *options, f, p, participates)
+        solve = kernel.solve_row if energy.ndim == 1 else kernel.solve_rows
+        objective, lower_bound, deadline = solve(
+            gains, energy, participation, *options, f, p, participates
+        )
     else:
-        there = _check_available(available, gains.shape)
-        rows = (np.atleast_2d(values) for values in (there, *problem))
+        there = _check_available(available, energy.shape)
+        rows = (np.atleast_2d(values) for values in (energy, participation))
         decision = (np.atleast_2d(values) for values in (f, p, participates))
-        solved = kernel.solve_rows_among(*rows, *options, *decision)
-        objective, lower_bound, deadline = (v[0] if gains.ndim == 1 else v for v in solved)
+        solved = kernel.solve_rows_among(
+            np.atleast_2d(there), as_rows(gains), *rows, *options, *decision
+        )
+        objective, lower_bound, deadline = (v[0] if energy.ndim == 1 else v for v in solved)
     gap = (objective - lower_bound) / np.maximum(np.abs(objective), V * deadline)
-    if gains.ndim == 1:
+    if energy.ndim == 1:
         gap = float(gap)
     return RoundSolution(f, p, participates, deadline, objective, lower_bound, gap)
 
@@ -185,15 +194,15 @@ def bound_rounds(
     """
     _check_tolerance(tolerance)
     shape = np.shape(channel_gain)
-    gains, prices = check_state(channel_gain, _as_rows(energy_price, shape), scenario)
-    participation = _check_participation(_as_rows(participation_price, shape), gains.shape)
-    rows = (np.atleast_2d(values) for values in (gains, prices, participation))
+    gains, prices = check_gains(channel_gain, _as_rows(energy_price, shape), scenario)
+    participation = _check_participation(_as_rows(participation_price, shape), prices.shape)
+    rows = (as_rows(gains), np.atleast_2d(prices), np.atleast_2d(participation))
     options = (1.0, float(tolerance), kernel_system(scenario))
     bound: FloatArray
     if available is None:
         bound = kernel.bound_rows(*rows, *options)
     else:
-        there = np.atleast_2d(_check_available(available, gains.shape))
+        there = np.atleast_2d(_check_available(available, prices.shape))
         bound = kernel.bound_rows_among(there, *rows, *options)
     return bound
 

@@ -5,6 +5,20 @@ T_n and E_n are written through the logarithm l_n = ln(1 + h_n p_n / N0), as the
     T_n = cycles_n / f_n + upload / l_n + download_n,    upload = M K ln(2) / B,
     E_n = alpha_n cycles_n f_n^2 / 2 + p_n upload / l_n.
 
+A gain that is not known, but of which the law is, has J nodes s_j with probabilities w_j. Time and
+energy are then expected ones, and all that changes is the logarithm: in its place stands the
+weighted harmonic mean of the nodes' logarithms,
+
+    1 / l_n = sum_j w_j / ln(1 + s_j p_n).
+
+It is concave in p, as the harmonic mean of concave functions is, and nothing below needs more.
+Written out: the energy saved by a second more to upload is ``G / |G'| - p`` with G = 1 / l, and
+with l_j = ln(1 + s_j p), y_j = s_j p / ((1 + s_j p) l_j) and a_j = w_j / l_j it grows with p by
+
+    (sum a sum (a y^2 l) + 2 (sum a sum (a y^2) - (sum a y)^2)) / (sum a y)^2,
+
+which is not negative, by Cauchy and Schwarz.
+
 Two facts carry the module. The ratio pi_n / q_n = sum_{k<K} (1 - q_n)^k has no cancellation and
 makes the best f and p functions of one number, the price of energy. And for a device alone,
 
@@ -20,7 +34,7 @@ the file it stands in.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, prange
@@ -62,18 +76,72 @@ class Options(NamedTuple):
     max_iterations: int
 
 
+class Gains(NamedTuple):
+    """The gains of a round, or the law of them."""
+
+    gain: FloatArray  # (N,), or (N, J) of a law; in batches (B, ...)
+    probability: FloatArray | None  # (N, J), or None for known gains
+
+
+class Law(NamedTuple):
+    """What a state has for gains that are not known.
+
+    For known gains it is None. Numba drops branches on the dimensions of an argument, so that what
+    is compiled for known gains knows nothing of laws; small functions take ``snr`` for that.
+    """
+
+    probability: FloatArray  # (N, J)
+    rate_min: FloatArray  # energy saved by a second more to upload at p_min, (N,)
+    rate_max: FloatArray  # and at p_max
+
+
 class _State(NamedTuple):
     """The state of a round; arrays of shape (N,)."""
 
-    snr: FloatArray  # h / N0
+    snr: FloatArray  # h / N0; of a law (N, J)
     queue: FloatArray
-    log_max: FloatArray  # ln(1 + snr p_max)
+    log_max: FloatArray  # ln(1 + snr p_max), or the harmonic mean of the nodes'
+    law: Law | None
 
 
 @_compiled
-def _state(channel_gain: FloatArray, queue: FloatArray, system: System) -> _State:
-    snr = channel_gain / system.noise
-    return _State(snr, queue, np.log1p(snr * system.p_max))
+def _state(gains: Gains, queue: FloatArray, system: System) -> _State:
+    snr = gains.gain / system.noise
+    law = law_of(snr, gains.probability, system)
+    return _State(snr, queue, log_at(snr, law, system.p_max), law)
+
+
+@_compiled
+def row_of(gain: FloatArray, probability: FloatArray | None, row: int) -> Gains:
+    """One row of a batch."""
+    if gain.ndim == 2:
+        return Gains(gain[row], None)
+    return Gains(gain[row], probability[row])  # type: ignore[index]
+
+
+@_compiled
+def law_of(snr: FloatArray, probability: FloatArray | None, system: System) -> Law | None:
+    """The `Law` of nodes and their probabilities; None for known gains."""
+    if snr.ndim == 1:
+        return None
+    weights: Any = probability
+    rate_min, rate_max = np.empty(len(snr)), np.empty(len(snr))
+    for n in range(len(snr)):
+        _, _, rate_min[n], _ = expected_log(system.p_min[n], snr[n], weights[n])
+        _, _, rate_max[n], _ = expected_log(system.p_max[n], snr[n], weights[n])
+    return Law(weights, rate_min, rate_max)
+
+
+@_compiled
+def log_at(snr: FloatArray, law: Any, p: FloatArray) -> FloatArray:
+    """ln(1 + snr p) of each device, or the harmonic mean of the nodes'."""
+    if snr.ndim == 1:
+        known: FloatArray = np.log1p(snr * p)
+        return known
+    log = np.empty(len(p))
+    for n in range(len(p)):
+        log[n], _, _, _ = expected_log(p[n], snr[n], law.probability[n])
+    return log
 
 
 # One device
@@ -141,6 +209,96 @@ def best_p(
 
 
 @_compiled
+def expected_log(
+    p: float, snr: FloatArray, probability: FloatArray
+) -> tuple[float, float, float, float]:
+    """The harmonic mean l of ``ln(1 + snr p)`` over the nodes, and what follows from it.
+
+    Returns
+    -------
+    log, slope : float
+        l and its derivative with respect to p.
+    rate : float
+        Energy saved by a second more to upload, the generalisation of
+        ``((1 + x) ln(1 + x) - x) / snr``.
+    growth : float
+        Its derivative with respect to p, not negative.
+    """
+    total, first, second, bend, rest = 0.0, 0.0, 0.0, 0.0, 0.0
+    for j in range(snr.size):
+        if probability[j] == 0.0:
+            continue
+        x = snr[j] * p
+        log = math.log1p(x)
+        a = probability[j] / log
+        y = x / ((1.0 + x) * log)
+        total += a
+        first += a * y
+        second += a * y * y
+        bend += a * y * y * log
+        rest += a * power_equation(x, log) / ((1.0 + x) * log)  # a (1 - y), without cancellation
+    spread = max(total * second - first * first, 0.0)
+    growth = (total * bend + 2.0 * spread) / (first * first)
+    return 1.0 / total, first / (p * total * total), p * rest / first, growth
+
+
+@_compiled
+def best_expected_p(
+    price: float,
+    snr: FloatArray,
+    probability: FloatArray,
+    p_min: float,
+    p_max: float,
+    log_max: float,
+    rate_min: float,
+    rate_max: float,
+) -> tuple[float, float]:
+    """Theorem 3 for a gain of which the law is known: the power p and `expected_log` there.
+
+    The condition is that a second more to upload saves the energy 1 / price. Newton's method finds
+    the root in the logarithms of both, between which the slope is about 2 for small p and 1
+    for large.
+    """
+    target = 1.0 / price if price > 0.0 else math.inf
+    if rate_max <= target:
+        return p_max, log_max
+    if rate_min >= target:
+        log_min, _, _, _ = expected_log(p_min, snr, probability)
+        return p_min, log_min
+    low, high = p_min, p_max
+    share = math.log(target / rate_min) / math.log(rate_max / rate_min)
+    p = min(max(p_min * (p_max / p_min) ** share, p_min), p_max)
+    log, _, rate, growth = expected_log(p, snr, probability)
+    for _ in range(100):
+        if rate < target:
+            low = p
+        else:
+            high = p
+        new = p * math.exp(math.log(target / rate) * rate / (growth * p))
+        if not low <= new <= high:  # not so for NaN either
+            new = math.sqrt(low * high)
+        step = abs(new - p)
+        p = new
+        log, _, rate, growth = expected_log(p, snr, probability)
+        if step <= 1e-13 * p:
+            break
+    return min(max(p, p_min), p_max), log
+
+
+@_compiled
+def best_power(
+    n: int, price: float, snr: FloatArray, law: Any, p_min: float, p_max: float, log_max: float
+) -> tuple[float, float]:
+    """Theorem 3 for device n, whether its gain is known or the law of it."""
+    if snr.ndim == 1:
+        p, log = best_p(price, snr[n], p_min, p_max, log_max)
+    else:
+        weights, rate_min, rate_max = law.probability[n], law.rate_min[n], law.rate_max[n]
+        p, log = best_expected_p(price, snr[n], weights, p_min, p_max, log_max, rate_min, rate_max)
+    return p, log
+
+
+@_compiled
 def _resources(
     n: int, q: float, state: _State, system: System
 ) -> tuple[float, float, float, float]:
@@ -148,7 +306,8 @@ def _resources(
     ratio, _ = _participation(q, system.cohort_size)
     price = state.queue[n] * ratio / system.V
     f = best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
-    p, log_p = best_p(price, state.snr[n], system.p_min[n], system.p_max[n], state.log_max[n])
+    p_min, p_max = system.p_min[n], system.p_max[n]
+    p, log_p = best_power(n, price, state.snr, state.law, p_min, p_max, state.log_max[n])
     upload = system.upload / log_p
     time = system.cycles[n] / f + upload + system.download[n]
     energy = 0.5 * system.capacitance[n] * system.cycles[n] * f * f + p * upload
@@ -429,7 +588,7 @@ def _improve(
 
 @_compiled
 def solve_row(
-    channel_gain: FloatArray,
+    gains: Gains,
     queue: FloatArray,
     system: System,
     options: Options,
@@ -441,7 +600,7 @@ def solve_row(
 
     Returns the objective and the number of outer iterations.
     """
-    state = _state(channel_gain, queue, system)
+    state = _state(gains, queue, system)
     q[:] = 1.0 / q.size
     objective, iterations = _descend(state, system, options, f, p, q)
     if options.exact:
@@ -451,7 +610,7 @@ def solve_row(
 
 @_compiled_parallel
 def solve_rows(
-    channel_gain: FloatArray,
+    gains: Gains,
     queue: FloatArray,
     system: System,
     options: Options,
@@ -464,14 +623,20 @@ def solve_rows(
     iterations = np.empty(len(queue), dtype=np.int64)
     for row in prange(len(queue)):
         objective[row], iterations[row] = solve_row(
-            channel_gain[row], queue[row], system, options, f[row], p[row], q[row]
+            row_of(gains.gain, gains.probability, row),
+            queue[row],
+            system,
+            options,
+            f[row],
+            p[row],
+            q[row],
         )
     return objective, iterations
 
 
 @_compiled_parallel
 def bound_rows(
-    channel_gain: FloatArray,
+    gains: Gains,
     queue: FloatArray,
     system: System,
     q: FloatArray,
@@ -480,7 +645,8 @@ def bound_rows(
     """Bound P2 from below for each row of a batch, on all cores."""
     bound = np.empty(len(queue))
     for row in prange(len(queue)):
-        state = _state(channel_gain[row], queue[row], system)
+        own = row_of(gains.gain, gains.probability, row)
+        state = _state(own, queue[row], system)
         low, high = np.empty_like(q[row]), np.empty_like(q[row])
         bound[row] = _maximise_dual(state, system, q[row], objective[row], low, high)
     return bound
@@ -488,12 +654,13 @@ def bound_rows(
 
 @_compiled
 def resource_rows(
-    channel_gain: FloatArray, queue: FloatArray, system: System, q: FloatArray
+    gains: Gains, queue: FloatArray, system: System, q: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Give the best f and p at q for each row of a batch."""
     f, p = np.empty_like(queue), np.empty_like(queue)
     for row in range(len(queue)):
-        state = _state(channel_gain[row], queue[row], system)
+        own = row_of(gains.gain, gains.probability, row)
+        state = _state(own, queue[row], system)
         for n in range(queue.shape[1]):
             f[row, n], p[row, n], _, _ = _resources(n, q[row, n], state, system)
     return f, p

@@ -47,6 +47,7 @@ from numba import njit, prange
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.p2 import kernel
 from policies.p2.kernel import (
+    Gains,
     Options,
     System,
     _marginal_cost,
@@ -58,6 +59,7 @@ from policies.p2.kernel import (
     best_f,
     best_p,
     power_equation,
+    row_of,
 )
 
 # Division by zero gives inf as in numpy, which lets the compiler use vector instructions.
@@ -526,7 +528,7 @@ def _descend(
 
 @_compiled
 def solve_row(
-    channel_gain: FloatArray,
+    gains: Gains,
     queue: FloatArray,
     system: System,
     options: Options,
@@ -538,8 +540,8 @@ def solve_row(
 
     Returns the objective and the number of iterations after the proxy's solution.
     """
-    _solve_proxy(channel_gain, queue, system, options, f, p, q)
-    state = _state(channel_gain, queue, system)
+    _solve_proxy(gains, queue, system, options, f, p, q)
+    state = _state(gains, queue, system)
     time, energy = np.empty(q.size), np.empty(q.size)
     for n in range(q.size):
         upload = system.upload / math.log1p(state.snr[n] * p[n])
@@ -556,7 +558,7 @@ def solve_row(
 
 @_compiled_parallel
 def solve_rows(
-    channel_gain: FloatArray,
+    gains: Gains,
     queue: FloatArray,
     system: System,
     options: Options,
@@ -569,6 +571,12 @@ def solve_rows(
     iterations = np.empty(len(queue), dtype=np.int64)
     for row in prange(len(queue)):
         objective[row], iterations[row] = solve_row(
-            channel_gain[row], queue[row], system, options, f[row], p[row], q[row]
+            row_of(gains.gain, gains.probability, row),
+            queue[row],
+            system,
+            options,
+            f[row],
+            p[row],
+            q[row],
         )
     return objective, iterations

@@ -19,6 +19,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fl_edge_env.channels import GainLaw
+from fl_edge_env.channels.protocol import check_law
 from fl_edge_env.checks import all_true, integer_at_least, is_real, real_array
 from fl_edge_env.lyapunov import LATENCIES
 from fl_edge_env.scenario import Scenario
@@ -49,7 +51,7 @@ class P2Solution:
     q: FloatArray
     objective: float | FloatArray
     iterations: int | IntArray
-    _channel_gain: FloatArray
+    _gains: kernel.Gains
     _queue: FloatArray
     _scenario: Scenario
 
@@ -63,7 +65,7 @@ class P2Solution:
         which is at most as long: it holds, but does not close.
         """
         bound: FloatArray = kernel.bound_rows(
-            np.atleast_2d(self._channel_gain),
+            as_rows(self._gains),
             np.atleast_2d(self._queue),
             kernel_system(self._scenario),
             np.atleast_2d(self.q),
@@ -86,7 +88,7 @@ class P2Solution:
 
 
 def solve_p2(
-    channel_gain: ArrayLike,
+    channel_gain: ArrayLike | GainLaw,
     queue: ArrayLike,
     scenario: Scenario,
     *,
@@ -107,10 +109,14 @@ def solve_p2(
     none that is worse: for a given q the problem in f and p is convex and solved exactly, and for
     given f and p the mean of the longest time is concave in q, which fits the SUM step.
 
+    Of gains that are not known it takes the law, and solves the problem of the expected times and
+    energies: in the place of ``1 / ln(1 + h p / N0)`` stands its expectation, and the theorems,
+    the convergence and the certificate hold as before (see `policies.p2.kernel`).
+
     Parameters
     ----------
-    channel_gain : array_like, shape (N,) or (B, N)
-        Channel gains h_n, positive.
+    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
+        Channel gains h_n, positive, or what they may be.
     queue : array_like, shape (N,) or (B, N)
         Virtual energy queues Q_n [J], not negative.
     scenario : Scenario
@@ -124,7 +130,8 @@ def solve_p2(
         round time as latency it is the search for the proxy's solution that is exact.
     latency : {"proxy", "round_time"}, optional
         What stands for the round time: the paper's ``sum q T`` or the mean of the longest time
-        in the cohort, as in `fl_edge_env.lyapunov.latency`. That of the scenario by default.
+        in the cohort, as in `fl_edge_env.lyapunov.latency`. That of the scenario by default, and
+        of a law always the first.
     tolerance : float
         Stop when the decision moves by less, f and p measured in units of their ranges; also
         the SUM steps, by q.
@@ -152,16 +159,25 @@ def solve_p2(
     if not is_real(tolerance) or not tolerance > 0:
         raise ValueError(f"tolerance must be positive, got {tolerance!r}")
     integer_at_least(1, "max_iterations", max_iterations)
-    gains, queues = check_state(channel_gain, queue, scenario)
-    f, p, q = np.empty_like(gains), np.empty_like(gains), np.empty_like(gains)
+    gains, queues = check_gains(channel_gain, queue, scenario)
+    if gains.probability is not None:
+        if latency == "round_time":
+            raise ValueError(
+                "latency must be 'proxy' or None where the gains are a law, got 'round_time': the "
+                "mean of the longest time is not minimised over gains that are not known"
+            )
+        minimised = "proxy"
+    f, p, q = np.empty_like(queues), np.empty_like(queues), np.empty_like(queues)
     options = kernel.Options(
         variant == "paper", bool(exact), float(tolerance), int(min(max_iterations, 2**31))
     )
     solver = longest if minimised == "round_time" else kernel
-    solve = solver.solve_row if gains.ndim == 1 else solver.solve_rows
+    solve = solver.solve_row if queues.ndim == 1 else solver.solve_rows
     objective, iterations = solve(gains, queues, kernel_system(scenario), options, f, p, q)
     # The certificate comes later: by then the caller may have moved on in the same arrays.
-    return P2Solution(f, p, q, objective, iterations, gains.copy(), queues.copy(), scenario)
+    gain, probability = gains
+    kept = kernel.Gains(gain.copy(), None if probability is None else probability.copy())
+    return P2Solution(f, p, q, objective, iterations, kept, queues.copy(), scenario)
 
 
 def check_variant(variant: object, exact: object) -> None:
@@ -184,14 +200,16 @@ def check_latency(latency: object, scenario: Scenario) -> str:
 
 
 def best_resources(
-    channel_gain: ArrayLike, queue: ArrayLike, q: FloatArray, scenario: Scenario
+    channel_gain: ArrayLike | GainLaw, queue: ArrayLike, q: FloatArray, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
     """The f and p that minimise P2 for a given q, Theorems 2 and 3.
 
     Parameters
     ----------
-    channel_gain, queue : array_like, shape (N,) or (B, N)
-        State of the round.
+    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
+        Channel gains, or what they may be; see `solve_p2`.
+    queue : array_like, shape (N,) or (B, N)
+        Virtual energy queues [J].
     q : ndarray, shape (N,) or (B, N)
         Sampling probabilities in (0, 1].
     scenario : Scenario
@@ -207,20 +225,67 @@ def best_resources(
     ValueError
         If a shape or a value is wrong.
     """
-    gains, queues = check_state(channel_gain, queue, scenario)
+    gains, queues = check_gains(channel_gain, queue, scenario)
+    shape = queues.shape
     q = real_array("q", q)
-    if q.shape != gains.shape and q.shape != gains.shape[-1:]:
-        raise ValueError(f"q must have the shape of channel_gain, {gains.shape}, got {q.shape}")
+    if q.shape != shape and q.shape != shape[-1:]:
+        raise ValueError(f"q must have the shape of channel_gain, {shape}, got {q.shape}")
     # Written so that NaN fails the comparisons.
     if not all_true((q > 0) & (q <= 1)):
         raise ValueError(f"q must lie in (0, 1], got values from {q.min()} to {q.max()}")
     f, p = kernel.resource_rows(
-        np.atleast_2d(gains),
+        as_rows(gains),
         np.atleast_2d(queues),
         kernel_system(scenario),
-        np.atleast_2d(np.broadcast_to(q, gains.shape)),
+        np.atleast_2d(np.broadcast_to(q, shape)),
     )
-    return f.reshape(gains.shape), p.reshape(gains.shape)
+    return f.reshape(shape), p.reshape(shape)
+
+
+def check_gains(
+    channel_gain: ArrayLike | GainLaw, queue: ArrayLike, scenario: Scenario
+) -> tuple[kernel.Gains, FloatArray]:
+    """The state of a round for the kernel, of known gains or of a law of them.
+
+    Parameters
+    ----------
+    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
+        Gains, or what they may be.
+    queue : array_like, shape (N,) or (B, N)
+        Queues [J].
+    scenario : Scenario
+        The system.
+
+    Raises
+    ------
+    ValueError
+        As `check_state`; also if probabilities are negative or do not sum to one.
+    """
+    if not isinstance(channel_gain, GainLaw):
+        gains, queues = check_state(channel_gain, queue, scenario)
+        return kernel.Gains(gains, None), queues
+    nodes = real_array("the gain of channel_gain", channel_gain.gain)
+    if nodes.ndim not in (2, 3) or nodes.shape[-2] != scenario.num_devices:
+        raise ValueError(
+            "the gain of channel_gain must have shape (N, J) or (B, N, J) with "
+            f"N = {scenario.num_devices}, got {nodes.shape}"
+        )
+    gain, probability = check_law("channel_gain", channel_gain, nodes.shape[:-1])
+    # The state with one of the nodes tells what is wrong with the queues.
+    one, queues = check_state(gain[..., 0], queue, scenario)
+    if gain.shape[-1] == 1:
+        return kernel.Gains(np.ascontiguousarray(one), None), queues
+    gain, probability = (np.ascontiguousarray(part) for part in (gain, probability))
+    return kernel.Gains(_writeable(gain), _writeable(probability)), queues
+
+
+def as_rows(gains: kernel.Gains) -> kernel.Gains:
+    """Gains of one state, or of a batch, as those of a batch."""
+    gain, probability = gains
+    if probability is None:
+        return kernel.Gains(np.atleast_2d(gain), None)
+    shape = (-1, *gain.shape[-2:])
+    return kernel.Gains(gain.reshape(shape), probability.reshape(shape))
 
 
 def check_state(

@@ -18,6 +18,7 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, writable_folder
 from policies.base import Policy
+from policies.belief import best_delay
 from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import ScenarioOptions, run_with_progress
 from policies.benchmark.protocol import (
@@ -87,7 +88,10 @@ def evaluate_agents(options: Options, console: Console) -> None:
             f"got {float(scenario.availability.min())!r}: fl-edge compare takes such a system, and "
             "trained agents among its policies"
         )
-    methods: dict[str, list[Policy]] = {kind.name: [kind(scenario)] for kind in (LROA, UniD)}
+    delay = best_delay(scenario)
+    methods: dict[str, list[Policy]] = {
+        kind.name: [kind(scenario, delay=delay)] for kind in (LROA, UniD)
+    }
     for folder in options.agents:
         methods |= _training_seeds(folder, scenario, taken=methods)
     name = re.sub(r"\W+", "-", _title(scenario, options)).lower()

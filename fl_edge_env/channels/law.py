@@ -1,0 +1,135 @@
+"""Laws of gains, as the nodes and the weights of sums."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from fl_edge_env.typing import FloatArray
+
+# Nodes in which a density is summed up.
+DENSITY_NODES = 24
+
+
+class GainLaw(NamedTuple):
+    """What each device's gain may be, and how likely.
+
+    The expectation of g(h) is ``sum(probability * g(gain), axis=-1)``: exactly where gains are
+    discrete, else by a quadrature rule.
+
+    Attributes
+    ----------
+    gain : ndarray, shape (..., N, J)
+        Gains, positive.
+    probability : ndarray, shape (..., N, J)
+        Their probabilities, which sum to one over the last axis.
+    """
+
+    gain: FloatArray
+    probability: FloatArray
+
+
+def density_nodes(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The nodes of a quadrature rule on [low, high], and its weights as those of a density.
+
+    It is the Gauss-Legendre rule in the logarithm of x: what is summed up, such as
+    ``1 / ln(1 + s x)``, varies with the logarithm, and is smooth in it.
+
+    Parameters
+    ----------
+    low, high : ndarray, shape (...)
+        Positive ends.
+
+    Returns
+    -------
+    x, weight : ndarray, shape (..., J)
+        The integral of g is about ``sum(weight * g(x), axis=-1)``.
+    """
+    node, weight = np.polynomial.legendre.leggauss(DENSITY_NODES)
+    middle, half = 0.5 * np.log(low * high), 0.5 * np.log(high / low)
+    x = np.exp(middle[..., None] + half[..., None] * node)
+    return x, half[..., None] * weight * x
+
+
+@lru_cache(maxsize=32)
+def rice_power_law(factor: float, least: float, most: float) -> GainLaw:
+    """The law of the power of Rician fading that is cut to an interval, shape (J,).
+
+    The power is that of a line of sight and of scattered waves, with mean one,
+    ``x = |sqrt(K) + z|^2 / (1 + K)`` with z complex normal, ``E|z|^2 = 1`` and K the factor. What
+    lies beyond an end of the interval is an atom there.
+
+    Parameters
+    ----------
+    factor : float
+        Power of the line of sight over that of the scattered waves, K; 0 is Rayleigh fading.
+    least, most : float
+        The interval.
+
+    Returns
+    -------
+    GainLaw
+        Of ``DENSITY_NODES + 2`` nodes.
+    """
+    degrees, shift, scale = 2.0, 2.0 * factor, 2.0 * (1.0 + factor)
+    below = float(special.chndtr(scale * least, degrees, shift))
+    inside = float(special.chndtr(scale * most, degrees, shift)) - below
+    # The amplitude is off its middle by more than r with probability exp(-(1 + K) r^2) at most.
+    middle, reach = np.sqrt(factor / (1.0 + factor)), np.sqrt(28.0 / (1.0 + factor))
+    low = min(max(least, max(middle - reach, 0.0) ** 2), most)
+    high = max(min(most, (middle + reach) ** 2), low * (1.0 + 1e-9))
+    x, weight = density_nodes(np.array(low), np.array(high))
+    root = 2.0 * np.sqrt(factor * (1.0 + factor) * x)
+    # exp(-K - (1 + K) x) I0(root), with the exponential inside the Bessel function
+    exponent = -((np.sqrt((1.0 + factor) * x) - np.sqrt(factor)) ** 2)
+    density = (1.0 + factor) * np.exp(exponent) * special.i0e(root)
+    return with_atoms(least, x, most, below, weight * density, inside)
+
+
+def with_atoms(
+    least: FloatArray | float,
+    x: FloatArray,
+    most: FloatArray | float,
+    below: FloatArray | float,
+    inside_weight: FloatArray,
+    inside: FloatArray | float,
+) -> GainLaw:
+    """A density on an interval, and atoms at its ends.
+
+    Parameters
+    ----------
+    least, most : float or ndarray, shape (...)
+        The ends.
+    x, inside_weight : ndarray, shape (..., J)
+        Nodes inside and their weights times the density.
+    below, inside : float or ndarray, shape (...)
+        Probabilities of the atom at the lower end, and of the interval without its ends, to which
+        the weights are scaled.
+
+    Returns
+    -------
+    GainLaw
+        Of shape (..., J + 2).
+    """
+    shape = x.shape[:-1]
+    low, high, first, middle = (
+        np.broadcast_to(values, shape)[..., None] for values in (least, most, below, inside)
+    )
+    total = inside_weight.sum(axis=-1, keepdims=True)
+    # A density so narrow that no node has weight has them all in one place.
+    share = np.where(total > 0.0, inside_weight, 1.0)
+    share = share / share.sum(axis=-1, keepdims=True)
+    last = np.maximum(1.0 - first - middle, 0.0)
+    weights = np.concatenate([first, share * middle, last], axis=-1)
+    return GainLaw(
+        np.concatenate([low, x, high], axis=-1), weights / weights.sum(axis=-1, keepdims=True)
+    )
+
+
+def same_for_all(law: GainLaw, previous: FloatArray) -> GainLaw:
+    """A law of shape (J,) or (N, J) for gains of shape (..., N)."""
+    shape = (*np.shape(previous), law.gain.shape[-1])
+    return GainLaw(*(np.broadcast_to(part, shape) for part in law))

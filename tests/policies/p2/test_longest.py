@@ -103,7 +103,9 @@ def resources_cost(scenario: Scenario, gain, queue, f, p, q) -> float:
 def share_time(scenario: Scenario, gain, queue, q, *, together: bool):
     """f and p of the compiled step for a given q, from its own first guess or one block of all."""
     system, size = kernel_system(scenario), scenario.num_devices
-    devices = longest._devices(q, kernel._state(gain, queue, system), system).view(np.recarray)
+    devices = longest._devices(
+        q, kernel._state(kernel.Gains(gain, None), queue, system), system
+    ).view(np.recarray)
     devices.q = q
     devices.cost = queue * physics.participation_probability(q, scenario.cohort_size)
     order, first, deadline = np.arange(size), np.zeros(size, np.int64), np.zeros(size)
@@ -191,7 +193,7 @@ def test_sum_step__lowers_the_true_objective_and_has_its_slopes(problem, seed):
     f = rng.uniform(scenario.f_min, scenario.f_max)
     p = rng.uniform(scenario.p_min, scenario.p_max)
     time, energy = physics.time_and_energy(gain, f, p, scenario)
-    state, order = kernel._state(gain, queue, system), np.argsort(time)
+    state, order = kernel._state(kernel.Gains(gain, None), queue, system), np.argsort(time)
 
     def value(q) -> float:
         return float(drift_plus_penalty(gain, queue, f, p, q, scenario))

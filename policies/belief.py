@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
 from fl_edge_env.channels import GainLaw, conditional_law
-from fl_edge_env.channels.protocol import has_conditional
+from fl_edge_env.channels.protocol import conditional_law_after, has_conditional
 from fl_edge_env.checks import observed
 from fl_edge_env.typing import FloatArray
+from policies.base import Policy
+from policies.estimate import GainEstimator
 
-# What a policy makes of gains that are those of the round before: the law of the present ones given
-# them, with which times and energies are expected ones, or the present gains themselves.
+# What a policy makes of gains that are not those of the coming round: the law of these given them,
+# with which times and energies are expected ones, or the gains of the coming round themselves.
 Delay = Literal["expected", "ignored"]
+
+# Sets what is learnt of the gains apart from what else a policy saves.
+_PREFIX = "belief_"
 
 
 class Belief:
     """What is known of the present gains, from the observation and the scenario.
 
-    Where the observed gains are the present ones, these; where they are those of the round before
-    (``delayed_csi=True``), the law of the present ones given them.
+    Where the observed gains are the present ones, these. Where they are those of the round before
+    (``csi="delayed"``), the law of the present ones given them. Where they are each device's at
+    its last participation (``csi="participants"``), the law given these and their ages, if the
+    channel tells it because all devices are alike to it; else that of a
+    `policies.estimate.GainEstimator`, which learns each device's mean from its measurements. What
+    it has learnt is its state: `present_gain` is then to be called once in every round.
 
     Parameters
     ----------
@@ -28,6 +40,11 @@ class Belief:
         The system.
     delay : {"expected", "ignored"}
         Whether old gains lead to a law, or are taken for the present ones.
+
+    Attributes
+    ----------
+    estimator : policies.estimate.GainEstimator or None
+        What learns, if there is anything to learn.
 
     Raises
     ------
@@ -39,16 +56,19 @@ class Belief:
     def __init__(self, scenario: Scenario, delay: Delay = "expected") -> None:
         if not isinstance(delay, str) or delay not in get_args(Delay):
             raise ValueError(f"delay must be 'expected' or 'ignored', got {delay!r}")
-        self._channel = None
-        if scenario.delayed_csi and delay == "expected":
-            self._channel = scenario.channel
-            if not has_conditional(scenario.channel):
-                raise ValueError(
-                    "the observed gains are those of the round before, and "
-                    f"{type(scenario.channel).__name__} does not say how likely each gain is after "
-                    "them: give the channel a method conditional(previous) that returns a GainLaw, "
-                    "or take the old gains for the present ones with delay='ignored'"
-                )
+        self._channel = scenario.channel
+        self._never = scenario.num_rounds
+        self._csi = scenario.csi if delay == "expected" else "full"
+        self.estimator: GainEstimator | None = None
+        if self._csi == "participants" and not hasattr(scenario.channel, "conditional_after"):
+            self.estimator = GainEstimator(scenario)
+        if self._csi == "delayed" and not has_conditional(scenario.channel):
+            raise ValueError(
+                "the observed gains are those of the round before, and "
+                f"{type(scenario.channel).__name__} does not say how likely each gain is after "
+                "them: give the channel a method conditional(previous) that returns a GainLaw, "
+                "or take the old gains for the present ones with delay='ignored'"
+            )
 
     def present_gain(self, observation: Mapping[str, FloatArray]) -> FloatArray | GainLaw:
         """The gains of the coming round, or the law of them.
@@ -56,14 +76,86 @@ class Belief:
         Parameters
         ----------
         observation : mapping
-            With ``channel_gain`` and ``queue``, of shape (N,) or (B, N).
+            With ``channel_gain`` and ``queue``, of shape (N,) or (B, N), and where the scenario
+            has it ``age``.
 
         Returns
         -------
         ndarray, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
         """
         gain, _ = observed(observation)
-        return gain if self._channel is None else conditional_law(self._channel, gain)
+        if self._csi == "full":
+            return gain
+        if self._csi == "delayed":
+            return conditional_law(self._channel, gain)
+        age = observation["age"]
+        if self.estimator is None:
+            # A gain that was not measured yet says nothing.
+            known = np.where(age > self._never, np.inf, age)
+            return conditional_law_after(self._channel, gain, known)
+        self.estimator.update(gain, age == 1.0)
+        return self.estimator.law()
+
+    def reset(self, batch: tuple[int, ...]) -> None:
+        """Forget what was learnt.
+
+        Parameters
+        ----------
+        batch : tuple of int
+            () for one system, (B,) for a batch.
+        """
+        if self.estimator is not None:
+            self.estimator.reset(batch)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What was learnt, by name; see `Policy.state`."""
+        if self.estimator is None:
+            return {}
+        return {f"{_PREFIX}{name}": value for name, value in self.estimator.state().items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up what `state` gave, among what else a policy has saved; see `Policy.restore`."""
+        if self.estimator is not None:
+            own = {name: v for name, v in state.items() if name.startswith(_PREFIX)}
+            self.estimator.restore({name.removeprefix(_PREFIX): v for name, v in own.items()})
+
+
+class BelievingPolicy(Policy):
+    """A policy that decides on what it believes the gains to be.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system it controls.
+    delay : {"expected", "ignored"}
+        What it makes of gains that are not the present ones; see `Belief`.
+
+    Attributes
+    ----------
+    belief : Belief
+        What it believes; part of its state.
+
+    Raises
+    ------
+    ValueError
+        As `Belief`.
+    """
+
+    def __init__(self, scenario: Scenario, delay: Delay = "expected") -> None:
+        super().__init__(scenario)
+        self.belief = Belief(scenario, delay)
+
+    def reset(self, seed: int | Sequence[int]) -> None:
+        """Forget the last episode; see `Policy.reset`."""
+        self.belief.reset(np.shape(seed))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What it has learnt of the gains; see `Policy.state`."""
+        return self.belief.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up what `state` gave; see `Policy.restore`."""
+        self.belief.restore(state)
 
 
 def best_delay(scenario: Scenario) -> Delay:

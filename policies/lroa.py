@@ -8,8 +8,7 @@ from typing import Any
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import observed
 from fl_edge_env.typing import FloatArray
-from policies.base import Policy
-from policies.belief import Belief, Delay
+from policies.belief import BelievingPolicy, Delay
 from policies.p2 import (
     Latency,
     P2Solution,
@@ -20,12 +19,13 @@ from policies.p2 import (
 )
 
 
-class LROA(Policy):
+class LROA(BelievingPolicy):
     """Lyapunov-based resource-efficient online algorithm: solves P2 in every round.
 
     P2 has the latency of the scenario: the paper's proxy of the round time, or the mean of the
-    longest time in the cohort. With ``csi="delayed"`` it has the expectation of the proxy and of
-    the energy over the present gains, given those of the round before, whatever the latency.
+    longest time in the cohort. Where the server does not know the present gains it has, whatever
+    the latency, the expectation of the proxy and of the energy over them, given those that it
+    knows; see `policies.belief.Belief`.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class LROA(Policy):
         What P2 has as the latency, whatever the scenario counts: ``"proxy"`` is the paper's LROA.
         That of the scenario by default.
     delay : {"expected", "ignored"}
-        What it makes of channel state that is one round old: the expected time and energy, or
+        What it makes of gains that are not the present ones: the expected time and energy, or
         those of the old gains, as the paper's algorithm would.
 
     Attributes
@@ -64,10 +64,9 @@ class LROA(Policy):
         latency: Latency | None = None,
         delay: Delay = "expected",
     ) -> None:
-        super().__init__(scenario)
+        super().__init__(scenario, delay)
         check_variant(variant, exact)
         check_latency(latency, scenario)
-        self.belief = Belief(scenario, delay)
         self.variant = variant
         self.exact = exact
         self.latency = latency

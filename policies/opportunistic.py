@@ -9,21 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
+from fl_edge_env.channels import GainLaw
+from fl_edge_env.channels.protocol import conditional_law_after
 from fl_edge_env.checks import available, finite_number, integer_at_least, observed, real_array
 from fl_edge_env.lyapunov import participation_target
-from fl_edge_env.typing import FloatArray, IntArray
-from policies.base import Policy
-from policies.belief import Belief, Delay
-from policies.outcome import OutcomePrices, RoundSolution, settle_prices, solve_round
-from policies.outcome.settled import energy_start, participation_jump
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from policies.belief import BelievingPolicy, Delay
+from policies.estimate import GainEstimator
+from policies.outcome import OutcomePrices, RoundSolution, blind_prices, settle_prices, solve_round
+from policies.outcome.settled import energy_start, jump_at, participation_jump
 
 Start = Literal["settled", "cold"]
 
 # Proven relative distance of each decision to the optimum.
 _TOLERANCE = 1e-5
+# Largest settled price of energy over the first one, for devices too far to keep within budget.
+_MOST_OVER_FIRST = 10.0
 
 
-class Opportunistic(Policy):
+class Opportunistic(BelievingPolicy):
     """Chooses the devices that can take part at the least cost in the present channel.
 
     A round costs its time, the energy of its devices at a price m of each, and what their
@@ -36,15 +40,24 @@ class Opportunistic(Policy):
     Where devices drop out, the choice is among those that are there. A device that is there less
     often than its target cannot reach it, and its price of participation then rises for ever.
 
+    Where the server knows the gains of participants alone (``csi="participants"``), decisions count
+    the times and energies that are expected by what is believed of the gains (see
+    `policies.belief.Belief`), and prices settle for a server that knows no more
+    (`policies.outcome.blind_prices`): at first for devices that all have the channel's common mean
+    gain, then anew for each device whose gain was measured. No device's own mean gain is read, nor
+    a gain that nobody measured. The steps of the prices follow the same rule as elsewhere, with the
+    time of a round at the first prices.
+
     Parameters
     ----------
     scenario : Scenario
         The system it controls. Its horizon decides how fast the prices move.
     seed : int
         Seed of the rounds that settle the prices before the first episode, and of those that
-        estimate the time of a round.
+        estimate the time of a round. Where the gains are those of participants there are none.
     prices : OutcomePrices, optional
-        Settled prices, in place of those of `policies.outcome.settle_prices`.
+        Settled prices, in place of those of `policies.outcome.settle_prices` or `blind_prices`.
+        They stay when gains are measured.
     start : {"settled", "cold"}
         Prices at which an episode begins: the settled ones, or zero.
     participation : bool
@@ -52,7 +65,7 @@ class Opportunistic(Policy):
     step_scale : float
         Factor on the steps of the prices, at least zero.
     delay : {"expected", "ignored"}
-        What it makes of channel state that is one round old: it counts the longest expected time
+        What it makes of gains that are not the present ones: it counts the longest expected time
         and expected energies given the old gains, or takes these for the present ones. The former
         is below the expected longest time; ``docs/opportunistic.md`` has what either takes.
 
@@ -81,20 +94,26 @@ class Opportunistic(Policy):
         step_scale: float = 1.0,
         delay: Delay = "expected",
     ) -> None:
-        super().__init__(scenario)
-        self.belief = Belief(scenario, delay)
+        super().__init__(scenario, delay)
         integer_at_least(0, "seed", seed)
         if start not in get_args(Start):
             raise ValueError(f"start must be 'settled' or 'cold', got {start!r}")
         if not isinstance(participation, bool):
             raise ValueError(f"participation must be True or False, got {participation!r}")
         step_scale = finite_number("step_scale", step_scale, zero_allowed=True)
-        self.prices = settle_prices(scenario, seed=seed) if prices is None else prices
+        self._follows = prices is None and self.belief.estimator is not None
+        if prices is not None:
+            self.prices = prices
+        elif scenario.csi == "participants":
+            law, persistence = _long_run(scenario)
+            self.prices = blind_prices(law, scenario, persistence=persistence)
+        else:
+            self.prices = settle_prices(scenario, seed=seed)
         _check_prices(self.prices, scenario)
         self._target = participation_target(scenario)
         # A participation at the energy that the budget allows moves the device's cost by `jump`,
         # through either price.
-        jump = step_scale * participation_jump(self.prices, scenario, seed=seed)
+        jump = step_scale * self._jump(seed)
         allowed = scenario.energy_budget_j / self._target
         self._energy_step = jump / allowed**2  # [s/J^2]
         self._participation_step = jump if participation else 0.0  # [s]
@@ -107,13 +126,25 @@ class Opportunistic(Policy):
         self.solution: RoundSolution | None = None
         self.reset(0)
 
+    def _jump(self, seed: int) -> float:
+        """How far a participation moves a device's cost [s]."""
+        scenario = self.scenario
+        if scenario.csi != "participants":
+            return participation_jump(self.prices, scenario, seed=seed)
+        # The mean time of a round at the prices that settle before anything is measured.
+        law, persistence = _long_run(scenario)
+        m, z = blind_prices(law, scenario, persistence=persistence)
+        return jump_at(float(np.sum(self._target * z - m * scenario.energy_budget_j)), scenario)
+
     def __getstate__(self) -> dict[str, Any]:
         """What it consists of, without the last solution, which decides nothing."""
         return vars(self) | {"solution": None}
 
     def reset(self, seed: int | Sequence[int]) -> None:
         """Start at the prices of the start, in each system of a batch; see `Policy.reset`."""
+        super().reset(seed)
         shape = (*np.shape(seed), self.scenario.num_devices)
+        self._settled = OutcomePrices(*(np.broadcast_to(p, shape) for p in self.prices))
         self._energy = np.broadcast_to(self._energy_start, shape)
         self._participation = np.broadcast_to(self._participation_start, shape)
 
@@ -135,7 +166,8 @@ class Opportunistic(Policy):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The prices; see `Policy.state`."""
-        return {"energy": self._energy.copy(), "participation": self._participation.copy()}
+        prices = {"energy": self._energy.copy(), "participation": self._participation.copy()}
+        return prices | super().state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take up saved prices; see `Policy.restore`.
@@ -145,6 +177,14 @@ class Opportunistic(Policy):
         ValueError
             If the state is not one of this policy with as many devices and systems.
         """
+        super().restore(state)
+        if self._follows:
+            # As they were: a device that nobody measured has the first ones.
+            estimator = self.belief.estimator
+            assert estimator is not None
+            measured = np.isfinite(estimator.age)
+            settled = self._settle(measured)
+            self._settled = _chosen(measured, settled, self.prices)
         self._energy, self._participation = (
             self._saved(state, name) for name in ("energy", "participation")
         )
@@ -162,16 +202,43 @@ class Opportunistic(Policy):
             )
         return values.copy()
 
+    def _follow(self) -> None:
+        """Move the prices with the settled ones of the devices of which something was measured."""
+        estimator = self.belief.estimator
+        if estimator is None or not self._follows:
+            return
+        news, old = estimator.age == 1.0, self._settled
+        if not news.any():
+            return
+        new = self._settle(news)
+        self._settled = _chosen(news, new, old)
+        self._energy = np.maximum(self._energy + self._settled.energy - old.energy, 0.0)
+        moved = self._settled.participation - old.participation
+        self._participation = self._participation + moved
+
+    def _settle(self, devices: BoolArray) -> OutcomePrices:
+        """Settled prices of some devices, by what is believed of them now."""
+        assert self.belief.estimator is not None
+        law, first = self.belief.estimator.long_run_law(), self.prices.energy
+        return blind_prices(
+            law,
+            self.scenario,
+            persistence=self.belief.estimator.persistence,
+            most=np.where(first > 0, _MOST_OVER_FIRST * first, np.inf),
+            only=devices,
+        )
+
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Minimise the cost of the round; see `Policy.decide`."""
-        gain, _ = observed(observation)
-        shape = np.shape(gain)
+        present = self.belief.present_gain(observation)
+        self._follow()
+        shape = np.shape(observed(observation)[0])
         energy, participation = (
             np.broadcast_to(price, shape) if price.ndim < len(shape) else price
             for price in (self._energy, self._participation)
         )
         self.solution = solve_round(
-            self.belief.present_gain(observation),
+            present,
             energy,
             participation,
             self.scenario,
@@ -183,6 +250,24 @@ class Opportunistic(Policy):
         # A device that takes part in a share rho of the rounds counts w / rho each time.
         weights = (self.scenario.weights / self._target)[cohort]
         return Allocation(self.solution.f, self.solution.p, cohort=cohort, weights=weights)
+
+
+def _chosen(where: BoolArray, prices: OutcomePrices, others: OutcomePrices) -> OutcomePrices:
+    """Prices of some devices, and others of the rest."""
+    return OutcomePrices(
+        np.where(where, prices.energy, others.energy),
+        np.where(where, prices.participation, others.participation),
+    )
+
+
+def _long_run(scenario: Scenario) -> tuple[GainLaw, float]:
+    """The law of the gains while nothing was measured, and how likely a gain is to stay."""
+    channel, shape = scenario.channel, (scenario.num_devices,)
+    if not hasattr(channel, "conditional_after"):
+        estimator = GainEstimator(scenario)
+        return estimator.long_run_law(), estimator.persistence
+    mean, age = np.full(shape, channel.mean), np.full(shape, np.inf)
+    return conditional_law_after(channel, mean, age), 0.0
 
 
 def _check_prices(prices: object, scenario: Scenario) -> None:

@@ -26,6 +26,8 @@ from policies.selection import (
     RoundRobin,
     Scheduler,
     Selector,
+    Thompson,
+    UpperConfidence,
 )
 from policies.uniform import UniD, UniS
 
@@ -35,6 +37,8 @@ SELECTORS: dict[str, type[Selector]] = {
     "best-channel": BestChannel,
     "proportional-fair": ProportionalFair,
     "fastest": Fastest,
+    "ucb": UpperConfidence,
+    "thompson": Thompson,
     "power-of-choice": PowerOfChoice,
     "oort": Oort,
     "adaptive-sampling": AdaptiveSampling,

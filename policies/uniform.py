@@ -10,12 +10,12 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import observed, real_array
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.belief import Belief, Delay
+from policies.belief import BelievingPolicy, Delay
 from policies.p2 import best_resources, check_state
 from policies.resources import static_resources
 
 
-class UniD(Policy):
+class UniD(BelievingPolicy):
     """Uniform sampling; f and p as LROA chooses them (Theorems 2 and 3).
 
     Parameters
@@ -35,8 +35,7 @@ class UniD(Policy):
     name = "Uni-D"
 
     def __init__(self, scenario: Scenario, *, delay: Delay = "expected") -> None:
-        super().__init__(scenario)
-        self.belief = Belief(scenario, delay)
+        super().__init__(scenario, delay)
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Optimise f and p for ``q = 1/N``; see `Policy.decide`."""

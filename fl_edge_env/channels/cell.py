@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy import special
 
-from fl_edge_env.channels.law import GainLaw, rice_power_law
+from fl_edge_env.channels.law import FadingLaw, GainLaw, rice_power_law
 from fl_edge_env.checks import finite_number, integer_at_least, is_real
 from fl_edge_env.typing import FloatArray
 
@@ -230,6 +230,14 @@ class CellChannel:
             ),
         )
         return GainLaw(*(np.concatenate(part, axis=-1) for part in parts))
+
+    def fading_around_mean(self) -> FadingLaw:
+        """How gains vary around the users' means, whatever these are; see `FadingLaw`."""
+        factor = self.rician_factor if self.fading == "rician" else 0.0
+        law = rice_power_law(factor, self.fading_min, self.fading_max)
+        # New fadings repeat old ones at the ends of the interval alone.
+        ends = law.probability[[0, -1]]
+        return FadingLaw(self.persistence, law, float(np.sum(ends**2)))
 
     def _places(self, num_devices: int) -> FloatArray:
         """Uniform numbers that give each user's place and shadowing, shape (N, 2)."""

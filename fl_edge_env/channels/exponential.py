@@ -92,6 +92,21 @@ class ExponentialChannel:
         """
         return same_for_all(_law(self), previous)
 
+    def conditional_after(self, previous: FloatArray, age: FloatArray) -> GainLaw:  # noqa: ARG002
+        """The same, however old the gains are; see `conditional_law_after`.
+
+        Parameters
+        ----------
+        previous, age : ndarray, shape (..., N)
+            Gains as they were, and the rounds since.
+
+        Returns
+        -------
+        GainLaw
+            Of shape (..., N, 26).
+        """
+        return self.conditional(previous)
+
 
 @lru_cache(maxsize=32)
 def _law(channel: ExponentialChannel) -> GainLaw:

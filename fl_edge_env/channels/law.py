@@ -32,6 +32,25 @@ class GainLaw(NamedTuple):
     probability: FloatArray
 
 
+class FadingLaw(NamedTuple):
+    """How the gain of a device varies around its mean.
+
+    Attributes
+    ----------
+    persistence : float
+        Probability that a device keeps the fading of the round before; else it gets a new one.
+    law : GainLaw
+        Of a new fading, a factor on the mean gain, shape (J,).
+    repeats : float
+        Probability that two independent fadings are equal: zero for a density, and more where
+        it has atoms.
+    """
+
+    persistence: float
+    law: GainLaw
+    repeats: float
+
+
 def density_nodes(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The nodes of a quadrature rule on [low, high], and its weights as those of a density.
 

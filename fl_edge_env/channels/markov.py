@@ -177,6 +177,36 @@ class MarkovChannel:
         probability: FloatArray = np.array(self.transition)[state]
         return GainLaw(np.broadcast_to(gains, probability.shape), probability)
 
+    def conditional_after(self, previous: FloatArray, age: FloatArray) -> GainLaw:
+        """The law given gains of any age; see `conditional_law_after`.
+
+        Parameters
+        ----------
+        previous : ndarray, shape (..., N)
+            Gains as they were.
+        age : ndarray, shape (..., N)
+            Rounds since, from 1 on; infinite for a gain that says nothing.
+
+        Returns
+        -------
+        GainLaw
+            Of shape (..., N, S).
+        """
+        gains, matrix = np.array(self.gains), np.array(self.transition)
+        state = np.searchsorted(0.5 * (gains[1:] + gains[:-1]), previous)
+        rounds, which = np.unique(age, return_inverse=True)
+        powers = np.stack(
+            [
+                np.linalg.matrix_power(matrix, int(number))
+                if np.isfinite(number)
+                else np.broadcast_to(self.stationary, matrix.shape)
+                for number in rounds
+            ]
+        )
+        probability: FloatArray = powers[which.reshape(np.shape(age)), state]
+        probability /= probability.sum(axis=-1, keepdims=True)  # of rounding
+        return GainLaw(np.broadcast_to(gains, probability.shape), probability)
+
 
 def _numbers(name: str, values: object, depth: int) -> tuple[Any, ...]:
     """`values` as tuples of floats, one inside the other to a depth; `name` is for the error."""

@@ -19,7 +19,11 @@ class ChannelModel(Protocol):
     shape (N,); see `mean_gains`. Without it every device has the channel's `mean`.
 
     A channel that can say how likely each gain is after the one of the round before has the member
-    ``conditional(previous)``, which returns a `GainLaw`; see `conditional_law`.
+    ``conditional(previous)``, which returns a `GainLaw`; see `conditional_law`. One to which all
+    devices are alike may have ``conditional_after(previous, age)`` too, which does so for gains of
+    any age; see `conditional_law_after`. And one whose devices differ may say how gains vary
+    around their means, without saying what these are, by ``fading_around_mean()``; see
+    `fl_edge_env.channels.law.FadingLaw`.
     """
 
     @property
@@ -138,6 +142,35 @@ def conditional_law(channel: ChannelModel, previous: FloatArray) -> GainLaw:
     if not isinstance(law, GainLaw):
         raise ValueError(f"conditional of {kind} must return a GainLaw, got {law!r}")
     return check_law(f"conditional of {kind}", law, given.shape)
+
+
+def conditional_law_after(channel: ChannelModel, previous: FloatArray, age: FloatArray) -> GainLaw:
+    """The law of each device's gain in a round, given its gain some rounds before.
+
+    Parameters
+    ----------
+    channel : ChannelModel
+        A channel with the method ``conditional_after``.
+    previous : ndarray, shape (..., N)
+        Gains as they were, positive.
+    age : ndarray, shape (..., N)
+        Rounds since, from 1 on; infinite for a gain that says nothing.
+
+    Returns
+    -------
+    GainLaw
+        Of shape (..., N, J).
+
+    Raises
+    ------
+    ValueError
+        If the channel returns something else than a law of these devices.
+    """
+    law: object = channel.conditional_after(previous, age)  # type: ignore[attr-defined]
+    kind = type(channel).__name__
+    if not isinstance(law, GainLaw):
+        raise ValueError(f"conditional_after of {kind} must return a GainLaw, got {law!r}")
+    return check_law(f"conditional_after of {kind}", law, np.shape(previous))
 
 
 def has_conditional(channel: object) -> bool:

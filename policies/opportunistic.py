@@ -9,15 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.channels import GainLaw
-from fl_edge_env.channels.protocol import conditional_law_after
 from fl_edge_env.checks import available, finite_number, integer_at_least, observed, real_array
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.belief import BelievingPolicy, Delay
-from policies.estimate import GainEstimator
-from policies.outcome import OutcomePrices, RoundSolution, blind_prices, settle_prices, solve_round
-from policies.outcome.settled import energy_start, jump_at, participation_jump
+from policies.outcome import OutcomePrices, RoundSolution, blind_prices, solve_round
+from policies.outcome.settled import energy_start, first_prices, participation_jump
 
 Start = Literal["settled", "cold"]
 
@@ -54,10 +51,10 @@ class Opportunistic(BelievingPolicy):
         The system it controls. Its horizon decides how fast the prices move.
     seed : int
         Seed of the rounds that settle the prices before the first episode, and of those that
-        estimate the time of a round. Where the gains are those of participants there are none.
+        estimate the time of a round. A server that knows laws of the gains alone needs none.
     prices : OutcomePrices, optional
-        Settled prices, in place of those of `policies.outcome.settle_prices` or `blind_prices`.
-        They stay when gains are measured.
+        Settled prices, in place of those of `policies.outcome.first_prices`. They stay when gains
+        are measured.
     start : {"settled", "cold"}
         Prices at which an episode begins: the settled ones, or zero.
     participation : bool
@@ -102,18 +99,12 @@ class Opportunistic(BelievingPolicy):
             raise ValueError(f"participation must be True or False, got {participation!r}")
         step_scale = finite_number("step_scale", step_scale, zero_allowed=True)
         self._follows = prices is None and self.belief.estimator is not None
-        if prices is not None:
-            self.prices = prices
-        elif scenario.csi == "participants":
-            law, persistence = _long_run(scenario)
-            self.prices = blind_prices(law, scenario, persistence=persistence)
-        else:
-            self.prices = settle_prices(scenario, seed=seed)
+        self.prices = first_prices(scenario, seed=seed) if prices is None else prices
         _check_prices(self.prices, scenario)
         self._target = participation_target(scenario)
         # A participation at the energy that the budget allows moves the device's cost by `jump`,
         # through either price.
-        jump = step_scale * self._jump(seed)
+        jump = step_scale * participation_jump(self.prices, scenario, seed=seed)
         allowed = scenario.energy_budget_j / self._target
         self._energy_step = jump / allowed**2  # [s/J^2]
         self._participation_step = jump if participation else 0.0  # [s]
@@ -125,16 +116,6 @@ class Opportunistic(BelievingPolicy):
             self._participation_start = np.zeros(scenario.num_devices)
         self.solution: RoundSolution | None = None
         self.reset(0)
-
-    def _jump(self, seed: int) -> float:
-        """How far a participation moves a device's cost [s]."""
-        scenario = self.scenario
-        if scenario.csi != "participants":
-            return participation_jump(self.prices, scenario, seed=seed)
-        # The mean time of a round at the prices that settle before anything is measured.
-        law, persistence = _long_run(scenario)
-        m, z = blind_prices(law, scenario, persistence=persistence)
-        return jump_at(float(np.sum(self._target * z - m * scenario.energy_budget_j)), scenario)
 
     def __getstate__(self) -> dict[str, Any]:
         """What it consists of, without the last solution, which decides nothing."""
@@ -258,16 +239,6 @@ def _chosen(where: BoolArray, prices: OutcomePrices, others: OutcomePrices) -> O
         np.where(where, prices.energy, others.energy),
         np.where(where, prices.participation, others.participation),
     )
-
-
-def _long_run(scenario: Scenario) -> tuple[GainLaw, float]:
-    """The law of the gains while nothing was measured, and how likely a gain is to stay."""
-    channel, shape = scenario.channel, (scenario.num_devices,)
-    if not hasattr(channel, "conditional_after"):
-        estimator = GainEstimator(scenario)
-        return estimator.long_run_law(), estimator.persistence
-    mean, age = np.full(shape, channel.mean), np.full(shape, np.inf)
-    return conditional_law_after(channel, mean, age), 0.0
 
 
 def _check_prices(prices: object, scenario: Scenario) -> None:

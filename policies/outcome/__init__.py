@@ -2,7 +2,7 @@
 
 from policies.outcome.blind import blind_prices
 from policies.outcome.prices import OutcomePrices, settle_prices
-from policies.outcome.settled import settled_scenario
+from policies.outcome.settled import first_prices, settled_scenario
 from policies.outcome.solver import RoundSolution, bound_rounds, solve_round
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "RoundSolution",
     "blind_prices",
     "bound_rounds",
+    "first_prices",
     "settle_prices",
     "settled_scenario",
     "solve_round",

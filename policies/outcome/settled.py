@@ -1,4 +1,4 @@
-"""How fast prices move, and a scenario whose queues are prices that begin where they settle."""
+"""Where prices begin, how fast they move, and a scenario whose queues are such prices."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import numpy as np
 
 from fl_edge_env import Scenario
 from fl_edge_env.availability import sample_presence
+from fl_edge_env.channels import GainLaw, conditional_law
+from fl_edge_env.channels.protocol import conditional_law_after, has_conditional
 from fl_edge_env.checks import finite_number
 from fl_edge_env.lyapunov import participation_target, participation_weight
 from fl_edge_env.typing import FloatArray
+from policies.estimate import GainEstimator
+from policies.outcome.blind import blind_prices
 from policies.outcome.prices import OutcomePrices, groups_alike, pooled, settle_prices
 from policies.outcome.solver import solve_round
 
@@ -22,11 +26,60 @@ _STEP = 0.1
 _TIME_ROUNDS = 64
 
 
+def first_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
+    """Prices that settle with what the server knows of the gains before anything was measured.
+
+    A server that sees the gains of the round can wait for good ones, and the prices are those of
+    `settle_prices`. One that only knows laws cannot, and they are those of `blind_prices`: where
+    the gains of participants alone are known, and where those of the round before are and say
+    nothing about the present ones. Old gains that say something count as present ones here.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    seed : int
+        Seed of the rounds that settle the prices; a server that knows laws alone needs none.
+
+    Returns
+    -------
+    OutcomePrices
+    """
+    known = _law_alone(scenario)
+    if known is None:
+        return settle_prices(scenario, seed=seed)
+    law, persistence = known
+    return blind_prices(law, scenario, persistence=persistence)
+
+
+def _law_alone(scenario: Scenario) -> tuple[GainLaw, float] | None:
+    """The law of the gains, and how likely one stays that was measured, if no more is known."""
+    channel, shape = scenario.channel, (scenario.num_devices,)
+    if scenario.csi == "participants":
+        if not hasattr(channel, "conditional_after"):
+            estimator = GainEstimator(scenario)
+            return estimator.long_run_law(), estimator.persistence
+        mean, age = np.full(shape, channel.mean), np.full(shape, np.inf)
+        return conditional_law_after(channel, mean, age), 0.0
+    if scenario.csi == "delayed" and has_conditional(channel):
+        low, high = (
+            conditional_law(channel, np.full(shape, gain))
+            for gain in (channel.gain_min, channel.gain_max)
+        )
+        possible = low.probability > 0
+        if np.array_equal(low.probability, high.probability) and np.array_equal(
+            low.gain[possible], high.gain[possible]
+        ):
+            return low, 0.0
+    return None
+
+
 def participation_jump(prices: OutcomePrices, scenario: Scenario, *, seed: int = 0) -> float:
     """How far a participation at the energy that the budget allows moves the device's cost [s].
 
     It is a tenth of the mean round time at the prices, over the square root of the participations
-    that a device has in an episode.
+    that a device has in an episode. For a server that knows no more than laws the time is that
+    at `first_prices`, whose dual value it is.
 
     Parameters
     ----------
@@ -42,6 +95,10 @@ def participation_jump(prices: OutcomePrices, scenario: Scenario, *, seed: int =
     float
         In seconds; see `Opportunistic`.
     """
+    if _law_alone(scenario) is not None:
+        m, z = first_prices(scenario)
+        value = np.sum(participation_target(scenario) * z - m * scenario.energy_budget_j)
+        return _jump_at(float(value), scenario)
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
     gains = scenario.channel.sample(rng, _TIME_ROUNDS, scenario.num_devices)
     m, z = (np.broadcast_to(price, gains.shape) for price in prices)
@@ -49,19 +106,11 @@ def participation_jump(prices: OutcomePrices, scenario: Scenario, *, seed: int =
     if scenario.drops_out:
         there = sample_presence(rng, _TIME_ROUNDS, scenario.availability)
     solution = solve_round(gains, m, z, scenario, V=1.0, available=there)
-    return jump_at(float(np.mean(solution.deadline)), scenario)
+    return _jump_at(float(np.mean(solution.deadline)), scenario)
 
 
-def jump_at(round_time: float, scenario: Scenario) -> float:
-    """`participation_jump` where the mean time of a round is known [s].
-
-    Parameters
-    ----------
-    round_time : float
-        The mean time [s].
-    scenario : Scenario
-        The system. Its number of rounds decides.
-    """
+def _jump_at(round_time: float, scenario: Scenario) -> float:
+    """`participation_jump` where the mean time of a round is known [s]."""
     participations = scenario.num_rounds * float(np.mean(participation_target(scenario)))
     return _STEP * round_time / math.sqrt(participations)
 
@@ -93,7 +142,7 @@ def settled_scenario(
     prices: OutcomePrices | None = None,
     step_scale: float = 1.0,
 ) -> Scenario:
-    """The scenario with the outcome as its objective, whose queues begin at the settled prices.
+    """The scenario with the outcome as its objective, whose queues begin at settled prices.
 
     The greedy decision on its queues, `solve_round`, is that of `Opportunistic`: V is such that a
     participation at the energy that the budget allows moves the cost of the device's next one by
@@ -102,7 +151,7 @@ def settled_scenario(
     prices of energy.
 
     Where the server knows the gains of participants alone, it cannot know the prices that fit a
-    device's mean gain: devices whose fields are the same begin at the mean of their prices.
+    device's mean gain: devices whose fields are the same begin at the mean of those given.
 
     Parameters
     ----------
@@ -111,7 +160,7 @@ def settled_scenario(
     seed : int
         Seed of the rounds that settle the prices, and of those that estimate the time of a round.
     prices : OutcomePrices, optional
-        Settled prices, in place of those of `settle_prices`.
+        Settled prices, in place of `first_prices`.
     step_scale : float
         Factor on the steps of the prices.
 
@@ -125,7 +174,7 @@ def settled_scenario(
         If an argument is wrong.
     """
     step_scale = finite_number("step_scale", step_scale)
-    prices = settle_prices(scenario, seed=seed) if prices is None else prices
+    prices = first_prices(scenario, seed=seed) if prices is None else prices
     jump = step_scale * participation_jump(prices, scenario, seed=seed)
     if scenario.csi == "participants":
         groups = groups_alike(scenario)

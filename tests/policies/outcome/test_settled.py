@@ -5,10 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fl_edge_env import Allocation, CellChannel, Scenario, Simulator, with_tiers
+from fl_edge_env import Allocation, CellChannel, MarkovChannel, Scenario, Simulator, with_tiers
+from fl_edge_env.channels import conditional_law
 from fl_edge_env.lyapunov import participation_target, participation_weight
 from policies import Opportunistic
-from policies.outcome import OutcomePrices, settle_prices, settled_scenario, solve_round
+from policies.outcome import (
+    OutcomePrices,
+    blind_prices,
+    first_prices,
+    settle_prices,
+    settled_scenario,
+    solve_round,
+)
 
 # A tenth of the devices with ten times the budget: as scarce as in the whole system.
 ALIKE = Scenario.cifar10().replace(num_devices=12, num_rounds=60, energy_budget_j=150.0)
@@ -93,6 +101,32 @@ def test_settled__where_participants_alone_are_known_no_start_tells_who_is_far()
     for name in ("initial_queue", "initial_participation_queue"):
         assert len(np.unique(getattr(settled, name))) == 1
         assert len(np.unique(getattr(settled_scenario(CELL), name))) == 12
+
+
+def test_first_prices__are_those_of_laws_where_old_gains_say_nothing():
+    forgotten = CELL.replace(csi="delayed")
+    law = conditional_law(CELL.channel, np.full(12, 1.0))
+    np.testing.assert_array_equal(first_prices(forgotten), blind_prices(law, CELL))
+    lasting = ALIKE.replace(csi="delayed", channel=MarkovChannel.correlated(0.8))
+    np.testing.assert_array_equal(first_prices(lasting), settle_prices(lasting))
+    np.testing.assert_array_equal(first_prices(CELL), settle_prices(CELL))
+
+
+def test_first_prices__let_every_device_take_part_where_old_gains_say_nothing():
+    scenario = CELL.replace(csi="delayed", num_rounds=200)
+    simulator = Simulator(scenario, 2)
+    simulator.reset([0, 1])
+    policy = Opportunistic(scenario)
+    policy.reset([0, 1])
+    rounds = []
+    for _ in range(scenario.num_rounds):
+        rounds.append(simulator.advance(policy.decide(simulator.observe())))
+        policy.feedback(rounds[-1].info())
+    share = np.mean([round_.energy_spent > 0 for round_ in rounds], axis=0)
+    assert (share / participation_target(scenario)).min() > 0.5
+    assert np.mean([round_.energy_spent.sum(axis=-1) for round_ in rounds]) == pytest.approx(
+        scenario.energy_budget_j.sum(), rel=0.05
+    )
 
 
 def test_settled__takes_prices_of_ones_own_and_refuses_a_wrong_step():

@@ -232,31 +232,33 @@ def _comparison_caption(
         least, most = (1 + float(edge(tolerance.device)) for edge in (np.min, np.max))
         device = f"{most:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
         told.append(
-            f"Feasible: no device has spent more than {device} times its budget, nor all together "
-            f"more than {1 + tolerance.mean:.3f} times theirs; so much may be luck in these rounds."
+            f"A policy is feasible if no device spent more than {device} times its budget, and all "
+            f"together no more than {1 + tolerance.mean:.3f} times theirs: that much can happen by "
+            "chance in this many rounds."
         )
     headers = {column.header for column in columns}
     if _PARTICIPATION in headers:
         told.append(
-            "Participation is that of the device with the least, in per cent of what its share of "
-            "the data asks for."
+            "Participation is how often the device that took part least did so, in per cent of what "
+            "its share of the data asks for."
         )
     undefined = [group for group in runs.values() if _GAP in headers and group["gap"].isna().any()]
     if any(
         "sampling_error" in group and group["sampling_error"].notna().any() for group in undefined
     ):
         told.append(
-            "The bound is for policies that sample, where no device drops out; "
-            "– stands elsewhere, and where the bound is negative."
+            "The first bound holds for policies that sample their cohort, where no device drops "
+            "out and the bound is positive; a dash stands elsewhere."
         )
     elif undefined:
         told.append(
-            "The bound is for policies that sample; – stands where a policy chooses its cohort."
+            "The first bound holds for policies that sample their cohort; a dash stands for those "
+            "that choose it."
         )
     if _OUTCOME_GAP in headers:
         told.append(
-            "Outcome bound: how far above what no policy at all can beat, in time, energy really "
-            "spent and missing participation."
+            "Above the outcome bound: no policy of any kind can be below it, when time, energy "
+            "really spent and missing participation all count."
         )
     return "\n".join(told)
 

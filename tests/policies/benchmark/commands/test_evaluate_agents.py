@@ -113,7 +113,7 @@ def test_agents__are_trained_and_compared_where_devices_drop_out(call, tmp_path)
     told = call(
         "compare", f"{system} --no-train --seeds 2 --policies {policies} --out {tmp_path}/out"
     )
-    assert "The bound is for policies that sample, where no device drops out" in " ".join(
+    assert "policies that sample their cohort, where no device drops out" in " ".join(
         told.split()
     )
 

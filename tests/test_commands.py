@@ -1,0 +1,96 @@
+"""The commands of README and documentation run, and print what the pages show below them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+# What a command holds that is not run here, and why.
+LEFT_OUT = {
+    "<": "a place holder",
+    "seed in 0 1 2 3 4": "takes an hour",
+    "runs/agents/cifar10": "needs agents of a command that takes an hour",
+    "seed in 0 1;": "takes more than ten minutes",
+    "leaderboards/": "takes more than ten minutes",
+    "fashion_mnist": "needs data that is not installed with the package",
+    "--device cuda": "needs a GPU",
+    "tradeoff": "takes more than ten minutes",
+}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```|`((?:python examples/|fl-edge )[^`]*)`", re.M | re.S)
+# What is not run of a block: installing, testing, remarks.
+NOT_RUN = re.compile(
+    r"^(?:(?:cd|pip|python -m|pytest|ruff|sphinx-build|\.) ?.*?(?:$|&& ))+|  +#.*$"
+)
+
+
+class Command(NamedTuple):
+    """A command or script of a page, and the text block that follows before the next one."""
+
+    page: str
+    text: str
+    printed: str
+
+
+def commands() -> list[Command]:
+    found: list[Command] = []
+    for page in PAGES:
+        for kind, block, inline in BLOCK.findall(page.read_text()):
+            if kind == "text" and found and found[-1].page == page.name:
+                found[-1] = found[-1]._replace(printed=found[-1].printed or block)
+            if kind == "sh":
+                text = "\n".join(NOT_RUN.sub("", line) for line in block.splitlines()).strip()
+            else:  # a program's name alone is no command
+                text = " ".join(inline.split()) if len(inline.split()) > 2 else ""
+            if text:
+                found.append(Command(page.name, text, ""))
+    return found
+
+
+def to_run() -> list[Command]:
+    kept: dict[str, Command] = {}
+    for command in commands():
+        if not any(part in command.text for part in LEFT_OUT):
+            told = kept.get(command.text)
+            kept[command.text] = told if told and told.printed else command
+    return list(kept.values())
+
+
+def test_commands__of_all_pages_are_found():
+    texts = [command.text for command in commands()]
+    assert len(to_run()) >= 9
+    for reason in LEFT_OUT:
+        assert any(reason in text for text in texts), f"no command holds {reason!r} any more"
+    assert sum("feasible" in command.printed for command in to_run()) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", to_run(), ids=lambda c: f"{c.page}: {c.text[:70]}")
+def test_command__runs_and_prints_what_the_page_shows(command, tmp_path):
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    environment = os.environ | {
+        "COLUMNS": "110",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["bash", "-ec", command.text],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    printed = {" ".join(line.split()) for line in done.stdout.splitlines()}
+    shown = {" ".join(line.split()) for line in command.printed.splitlines()}
+    # Rows of numbers: titles and captions are wrapped as the terminal is wide.
+    rows = {line for line in shown if len(re.findall(r"\d", line)) > 8}
+    assert rows <= printed, f"not printed:\n{sorted(rows - printed)}\nbut:\n{done.stdout}"

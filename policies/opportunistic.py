@@ -55,6 +55,9 @@ class Opportunistic(BelievingPolicy):
     prices : OutcomePrices, optional
         Settled prices, in place of those of `policies.outcome.first_prices`. They stay when gains
         are measured.
+    follow : bool
+        Whether prices settle anew for each device whose gain was measured, where the gains are
+        those of participants; elsewhere it does not matter.
     start : {"settled", "cold"}
         Prices at which an episode begins: the settled ones, or zero.
     participation : bool
@@ -86,6 +89,7 @@ class Opportunistic(BelievingPolicy):
         *,
         seed: int = 0,
         prices: OutcomePrices | None = None,
+        follow: bool = True,
         start: Start = "settled",
         participation: bool = True,
         step_scale: float = 1.0,
@@ -95,10 +99,11 @@ class Opportunistic(BelievingPolicy):
         integer_at_least(0, "seed", seed)
         if start not in get_args(Start):
             raise ValueError(f"start must be 'settled' or 'cold', got {start!r}")
-        if not isinstance(participation, bool):
-            raise ValueError(f"participation must be True or False, got {participation!r}")
+        for name, value in (("follow", follow), ("participation", participation)):
+            if not isinstance(value, bool):
+                raise ValueError(f"{name} must be True or False, got {value!r}")
         step_scale = finite_number("step_scale", step_scale, zero_allowed=True)
-        self._follows = prices is None and self.belief.estimator is not None
+        self._follows = follow and prices is None and self.belief.estimator is not None
         self.prices = first_prices(scenario, seed=seed) if prices is None else prices
         _check_prices(self.prices, scenario)
         self._target = participation_target(scenario)

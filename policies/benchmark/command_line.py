@@ -148,6 +148,30 @@ def make_channel(text: str) -> ChannelModel:
     )
 
 
+# The extra that installs a package.
+_EXTRAS = {
+    "cvxpy": "reference",
+    "pygame": "render",
+    "ray": "cluster",
+    "sklearn": "train",
+    "stable_baselines3": "rl",
+    "torch": "train",
+    "torchvision": "train",
+}
+
+
+def _with_extra(error: ModuleNotFoundError) -> str:
+    """What to install, where Python itself says no more than that a package is missing."""
+    package = (error.name or "").partition(".")[0]
+    if package not in _EXTRAS:
+        return str(error)
+    extra = _EXTRAS[package]
+    return (
+        f"this needs the package {package}: install the extra `{extra}`, "
+        f'for example by pip install -e ".[{extra}]"'
+    )
+
+
 @contextmanager
 def errors_in_one_line(console: Console) -> Iterator[None]:
     """End the program with a message, not a traceback.
@@ -163,8 +187,8 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
     try:
         yield
     except (ValueError, ModuleNotFoundError, JobsFailedError) as error:
-        message = Text(f"error: {error}", style="bold red")
-        console.print(message, soft_wrap=True)
+        told = _with_extra(error) if isinstance(error, ModuleNotFoundError) else str(error)
+        console.print(Text(f"error: {told}", style="bold red"), soft_wrap=True)
         sys.exit(1 if isinstance(error, JobsFailedError) else 2)
     except OSError as error:
         if error.errno != errno.ENOSPC:

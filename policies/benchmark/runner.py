@@ -253,8 +253,13 @@ def make_jobs(
     if wrong := [policy for policy in policies if not isinstance(policy, Policy)]:
         raise ValueError(f"policies must be instances of Policy, got {wrong[0]!r}")
     names = [policy.name for policy in policies]
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"policies must be one or more with distinct names, got {names}")
+    if not names:
+        raise ValueError("policies must be one or more, got none")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(
+            f"policies must have distinct names, as their results are told apart by them: "
+            f"{twice[0]!r} comes {names.count(twice[0])} times. Set the attribute `name` of one"
+        )
     for policy in policies:
         _check_system(policy, scenario)
         if make_env is None and policy.needs_training:

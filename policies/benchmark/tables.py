@@ -239,8 +239,8 @@ def _comparison_caption(
     headers = {column.header for column in columns}
     if _PARTICIPATION in headers:
         told.append(
-            "Participation is how often the device that took part least did so, in per cent of what "
-            "its share of the data asks for."
+            "Participation is how often the device that took part least did so, in per cent of "
+            "what its share of the data asks for."
         )
     undefined = [group for group in runs.values() if _GAP in headers and group["gap"].isna().any()]
     if any(

@@ -8,9 +8,10 @@ from scipy import stats
 from scipy.integrate import trapezoid
 
 from fl_edge_env import CellChannel, ExponentialChannel, FLEdgeEnv, MarkovChannel, Scenario
-from policies import check_policy, make_policy
+from policies import Opportunistic, check_policy, make_policy
 from policies.belief import Belief
 from policies.estimate import GainEstimator
+from policies.outcome import first_prices
 
 # Weights of its own: those that are calibrated follow from the true means.
 CELL = Scenario.cell(
@@ -160,6 +161,25 @@ def test_participants__beliefs_are_taken_up_again_and_hold_in_batches(name, chan
     policy = make_policy(name, CELL.replace(channel=channel))
     assert policy.resumable
     check_policy(policy)
+
+
+def test_opportunistic__that_does_not_follow_stays_with_the_first_prices():
+    env = FLEdgeEnv(CELL)
+    stays, given, follows = (
+        Opportunistic(CELL, **options)
+        for options in ({"follow": False}, {"prices": first_prices(CELL)}, {})
+    )
+    observation, _ = env.reset(seed=0)
+    differs = False
+    for _ in range(10):
+        decisions = [policy.decide(observation) for policy in (stays, given, follows)]
+        np.testing.assert_array_equal(decisions[0].cohort, decisions[1].cohort)
+        np.testing.assert_array_equal(decisions[0].p, decisions[1].p)
+        differs |= not np.array_equal(decisions[0].p, decisions[2].p)
+        observation, *_, info = env.step(decisions[0])
+        for policy in (stays, given, follows):
+            policy.feedback(info)
+    assert differs
 
 
 def test_estimator__refuses_the_state_of_another():

@@ -96,6 +96,7 @@ def test_opportunistic__prices_move_with_energy_and_participation():
         ({"seed": -1}, "seed must be"),
         ({"start": "warm"}, "start must be 'settled' or 'cold'"),
         ({"participation": 1}, "participation must be True or False"),
+        ({"follow": "no"}, "follow must be True or False"),
         ({"step_scale": -1.0}, "step_scale must be"),
         ({"prices": (0.4, 800.0)}, "prices must be OutcomePrices"),
         ({"prices": OutcomePrices(np.zeros(7), np.zeros(8))}, "prices.energy must hold 8 finite"),

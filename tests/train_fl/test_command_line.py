@@ -62,21 +62,32 @@ def test_main__what_it_does_not_know_ends_with_status_2(capsys, arguments):
     assert "fl-edge" in capsys.readouterr().err
 
 
-def test_compare__needs_no_package_of_an_extra(tmp_path):
-    code = f"""
+# The command where no package of an extra is installed.
+WITHOUT_EXTRAS = f"""
 import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name in {EXTRAS}:
-            raise ModuleNotFoundError(name)
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Absent())
 from train_fl.command_line import main
 main()
 """
+
+
+def test_train__names_the_extra_that_is_missing(tmp_path):
+    result = python(WITHOUT_EXTRAS, "train", "--seed", "0", cwd=tmp_path)
+    assert result.returncode == 2
+    told = " ".join(result.stdout.split())
+    assert told.startswith("error: this needs the package ")
+    assert 'pip install -e ".[rl]"' in told or 'pip install -e ".[train]"' in told
+
+
+def test_compare__needs_no_package_of_an_extra(tmp_path):
     system = "--scenario cifar10 --no-train --rounds 5 --seeds 2 --workers 1"
-    result = python(code, "compare", *system.split(), cwd=tmp_path)
+    result = python(WITHOUT_EXTRAS, "compare", *system.split(), cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "feasible" in result.stdout
     assert list(tmp_path.glob("runs/cifar10-*/rounds.csv"))

@@ -63,6 +63,8 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
                 f"it, only {', '.join(HOW_TO_RUN)}"
             )
     path = given.resume / "config.json"
+    if not given.resume.is_dir():
+        raise ValueError(f"--resume names the folder of a comparison: there is no {path.parent}")
     try:
         check_regular(path)
         settings: dict[str, Any] = json.loads(path.read_text())

@@ -149,7 +149,7 @@ def test_run_episode__worst_ratio_is_of_the_time_average_not_of_the_round(scenar
     ("arguments", "message"),
     [
         ({"policies": []}, "policies must be one or more"),
-        ({"policies": "twice"}, r"distinct names, got \['Uni-D', 'Uni-D'\]"),
+        ({"policies": "twice"}, "distinct names.* 'Uni-D' comes 2 times"),
         ({"seeds": []}, "seeds must be one or more"),
         ({"seeds": [1, 1]}, "distinct integers"),
         ({"seeds": [-1]}, r">= 0, got \[-1\]"),

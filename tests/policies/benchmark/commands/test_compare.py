@@ -136,6 +136,7 @@ def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp
         (f"--resume {folder} --rounds 9", "rounds cannot be given with it, only workers"),
         (f"--resume {folder} --out {tmp_path}", "out cannot be given with it"),
         (f"--resume {tmp_path}", "is not the folder of a comparison that can go on"),
+        (f"--resume {tmp_path}/non", "there is no"),
     ):
         with pytest.raises(SystemExit):
             call(arguments)
@@ -280,7 +281,7 @@ def test_compare__help_explains_every_option(call, capsys):
             "--policies lora",
             "got 'lora': did you mean 'lroa'?",
         ),
-        ("--policies lroa lroa", "policies must be one or more with distinct names"),
+        ("--policies lroa lroa", "policies must have distinct names"),
         ("--cohort-size 0", "cohort_size must be an integer of at least 1, got 0"),
         ("--cohort-size 50", "cohort_size must be at most num_devices = 40, got 50"),
         ("--num-devices 2000", "num_devices must be from 1 to the 1440 samples, got 2000"),

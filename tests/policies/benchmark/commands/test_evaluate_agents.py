@@ -113,9 +113,7 @@ def test_agents__are_trained_and_compared_where_devices_drop_out(call, tmp_path)
     told = call(
         "compare", f"{system} --no-train --seeds 2 --policies {policies} --out {tmp_path}/out"
     )
-    assert "policies that sample their cohort, where no device drops out" in " ".join(
-        told.split()
-    )
+    assert "policies that sample their cohort, where no device drops out" in " ".join(told.split())
 
 
 def test_agents__of_the_outcome_are_trained_and_compared_by_what_a_user_pays(call, tmp_path):

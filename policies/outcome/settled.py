@@ -24,6 +24,9 @@ from policies.outcome.solver import solve_round
 _STEP = 0.1
 # Rounds that estimate the time of a round.
 _TIME_ROUNDS = 64
+# Largest price of energy over that of a typical device, for devices too far to keep within budget
+# where nobody can wait for a good round.
+MOST_OVER_TYPICAL = 10.0
 
 
 def first_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
@@ -49,7 +52,11 @@ def first_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
     if known is None:
         return settle_prices(scenario, seed=seed)
     law, persistence = known
-    return blind_prices(law, scenario, persistence=persistence)
+    prices = blind_prices(law, scenario, persistence=persistence)
+    most = MOST_OVER_TYPICAL * float(np.median(prices.energy))
+    if most == 0 or np.all(prices.energy <= most):
+        return prices
+    return blind_prices(law, scenario, persistence=persistence, most=most)
 
 
 def _law_alone(scenario: Scenario) -> tuple[GainLaw, float] | None:

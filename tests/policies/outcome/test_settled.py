@@ -112,6 +112,18 @@ def test_first_prices__are_those_of_laws_where_old_gains_say_nothing():
     np.testing.assert_array_equal(first_prices(CELL), settle_prices(CELL))
 
 
+def test_first_prices__of_devices_that_are_too_far_are_bounded():
+    # Without waiting for good rounds some of these users cannot keep within their budgets.
+    scenario = Scenario.cell(csi="delayed")
+    law = conditional_law(scenario.channel, scenario.mean_gain)
+    wanted, prices = blind_prices(law, scenario), first_prices(scenario)
+    typical = np.median(wanted.energy)
+    near = wanted.energy <= 10 * typical
+    assert wanted.energy.max() > 1e5 * typical
+    np.testing.assert_allclose(prices.energy[~near], 10 * typical)
+    np.testing.assert_allclose(prices.energy[near], wanted.energy[near], rtol=1e-8)
+
+
 def test_first_prices__let_every_device_take_part_where_old_gains_say_nothing():
     scenario = CELL.replace(csi="delayed", num_rounds=200)
     simulator = Simulator(scenario, 2)

@@ -11,15 +11,19 @@ from fl_edge_env.availability import sample_presence
 from fl_edge_env.checks import finite_number
 from fl_edge_env.lyapunov import participation_target, participation_weight
 from fl_edge_env.typing import FloatArray
-from policies.outcome.prices import OutcomePrices, groups_alike, pooled, settle_prices
+from policies.outcome.prices import (
+    OutcomePrices,
+    groups_alike,
+    pooled,
+    price_rounds,
+    settle_prices,
+)
 from policies.outcome.solver import solve_round
 
 # How far a participation moves the cost of the device's next one, in times of a round, over the
 # square root of the participations in an episode. Smaller steps keep to the constraints less well,
 # larger ones cost time.
 _STEP = 0.1
-# Rounds that estimate the time of a round.
-_TIME_ROUNDS = 64
 
 
 def participation_jump(prices: OutcomePrices, scenario: Scenario, *, seed: int = 0) -> float:
@@ -43,11 +47,12 @@ def participation_jump(prices: OutcomePrices, scenario: Scenario, *, seed: int =
         In seconds; see `Opportunistic`.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
-    gains = scenario.channel.sample(rng, _TIME_ROUNDS, scenario.num_devices)
+    rounds = price_rounds(scenario)
+    gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
     m, z = (np.broadcast_to(price, gains.shape) for price in prices)
     there = None
     if scenario.drops_out:
-        there = sample_presence(rng, _TIME_ROUNDS, scenario.availability)
+        there = sample_presence(rng, rounds, scenario.availability)
     solution = solve_round(gains, m, z, scenario, V=1.0, available=there)
     return jump_at(float(np.mean(solution.deadline)), scenario)
 

@@ -170,7 +170,12 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
         message = Text(f"error: {_full_disk(error)}", style="bold red")
         console.print(message, soft_wrap=True)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemError) as error:
+        # Compiled functions turn an interrupt into an error of the system.
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(
+            error.__cause__ or error.__context__, KeyboardInterrupt
+        ):
+            raise
         console.print(
             "interrupted: what is finished is kept, and the same command goes on from there",
             style="yellow",

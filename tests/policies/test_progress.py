@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fl_edge_env import Scenario
 from policies import UniS, progress
 from policies.benchmark.bound import find_prices
+from policies.benchmark.command_line import errors_in_one_line
 from policies.benchmark.runner import BoundJob, make_jobs, run_jobs
 from policies.progress import listening, steps, track
 
@@ -84,3 +86,23 @@ def test_make_jobs__divides_seeds_among_batches_that_fit_in_memory(devices):
     assert [seed for job in jobs for seed in job.seeds] == list(range(5, 16))
     assert all(len(job.seeds) * devices <= 2**20 for job in jobs)
     assert len(jobs) == int(np.ceil(11 / (2**20 // devices))) if devices > 10 else len(jobs) == 1
+
+
+def interrupted_inside_compiled_functions() -> None:
+    """Raise as numba does, one error out of another."""
+    try:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as interrupt:
+            raise SystemError("inner") from interrupt
+    except SystemError as inner:
+        raise SystemError("outer") from inner
+
+
+def test_interrupt__in_a_compiled_function_ends_in_one_line(capsys):
+    with pytest.raises(SystemExit) as end, errors_in_one_line(Console()):
+        interrupted_inside_compiled_functions()
+    assert end.value.code == 130
+    assert capsys.readouterr().out.startswith("interrupted:")
+    with pytest.raises(SystemError, match="another"), errors_in_one_line(Console()):
+        raise SystemError("another")

@@ -1,55 +1,33 @@
-"""Pictures of a round, with every device, as an array or in a window."""
+"""Pictures of a round, with every device or with counts of them, as an array or in a window."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation
+from fl_edge_env.canvas import PANELS, BarCanvas, Canvas, CountCanvas
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.patches import StepPatch
-    from matplotlib.text import Text
-
     from fl_edge_env.simulator import Round
 
-_DPI = 100
-_LEFT, _RIGHT, _BOTTOM, _TOP = 100, 16, 44, 96  # margins [px]
-_GAP = 20  # between panels [px]
-_BAR, _DRAWN, _FAINT = "#9DB8CC", "#D55E00", "#6B7280"
-
-_PANELS = (
-    ("channel_gain", "gain h"),
-    ("queue", "queue Q, J"),
-    ("q", "sampling q"),
-    ("f", "CPU f, GHz"),
-    ("p", "power p, W"),
-)
-_LEAST_BAR_WITH_GAP = 4  # narrower bars touch [px]
-_HEADINGS = (  # and where they stand, from the left end of the panels to the right one
-    (0.20, "round"),
-    (0.39, "last round"),
-    (0.55, "time so far"),
-    (0.73, "energy / budget (worst)"),
-)
+# With more devices than this, pictures count devices instead of showing each.
+MOST_BARS = 1000
 
 
 class Dashboard:
     """A picture of the last round: what was observed, what was decided, who took part.
 
     One bar a device in each panel; the devices of the cohort stand out in another colour and
-    have a mark above the panels. The energy is the expected one, averaged over the rounds that
-    were recorded.
+    have a mark above the panels. Of more than a thousand devices each panel is a histogram
+    instead, which counts every device once, and those of the cohort in another colour. The energy
+    is the expected one, averaged over the rounds that were recorded.
 
     Parameters
     ----------
@@ -73,7 +51,7 @@ class Dashboard:
         self.scenario = scenario
         self.title = title
         self.size = size
-        self._canvas: _Canvas | None = None
+        self._canvas: Canvas | None = None
         self._window: _Window | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -90,7 +68,7 @@ class Dashboard:
             Number of rounds played already.
         """
         nothing = np.zeros(self.scenario.num_devices)
-        self._bars = {name: nothing for name, _ in _PANELS} | dict(observation)
+        self._bars = {name: nothing for name, _ in PANELS} | dict(observation)
         self._drawn: BoolArray = nothing > 0
         self._round = round_index
         self._recorded = 0
@@ -142,7 +120,9 @@ class Dashboard:
         ndarray of uint8, shape (height, width, 3)
         """
         if self._canvas is None:
-            self._canvas = _Canvas(self.scenario, self.title, self.size)
+            many = self.scenario.num_devices > MOST_BARS
+            kind = CountCanvas if many else BarCanvas
+            self._canvas = kind(self.scenario, self.title, self.size)
         largest = {
             name: max(float(one._bars[name].max()) for one in (self, *beside))
             for name in ("queue", "q")
@@ -171,114 +151,6 @@ class Dashboard:
         if self._window is not None:
             self._window.close()
             self._window = None
-
-
-class _Canvas:
-    """The figure behind a dashboard: axes are drawn when they change, bars in every frame."""
-
-    def __init__(self, scenario: Scenario, title: str, size: tuple[int, int]) -> None:
-        self._size = width, height = size
-        self._figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
-        self._agg: Any = FigureCanvasAgg(self._figure)  # without types in matplotlib
-        self._background: Any = None
-        self._panels: dict[str, tuple[Axes, StepPatch, StepPatch]] = {}
-        devices = scenario.num_devices
-        # A whole number of pixels for each device keeps the bars crisp.
-        room = width - _LEFT - _RIGHT
-        bar = room // devices
-        across = bar * devices or room
-        high = (height - _TOP - _BOTTOM + _GAP) // len(_PANELS) - _GAP
-        gap = 1 / bar if bar >= _LEAST_BAR_WITH_GAP else 0.0
-        self._heights = np.tile((1.0, 0.0), devices)
-        edges = np.append((np.arange(devices)[:, None] + (0.0, 1.0 - gap)).ravel(), devices) - 0.5
-        # The bounds of some channels are far above all gains that occur.
-        usual = 10.0 * max(float(scenario.mean_gain.max()), scenario.channel.gain_min)
-        tops = {
-            "channel_gain": min(scenario.channel.gain_max, usual),
-            "f": float(scenario.f_max.max()) / 1e9,
-            "p": float(scenario.p_max.max()),
-        }
-        # What a queue or probability below these has to tell is that it is nothing.
-        budget = float(scenario.energy_budget_j.min())
-        self._smallest_tops = {"queue": 0.1 * budget, "q": 0.1 / devices}
-        for row, (name, label) in enumerate(_PANELS):
-            bottom = height - _TOP - (row + 1) * high - row * _GAP
-            axes = self._figure.add_axes(
-                (_LEFT / width, bottom / height, across / width, high / height),
-                xlim=(-0.5, devices - 0.5),
-                ylim=(0, 1.05 * tops.get(name, 1.0)),
-                ylabel=label,
-            )
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.tick_params(labelbottom=row == len(_PANELS) - 1)
-            axes.yaxis.set_label_coords(-78 / across, 0.5)
-            others, cohort = (
-                axes.stairs(0 * self._heights, edges, fill=True, color=color, animated=True)
-                for color in (_BAR, _DRAWN)
-            )
-            self._panels[name] = axes, others, cohort
-        axes.set_xlabel("device (orange: took part in the last round)")
-        (self._marks,) = self._panels["channel_gain"][0].plot(
-            [], [], "v", color=_DRAWN, markersize=8, clip_on=False, animated=True
-        )
-        q_axes = self._panels["q"][0]
-        self._note = q_axes.text(
-            0.5,
-            0.5,
-            "",
-            transform=q_axes.transAxes,
-            ha="center",
-            va="center",
-            color=_FAINT,
-            animated=True,
-        )
-        self._text(0.0, 40, title, fontsize=18, fontweight="bold")
-        self._numbers = []
-        for x, heading in _HEADINGS:
-            self._text(x, 28, heading, fontsize=10, color=_FAINT)
-            self._numbers.append(self._text(x, 52, "", fontsize=15, animated=True))
-
-    def _text(self, x: float, below_top: int, text: str, **style: Any) -> Text:
-        width, height = self._size
-        x = (_LEFT + x * (width - _LEFT)) / width
-        return self._figure.text(x, 1 - below_top / height, text, va="center", **style)
-
-    def draw(
-        self,
-        bars: Mapping[str, FloatArray],
-        largest: Mapping[str, float],
-        drawn: BoolArray,
-        numbers: list[str],
-        note: str,
-    ) -> NDArray[np.uint8]:
-        for name, value in largest.items():
-            self._fit(self._panels[name][0], max(value, self._smallest_tops[name]))
-        if self._background is None:
-            self._agg.draw()
-            self._background = self._agg.copy_from_bbox(self._figure.bbox)
-        self._agg.restore_region(self._background)
-        for name, (axes, others, cohort) in self._panels.items():
-            for patch, shown in ((others, ~drawn), (cohort, drawn)):
-                patch.set_data((bars[name] * shown).repeat(2) * self._heights)
-                axes.draw_artist(patch)
-        self._note.set_text(note)
-        self._figure.draw_artist(self._note)
-        gain_axes = self._panels["channel_gain"][0]
-        places = np.flatnonzero(drawn)
-        self._marks.set_data(places, np.full(places.shape, 1.1 * gain_axes.get_ylim()[1]))
-        gain_axes.draw_artist(self._marks)
-        for text, number in zip(self._numbers, numbers, strict=True):
-            text.set_text(number)
-            self._figure.draw_artist(text)
-        return np.asarray(self._agg.buffer_rgba())[..., :3].copy()
-
-    def _fit(self, axes: Axes, largest: float) -> None:
-        """Let the axis end at 1, 2 or 5 times a power of ten; small changes leave it."""
-        top = axes.get_ylim()[1]
-        if not top / 4 < largest <= top:
-            power = 10.0 ** math.floor(math.log10(largest))
-            axes.set_ylim(0, next(k * power for k in (1, 2, 5, 10) if k * power >= largest))
-            self._background = None
 
 
 def _duration(seconds: float) -> str:

@@ -21,6 +21,8 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 # Size of a block of channel gains that are drawn ahead for each system.
 _BLOCK_NUMBERS = 1 << 14
+# Up to so many devices times draws all are compared at once, which is quicker than a search.
+_MOST_COMPARED = 1 << 14
 
 
 # What is known to none but the simulator where gains are measured by participants alone: of a
@@ -505,6 +507,9 @@ class Simulator:
             cdf[..., :-1][~from_behind[..., 1:]] = np.inf
         if cdf.ndim == 1:
             return cdf.searchsorted(draws, side="right")
+        if cdf.shape[-1] * draws.shape[-1] > _MOST_COMPARED:
+            rows = zip(cdf, draws, strict=True)
+            return np.stack([row.searchsorted(drawn, side="right") for row, drawn in rows])
         cohort: IntArray = (cdf[:, None, :] > draws[..., None]).argmax(axis=-1)
         return cohort
 

@@ -16,8 +16,12 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import available, observed, real_array
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.base import Policy
+from policies.facility import PointDistances
 from policies.p2 import check_state
 from policies.resources import static_resources
+
+# Most devices whose distances by label histograms are kept as a matrix, of 8 N^2 bytes.
+_MOST_IN_MATRIX = 4096
 
 
 class DivFL(Policy):
@@ -74,13 +78,19 @@ class DivFL(Policy):
             )
         if not np.isfinite(histogram).all():
             raise ValueError("label_histogram must be finite, got NaN or infinity")
-        self._histogram_distance = pairwise_distance(histogram)
+        self._points: PointDistances | None = None
+        self._histogram_distance: FloatArray | None = None
+        if scenario.num_devices <= _MOST_IN_MATRIX:
+            self._histogram_distance = pairwise_distance(histogram)
+        else:
+            self._points = PointDistances(histogram)
         self.reset(0)
 
     def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - draws nothing
         """Forget the gradients of the last episode; see `Policy.reset`."""
         self.description = "label histogram"
-        self._distance = self._histogram_distance.copy()
+        known = self._histogram_distance
+        self._distance: FloatArray | None = None if known is None else known.copy()
 
     def feedback(self, info: Mapping[str, Any]) -> None:
         """Take in the rows of the distance matrix that are new; see `Policy.feedback`.
@@ -94,12 +104,16 @@ class DivFL(Policy):
         """
         if "gradient_distance" in info:
             devices, rows = info["gradient_devices"], info["gradient_distance"]
+            if self._distance is None:
+                number = self.scenario.num_devices
+                self._distance = np.zeros((number, number))
             self._distance[devices], self._distance[:, devices] = rows, rows.T
             self.description = "gradient"
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The distances and what they are of; see `Policy.state`."""
-        return {"distance": self._distance.copy(), "description": np.array(self.description)}
+        state = {"description": np.array(self.description)}
+        return state if self._distance is None else state | {"distance": self._distance.copy()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take up saved distances; see `Policy.restore`.
@@ -109,14 +123,18 @@ class DivFL(Policy):
         ValueError
             If the state is not one of this policy with as many devices.
         """
-        for name in ("distance", "description"):
-            if name not in state:
-                raise ValueError(f"state must hold {name}, got {list(state)}")
-        distance, description = real_array("distance", state["distance"]), str(state["description"])
-        if distance.shape != self._distance.shape:
-            raise ValueError(
-                f"distance must have shape {self._distance.shape}, got {distance.shape}"
-            )
+        if "description" not in state:
+            raise ValueError(f"state must hold description, got {list(state)}")
+        description = str(state["description"])
+        if "distance" not in state:
+            if self._points is None or description == "gradient":
+                raise ValueError(f"state must hold distance, got {list(state)}")
+            self._distance, self.description = None, description
+            return
+        shape = (self.scenario.num_devices, self.scenario.num_devices)
+        distance = real_array("distance", state["distance"])
+        if distance.shape != shape:
+            raise ValueError(f"distance must have shape {shape}, got {distance.shape}")
         if description not in ("label histogram", "gradient"):
             raise ValueError(
                 f"description must be 'label histogram' or 'gradient', got {description!r}"
@@ -130,13 +148,20 @@ class DivFL(Policy):
         f, p = static_resources(channel_gain, self.scenario)
         there = available(observation)
         if there is None:
-            cohort = facility_location(self._distance, size)
+            cohort = self._representatives(size)
             return Allocation(f, p, cohort=np.broadcast_to(cohort, (*f.shape[:-1], size)))
         cohort = np.full((*f.shape[:-1], size), -1)
         for row in np.ndindex(f.shape[:-1]):
             count = min(size, int(there[row].sum()))
-            cohort[(*row, slice(count))] = facility_location(self._distance, count, there[row])
+            cohort[(*row, slice(count))] = self._representatives(count, there[row])
         return Allocation(f, p, cohort=cohort)
+
+    def _representatives(self, count: int, allowed: BoolArray | None = None) -> IntArray:
+        """The devices that represent all others best; see `facility_location`."""
+        if self._distance is None:
+            assert self._points is not None
+            return self._points.choose(count, allowed)
+        return facility_location(self._distance, count, allowed)
 
 
 def pairwise_distance(vectors: NDArray[np.floating]) -> FloatArray:

@@ -122,10 +122,12 @@ def main(
     description = description or chosen.description
     options = tyro.cli(chosen.options, prog=program, description=description, args=given)
 
+    from policies.benchmark.bars import bars_shown
     from policies.benchmark.command_line import errors_in_one_line
 
     console = Console()
-    with errors_in_one_line(Console(stderr=True) if chosen.errors_to_stderr else console):
+    told = Console(stderr=True) if chosen.errors_to_stderr else console
+    with errors_in_one_line(told), bars_shown(console):
         chosen.run(options, console)
 
 

@@ -12,7 +12,7 @@ every policy and counts what a user pays: the time, the energy really spent and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,14 +26,18 @@ from fl_edge_env.typing import FloatArray
 from policies.lroa import LROA
 from policies.outcome import OutcomePrices, bound_rounds, settle_prices
 from policies.p2 import solve_p2
+from policies.progress import steps, track
 
-# Rounds in the search for prices, of which the second half is averaged.
+# Rounds in the search for prices, of which the second half is averaged; and the numbers that they
+# may have: of very many devices there are fewer rounds.
 _PRICE_ROUNDS = 2000
+_PRICE_NUMBERS = _PRICE_ROUNDS * 2000
+_LEAST_PRICE_ROUNDS = 200
 # Step of that search: V is this many times the mean squared budget over the nominal penalty. A
 # budget is then within a few per cent of its price after some hundred rounds.
 _PRICE_NU = 1e4
 # Numbers in an array of gains for which P2 is solved at a time.
-_BLOCK_NUMBERS = 1 << 20
+_BLOCK_NUMBERS = 1 << 18
 # Relative distance to the optimum of a round up to which the outcome's bound is proven.
 _OUTCOME_TOLERANCE = 1e-5
 
@@ -116,9 +120,11 @@ def shadow_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     )
     penalty = float(np.mean(device_time)) + scenario.lambda_
     V = _PRICE_NU * float(np.mean(scenario.energy_budget_j**2)) / penalty
+    rounds = _PRICE_NUMBERS // scenario.num_devices
+    rounds = min(_PRICE_ROUNDS, max(_LEAST_PRICE_ROUNDS, rounds))
     # What the bound counts, whatever the server knows and the reward counts.
     system = scenario.replace(
-        num_rounds=_PRICE_ROUNDS,
+        num_rounds=rounds,
         csi="full",
         latency="proxy",
         objective="penalty",
@@ -129,11 +135,11 @@ def shadow_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     simulator.reset([int(price_seed.generate_state(1)[0])])
     policy = LROA(system)
     total = np.zeros(scenario.num_devices)
-    for index in range(_PRICE_ROUNDS):
+    for index in track(range(rounds), "prices of the bound"):
         simulator.advance(policy.decide(simulator.observe()))
-        if index >= _PRICE_ROUNDS // 2:
+        if index >= rounds // 2:
             total += simulator.queue
-    mean = total / (_PRICE_ROUNDS - _PRICE_ROUNDS // 2)
+    mean = total / (rounds - rounds // 2)
     return np.array([float(f"{price:.4g}") for price in mean / V])
 
 
@@ -177,7 +183,8 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
     rows = _block_rows(scenario)
     counts = [min(rows, num_samples - done) for done in range(0, num_samples, rows)]
     gains = (scenario.channel.sample(rng, count, scenario.num_devices) for count in counts)
-    samples = np.concatenate(list(_least_priced(gains, prices, scenario)))
+    with steps("bound in the mean", num_samples) as advance:
+        samples = np.concatenate(list(_least_priced(gains, prices, scenario, advance)))
     return LowerBound(
         value=float(samples.mean()),
         standard_error=float(samples.std(ddof=1) / math.sqrt(num_samples)),
@@ -216,7 +223,8 @@ def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
     if scenario.drops_out:
         return np.full(scenario.num_rounds, np.nan)
     gains = episode_gains(scenario, seed, block_rounds=_block_rows(scenario))
-    return np.concatenate(list(_least_priced(gains, prices, scenario)))
+    with steps(f"bound of seed {seed}", scenario.num_rounds) as advance:
+        return np.concatenate(list(_least_priced(gains, prices, scenario, advance)))
 
 
 def priced_outcome(
@@ -275,17 +283,21 @@ def outcome_path_bound(scenario: Scenario, seed: int, prices: OutcomePrices) -> 
     energy, participation = prices
     constant = -np.sum(energy * scenario.energy_budget_j)
     constant += np.sum(participation * participation_target(scenario))
-    bounds = [
-        bound_rounds(
-            gains,
-            energy,
-            participation,
-            scenario,
-            tolerance=_OUTCOME_TOLERANCE,
-            available=available,
-        )
-        for gains, available in episode_states(scenario, seed, block_rounds=_block_rows(scenario))
-    ]
+    bounds = []
+    blocks = episode_states(scenario, seed, block_rounds=_block_rows(scenario))
+    with steps(f"outcome bound of seed {seed}", scenario.num_rounds) as advance:
+        for gains, available in blocks:
+            bounds.append(
+                bound_rounds(
+                    gains,
+                    energy,
+                    participation,
+                    scenario,
+                    tolerance=_OUTCOME_TOLERANCE,
+                    available=available,
+                )
+            )
+            advance(len(gains))
     path: FloatArray = np.concatenate(bounds) + constant
     return path
 
@@ -295,7 +307,10 @@ def _block_rows(scenario: Scenario) -> int:
 
 
 def _least_priced(
-    blocks: Iterable[FloatArray], prices: FloatArray, scenario: Scenario
+    blocks: Iterable[FloatArray],
+    prices: FloatArray,
+    scenario: Scenario,
+    advance: Callable[[int], None],
 ) -> Iterator[FloatArray]:
     """Lower bounds on phi for blocks of gains of shape (rounds, N) [s]."""
     queue = scenario.V * prices
@@ -303,3 +318,4 @@ def _least_priced(
         queues = np.broadcast_to(queue, gains.shape)
         solution = solve_p2(gains, queues, scenario, latency="proxy")
         yield np.asarray(solution.lower_bound) / scenario.V
+        advance(len(gains))

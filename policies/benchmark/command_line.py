@@ -1,19 +1,17 @@
-"""What all commands share: options, a progress bar, and errors in one line."""
+"""What all commands share: options, and errors in one line."""
 
 from __future__ import annotations
 
 import errno
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -28,7 +26,7 @@ from fl_edge_env import (
     with_tiers,
 )
 from fl_edge_env.channels import ChannelModel
-from policies.benchmark.runner import Backend, JobsFailedError, Work, run_jobs
+from policies.benchmark.runner import JobsFailedError
 
 
 @dataclass(frozen=True)
@@ -196,13 +194,22 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
         message = Text(f"error: {_full_disk(error)}", style="bold red")
         console.print(message, soft_wrap=True)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemError) as error:
+        if not _is_interrupt(error):
+            raise
         console.print(
             "interrupted: what is finished is kept, and the same command goes on from there",
             style="yellow",
             soft_wrap=True,
         )
         sys.exit(130)
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether it comes from Ctrl-C, of which compiled functions make an error of the system."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _full_disk(error: OSError) -> str:
@@ -227,44 +234,3 @@ def print_whole(table: Table, console: Console) -> None:
     """
     whole = Measurement.get(console, console.options.update(width=1000), table).maximum
     Console(width=max(console.width, whole)).print(table)
-
-
-def run_with_progress(
-    title: str,
-    jobs: Sequence[Work],
-    *,
-    folder: Path,
-    workers: int,
-    console: Console,
-    backend: Backend = "processes",
-    address: str | None = None,
-    checkpoint_every: int = 50,
-) -> list[pd.DataFrame]:
-    """Run jobs with a bar that tells how many are finished and how long the rest may take.
-
-    Parameters
-    ----------
-    title : str
-        Stands before the bar.
-    jobs, folder, workers, backend, address, checkpoint_every
-        As in `policies.benchmark.runner.run_jobs`.
-    console : rich.console.Console
-        Where to draw.
-
-    Returns
-    -------
-    list of pandas.DataFrame
-        The rounds of each job.
-    """
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=len(jobs))
-        return run_jobs(
-            jobs,
-            folder=folder,
-            workers=workers,
-            backend=backend,
-            address=address,
-            checkpoint_every=checkpoint_every,
-            on_finish=lambda _: progress.advance(bar),
-        )

@@ -6,12 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import is_real
 from policies.base import Policy
+from policies.benchmark.bars import bars_shown, run_with_progress
 from policies.benchmark.bound import LowerBound, Prices, find_prices
-from policies.benchmark.runner import BoundJob, EnvFactory, check_seeds, make_jobs, run_jobs
+from policies.benchmark.runner import (
+    BoundJob,
+    EnvFactory,
+    check_runner,
+    check_seeds,
+    make_jobs,
+)
 from policies.outcome import settle_prices
 
 
@@ -25,6 +33,7 @@ def evaluate(
     bound: LowerBound | None = None,
     gaps: bool = True,
     workers: int = 1,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """Run policies under the same seeds, and give a row with the results of each run.
 
@@ -52,6 +61,9 @@ def evaluate(
         problem for each round of each seed.
     workers : int
         Number of processes.
+    progress : bool, optional
+        Whether to show bars on standard error that tell how far everything has come, and go when it
+        is done. By default they are shown where that is a terminal.
 
     Returns
     -------
@@ -68,15 +80,21 @@ def evaluate(
     check_target(target_accuracy)
     seeds = check_seeds(seeds)
     make_jobs(policies, scenario, seeds, make_env)  # refuses what is wrong before prices are found
-    prices = None
     if bound is not None:
         _check_bound(bound, scenario)
-        prices = Prices(bound.multiplier, settle_prices(scenario))
-    elif gaps:
-        prices = find_prices(scenario)
-    jobs = make_jobs(policies, scenario, seeds, make_env, prices)
-    paths = [] if prices is None else [BoundJob(scenario, seed, prices) for seed in seeds]
-    results = run_jobs([*jobs, *paths], workers=workers)
+    check_runner(workers)
+    console = Console(stderr=True, force_terminal=progress)
+    with bars_shown(console):
+        prices = None
+        if bound is not None:
+            prices = Prices(bound.multiplier, settle_prices(scenario))
+        elif gaps:
+            prices = find_prices(scenario)
+        jobs = make_jobs(policies, scenario, seeds, make_env, prices)
+        paths = [] if prices is None else [BoundJob(scenario, seed, prices) for seed in seeds]
+        results = run_with_progress(
+            "runs", [*jobs, *paths], console=console, transient=True, workers=workers
+        )
     rounds = pd.concat(results[: len(jobs)], ignore_index=True)
     bounds = pd.concat(results[len(jobs) :], ignore_index=True) if paths else None
     return summarise(rounds, target_accuracy, bounds)

@@ -15,6 +15,7 @@ from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
 from policies.benchmark.statistics import mean_interval
 from policies.benchmark.tables import by_policy, coinciding, time_unit
+from policies.progress import track
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,11 +70,11 @@ def save_plots(rounds: pd.DataFrame, bounds: pd.DataFrame | None, folder: Path) 
     alone: dict[str, Panel] = {}
     if "test_loss" in rounds:
         alone = {"loss": lambda axes: draw_loss(axes, rounds)}
-    for name, panel in (panels | alone).items():
-        save_figure([[panel]], [folder / f"{name}.png"])
     all_panels = list(panels.values())
-    grid = [all_panels[:2], all_panels[2:]] if len(all_panels) == 4 else [all_panels]
-    save_figure(grid, [folder / "overview.png"])
+    overview = [all_panels[:2], all_panels[2:]] if len(all_panels) == 4 else [all_panels]
+    grids = {name: [[panel]] for name, panel in (panels | alone).items()} | {"overview": overview}
+    for name, grid in track(list(grids.items()), "drawing"):
+        save_figure(grid, [folder / f"{name}.png"])
 
 
 def save_figure(
@@ -145,6 +146,23 @@ def _time_average(values: pd.DataFrame) -> pd.DataFrame:
     return values.expanding().mean()
 
 
+# A curve has at most this many points: more than a picture has columns.
+_MOST_POINTS = 2000
+
+
+def thinned(values: pd.DataFrame) -> pd.DataFrame:
+    """Rows at even distances, the first and the last among them, where there are very many.
+
+    Parameters
+    ----------
+    values : pandas.DataFrame
+        A row for each point of a curve.
+    """
+    if len(values) <= _MOST_POINTS:
+        return values
+    return values.iloc[np.linspace(0, len(values) - 1, _MOST_POINTS).round().astype(np.int64)]
+
+
 class _Style(NamedTuple):
     """How a policy is drawn: a colour and a line of its own, and pale where it is infeasible."""
 
@@ -182,6 +200,8 @@ def _draw_runs(
     """Mean over seeds and its 95 % band inside [least, most], or the single runs if few."""
     look: dict[str, Any] = {"color": style.color, "linestyle": style.line, "alpha": style.alpha}
     label = style.label if label is None else label
+    values = thinned(values.set_axis(x))
+    x = values.index
     if values.shape[1] < _LEAST_SEEDS_OF_A_BAND:
         for index, seed in enumerate(values.columns):
             axes.plot(x, values[seed], linewidth=1, label=label if index == 0 else None, **look)
@@ -233,7 +253,7 @@ def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
         values = test[name].dropna(how="all")
         if len(values):
             _draw_runs(axes, style, values.index, values, least=0)
-        mean = train[name].mean(axis=1)
+        mean = thinned(train[name]).mean(axis=1)
         axes.plot(mean, color=style.color, alpha=0.25, linewidth=0.6)
     axes.set(
         xlabel="round", ylabel="cross-entropy", title="Loss on the test set (pale: in training)"
@@ -280,7 +300,8 @@ def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     for name, style in _styles(rounds).items():
         average = _time_average(mean[name])
         _draw_runs(axes, style, average.index, average, least=0)
-        axes.plot(worst[name].mean(axis=1), color=style.color, linewidth=0.7, alpha=style.alpha)
+        worst_mean = thinned(worst[name]).mean(axis=1)
+        axes.plot(worst_mean, color=style.color, linewidth=0.7, alpha=style.alpha)
     axes.axhline(1.0, color="black", linewidth=1, zorder=1, label="budget")
     axes.set(
         xlabel="round",

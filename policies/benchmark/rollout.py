@@ -18,6 +18,7 @@ from policies.base import Policy
 from policies.benchmark.accounts import energy_tolerance
 from policies.benchmark.bound import Prices, priced_outcome
 from policies.benchmark.checkpoint import Checkpoints, Resumable, State, join, part
+from policies.progress import track
 
 # How far over its budget a device counts as within it, relative: rounding.
 ENERGY_TOLERANCE = 1e-9
@@ -87,7 +88,8 @@ def run_episode(
         observation, info = env.reset(seed=seed)
         policy.feedback(info)
     del state  # it may be large
-    for number in range(records.num_rounds + 1, scenario.num_rounds + 1):
+    left = range(records.num_rounds + 1, scenario.num_rounds + 1)
+    for number in track(left, policy.name):
         start = time.perf_counter()
         decision: object = policy.decide(observation)
         if not isinstance(decision, Allocation):  # a tuple would be taken as a point of the box
@@ -113,7 +115,7 @@ def run_episode(
 
 
 class _Records:
-    """The columns of the table, which grow by a round at a time."""
+    """The columns of the table, filled in a round at a time: 8 bytes a number, and nothing else."""
 
     def __init__(self, scenario: Scenario, num_seeds: int, prices: Prices | None) -> None:
         self._scenario = scenario
@@ -122,7 +124,8 @@ class _Records:
         shape = (num_seeds, scenario.num_devices)
         # Sums over the rounds so far, by device.
         self._sums = {name: np.zeros(shape) for name in ("expected", "spent", "participations")}
-        self._columns: dict[str, list[FloatArray]] = {}
+        self._num_seeds = num_seeds
+        self._columns: dict[str, FloatArray] = {}  # (num_rounds, seeds)
         self.num_rounds = 0
 
     def add(
@@ -166,17 +169,24 @@ class _Records:
         if "train_loss" in info:
             values |= {name: info[name] for name in _TRAINING} | {"real_time": seconds}
         for name, value in values.items():
-            column = np.atleast_1d(np.asarray(value, dtype=np.float64))
-            self._columns.setdefault(name, []).append(column)
+            if name not in self._columns:
+                self._columns[name] = self._empty()
+            self._columns[name][self.num_rounds - 1] = value
 
     def state(self) -> State:
-        columns = {name: np.stack(values) for name, values in self._columns.items()}
+        columns = {name: values[: self.num_rounds] for name, values in self._columns.items()}
         return join({"columns": columns, "sums": self._sums})
 
     def restore(self, state: State) -> None:
         self._sums = part("sums", state)
-        self._columns = {name: list(values) for name, values in part("columns", state).items()}
-        self.num_rounds = len(self._columns["reward"])
+        saved = part("columns", state)
+        self.num_rounds = len(saved["reward"])
+        self._columns = {name: self._empty() for name in saved}
+        for name, values in saved.items():
+            self._columns[name][: self.num_rounds] = values
+
+    def _empty(self) -> FloatArray:
+        return np.empty((self._scenario.num_rounds, self._num_seeds))
 
     def table(self, policy: str, seeds: Sequence[int]) -> pd.DataFrame:
         index = {
@@ -184,5 +194,5 @@ class _Records:
             "seed": np.repeat(np.asarray(seeds, dtype=np.int64), self.num_rounds),
             "round": np.tile(np.arange(1, self.num_rounds + 1), len(seeds)),
         }
-        columns = {n: np.stack(values, axis=1).ravel() for n, values in self._columns.items()}
+        columns = {name: values.T.ravel() for name, values in self._columns.items()}
         return pd.DataFrame(index | columns)

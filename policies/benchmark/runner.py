@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sysconfig
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,11 +34,13 @@ from gymnasium.vector import AutoresetMode
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import integer_at_least, is_integer
 from fl_edge_env.files import writable_folder
+from fl_edge_env.typing import FloatArray
 from policies.base import Policy, check_scenario
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
 from policies.benchmark.rollout import run_episode
 from policies.own import own_modules
+from policies.progress import Listener, listening
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
@@ -71,6 +74,7 @@ class Job:
     seeds: tuple[int, ...]
     make_env: EnvFactory | None = None
     prices: Prices | None = None
+    parts = 1
 
     @property
     def label(self) -> str:
@@ -154,6 +158,7 @@ class BoundJob:
     seed: int
     prices: Prices
     saves = False
+    parts = 2
 
     @property
     def label(self) -> str:
@@ -179,7 +184,8 @@ class BoundJob:
         return pd.DataFrame({"policy": BOUND_NAME, "seed": self.seed} | columns)
 
 
-# Anything that `run_jobs` runs.
+# Anything that `run_jobs` runs. Its `parts` are the pieces of work of which a run tells one after
+# the other how far it has come.
 Work: TypeAlias = Job | BoundJob
 
 
@@ -230,6 +236,10 @@ def _sources() -> list[Path]:
     return sorted(path for package in _PACKAGES for path in (_ROOT / package).rglob("*.py"))
 
 
+# Numbers in an array of a batch, one for each seed and device.
+_BATCH_NUMBERS = 1 << 20
+
+
 def make_jobs(
     policies: Sequence[Policy],
     scenario: Scenario,
@@ -238,6 +248,8 @@ def make_jobs(
     prices: Prices | None = None,
 ) -> list[Job]:
     """The jobs of a comparison: all seeds in a batch, or one by one where models are trained.
+
+    Of very many devices or seeds there are several batches, so that memory suffices.
 
     Parameters
     ----------
@@ -268,7 +280,8 @@ def make_jobs(
                 "leave it out, or train"
             )
     seeds = check_seeds(seeds)
-    batches = [tuple(seeds)] if make_env is None else [(seed,) for seed in seeds]
+    size = 1 if make_env is not None else max(1, _BATCH_NUMBERS // scenario.num_devices)
+    batches = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
     return [
         Job(policy, scenario, batch, make_env, prices) for policy in policies for batch in batches
     ]
@@ -348,6 +361,7 @@ def run_jobs(
     address: str | None = None,
     checkpoint_every: int = 50,
     on_finish: Callable[[Work], None] = lambda _: None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> list[pd.DataFrame]:
     """Run jobs and give their rounds in the order of the jobs.
 
@@ -368,6 +382,10 @@ def run_jobs(
         killed run goes on from the last one. On a cluster the folder must be a shared one.
     on_finish : callable
         Called with each job when it is finished, has failed or is found on disk.
+    on_progress : callable, optional
+        Called from another thread, some times in a second, with how much is done of the jobs that
+        run: a number of jobs, of which a half may be half a job. Of those on other machines
+        nothing is known.
 
     Returns
     -------
@@ -403,18 +421,20 @@ def run_jobs(
                 if (checkpoints := saves[index]) is not None:
                     checkpoints.clear()
         missing = [(i, jobs[i], saves[i]) for i in indices if i not in results]
-        for index, outcome in _outcomes(missing, workers, backend, address):
-            job = jobs[index]
-            if isinstance(outcome, str):
-                failures.append((job, outcome))
-            else:
-                if folder is not None:
-                    _save(outcome, folder, job)
-                if (checkpoints := saves[index]) is not None:
-                    checkpoints.clear()
-                results[index] = outcome
-            if indices is absent:
-                on_finish(job)
+        with _watched(len(jobs), on_progress) as board:
+            for index, outcome in _outcomes(missing, board, workers, backend, address):
+                job = jobs[index]
+                if isinstance(outcome, str):
+                    failures.append((job, outcome))
+                else:
+                    if folder is not None:
+                        _save(outcome, folder, job)
+                    if (checkpoints := saves[index]) is not None:
+                        checkpoints.clear()
+                    results[index] = outcome
+                board.clear(index)
+                if indices is absent:
+                    on_finish(job)
     if folder is not None:
         with suppress(OSError):  # failed runs keep theirs
             (folder / "checkpoints").rmdir()
@@ -423,7 +443,7 @@ def run_jobs(
     return [results[index] for index in range(len(jobs))]
 
 
-def check_runner(workers: int, backend: str, checkpoint_every: int) -> None:
+def check_runner(workers: int, backend: str = "processes", checkpoint_every: int = 50) -> None:
     """Raise `ValueError` where `run_jobs` would refuse one of these."""
     integer_at_least(1, "workers", workers)
     if backend not in get_args(Backend):
@@ -435,18 +455,96 @@ _Missing: TypeAlias = tuple[int, Work, Checkpoints | None]
 _Outcome: TypeAlias = tuple[int, pd.DataFrame | str]
 
 
+@dataclass(frozen=True)
+class _Board:
+    """A file in which every job notes how much of it is done; it is that of nobody without a path.
+
+    Workers write to it without waiting for each other, and a worker on another machine, where
+    there is no such file, writes nothing.
+    """
+
+    path: Path | None
+    num_jobs: int
+
+    def done(self) -> float:
+        """How much is done of the jobs that run, in jobs."""
+        shares = self._shares()
+        return 0.0 if shares is None else float(np.sum(shares))
+
+    def clear(self, index: int) -> None:
+        """Forget a job that is finished."""
+        if (shares := self._shares()) is not None:
+            shares[index] = 0.0
+
+    def listener(self, index: int, parts: int) -> Listener | None:
+        """What notes how far a job has come; nobody listens where there is no file."""
+        shares = self._shares()
+        if shares is None:
+            return None
+        outermost: list[str] = []
+        finished = 0
+
+        def note(what: str, done: int, total: int) -> None:
+            nonlocal finished
+            if what != (outermost or [what])[0]:  # a piece of work inside another
+                return
+            outermost[:] = [what]
+            shares[index] = min((finished + done / max(total, 1)) / parts, 1.0)
+            if done >= total:
+                finished += 1
+                outermost.clear()
+
+        return note
+
+    def _shares(self) -> FloatArray | None:
+        if self.path is None:
+            return None
+        try:
+            return np.memmap(self.path, dtype=np.float64, mode="r+", shape=(self.num_jobs,))
+        except OSError:
+            return None
+
+
+@contextmanager
+def _watched(num_jobs: int, on_progress: Callable[[float], None] | None) -> Iterator[_Board]:
+    """A board for the jobs of the block, and somebody who looks at it."""
+    if on_progress is None:
+        yield _Board(None, num_jobs)
+        return
+    with tempfile.TemporaryDirectory(prefix="fl-edge-", ignore_cleanup_errors=True) as folder:
+        board = _Board(Path(folder) / "board", num_jobs)
+        np.zeros(num_jobs).tofile(board.path)  # type: ignore[arg-type]
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(_LOOK_EVERY):
+                on_progress(board.done())
+
+        watcher = threading.Thread(target=look, daemon=True)
+        watcher.start()
+        try:
+            yield board
+        finally:
+            over.set()
+            watcher.join()
+
+
+# Time between two looks at how far the jobs have come [s].
+_LOOK_EVERY = 0.25
+
+
 def _outcomes(
-    jobs: list[_Missing], workers: int, backend: Backend, address: str | None
+    jobs: list[_Missing], board: _Board, workers: int, backend: Backend, address: str | None
 ) -> Iterator[_Outcome]:
     if not jobs:
         return
     workers = min(workers, len(jobs))
     if backend == "ray":
-        yield from _on_ray(jobs, workers, address)
+        yield from _on_ray(jobs, board, workers, address)
     else:
         parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
         with _interrupts_ignored():  # by the workers, which inherit it: the parent ends them
-            outcomes = parallel(joblib.delayed(_attempt)(*job, workers) for job in jobs)
+            outcomes = parallel(joblib.delayed(_attempt)(*job, board, workers) for job in jobs)
         yield from outcomes
 
 
@@ -463,7 +561,9 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _on_ray(jobs: list[_Missing], workers: int, address: str | None) -> Iterator[_Outcome]:
+def _on_ray(
+    jobs: list[_Missing], board: _Board, workers: int, address: str | None
+) -> Iterator[_Outcome]:
     if find_spec("ray") is None:
         raise ModuleNotFoundError(
             "backend 'ray' needs the package ray: install the extra `cluster`, "
@@ -483,23 +583,26 @@ def _on_ray(jobs: list[_Missing], workers: int, address: str | None) -> Iterator
         ray.init(address=address, log_to_driver=False)
     try:
         with Pool(workers) as pool:
-            calls = [(*job, workers) for job in jobs]
+            calls = [(*job, board, workers) for job in jobs]
             yield from pool.imap_unordered(_attempt_call, calls, chunksize=1)
     finally:
         ray.shutdown()
 
 
-def _attempt_call(call: tuple[int, Work, Checkpoints | None, int]) -> _Outcome:
+def _attempt_call(call: tuple[int, Work, Checkpoints | None, _Board, int]) -> _Outcome:
     return _attempt(*call)
 
 
-def _attempt(index: int, job: Work, checkpoints: Checkpoints | None, workers: int) -> _Outcome:
+def _attempt(
+    index: int, job: Work, checkpoints: Checkpoints | None, board: _Board, workers: int
+) -> _Outcome:
     """Run a job; one thread each where several run at a time, so that they do not compete."""
     threads = numba.get_num_threads()
     try:
         if workers > 1:
             numba.set_num_threads(1)
-        return index, job.run(checkpoints)
+        with listening(board.listener(index, job.parts)):
+            return index, job.run(checkpoints)
     except Exception:
         return index, traceback.format_exc()
     finally:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from policies.benchmark.command_line import ScenarioOptions
+from policies.progress import listening
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def train(options: Options, console: Console) -> None:
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=console) as bar:
+    with Progress(*columns, console=console) as bar, listening(None):  # one display at a time
         task = bar.add_task("", total=1.0)
 
         def show(report: Report) -> None:

@@ -13,6 +13,7 @@ The best prices are found by stochastic ascent on rounds that are drawn from the
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,12 +24,16 @@ from fl_edge_env.availability import sample_presence
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.outcome.solver import solve_round
+from policies.progress import steps, track
 
 # Iterations of the ascent, in stages that begin where the one before has ended. Another stage
 # follows only where the constraints are not yet met.
 _STAGES = (50, 200, 300)
-# Rounds that are drawn for an iteration.
+# Rounds that are drawn for an iteration, and the numbers that they may have: of very many devices
+# there are fewer rounds.
 _BATCH = 64
+_BATCH_NUMBERS = _BATCH * 2000
+_LEAST_BATCH = 2
 # Proven relative distance to the optimum of each of those rounds.
 _TOLERANCE = 1e-4
 # What a device's constraints may be missed by, relative, in the root mean square over devices.
@@ -99,6 +104,17 @@ def settle_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
     return _settled(scenario, int(seed))
 
 
+def price_rounds(scenario: Scenario) -> int:
+    """How many rounds are drawn at a time to try prices: fewer of very many devices.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        Supplies N.
+    """
+    return min(_BATCH, max(_LEAST_BATCH, _BATCH_NUMBERS // scenario.num_devices))
+
+
 @lru_cache(maxsize=8)
 def _settled(scenario: Scenario, seed: int) -> OutcomePrices:
     """A comparison asks for the same prices more than once."""
@@ -117,9 +133,9 @@ def _settled(scenario: Scenario, seed: int) -> OutcomePrices:
     m = np.full(scenario.num_devices, common)
     level = _play(scenario, rng, m, level + m * energy).time
     u = m * (energy - allowed) + _head_start(scenario, rng, target, groups)
-    for length in _STAGES:
+    for stage, length in enumerate(_STAGES, start=1):
         sums = np.zeros((4, scenario.num_devices))  # of m, u, participation and energy
-        for index in range(length):
+        for index in track(range(length), f"prices of the outcome, stage {stage}"):
             sample = _play(scenario, rng, m, u + m * allowed + level)
             # What a participation is short of, and what its energy is above the budget.
             missing = pooled(1.0 - sample.participation / target, groups)
@@ -132,7 +148,7 @@ def _settled(scenario: Scenario, seed: int) -> OutcomePrices:
             if index >= length // 2:
                 sums += m, u, sample.participation, sample.energy
         m, u, participation, energy = sums / (length - length // 2)
-        rounds = _BATCH * (length - length // 2)
+        rounds = price_rounds(scenario) * (length - length // 2)
         if _is_settled(m / m.max(), participation, energy, rounds, groups, scenario):
             break
     return OutcomePrices(_rounded(m), _rounded(u + m * allowed + level))
@@ -148,7 +164,9 @@ def _head_start(
     """
     gains = scenario.channel.sample(rng, _BATCH, scenario.num_devices)
     time, _ = physics.time_and_energy(gains, scenario.f_max, scenario.p_max, scenario)
-    least = np.array([np.quantile(t, rho) for t, rho in zip(time.T, target, strict=True)])
+    least = np.empty(scenario.num_devices)
+    for rho in np.unique(target):
+        least[target == rho] = np.quantile(time[:, target == rho], rho, axis=0)
     least = pooled(least, groups)
     extra: FloatArray = np.maximum(least - np.median(least), 0.0) / scenario.cohort_size
     return extra
@@ -177,8 +195,11 @@ def groups_alike(scenario: Scenario) -> IntArray:
         The system.
     """
     names = [name for name in scenario.per_device_fields if not name.startswith("initial_")]
-    fields = np.stack([getattr(scenario, name) for name in names], axis=1)
-    return np.unique(fields, axis=0, return_inverse=True)[1].reshape(-1)
+    fields = [getattr(scenario, name) for name in names]
+    differing = [values for values in fields if np.any(values != values[0])]
+    if not differing:
+        return np.zeros(scenario.num_devices, dtype=np.int64)
+    return np.unique(np.stack(differing, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def pooled(values: FloatArray, groups: IntArray) -> FloatArray:
@@ -197,9 +218,10 @@ def pooled(values: FloatArray, groups: IntArray) -> FloatArray:
 
 def _play(scenario: Scenario, rng: np.random.Generator, m: FloatArray, z: FloatArray) -> _Sample:
     """Decide a batch of rounds at given prices."""
-    gains = scenario.channel.sample(rng, _BATCH, scenario.num_devices)
+    rounds = price_rounds(scenario)
+    gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
     m, z = np.broadcast_to(m, gains.shape), np.broadcast_to(z, gains.shape)
-    there = sample_presence(rng, _BATCH, scenario.availability) if scenario.drops_out else None
+    there = sample_presence(rng, rounds, scenario.availability) if scenario.drops_out else None
     solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=_TOLERANCE, available=there)
     _, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
     return _Sample(
@@ -216,15 +238,18 @@ def _common_price(
     budget = float(np.sum(scenario.energy_budget_j))
     target = float(np.sum(lyapunov.participation_target(scenario)))
     low, high = 1e-7 * most, 0.1 * most
-    while high > 1.01 * low:
-        middle = float(np.sqrt(low * high))
-        m = np.full(scenario.num_devices, middle)
-        sample = _play(scenario, rng, m, level + m * energy)
-        spent = np.sum(sample.energy) / np.sum(sample.participation)  # of a participation
-        if spent > budget / target:
-            low = middle
-        else:
-            high = middle
+    halvings = math.ceil(math.log2(math.log(high / low) / math.log(1.01)))
+    with steps("prices of the outcome, start", halvings) as advance:
+        while high > 1.01 * low:
+            middle = float(np.sqrt(low * high))
+            m = np.full(scenario.num_devices, middle)
+            sample = _play(scenario, rng, m, level + m * energy)
+            spent = np.sum(sample.energy) / np.sum(sample.participation)  # of a participation
+            if spent > budget / target:
+                low = middle
+            else:
+                high = middle
+            advance(1)
     return high
 
 

@@ -15,15 +15,19 @@ from fl_edge_env.lyapunov import participation_target, participation_weight
 from fl_edge_env.typing import FloatArray
 from policies.estimate import GainEstimator
 from policies.outcome.blind import blind_prices
-from policies.outcome.prices import OutcomePrices, groups_alike, pooled, settle_prices
+from policies.outcome.prices import (
+    OutcomePrices,
+    groups_alike,
+    pooled,
+    price_rounds,
+    settle_prices,
+)
 from policies.outcome.solver import solve_round
 
 # How far a participation moves the cost of the device's next one, in times of a round, over the
 # square root of the participations in an episode. Smaller steps keep to the constraints less well,
 # larger ones cost time.
 _STEP = 0.1
-# Rounds that estimate the time of a round.
-_TIME_ROUNDS = 64
 # Largest price of energy over that of a typical device, for devices too far to keep within budget
 # where nobody can wait for a good round.
 MOST_OVER_TYPICAL = 10.0
@@ -107,11 +111,12 @@ def participation_jump(prices: OutcomePrices, scenario: Scenario, *, seed: int =
         value = np.sum(participation_target(scenario) * z - m * scenario.energy_budget_j)
         return _jump_at(float(value), scenario)
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
-    gains = scenario.channel.sample(rng, _TIME_ROUNDS, scenario.num_devices)
+    rounds = price_rounds(scenario)
+    gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
     m, z = (np.broadcast_to(price, gains.shape) for price in prices)
     there = None
     if scenario.drops_out:
-        there = sample_presence(rng, _TIME_ROUNDS, scenario.availability)
+        there = sample_presence(rng, rounds, scenario.availability)
     solution = solve_round(gains, m, z, scenario, V=1.0, available=there)
     return _jump_at(float(np.mean(solution.deadline)), scenario)
 

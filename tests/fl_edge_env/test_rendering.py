@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
+from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, CellChannel, Scenario, Simulator
-from fl_edge_env.rendering import Dashboard, _duration
+from fl_edge_env.canvas import counted
+from fl_edge_env.rendering import MOST_BARS, Dashboard, _duration
 
 PANELS = ("channel_gain", "queue", "q", "f", "p")
 OTHERS, COHORT = (0x9D, 0xB8, 0xCC), (0xD5, 0x5E, 0x00)
@@ -232,3 +234,40 @@ def test_draw__beside_others_has_room_for_the_bars_of_all():
     coloured = [(picture != 255).any(axis=-1).sum() for picture in (alone, large, beside)]
     assert coloured[2] < coloured[0]
     assert coloured[2] < coloured[1]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300))
+def test_counted__has_every_device_once_and_in_its_bin(seed, devices):
+    rng = np.random.default_rng(seed)
+    edges = np.cumsum(rng.uniform(0.1, 1.0, 8))
+    values = rng.choice([*rng.uniform(-1, 2 * edges[-1], devices), *edges], devices)
+    members = rng.random(devices) < 0.3
+    everyone, cohort = counted(values, edges, members)
+    inside = np.clip(values, edges[0], np.nextafter(edges[-1], 0))  # what lies beyond, in the ends
+    for some, counts in ((inside, everyone), (inside[members], cohort)):
+        expected = [np.sum((low <= some) & (some < top)) for low, top in pairwise(edges)]
+        np.testing.assert_array_equal(counts, expected)
+        assert counts.sum() == len(some)
+
+
+@pytest.mark.parametrize("devices", [MOST_BARS, MOST_BARS + 1])
+def test_pictures__count_devices_just_where_there_are_too_many_for_bars(devices):
+    # All devices alike but three: counted, they fill one bin, and the cohort is seen in another.
+    scenario = Scenario.cifar10(num_devices=devices, cohort_size=3)
+    f = np.full(devices, 1.2e9)
+    f[[5, 70, 400]] = 1.8e9
+    allocation = Allocation(f, scenario.p_mid, cohort=[5, 70, 400])
+    simulator = Simulator(scenario)
+    simulator.reset([0])
+    dashboard = Dashboard(scenario)
+    observation = simulator.observe()
+    dashboard.begin(observation)
+    dashboard.record(observation, allocation, simulator.advance(allocation))
+    frame = dashboard.draw()
+    orange = (frame == COHORT).all(axis=-1)
+    if devices > MOST_BARS:
+        right = orange[320:500, 687:1184]  # the panel of f, from 1 to 2 GHz
+        (columns,) = np.nonzero(right.any(axis=0))
+        assert 0.75 * 497 < columns.min() <= columns.max() < 0.85 * 497
+    else:
+        assert orange[70:96].any()  # marks above the bars

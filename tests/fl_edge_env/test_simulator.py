@@ -451,3 +451,19 @@ def test_simulator__without_a_batch_axis_is_the_batch_of_one():
         assert one.reward == many.reward[0]
         for name, values in alone.observe().items():
             np.testing.assert_array_equal(values, batch.observe()[name][0])
+
+
+@pytest.mark.parametrize("availability", [1.0, 0.3])
+def test_cohorts__of_many_devices_are_those_of_each_system_alone(availability):
+    scenario = Scenario.cifar10(num_devices=3000, cohort_size=9, availability=availability)
+    batch = Simulator(scenario, 3)
+    batch.reset([4, 5, 6])
+    shape = (3, 3000)
+    q = np.random.default_rng(0).dirichlet(np.ones(3000), 3)
+    f, p = (np.broadcast_to(values, shape) for values in (scenario.f_mid, scenario.p_mid))
+    cohorts = batch.advance(Allocation(f, p, q)).cohort
+    for system, seed in enumerate((4, 5, 6)):
+        alone = Simulator(scenario)
+        alone.reset([seed])
+        outcome = alone.advance(Allocation(f[0], p[0], q[system]))
+        np.testing.assert_array_equal(cohorts[system], outcome.cohort)

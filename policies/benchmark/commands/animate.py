@@ -9,13 +9,14 @@ import numpy as np
 import tyro
 from PIL import Image
 from rich.console import Console
-from rich.progress import track
 
 from fl_edge_env import Simulator
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, writable_folder
 from fl_edge_env.rendering import Dashboard
+from policies.benchmark.bars import bars_shown
 from policies.benchmark.command_line import ScenarioOptions
+from policies.progress import track
 from policies.registry import make_policy
 
 
@@ -54,12 +55,13 @@ def animate(options: Options, console: Console) -> None:
     if options.out.suffix != ".gif":
         raise ValueError(f"out must end in .gif, got {str(options.out)!r}")
     writable_folder(options.out.parent)
-    first, *others = (picture.quantize(32) for picture in _frames(options, console))
+    with bars_shown(console):
+        first, *others = (picture.quantize(32) for picture in _frames(options))
     with atomic_path(options.out) as path:
         first.save(path, save_all=True, append_images=others, duration=200, loop=0)
 
 
-def _frames(options: Options, console: Console) -> list[Image.Image]:
+def _frames(options: Options) -> list[Image.Image]:
     """A picture of all policies after every so many rounds."""
     scenario = options.system.make_scenario()
     if not 1 <= options.every <= scenario.num_rounds:
@@ -76,7 +78,7 @@ def _frames(options: Options, console: Console) -> list[Image.Image]:
         dashboard.begin(simulator.observe())
         runs.append((policy, simulator, dashboard))
     pictures = []
-    for played in track(range(1, scenario.num_rounds + 1), "drawing", console=console):
+    for played in track(range(1, scenario.num_rounds + 1), "drawing"):
         for policy, simulator, dashboard in runs:
             observation = simulator.observe()
             allocation = policy.decide(observation)

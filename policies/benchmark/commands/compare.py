@@ -11,14 +11,16 @@ from rich.console import Console
 
 from fl_edge_env.files import writable_folder
 from policies.benchmark.accounts import energy_tolerance
+from policies.benchmark.bars import run_with_progress
 from policies.benchmark.bound import find_prices
-from policies.benchmark.command_line import print_whole, run_with_progress
+from policies.benchmark.command_line import print_whole
 from policies.benchmark.commands.comparison_folder import (
     check_room,
     config,
     continued,
     default_folder,
     stored,
+    write_csv,
     write_text,
 )
 from policies.benchmark.commands.comparison_options import Options
@@ -101,7 +103,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         tables = {"rounds": rounds, "bounds": bounds.drop(columns="policy"), "summary": summary}
         tables |= {} if timing is None else {"timing": timing}
         for name, table in tables.items():
-            write_text(folder / f"{name}.csv", table.to_csv(index=False))
+            write_csv(folder / f"{name}.csv", table)
         save_plots(rounds, bounds, folder)
         if make_env is not None:
             task = make_env.make_task()

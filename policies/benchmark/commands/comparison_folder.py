@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 
 from fl_edge_env import Scenario
@@ -25,11 +26,14 @@ from policies.benchmark.commands.comparison_options import HOW_TO_RUN, Options, 
 from policies.benchmark.figures import PLOTS
 from policies.benchmark.runner import code_hash
 from policies.own import own_source
+from policies.progress import track
 from policies.registry import POLICIES
 
 # Options that do not change the result, and with it not the folder.
 _SAME_RESULT = (*HOW_TO_RUN, "download", "out", "resume")
 _LONGEST_NAME = 100
+# Rows of a table that are written at a time.
+_CSV_ROWS = 20_000
 
 RESULTS = (*PLOTS, "bounds.csv", "partition.png", "rounds.csv", "summary.csv", "timing.csv")
 
@@ -253,6 +257,23 @@ def write_text(path: Path, text: str) -> None:
     """
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_csv(path: Path, table: pd.DataFrame) -> None:
+    """Write a table whole or not at all, some rows at a time: as text it may not fit in memory.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    table : pandas.DataFrame
+        The table, of which the index is left out.
+    """
+    starts = range(0, max(len(table), 1), _CSV_ROWS)
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        for start in track(starts, f"writing {path.name}"):
+            rows = table.iloc[start : start + _CSV_ROWS]
+            rows.to_csv(file, index=False, header=start == 0)
 
 
 def default_folder(options: Options) -> Path:

@@ -19,8 +19,9 @@ from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, writable_folder
 from policies.base import Policy
 from policies.belief import best_delay
+from policies.benchmark.bars import run_with_progress
 from policies.benchmark.bound import find_prices
-from policies.benchmark.command_line import ScenarioOptions, run_with_progress
+from policies.benchmark.command_line import ScenarioOptions
 from policies.benchmark.protocol import (
     TABLE_WIDTH,
     TEST_SEEDS,

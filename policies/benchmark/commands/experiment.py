@@ -19,8 +19,8 @@ from rich.table import Table
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, writable_folder
 from policies.base import Policy
+from policies.benchmark.bars import run_with_progress
 from policies.benchmark.bound import Prices, find_prices
-from policies.benchmark.command_line import run_with_progress
 from policies.benchmark.commands.training import MakeTraining, Training, policy_options
 from policies.benchmark.figures import (
     draw_accuracy_over_rounds,

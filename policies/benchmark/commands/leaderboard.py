@@ -21,8 +21,9 @@ from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import writable_folder
 from policies.base import Policy
 from policies.benchmark.accounts import energy_tolerance
+from policies.benchmark.bars import run_with_progress
 from policies.benchmark.bound import find_prices
-from policies.benchmark.command_line import print_whole, run_with_progress
+from policies.benchmark.command_line import print_whole
 from policies.benchmark.commands.comparison_folder import (
     file_hashes,
     plain,
@@ -138,8 +139,7 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     folder = writable_folder(options.out or Path("runs") / "leaderboard" / options.file.stem)
     _make_room(folder, config := _config(options, entrants))
     write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
-    with console.status("prices of energy and participation"):
-        work = [_work(each) for each in entrants]
+    work = [_work(each) for each in entrants]
     # The short jobs last, so that no process waits for a long one at the end.
     jobs: list[Work] = [job for each in work for jobs in each.runs.values() for job in jobs]
     jobs += [job for each in work for job in each.bounds]

@@ -1,0 +1,99 @@
+"""How far a long computation has come, told to whoever listens.
+
+What takes long says so here, and knows nothing of terminals. Nobody listens by default, and then
+saying it costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeAlias, TypeVar
+
+# Called with what is done, the steps done so far, and all its steps. The last call for a piece of
+# work has as many of the former as of the latter, whether the work was finished or given up.
+Listener: TypeAlias = Callable[[str, int, int], None]
+
+_Item = TypeVar("_Item")
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+# Least time between two calls of a listener for the same work [s].
+_INTERVAL = 0.1
+
+
+@contextmanager
+def listening(listener: Listener | None) -> Iterator[None]:
+    """Tell a listener how far the computations of the block have come, and no other meanwhile.
+
+    Parameters
+    ----------
+    listener : callable or None
+        Called with what is done, the steps done so far, and all its steps; nobody if None.
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
+def steps(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Tell whoever listens how many steps of the block are done.
+
+    Parameters
+    ----------
+    what : str
+        What the block does, in a few words.
+    total : int
+        Its number of steps. It may end after fewer.
+
+    Yields
+    ------
+    callable
+        To be called with the number of steps that were done since the last call.
+
+    Examples
+    --------
+    >>> with listening(print), steps("adding", 2) as advance:
+    ...     advance(2)
+    adding 0 2
+    adding 2 2
+    """
+    listener = _listener.get()
+    if listener is None:
+        yield lambda _: None
+        return
+    done, told = 0, time.monotonic()
+
+    def advance(number: int) -> None:
+        nonlocal done, told
+        done += number
+        if done < total and time.monotonic() - told >= _INTERVAL:
+            told = time.monotonic()
+            listener(what, done, total)
+
+    listener(what, 0, total)
+    try:
+        yield advance
+    finally:
+        listener(what, total, total)
+
+
+def track(items: Sequence[_Item], what: str) -> Iterator[_Item]:
+    """The items one by one, while whoever listens is told how many are done.
+
+    Parameters
+    ----------
+    items : sequence
+        What to go through.
+    what : str
+        What is done with them, in a few words.
+    """
+    with steps(what, len(items)) as advance:
+        for item in items:
+            yield item
+            advance(1)

@@ -70,7 +70,7 @@ class _State(NamedTuple):
     log_min: FloatArray  # ln(1 + snr p_min), or the harmonic mean of the nodes'
     log_max: FloatArray  # ln(1 + snr p_max), likewise
     least: FloatArray  # time at f_max and p_max
-    law: Law | None
+    law: Law | tuple[()]
 
 
 class _Tangents(NamedTuple):
@@ -118,48 +118,48 @@ def _state(
 
 
 @_compiled
-def _either(known: float, unknown: float, snr: FloatArray) -> float:
+def _either(known: float, unknown: float, law: Any) -> float:
     """The first of two numbers where the gains are known, else the second."""
-    if snr.ndim == 1:
+    if len(law) == 0:
         return known
     return unknown
 
 
 @_compiled
-def _power_at(n: int, place: float, snr: FloatArray) -> float:
-    if snr.ndim == 1:
-        return float(math.expm1(place) / snr[n])
+def _power_at(place: float, snr: Any, law: Any) -> float:
+    if len(law) == 0:
+        return float(math.expm1(place) / snr)
     return place
 
 
 @_compiled
-def _place_of(n: int, p: float, snr: FloatArray) -> float:
+def _place_of(p: float, snr: Any, law: Any) -> float:
     """The place of a power."""
-    if snr.ndim == 1:
-        return math.log1p(snr[n] * p)
+    if len(law) == 0:
+        return math.log1p(snr * p)
     return p
 
 
 @_compiled
-def _log_of(n: int, place: float, snr: FloatArray, law: Any) -> float:
+def _log_of(n: int, place: float, snr: Any, law: Any) -> float:
     """ln(1 + snr p) at a place, or the harmonic mean of the nodes'."""
-    if snr.ndim == 1:
+    if len(law) == 0:
         return place
-    log, _, _, _ = expected_log(place, snr[n], law.probability[n])
+    log, _, _, _ = expected_log(place, snr, law.probability[n])
     return float(log)
 
 
 @_compiled
 def _power(n: int, place: float, state: _State, system: System) -> float:
     """The power at a place."""
-    p = _power_at(n, place, state.snr)
+    p = _power_at(place, state.snr[n], state.law)
     return float(min(max(p, system.p_min[n]), system.p_max[n]))
 
 
 @_compiled
 def _energy(n: int, f: float, place: float, state: _State, system: System) -> float:
     """Energy of device n at frequency f and the power of a place."""
-    log = _log_of(n, place, state.snr, state.law)
+    log = _log_of(n, place, state.snr[n], state.law)
     upload = _power(n, place, state, system) * system.upload / log
     return float(0.5 * system.capacitance[n] * system.cycles[n] * f * f + upload)
 
@@ -247,7 +247,7 @@ def _on_expected_time(
 
 @_compiled
 def _on_time(
-    n: int, deadline: float, place: float, state: _State, snr: FloatArray, system: System
+    n: int, deadline: float, place: float, state: _State, law: Any, system: System
 ) -> tuple[float, float, float, float]:
     """The f and the place of the p with which device n meets the deadline at the least energy.
 
@@ -266,10 +266,11 @@ def _on_time(
     bend : float
         How much that falls with each second [J/s^2].
     """
-    if snr.ndim == 2:
-        f, p, rate, bend = _on_expected_time(n, deadline, place, state, state.law, system)
+    if len(law) > 0:
+        f, p, rate, bend = _on_expected_time(n, deadline, place, state, law, system)
         return f, p, rate, bend
-    cycles, upload, h, log = system.cycles[n], system.upload, snr[n], place
+    cycles, upload, log = system.cycles[n], system.upload, place
+    snr = state.snr[n]
     alpha = system.capacitance[n]
     f_min, f_max = system.f_min[n], system.f_max[n]
     log_min, log_max = state.log_min[n], state.log_max[n]
@@ -278,7 +279,7 @@ def _on_time(
         if f_min < f_max:
             rate = alpha * f_max**3
         if log_min < log_max:
-            rate = max(rate, power_equation(h * system.p_max[n], log_max) / h)
+            rate = max(rate, power_equation(snr * system.p_max[n], log_max) / snr)
         return f_max, log_max, rate, 0.0
     both = deadline - system.download[n]  # time to compute and upload
     if cycles / f_min + upload / log_min <= both:
@@ -293,7 +294,7 @@ def _on_time(
     price_p, rest, growth = 0.0, 0.0, 0.0
     for _ in range(100):
         growth = math.exp(log)
-        price_p = power_equation(math.expm1(log), log) / h
+        price_p = power_equation(math.expm1(log), log) / snr
         rest = both - upload / log
         excess = math.log(price_p * rest**3 / (alpha * cycles**3))
         if excess >= 0.0:
@@ -302,7 +303,7 @@ def _on_time(
             bottom = log
         if bottom >= top:
             break
-        slope = growth * log / (h * price_p) + 3.0 * upload / (log * log * rest)
+        slope = growth * log / (snr * price_p) + 3.0 * upload / (log * log * rest)
         new = min(max(log - excess / slope, low), high)
         if not bottom < new < top:  # an end of the range is tried once
             new = 0.5 * (max(bottom, low) + min(top, high))
@@ -317,7 +318,7 @@ def _on_time(
     if f_min < f < f_max:
         stretch += cycles / (3.0 * f * rate)
     if inside:
-        stretch += upload * h / (log**3 * growth)
+        stretch += upload * snr / (log**3 * growth)
     return f, log, rate, 1.0 / stretch if stretch > 0.0 else 0.0
 
 
@@ -330,11 +331,11 @@ def _tangent(n: int, rate: float, state: _State, system: System) -> tuple[float,
     price = 1.0 / rate
     f = best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
     p_min, p_max = system.p_min[n], system.p_max[n]
-    p, log = best_power(n, price, state.snr, state.law, p_min, p_max, state.log_max[n])
+    p, log = best_power(n, price, state.snr[n], state.law, p_min, p_max, state.log_max[n])
     upload = system.upload / log
     energy = 0.5 * system.capacitance[n] * system.cycles[n] * f * f + p * upload
     cost = state.energy_queue[n] * energy - state.participation_queue[n]
-    place = _either(log, p, state.snr)
+    place = _either(log, p, state.law)
     return cost, system.cycles[n] / f + upload + system.download[n], place
 
 
@@ -383,7 +384,7 @@ def _renew(n: int, at: float, tau: float, problem: _Problem) -> float:
     For a device that cannot meet that deadline it is the one at its least time.
     """
     _, state, system, tangents, _ = problem
-    _, place, rate, _ = _on_time(n, at, tangents.place[n], state, state.snr, system)
+    _, place, rate, _ = _on_time(n, at, tangents.place[n], state, state.law, system)
     tangents.place[n], tangents.renewed[n] = place, at
     value, time, _ = _tangent(n, rate, state, system)
     slope = state.energy_queue[n] * rate
@@ -454,7 +455,7 @@ def _best_deadline(size: int, tau: float, problem: _Problem) -> float:
         for member in range(size):
             n = cohort.device[member]
             _, tangents.place[n], rate, fall = _on_time(
-                n, tau, tangents.place[n], state, state.snr, system
+                n, tau, tangents.place[n], state, state.law, system
             )
             saved += state.energy_queue[n] * rate
             bend += state.energy_queue[n] * fall
@@ -499,7 +500,7 @@ def _least_costs(problem: _Problem) -> float:
     _, state, system, _, cohort = problem
     size = 0
     for n in range(len(state.least)):
-        slowest = _either(state.log_min[n], system.p_min[n], state.snr)
+        slowest = _either(state.log_min[n], system.p_min[n], state.law)
         energy = _energy(n, system.f_min[n], slowest, state, system)
         cost = state.energy_queue[n] * energy - state.participation_queue[n]
         if not cost >= _bar(size, cohort):
@@ -682,17 +683,17 @@ def solve_row(
     for member in range(size):
         n = cohort.device[member]
         participates[n] = True
-        f[n], place, _, _ = _on_time(n, tau, tangents.place[n], state, state.snr, system)
+        f[n], place, _, _ = _on_time(n, tau, tangents.place[n], state, state.law, system)
         p[n] = _power(n, place, state, system)
-        place = _place_of(n, p[n], state.snr)
-        log = _log_of(n, place, state.snr, state.law)
+        place = _place_of(p[n], state.snr[n], state.law)
+        log = _log_of(n, place, state.snr[n], state.law)
         time = system.cycles[n] / f[n] + system.upload / log + system.download[n]
         deadline = max(deadline, time)
         objective += energy_queue[n] * _energy(n, f[n], place, state, system)
         objective -= participation_queue[n]
     for n in range(len(f)):
         if not participates[n]:
-            f[n], place, _, _ = _on_time(n, deadline, tangents.place[n], state, state.snr, system)
+            f[n], place, _, _ = _on_time(n, deadline, tangents.place[n], state, state.law, system)
             p[n] = _power(n, place, state, system)
     objective += V * deadline
     return objective, min(lower, objective), deadline
@@ -784,7 +785,7 @@ def meet_rows(
         deadline = _best_deadline(size, 0.0, problem)
         for n in range(f.shape[1]):
             f[row, n], place, _, _ = _on_time(
-                n, deadline, tangents.place[n], state, state.snr, system
+                n, deadline, tangents.place[n], state, state.law, system
             )
             p[row, n] = _power(n, place, state, system)
 
@@ -861,7 +862,7 @@ def solve_rows_among(
         for n in range(len(state.least)):
             if not available[row, n]:
                 start = state.log_max[n]
-                f[row, n], place, _, _ = _on_time(n, deadline[row], start, state, state.snr, system)
+                f[row, n], place, _, _ = _on_time(n, deadline[row], start, state, state.law, system)
                 p[row, n] = _power(n, place, state, system)
         for index in range(len(there)):
             n = there[index]

@@ -86,8 +86,9 @@ class Gains(NamedTuple):
 class Law(NamedTuple):
     """What a state has for gains that are not known.
 
-    For known gains it is None. Numba drops branches on the dimensions of an argument, so that what
-    is compiled for known gains knows nothing of laws; small functions take ``snr`` for that.
+    For known gains it is an empty tuple. Numba drops branches on the length of an argument, so that
+    what is compiled for known gains knows nothing of laws, and small functions have it for that.
+    Nor do they take arrays, whose references would be counted at every call.
     """
 
     probability: FloatArray  # (N, J)
@@ -101,7 +102,7 @@ class _State(NamedTuple):
     snr: FloatArray  # h / N0; of a law (N, J)
     queue: FloatArray
     log_max: FloatArray  # ln(1 + snr p_max), or the harmonic mean of the nodes'
-    law: Law | None
+    law: Law | tuple[()]
 
 
 @_compiled
@@ -120,10 +121,10 @@ def row_of(gain: FloatArray, probability: FloatArray | None, row: int) -> Gains:
 
 
 @_compiled
-def law_of(snr: FloatArray, probability: FloatArray | None, system: System) -> Law | None:
-    """The `Law` of nodes and their probabilities; None for known gains."""
+def law_of(snr: FloatArray, probability: FloatArray | None, system: System) -> Law | tuple[()]:
+    """The `Law` of nodes and their probabilities; nothing for known gains."""
     if snr.ndim == 1:
-        return None
+        return ()
     weights: Any = probability
     rate_min, rate_max = np.empty(len(snr)), np.empty(len(snr))
     for n in range(len(snr)):
@@ -287,14 +288,14 @@ def best_expected_p(
 
 @_compiled
 def best_power(
-    n: int, price: float, snr: FloatArray, law: Any, p_min: float, p_max: float, log_max: float
+    n: int, price: float, snr: Any, law: Any, p_min: float, p_max: float, log_max: float
 ) -> tuple[float, float]:
-    """Theorem 3 for device n, whether its gain is known or the law of it."""
-    if snr.ndim == 1:
-        p, log = best_p(price, snr[n], p_min, p_max, log_max)
+    """Theorem 3 for device n, of whose gain snr is the value or holds the nodes."""
+    if len(law) == 0:
+        p, log = best_p(price, snr, p_min, p_max, log_max)
     else:
         weights, rate_min, rate_max = law.probability[n], law.rate_min[n], law.rate_max[n]
-        p, log = best_expected_p(price, snr[n], weights, p_min, p_max, log_max, rate_min, rate_max)
+        p, log = best_expected_p(price, snr, weights, p_min, p_max, log_max, rate_min, rate_max)
     return p, log
 
 
@@ -307,7 +308,7 @@ def _resources(
     price = state.queue[n] * ratio / system.V
     f = best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
     p_min, p_max = system.p_min[n], system.p_max[n]
-    p, log_p = best_power(n, price, state.snr, state.law, p_min, p_max, state.log_max[n])
+    p, log_p = best_power(n, price, state.snr[n], state.law, p_min, p_max, state.log_max[n])
     upload = system.upload / log_p
     time = system.cycles[n] / f + upload + system.download[n]
     energy = 0.5 * system.capacitance[n] * system.cycles[n] * f * f + p * upload

@@ -37,16 +37,20 @@ from numba import njit, prange
 
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.p2.kernel import (
+    Device,
     Gains,
     Law,
     System,
-    best_f,
-    best_power,
+    at_most_power,
+    best_at,
+    device_of,
     expected_log,
+    law_at,
     law_of,
     log_at,
     power_equation,
     row_of,
+    spent,
 )
 
 # Division by zero gives inf as in numpy, which lets the compiler use vector instructions.
@@ -69,6 +73,7 @@ class _State(NamedTuple):
     snr: FloatArray  # h / N0; of a law (N, J)
     log_min: FloatArray  # ln(1 + snr p_min), or the harmonic mean of the nodes'
     log_max: FloatArray  # ln(1 + snr p_max), likewise
+    rate_max: FloatArray  # energy saved by a second more to upload at p_max
     least: FloatArray  # time at f_max and p_max
     law: Law | tuple[()]
 
@@ -112,9 +117,16 @@ def _state(
 ) -> _State:
     snr = gains.gain / system.noise
     law = law_of(snr, gains.probability, system)
-    log_min, log_max = log_at(snr, law, system.p_min), log_at(snr, law, system.p_max)
+    log_min = log_at(snr, law, system.p_min)
+    log_max, rate_max = at_most_power(snr, law, system)
     least = system.cycles / system.f_max + system.upload / log_max + system.download
-    return _State(energy_queue, participation_queue, snr, log_min, log_max, least, law)
+    return _State(energy_queue, participation_queue, snr, log_min, log_max, rate_max, least, law)
+
+
+@_compiled
+def _device(n: int, state: _State, system: System) -> Device:
+    device: Device = device_of(n, state.snr, state.log_max, state.rate_max, system)
+    return device
 
 
 @_compiled
@@ -126,52 +138,43 @@ def _either(known: float, unknown: float, law: Any) -> float:
 
 
 @_compiled
-def _power_at(place: float, snr: Any, law: Any) -> float:
-    if len(law) == 0:
-        return float(math.expm1(place) / snr)
-    return place
-
-
-@_compiled
-def _place_of(p: float, snr: Any, law: Any) -> float:
+def _place_of(p: float, device: Device, law: Any) -> float:
     """The place of a power."""
     if len(law) == 0:
-        return math.log1p(snr * p)
+        return math.log1p(device.snr * p)
     return p
 
 
 @_compiled
-def _log_of(n: int, place: float, snr: Any, law: Any) -> float:
+def _log_of(place: float, device: Device, law: Any) -> float:
     """ln(1 + snr p) at a place, or the harmonic mean of the nodes'."""
     if len(law) == 0:
         return place
-    log, _, _, _ = expected_log(place, snr, law.probability[n])
+    log, _, _, _ = expected_log(place, device.snr, law.probability)
     return float(log)
 
 
 @_compiled
-def _power(n: int, place: float, state: _State, system: System) -> float:
+def _power(place: float, device: Device, law: Any) -> float:
     """The power at a place."""
-    p = _power_at(place, state.snr[n], state.law)
-    return float(min(max(p, system.p_min[n]), system.p_max[n]))
+    p = place
+    if len(law) == 0:
+        if place >= device.log_max:
+            return device.p_max
+        p = math.expm1(place) / device.snr
+    return min(max(p, device.p_min), device.p_max)
 
 
 @_compiled
-def _energy(n: int, f: float, place: float, state: _State, system: System) -> float:
-    """Energy of device n at frequency f and the power of a place."""
-    log = _log_of(n, place, state.snr[n], state.law)
-    upload = _power(n, place, state, system) * system.upload / log
-    return float(0.5 * system.capacitance[n] * system.cycles[n] * f * f + upload)
+def _energy(f: float, p: float, log: float, device: Device) -> float:
+    """Energy at a frequency, a power and the logarithm that belongs to it."""
+    _, energy = spent(f, p, log, device.cycles, device.upload, device.download, device.capacitance)
+    return energy
 
 
 @_compiled
 def _on_expected_time(
-    n: int,
-    deadline: float,
-    place: float,
-    state: _State,
-    law: Any,
-    system: System,
+    deadline: float, place: float, least: float, log_min: float, device: Device, law: Any
 ) -> tuple[float, float, float, float]:
     """`_on_time` for a gain of which the law is known; the place is the power.
 
@@ -180,23 +183,18 @@ def _on_expected_time(
     inside, it is Newton's method on the logarithm of the condition in that of p, which stops short
     of those two.
     """
-    cycles, upload, alpha = system.cycles[n], system.upload, system.capacitance[n]
-    f_min, f_max = system.f_min[n], system.f_max[n]
-    p_min, p_max = system.p_min[n], system.p_max[n]
-    if deadline <= state.least[n]:
-        rate = 0.0
-        if f_min < f_max:
-            rate = alpha * f_max**3
-        if p_min < p_max:
-            rate = max(rate, law.rate_max[n])
-        return f_max, p_max, rate, 0.0
-    both = deadline - system.download[n]  # time to compute and upload
-    if cycles / f_min + upload / state.log_min[n] <= both:
+    cycles, upload, alpha = device.cycles, device.upload, device.capacitance
+    f_min, f_max = device.f_min, device.f_max
+    p_min, p_max = device.p_min, device.p_max
+    if deadline <= least:
+        return f_max, p_max, _most_rate(device), 0.0
+    both = deadline - device.download  # time to compute and upload
+    if cycles / f_min + upload / log_min <= both:
         return f_min, p_min, 0.0, 0.0
     log_low = upload / (both - cycles / f_max)
     log_high = upload / (both - cycles / f_min) if both > cycles / f_min else math.inf
     aim_low, aim_high = (1.0 + _INSIDE) * log_low, (1.0 - _INSIDE) * log_high
-    snr, weights = state.snr[n], law.probability[n]
+    snr, weights = device.snr, law.probability
     bottom, top = 0.0, math.inf
     p = min(max(place, p_min), p_max)
     rest, rate, growth, log, slope = 0.0, 0.0, 0.0, 0.0, 0.0
@@ -247,15 +245,16 @@ def _on_expected_time(
 
 @_compiled
 def _on_time(
-    n: int, deadline: float, place: float, state: _State, law: Any, system: System
+    deadline: float, place: float, least: float, log_min: float, device: Device, law: Any
 ) -> tuple[float, float, float, float]:
-    """The f and the place of the p with which device n meets the deadline at the least energy.
+    """The f and the place of the p with which a device meets the deadline at the least energy.
 
     Where f is in the inside of its range, the energy saved by a second more to compute is
     alpha f^3, the price of Theorem 2; where p is, that saved by a second more to upload is
     ((1 + x) ln(1 + x) - x) / snr with x = snr p, the price of Theorem 3. The time is split so that
     the two agree, as far as the ranges allow: one root, sought from ``place`` on, which may be any
-    number. A device that cannot meet the deadline goes as fast as it can.
+    number. A device that cannot meet the deadline, because ``least`` is its least time, goes as
+    fast as it can; ``log_min`` is ln(1 + snr p_min), or the harmonic mean of the nodes'.
 
     Returns
     -------
@@ -267,21 +266,14 @@ def _on_time(
         How much that falls with each second [J/s^2].
     """
     if len(law) > 0:
-        f, p, rate, bend = _on_expected_time(n, deadline, place, state, law, system)
+        f, p, rate, bend = _on_expected_time(deadline, place, least, log_min, device, law)
         return f, p, rate, bend
-    cycles, upload, log = system.cycles[n], system.upload, place
-    snr = state.snr[n]
-    alpha = system.capacitance[n]
-    f_min, f_max = system.f_min[n], system.f_max[n]
-    log_min, log_max = state.log_min[n], state.log_max[n]
-    if deadline <= state.least[n]:
-        rate = 0.0
-        if f_min < f_max:
-            rate = alpha * f_max**3
-        if log_min < log_max:
-            rate = max(rate, power_equation(snr * system.p_max[n], log_max) / snr)
-        return f_max, log_max, rate, 0.0
-    both = deadline - system.download[n]  # time to compute and upload
+    cycles, upload, log, snr = device.cycles, device.upload, place, device.snr
+    alpha, f_min, f_max = device.capacitance, device.f_min, device.f_max
+    log_max = device.log_max
+    if deadline <= least:
+        return f_max, log_max, _most_rate(device), 0.0
+    both = deadline - device.download  # time to compute and upload
     if cycles / f_min + upload / log_min <= both:
         return f_min, log_min, 0.0, 0.0
     low = max(log_min, upload / (both - cycles / f_max))
@@ -323,20 +315,35 @@ def _on_time(
 
 
 @_compiled
+def _device_on_time(
+    n: int, deadline: float, place: float, state: _State, system: System
+) -> tuple[float, float, float, float]:
+    """`_on_time` of device n."""
+    device, law = _device(n, state, system), law_at(n, state.law)
+    f, new, rate, bend = _on_time(deadline, place, state.least[n], state.log_min[n], device, law)
+    return f, new, rate, bend
+
+
+@_compiled
+def _most_rate(device: Device) -> float:
+    """Energy saved by a second more than the least time."""
+    rate = 0.0
+    if device.f_min < device.f_max:
+        rate = device.capacitance * device.f_max**3
+    if device.p_min < device.p_max:
+        rate = max(rate, device.rate_max)
+    return rate
+
+
+@_compiled
 def _tangent(n: int, rate: float, state: _State, system: System) -> tuple[float, float, float]:
     """Cost, time and place of device n where it minimises ``T + E / rate``.
 
     By duality these bound its cost from below at every deadline, whatever the rate.
     """
-    price = 1.0 / rate
-    f = best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
-    p_min, p_max = system.p_min[n], system.p_max[n]
-    p, log = best_power(n, price, state.snr[n], state.law, p_min, p_max, state.log_max[n])
-    upload = system.upload / log
-    energy = 0.5 * system.capacitance[n] * system.cycles[n] * f * f + p * upload
+    _, p, time, energy, log = best_at(1.0 / rate, _device(n, state, system), law_at(n, state.law))
     cost = state.energy_queue[n] * energy - state.participation_queue[n]
-    place = _either(log, p, state.law)
-    return cost, system.cycles[n] / f + upload + system.download[n], place
+    return cost, time, _either(log, p, state.law)
 
 
 # The cohort
@@ -384,7 +391,7 @@ def _renew(n: int, at: float, tau: float, problem: _Problem) -> float:
     For a device that cannot meet that deadline it is the one at its least time.
     """
     _, state, system, tangents, _ = problem
-    _, place, rate, _ = _on_time(n, at, tangents.place[n], state, state.law, system)
+    _, place, rate, _ = _device_on_time(n, at, tangents.place[n], state, system)
     tangents.place[n], tangents.renewed[n] = place, at
     value, time, _ = _tangent(n, rate, state, system)
     slope = state.energy_queue[n] * rate
@@ -454,8 +461,8 @@ def _best_deadline(size: int, tau: float, problem: _Problem) -> float:
         saved, bend = 0.0, 0.0
         for member in range(size):
             n = cohort.device[member]
-            _, tangents.place[n], rate, fall = _on_time(
-                n, tau, tangents.place[n], state, state.law, system
+            _, tangents.place[n], rate, fall = _device_on_time(
+                n, tau, tangents.place[n], state, system
             )
             saved += state.energy_queue[n] * rate
             bend += state.energy_queue[n] * fall
@@ -500,8 +507,8 @@ def _least_costs(problem: _Problem) -> float:
     _, state, system, _, cohort = problem
     size = 0
     for n in range(len(state.least)):
-        slowest = _either(state.log_min[n], system.p_min[n], state.law)
-        energy = _energy(n, system.f_min[n], slowest, state, system)
+        device = _device(n, state, system)
+        energy = _energy(device.f_min, device.p_min, state.log_min[n], device)
         cost = state.energy_queue[n] * energy - state.participation_queue[n]
         if not cost >= _bar(size, cohort):
             size = _offer(n, cost, size, cohort)
@@ -683,18 +690,19 @@ def solve_row(
     for member in range(size):
         n = cohort.device[member]
         participates[n] = True
-        f[n], place, _, _ = _on_time(n, tau, tangents.place[n], state, state.law, system)
-        p[n] = _power(n, place, state, system)
-        place = _place_of(p[n], state.snr[n], state.law)
-        log = _log_of(n, place, state.snr[n], state.law)
-        time = system.cycles[n] / f[n] + system.upload / log + system.download[n]
+        device, law = _device(n, state, system), law_at(n, state.law)
+        f[n], place, _, _ = _device_on_time(n, tau, tangents.place[n], state, system)
+        p[n] = _power(place, device, law)
+        log = _log_of(_place_of(p[n], device, law), device, law)
+        time, energy = spent(
+            f[n], p[n], log, device.cycles, device.upload, device.download, device.capacitance
+        )
         deadline = max(deadline, time)
-        objective += energy_queue[n] * _energy(n, f[n], place, state, system)
-        objective -= participation_queue[n]
+        objective += energy_queue[n] * energy - participation_queue[n]
     for n in range(len(f)):
         if not participates[n]:
-            f[n], place, _, _ = _on_time(n, deadline, tangents.place[n], state, state.law, system)
-            p[n] = _power(n, place, state, system)
+            f[n], place, _, _ = _device_on_time(n, deadline, tangents.place[n], state, system)
+            p[n] = _power(place, _device(n, state, system), law_at(n, state.law))
     objective += V * deadline
     return objective, min(lower, objective), deadline
 
@@ -784,10 +792,8 @@ def meet_rows(
                 size += 1
         deadline = _best_deadline(size, 0.0, problem)
         for n in range(f.shape[1]):
-            f[row, n], place, _, _ = _on_time(
-                n, deadline, tangents.place[n], state, state.law, system
-            )
-            p[row, n] = _power(n, place, state, system)
+            f[row, n], place, _, _ = _device_on_time(n, deadline, tangents.place[n], state, system)
+            p[row, n] = _power(place, _device(n, state, system), law_at(n, state.law))
 
 
 # Rounds of which some devices are not there
@@ -862,8 +868,8 @@ def solve_rows_among(
         for n in range(len(state.least)):
             if not available[row, n]:
                 start = state.log_max[n]
-                f[row, n], place, _, _ = _on_time(n, deadline[row], start, state, state.law, system)
-                p[row, n] = _power(n, place, state, system)
+                f[row, n], place, _, _ = _device_on_time(n, deadline[row], start, state, system)
+                p[row, n] = _power(place, _device(n, state, system), law_at(n, state.law))
         for index in range(len(there)):
             n = there[index]
             f[row, n], p[row, n], participates[row, n] = own_f[index], own_p[index], taking[index]

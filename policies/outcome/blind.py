@@ -27,8 +27,8 @@ With T_n and e for the times and energies of this mixture, y such that e is as a
 ``r_n = 1 / y``, the prices are those formulas. They are then a sensible start, not a proven
 optimum: that devices can share rounds with others of the same time is less certain.
 
-Numba caches a compiled function by the date of the file it stands in, and what is imported from
-`policies.p2.kernel` stands there: after a change of that, change this file too, or remove its
+Numba caches a compiled function by the date of the file it stands in, and some that are called
+here stand in `policies.p2.kernel`: after a change of that, change this file too, or remove its
 ``__pycache__``.
 """
 

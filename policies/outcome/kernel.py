@@ -1,4 +1,4 @@
-"""The outcome problem compiled: a device's cheapest way to meet a deadline, and the search for it.
+"""The outcome problem compiled: the search for the best cohort and its deadline.
 
 A device that must finish by the deadline tau and spends as little energy as it can has one price
 of energy in time at which Theorems 2 and 3 give its f and p. Its least energy e_n(tau) is convex
@@ -19,34 +19,36 @@ into the cohort.
 
 A gain that is not known, but of which the law is, makes the times and energies of a device expected
 ones; `policies.p2.kernel` says why e_n stays convex. V then weighs the longest of the cohort's
-expected times. The search for a root goes along ln(1 + snr p) where the gain is known, and along p
-where it is not: a *place* is a value of that variable.
+expected times.
 
-Numba caches a compiled function by the date of the file it stands in, and what is imported from
-`policies.p2.kernel` stands there: after a change of that, change this file too, or remove its
-``__pycache__``.
+What concerns one device stands in `policies.outcome.device`. Numba caches a compiled function by
+the date of the file it stands in: after a change of that file, or of `policies.p2.kernel`, change
+this file too, or remove its ``__pycache__``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit, prange
 
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from policies.outcome.device import log_of, on_time, place_from, place_of, power_at
 from policies.p2.kernel import (
+    Device,
     Gains,
     Law,
     System,
-    best_f,
-    best_power,
-    expected_log,
+    at_most_power,
+    best_at,
+    device_of,
+    law_at,
     law_of,
     log_at,
-    power_equation,
     row_of,
+    spent,
 )
 
 # Division by zero gives inf as in numpy, which lets the compiler use vector instructions.
@@ -55,8 +57,6 @@ _compiled_parallel = njit(cache=True, error_model="numpy", parallel=True)
 
 # Intervals that the search may spend; what is then left open gets a plain bound.
 _MOST_INTERVALS = 2000
-# How far inside a range, relative, a search turns round.
-_INSIDE = 1e-12
 # Relative rounding error of a bound, as a share of the magnitudes that are added up in it.
 _ROUNDING = 1e-13
 
@@ -69,8 +69,9 @@ class _State(NamedTuple):
     snr: FloatArray  # h / N0; of a law (N, J)
     log_min: FloatArray  # ln(1 + snr p_min), or the harmonic mean of the nodes'
     log_max: FloatArray  # ln(1 + snr p_max), likewise
+    rate_max: FloatArray  # energy saved by a second more to upload at p_max
     least: FloatArray  # time at f_max and p_max
-    law: Law | None
+    law: Law | tuple[()]
 
 
 class _Tangents(NamedTuple):
@@ -79,7 +80,7 @@ class _Tangents(NamedTuple):
     value: FloatArray
     slope: FloatArray  # Q / y, not negative
     time: FloatArray
-    place: FloatArray  # of the power there, where the search for the next root starts
+    place: FloatArray  # of the power, see `on_time`, where the search for the next root starts
     renewed: FloatArray  # the deadline for which the tangent was last renewed
 
 
@@ -100,7 +101,7 @@ class _Problem(NamedTuple):
     cohort: _Cohort
 
 
-# One device
+# The state
 
 
 @_compiled
@@ -112,213 +113,26 @@ def _state(
 ) -> _State:
     snr = gains.gain / system.noise
     law = law_of(snr, gains.probability, system)
-    log_min, log_max = log_at(snr, law, system.p_min), log_at(snr, law, system.p_max)
+    log_min = log_at(snr, law, system.p_min)
+    log_max, rate_max = at_most_power(snr, law, system)
     least = system.cycles / system.f_max + system.upload / log_max + system.download
-    return _State(energy_queue, participation_queue, snr, log_min, log_max, least, law)
+    return _State(energy_queue, participation_queue, snr, log_min, log_max, rate_max, least, law)
 
 
 @_compiled
-def _either(known: float, unknown: float, snr: FloatArray) -> float:
-    """The first of two numbers where the gains are known, else the second."""
-    if snr.ndim == 1:
-        return known
-    return unknown
-
-
-@_compiled
-def _power_at(n: int, place: float, snr: FloatArray) -> float:
-    if snr.ndim == 1:
-        return float(math.expm1(place) / snr[n])
-    return place
-
-
-@_compiled
-def _place_of(n: int, p: float, snr: FloatArray) -> float:
-    """The place of a power."""
-    if snr.ndim == 1:
-        return math.log1p(snr[n] * p)
-    return p
-
-
-@_compiled
-def _log_of(n: int, place: float, snr: FloatArray, law: Any) -> float:
-    """ln(1 + snr p) at a place, or the harmonic mean of the nodes'."""
-    if snr.ndim == 1:
-        return place
-    log, _, _, _ = expected_log(place, snr[n], law.probability[n])
-    return float(log)
-
-
-@_compiled
-def _power(n: int, place: float, state: _State, system: System) -> float:
-    """The power at a place."""
-    p = _power_at(n, place, state.snr)
-    return float(min(max(p, system.p_min[n]), system.p_max[n]))
-
-
-@_compiled
-def _energy(n: int, f: float, place: float, state: _State, system: System) -> float:
-    """Energy of device n at frequency f and the power of a place."""
-    log = _log_of(n, place, state.snr, state.law)
-    upload = _power(n, place, state, system) * system.upload / log
-    return float(0.5 * system.capacitance[n] * system.cycles[n] * f * f + upload)
-
-
-@_compiled
-def _on_expected_time(
-    n: int,
-    deadline: float,
-    place: float,
-    state: _State,
-    law: Any,
-    system: System,
-) -> tuple[float, float, float, float]:
-    """`_on_time` for a gain of which the law is known; the place is the power.
-
-    The root lies between the power at which f must be the largest and that at which it may be the
-    smallest. Outside, Newton's method on the concave `expected_log` leads to a place just inside;
-    inside, it is Newton's method on the logarithm of the condition in that of p, which stops short
-    of those two.
-    """
-    cycles, upload, alpha = system.cycles[n], system.upload, system.capacitance[n]
-    f_min, f_max = system.f_min[n], system.f_max[n]
-    p_min, p_max = system.p_min[n], system.p_max[n]
-    if deadline <= state.least[n]:
-        rate = 0.0
-        if f_min < f_max:
-            rate = alpha * f_max**3
-        if p_min < p_max:
-            rate = max(rate, law.rate_max[n])
-        return f_max, p_max, rate, 0.0
-    both = deadline - system.download[n]  # time to compute and upload
-    if cycles / f_min + upload / state.log_min[n] <= both:
-        return f_min, p_min, 0.0, 0.0
-    log_low = upload / (both - cycles / f_max)
-    log_high = upload / (both - cycles / f_min) if both > cycles / f_min else math.inf
-    aim_low, aim_high = (1.0 + _INSIDE) * log_low, (1.0 - _INSIDE) * log_high
-    snr, weights = state.snr[n], law.probability[n]
-    bottom, top = 0.0, math.inf
-    p = min(max(place, p_min), p_max)
-    rest, rate, growth, log, slope = 0.0, 0.0, 0.0, 0.0, 0.0
-    for _ in range(100):
-        log, slope, rate, growth = expected_log(p, snr, weights)
-        rest = both - upload / log
-        to_low, to_high = p + (aim_low - log) / slope, p + (aim_high - log) / slope
-        if log < log_low:
-            excess, new = -1.0, to_low
-        elif log > log_high:
-            excess, new = 1.0, to_high
-        else:
-            excess = math.log(rate * rest**3 / (alpha * cycles**3))
-            steep = growth * p / rate + 3.0 * upload * slope * p / (log * log * rest)
-            new = p * math.exp(-excess / steep)
-            new = max(new, to_low) if excess > 0.0 else min(new, to_high)
-        if excess >= 0.0:
-            top = p
-        if excess <= 0.0:
-            bottom = p
-        if bottom >= top:
-            break
-        new = min(max(new, p_min), p_max)
-        if not bottom < new < top:  # an end of the range is tried once
-            new = 0.5 * (max(bottom, p_min) + min(top, p_max))
-        moved = abs(new - p)
-        p = new
-        if moved <= 1e-14 * p:
-            break
-    log, slope, rate, growth = expected_log(p, snr, weights)
-    rest = both - upload / log
-    if log >= (1.0 - 3.0 * _INSIDE) * log_high:
-        f = f_min
-    elif log <= (1.0 + 3.0 * _INSIDE) * log_low:
-        f = f_max
-    else:
-        f = min(max(cycles / rest, f_min), f_max)
-    inside = p_min < p < p_max
-    if not inside:
-        rate = alpha * f**3
-    stretch = 0.0  # the time that a unit of the rate brings
-    if f_min < f < f_max:
-        stretch += cycles / (3.0 * f * rate)
-    if inside:
-        stretch += upload * slope / (log * log * growth)
-    return f, p, rate, 1.0 / stretch if stretch > 0.0 else 0.0
+def _device(n: int, state: _State, system: System) -> Device:
+    device: Device = device_of(n, state.snr, state.log_max, state.rate_max, system)
+    return device
 
 
 @_compiled
 def _on_time(
-    n: int, deadline: float, place: float, state: _State, snr: FloatArray, system: System
+    n: int, deadline: float, place: float, state: _State, system: System
 ) -> tuple[float, float, float, float]:
-    """The f and the place of the p with which device n meets the deadline at the least energy.
-
-    Where f is in the inside of its range, the energy saved by a second more to compute is
-    alpha f^3, the price of Theorem 2; where p is, that saved by a second more to upload is
-    ((1 + x) ln(1 + x) - x) / snr with x = snr p, the price of Theorem 3. The time is split so that
-    the two agree, as far as the ranges allow: one root, sought from ``place`` on, which may be any
-    number. A device that cannot meet the deadline goes as fast as it can.
-
-    Returns
-    -------
-    f, place : float
-        Frequency [Hz], and the place of the power.
-    rate : float
-        Energy saved by a second more, ``1 / y`` [J/s].
-    bend : float
-        How much that falls with each second [J/s^2].
-    """
-    if snr.ndim == 2:
-        f, p, rate, bend = _on_expected_time(n, deadline, place, state, state.law, system)
-        return f, p, rate, bend
-    cycles, upload, h, log = system.cycles[n], system.upload, snr[n], place
-    alpha = system.capacitance[n]
-    f_min, f_max = system.f_min[n], system.f_max[n]
-    log_min, log_max = state.log_min[n], state.log_max[n]
-    if deadline <= state.least[n]:
-        rate = 0.0
-        if f_min < f_max:
-            rate = alpha * f_max**3
-        if log_min < log_max:
-            rate = max(rate, power_equation(h * system.p_max[n], log_max) / h)
-        return f_max, log_max, rate, 0.0
-    both = deadline - system.download[n]  # time to compute and upload
-    if cycles / f_min + upload / log_min <= both:
-        return f_min, log_min, 0.0, 0.0
-    low = max(log_min, upload / (both - cycles / f_max))
-    high = log_max
-    if both > cycles / f_min:
-        high = min(log_max, upload / (both - cycles / f_min))
-    high = max(low, high)
-    bottom, top = 0.0, math.inf
-    log = min(max(log, low), high)
-    price_p, rest, growth = 0.0, 0.0, 0.0
-    for _ in range(100):
-        growth = math.exp(log)
-        price_p = power_equation(math.expm1(log), log) / h
-        rest = both - upload / log
-        excess = math.log(price_p * rest**3 / (alpha * cycles**3))
-        if excess >= 0.0:
-            top = log
-        if excess <= 0.0:
-            bottom = log
-        if bottom >= top:
-            break
-        slope = growth * log / (h * price_p) + 3.0 * upload / (log * log * rest)
-        new = min(max(log - excess / slope, low), high)
-        if not bottom < new < top:  # an end of the range is tried once
-            new = 0.5 * (max(bottom, low) + min(top, high))
-        moved = abs(new - log)
-        log = new  # an end of the range exactly, where the search ends there
-        if moved <= 1e-14 * log:
-            break
-    f = min(max(cycles / rest, f_min), f_max)
-    inside = log_min < log < log_max
-    rate = price_p if inside else alpha * f**3
-    stretch = 0.0  # the time that a unit of the rate brings
-    if f_min < f < f_max:
-        stretch += cycles / (3.0 * f * rate)
-    if inside:
-        stretch += upload * h / (log**3 * growth)
-    return f, log, rate, 1.0 / stretch if stretch > 0.0 else 0.0
+    """`on_time` of device n."""
+    device, law = _device(n, state, system), law_at(n, state.law)
+    f, new, rate, bend = on_time(deadline, place, state.least[n], state.log_min[n], device, law)
+    return f, new, rate, bend
 
 
 @_compiled
@@ -327,15 +141,9 @@ def _tangent(n: int, rate: float, state: _State, system: System) -> tuple[float,
 
     By duality these bound its cost from below at every deadline, whatever the rate.
     """
-    price = 1.0 / rate
-    f = best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
-    p_min, p_max = system.p_min[n], system.p_max[n]
-    p, log = best_power(n, price, state.snr, state.law, p_min, p_max, state.log_max[n])
-    upload = system.upload / log
-    energy = 0.5 * system.capacitance[n] * system.cycles[n] * f * f + p * upload
+    _, p, time, energy, log = best_at(1.0 / rate, _device(n, state, system), law_at(n, state.law))
     cost = state.energy_queue[n] * energy - state.participation_queue[n]
-    place = _either(log, p, state.snr)
-    return cost, system.cycles[n] / f + upload + system.download[n], place
+    return cost, time, place_from(p, log, state.law)
 
 
 # The cohort
@@ -383,7 +191,7 @@ def _renew(n: int, at: float, tau: float, problem: _Problem) -> float:
     For a device that cannot meet that deadline it is the one at its least time.
     """
     _, state, system, tangents, _ = problem
-    _, place, rate, _ = _on_time(n, at, tangents.place[n], state, state.snr, system)
+    _, place, rate, _ = _on_time(n, at, tangents.place[n], state, system)
     tangents.place[n], tangents.renewed[n] = place, at
     value, time, _ = _tangent(n, rate, state, system)
     slope = state.energy_queue[n] * rate
@@ -453,9 +261,7 @@ def _best_deadline(size: int, tau: float, problem: _Problem) -> float:
         saved, bend = 0.0, 0.0
         for member in range(size):
             n = cohort.device[member]
-            _, tangents.place[n], rate, fall = _on_time(
-                n, tau, tangents.place[n], state, state.snr, system
-            )
+            _, tangents.place[n], rate, fall = _on_time(n, tau, tangents.place[n], state, system)
             saved += state.energy_queue[n] * rate
             bend += state.energy_queue[n] * fall
         if saved >= V:
@@ -499,8 +305,16 @@ def _least_costs(problem: _Problem) -> float:
     _, state, system, _, cohort = problem
     size = 0
     for n in range(len(state.least)):
-        slowest = _either(state.log_min[n], system.p_min[n], state.snr)
-        energy = _energy(n, system.f_min[n], slowest, state, system)
+        device = _device(n, state, system)
+        _, energy = spent(
+            device.f_min,
+            device.p_min,
+            state.log_min[n],
+            device.cycles,
+            device.upload,
+            device.download,
+            device.capacitance,
+        )
         cost = state.energy_queue[n] * energy - state.participation_queue[n]
         if not cost >= _bar(size, cohort):
             size = _offer(n, cost, size, cohort)
@@ -682,18 +496,19 @@ def solve_row(
     for member in range(size):
         n = cohort.device[member]
         participates[n] = True
-        f[n], place, _, _ = _on_time(n, tau, tangents.place[n], state, state.snr, system)
-        p[n] = _power(n, place, state, system)
-        place = _place_of(n, p[n], state.snr)
-        log = _log_of(n, place, state.snr, state.law)
-        time = system.cycles[n] / f[n] + system.upload / log + system.download[n]
+        device, law = _device(n, state, system), law_at(n, state.law)
+        f[n], place, _, _ = _on_time(n, tau, tangents.place[n], state, system)
+        p[n] = power_at(place, device, law)
+        log = log_of(place_of(p[n], device, law), device, law)
+        time, energy = spent(
+            f[n], p[n], log, device.cycles, device.upload, device.download, device.capacitance
+        )
         deadline = max(deadline, time)
-        objective += energy_queue[n] * _energy(n, f[n], place, state, system)
-        objective -= participation_queue[n]
+        objective += energy_queue[n] * energy - participation_queue[n]
     for n in range(len(f)):
         if not participates[n]:
-            f[n], place, _, _ = _on_time(n, deadline, tangents.place[n], state, state.snr, system)
-            p[n] = _power(n, place, state, system)
+            f[n], place, _, _ = _on_time(n, deadline, tangents.place[n], state, system)
+            p[n] = power_at(place, _device(n, state, system), law_at(n, state.law))
     objective += V * deadline
     return objective, min(lower, objective), deadline
 
@@ -783,10 +598,8 @@ def meet_rows(
                 size += 1
         deadline = _best_deadline(size, 0.0, problem)
         for n in range(f.shape[1]):
-            f[row, n], place, _, _ = _on_time(
-                n, deadline, tangents.place[n], state, state.snr, system
-            )
-            p[row, n] = _power(n, place, state, system)
+            f[row, n], place, _, _ = _on_time(n, deadline, tangents.place[n], state, system)
+            p[row, n] = power_at(place, _device(n, state, system), law_at(n, state.law))
 
 
 # Rounds of which some devices are not there
@@ -861,8 +674,8 @@ def solve_rows_among(
         for n in range(len(state.least)):
             if not available[row, n]:
                 start = state.log_max[n]
-                f[row, n], place, _, _ = _on_time(n, deadline[row], start, state, state.snr, system)
-                p[row, n] = _power(n, place, state, system)
+                f[row, n], place, _, _ = _on_time(n, deadline[row], start, state, system)
+                p[row, n] = power_at(place, _device(n, state, system), law_at(n, state.law))
         for index in range(len(there)):
             n = there[index]
             f[row, n], p[row, n], participates[row, n] = own_f[index], own_p[index], taking[index]

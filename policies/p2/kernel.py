@@ -19,6 +19,11 @@ with l_j = ln(1 + s_j p), y_j = s_j p / ((1 + s_j p) l_j) and a_j = w_j / l_j it
 
 which is not negative, by Cauchy and Schwarz.
 
+A price and a device decide f and p in a few operations, so that what numba does around them counts:
+functions for one device take numbers (`Device`), and Algorithm 2 goes over all devices in loops
+without calls or branches, which the processor runs for several devices at once. How many these are
+changes no result: the order of the additions is written down.
+
 Two facts carry the module. The ratio pi_n / q_n = sum_{k<K} (1 - q_n)^k has no cancellation and
 makes the best f and p functions of one number, the price of energy. And for a device alone,
 
@@ -86,13 +91,12 @@ class Gains(NamedTuple):
 class Law(NamedTuple):
     """What a state has for gains that are not known.
 
-    For known gains it is None. Numba drops branches on the dimensions of an argument, so that what
-    is compiled for known gains knows nothing of laws; small functions take ``snr`` for that.
+    For known gains it is an empty tuple. Numba drops branches on the length of an argument, so that
+    what is compiled for known gains knows nothing of laws, and small functions have it for that.
     """
 
-    probability: FloatArray  # (N, J)
-    rate_min: FloatArray  # energy saved by a second more to upload at p_min, (N,)
-    rate_max: FloatArray  # and at p_max
+    probability: FloatArray  # (N, J); of one device (J,)
+    rate_min: Any  # energy saved by a second more to upload at p_min, (N,); of one device a number
 
 
 class _State(NamedTuple):
@@ -101,14 +105,36 @@ class _State(NamedTuple):
     snr: FloatArray  # h / N0; of a law (N, J)
     queue: FloatArray
     log_max: FloatArray  # ln(1 + snr p_max), or the harmonic mean of the nodes'
-    law: Law | None
+    rate_max: FloatArray  # energy saved by a second more to upload at p_max
+    law: Law | tuple[()]
+
+
+class Device(NamedTuple):
+    """One device in a round: numbers, but for the nodes of a law.
+
+    Functions for one device take this, because the references of arrays would be counted at
+    every call. What it has of a law they take beside it, as an argument for numba to see.
+    """
+
+    snr: Any  # a number; of a law (J,)
+    log_max: float
+    rate_max: float
+    cycles: float
+    upload: float
+    download: float
+    capacitance: float
+    f_min: float
+    f_max: float
+    p_min: float
+    p_max: float
 
 
 @_compiled
 def _state(gains: Gains, queue: FloatArray, system: System) -> _State:
     snr = gains.gain / system.noise
     law = law_of(snr, gains.probability, system)
-    return _State(snr, queue, log_at(snr, law, system.p_max), law)
+    log_max, rate_max = at_most_power(snr, law, system)
+    return _State(snr, queue, log_max, rate_max, law)
 
 
 @_compiled
@@ -120,16 +146,58 @@ def row_of(gain: FloatArray, probability: FloatArray | None, row: int) -> Gains:
 
 
 @_compiled
-def law_of(snr: FloatArray, probability: FloatArray | None, system: System) -> Law | None:
-    """The `Law` of nodes and their probabilities; None for known gains."""
+def law_of(snr: FloatArray, probability: FloatArray | None, system: System) -> Law | tuple[()]:
+    """The `Law` of nodes and their probabilities; nothing for known gains."""
     if snr.ndim == 1:
-        return None
+        return ()
     weights: Any = probability
-    rate_min, rate_max = np.empty(len(snr)), np.empty(len(snr))
+    rate_min = np.empty(len(snr))
     for n in range(len(snr)):
         _, _, rate_min[n], _ = expected_log(system.p_min[n], snr[n], weights[n])
-        _, _, rate_max[n], _ = expected_log(system.p_max[n], snr[n], weights[n])
-    return Law(weights, rate_min, rate_max)
+    return Law(weights, rate_min)
+
+
+@_compiled
+def at_most_power(snr: FloatArray, law: Any, system: System) -> tuple[FloatArray, FloatArray]:
+    """What `_State` has of the largest power: ``log_max`` and ``rate_max``."""
+    log, rate = np.empty(len(snr)), np.empty(len(snr))
+    if snr.ndim == 1:
+        for n in range(len(snr)):
+            x = snr[n] * system.p_max[n]
+            log[n] = math.log1p(x)
+            rate[n] = power_equation(x, log[n]) / snr[n]
+    else:
+        for n in range(len(snr)):
+            log[n], _, rate[n], _ = expected_log(system.p_max[n], snr[n], law.probability[n])
+    return log, rate
+
+
+@_compiled
+def device_of(
+    n: int, snr: FloatArray, log_max: FloatArray, rate_max: FloatArray, system: System
+) -> Device:
+    """Device n of a state."""
+    return Device(
+        snr[n],
+        log_max[n],
+        rate_max[n],
+        system.cycles[n],
+        system.upload,
+        system.download[n],
+        system.capacitance[n],
+        system.f_min[n],
+        system.f_max[n],
+        system.p_min[n],
+        system.p_max[n],
+    )
+
+
+@_compiled
+def law_at(n: int, law: Any) -> Any:
+    """What a law says of device n."""
+    if len(law) == 0:
+        return ()
+    return Law(law.probability[n], law.rate_min[n])
 
 
 @_compiled
@@ -158,13 +226,27 @@ def _participation(q: float, cohort_size: int) -> tuple[float, float]:
 
 
 @_compiled
+def _inverse_cube_root(t: float) -> float:
+    """``t ** (-1 / 3)`` for t > 0, by arithmetic that the processor does for many t at once.
+
+    A third of the bits of t, taken from those of a constant, are within 4 % of the root, as the
+    exponent stands in front. Two steps of fourth order give all of its digits.
+    """
+    third = ((np.float64(t).view(np.int64) >> 32) * 0x55555556) >> 32
+    root = np.int64((0x553EF0FF - third) << 32).view(np.float64)
+    for _ in range(2):
+        r = 1.0 - t * root * root * root
+        root *= 1.0 + r * (1.0 / 3.0 + r * (2.0 / 9.0 + r * (14.0 / 81.0)))
+    return float(root)
+
+
+@_compiled
 def best_f(price: float, capacitance: float, f_min: float, f_max: float) -> float:
     """Theorem 2 with ``price = Q pi / (V q)``, the price of energy in time."""
-    if price * capacitance * f_max**3 <= 1.0:
-        return f_max
-    if price * capacitance * f_min**3 >= 1.0:
-        return f_min
-    return min(max(1.0 / float(np.cbrt(price * capacitance)), f_min), f_max)
+    energy = price * capacitance
+    f = min(max(_inverse_cube_root(energy), f_min), f_max)
+    f = f_min if energy * f_min**3 >= 1.0 else f
+    return f_max if energy * f_max**3 <= 1.0 else f
 
 
 @_compiled
@@ -286,32 +368,51 @@ def best_expected_p(
 
 
 @_compiled
-def best_power(
-    n: int, price: float, snr: FloatArray, law: Any, p_min: float, p_max: float, log_max: float
-) -> tuple[float, float]:
-    """Theorem 3 for device n, whether its gain is known or the law of it."""
-    if snr.ndim == 1:
-        p, log = best_p(price, snr[n], p_min, p_max, log_max)
+def best_power(price: float, device: Device, law: Any) -> tuple[float, float]:
+    """Theorem 3, whether the gain is known or the law of it: p, and ln(1 + snr p) or its mean."""
+    if price * device.rate_max <= 1.0:
+        return device.p_max, device.log_max
+    if len(law) == 0:
+        p, log = best_p(price, device.snr, device.p_min, device.p_max, device.log_max)
     else:
-        weights, rate_min, rate_max = law.probability[n], law.rate_min[n], law.rate_max[n]
-        p, log = best_expected_p(price, snr[n], weights, p_min, p_max, log_max, rate_min, rate_max)
+        p, log = best_expected_p(
+            price,
+            device.snr,
+            law.probability,
+            device.p_min,
+            device.p_max,
+            device.log_max,
+            law.rate_min,
+            device.rate_max,
+        )
     return p, log
 
 
 @_compiled
-def _resources(
-    n: int, q: float, state: _State, system: System
-) -> tuple[float, float, float, float]:
-    """Give the best f and p of device n at probability q, and its time and energy there."""
-    ratio, _ = _participation(q, system.cohort_size)
-    price = state.queue[n] * ratio / system.V
-    f = best_f(price, system.capacitance[n], system.f_min[n], system.f_max[n])
-    p_min, p_max = system.p_min[n], system.p_max[n]
-    p, log_p = best_power(n, price, state.snr, state.law, p_min, p_max, state.log_max[n])
-    upload = system.upload / log_p
-    time = system.cycles[n] / f + upload + system.download[n]
-    energy = 0.5 * system.capacitance[n] * system.cycles[n] * f * f + p * upload
-    return f, p, time, energy
+def spent(
+    f: float,
+    p: float,
+    log: float,
+    cycles: float,
+    upload: float,
+    download: float,
+    capacitance: float,
+) -> tuple[float, float]:
+    """T_n and E_n."""
+    uploading = upload / log
+    energy = 0.5 * capacitance * cycles * f * f + p * uploading
+    return cycles / f + uploading + download, energy
+
+
+@_compiled
+def best_at(price: float, device: Device, law: Any) -> tuple[float, float, float, float, float]:
+    """The f and p that minimise ``T + price E``, then T, E and ln(1 + snr p) there."""
+    f = best_f(price, device.capacitance, device.f_min, device.f_max)
+    p, log = best_power(price, device, law)
+    time, energy = spent(
+        f, p, log, device.cycles, device.upload, device.download, device.capacitance
+    )
+    return f, p, time, energy, log
 
 
 @_compiled
@@ -322,11 +423,73 @@ def _marginal_cost(q: float, time: float, energy: float, queue: float, system: S
 
 
 @_compiled
-def _device_cost(n: int, q: float, state: _State, system: System) -> float:
-    """m_n(q), the least cost of device n without its sampling error."""
-    _, _, time, energy = _resources(n, q, state, system)
-    ratio, _ = _participation(q, system.cohort_size)
-    return float(q * (system.V * time + state.queue[n] * ratio * energy))
+def _device_cost(
+    q: float, queue: float, V: float, cohort_size: int, device: Device, law: Any
+) -> float:
+    """m_n(q), the least cost of a device without its sampling error."""
+    ratio, _ = _participation(q, cohort_size)
+    _, _, time, energy, _ = best_at(queue * ratio / V, device, law)
+    return float(q * (V * time + queue * ratio * energy))
+
+
+# All devices
+
+
+@_compiled
+def _total(values: FloatArray) -> float:
+    """The sum, in four parts that the processor adds at once."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    even = values.size // 4 * 4
+    for n in range(0, even, 4):
+        a += values[n]
+        b += values[n + 1]
+        c += values[n + 2]
+        d += values[n + 3]
+    for n in range(even, values.size):
+        a += values[n]
+    return (a + b) + (c + d)
+
+
+@_compiled
+def _participations(q: FloatArray, cohort_size: int, ratio: FloatArray, power: FloatArray) -> None:
+    """Write `_participation` of each device."""
+    ratio[:] = 1.0
+    power[:] = 1.0
+    for _ in range(cohort_size - 1):
+        for n in range(q.size):
+            power[n] *= 1.0 - q[n]
+            ratio[n] += power[n]
+
+
+@_compiled
+def _resources(
+    ratio: FloatArray,
+    state: _State,
+    system: System,
+    f: FloatArray,
+    p: FloatArray,
+    time: FloatArray,
+    energy: FloatArray,
+) -> None:
+    """Write the best f and p where ``pi / q`` is the ratio, and the time and energy there.
+
+    This is `best_at` for each device, in loops of which all but one do many devices at once.
+    """
+    snr, law, log_max, rate_max = state.snr, state.law, state.log_max, state.rate_max
+    queue, alpha, f_min, f_max = state.queue, system.capacitance, system.f_min, system.f_max
+    cycles, download, V = system.cycles, system.download, system.V
+    price, log = time, energy  # until these are known
+    for n in range(ratio.size):
+        price[n] = queue[n] * ratio[n] / V
+    for n in range(ratio.size):
+        f[n] = best_f(price[n], alpha[n], f_min[n], f_max[n])
+    for n in range(ratio.size):
+        device = device_of(n, snr, log_max, rate_max, system)
+        p[n], log[n] = best_power(price[n], device, law_at(n, law))
+    for n in range(ratio.size):
+        time[n], energy[n] = spent(
+            f[n], p[n], log[n], cycles[n], system.upload, download[n], alpha[n]
+        )
 
 
 # Algorithm 2
@@ -334,39 +497,43 @@ def _device_cost(n: int, q: float, state: _State, system: System) -> float:
 
 @_compiled
 def _minimise_on_simplex(
-    slope: FloatArray, error: FloatArray, q: FloatArray, guess: float
+    slope: FloatArray, root: FloatArray, q: FloatArray, work: FloatArray, guess: float
 ) -> float:
-    """Write the minimiser of ``sum (slope q + error / q)`` on the simplex into q.
+    """Write the minimiser of ``sum (slope q + root^2 / q)`` on the simplex into q.
 
-    The solution is q = sqrt(error / (slope + nu)). These sum to one where a power mean of
+    The solution is q = root / sqrt(slope + nu). These sum to one where a power mean of
     slope + nu, concave in nu, meets a constant: left of the root Newton's method climbs to it,
     and from the right its first step leads to the left. Returns nu, for which ``guess`` is a
     start; -inf where there is none.
     """
+    size = slope.size
     least = slope.min()
-    root_sum, mean, left = 0.0, 0.0, 0.0
-    for n in range(slope.size):
-        root = math.sqrt(error[n])
-        root_sum += root
-        mean += root * (slope[n] - least)
-        left = max(left, error[n] - (slope[n] - least))  # q <= 1 needs slope + nu >= error
-    left = max(left, root_sum**2 - mean / root_sum)  # the power mean is below the arithmetic one
+    left = 0.0
+    for n in range(size):
+        gap = slope[n] - least
+        work[n] = root[n] * gap
+        left = max(left, root[n] * root[n] - gap)  # q <= 1 needs slope + nu >= root^2
+    root_sum = _total(root)
+    # The power mean is below the arithmetic one.
+    left = max(left, root_sum**2 - _total(work) / root_sum)
     nu = max(left, guess + least)
-    total = 1.0
     for _ in range(100):
-        total, derivative = 0.0, 0.0
-        for n in range(slope.size):
-            gap = slope[n] - least + nu
-            q[n] = math.sqrt(error[n] / gap)
-            total += q[n]
-            derivative += q[n] / gap
-        step = total * (total * total - 1.0) / derivative
-        if abs(step) <= 1e-12 * nu:
+        for n in range(size):
+            inverse = 1.0 / (slope[n] - least + nu)
+            q[n] = root[n] * math.sqrt(inverse)
+            work[n] = q[n] * inverse
+        total = _total(q)
+        step = total * (total * total - 1.0) / _total(work)
+        if abs(step) <= 1e-7 * nu:
+            # The rest of the way on the tangent, which is off by the square of that.
+            nu += step
+            for n in range(size):
+                q[n] -= 0.5 * step * work[n]
             break
         nu = max(left, nu + step)
-    q /= total
-    for n in range(slope.size):
-        q[n] = max(q[n], LEAST_Q)
+    total = _total(q)
+    for n in range(size):
+        q[n] = max(q[n] / total, LEAST_Q)
     return float(nu - least)
 
 
@@ -376,6 +543,14 @@ def _positive_error(system: System) -> FloatArray:
     least_time = (system.cycles / system.f_max).min()
     error: FloatArray = np.maximum(system.error, 1e-24 * system.V * least_time)
     return error
+
+
+@_compiled
+def _distance(a: FloatArray, b: FloatArray, scale: FloatArray, work: FloatArray) -> float:
+    """The square of the distance from a to b in units of 1 / scale."""
+    for n in range(a.size):
+        work[n] = ((a[n] - b[n]) * scale[n]) ** 2
+    return float(_total(work))
 
 
 @_compiled
@@ -391,41 +566,52 @@ def _descend(
 
     Returns the objective and the number of outer iterations.
     """
-    num_devices = q.size
+    num_devices, V, cohort_size = q.size, system.V, system.cohort_size
     time, energy = np.empty(num_devices), np.empty(num_devices)
-    start, previous = np.empty(num_devices), np.empty(num_devices)
-    slope = np.empty(num_devices)
-    error = _positive_error(system)
+    ratio, power = np.empty(num_devices), np.empty(num_devices)
+    last_f, last_p, start = np.empty(num_devices), np.empty(num_devices), np.empty(num_devices)
+    previous, slope, work = np.empty(num_devices), np.empty(num_devices), np.empty(num_devices)
+    root = np.sqrt(_positive_error(system))
+    one = np.ones(num_devices)
+    f_scale, p_scale = (
+        _inverse_range(system.f_min, system.f_max),
+        _inverse_range(system.p_min, system.p_max),
+    )
+    queue = one if options.paper else state.queue
     f[:] = 0.5 * (system.f_min + system.f_max)
     p[:] = 0.5 * (system.p_min + system.p_max)
     iterations = 0
     moved, nu = math.inf, -math.inf
+    _participations(q, cohort_size, ratio, power)
     while moved > options.tolerance and iterations < options.max_iterations:
         iterations += 1
-        moved = 0.0
-        for n in range(num_devices):
-            f_old, p_old = f[n], p[n]
-            f[n], p[n], time[n], energy[n] = _resources(n, q[n], state, system)
-            if f[n] != f_old:
-                moved += ((f[n] - f_old) / (system.f_max[n] - system.f_min[n])) ** 2
-            if p[n] != p_old:
-                moved += ((p[n] - p_old) / (system.p_max[n] - system.p_min[n])) ** 2
-        start[:] = q
+        last_f[:], last_p[:], start[:] = f, p, q
+        _resources(ratio, state, system, f, p, time, energy)
         for _ in range(options.max_iterations):
+            previous[:] = q
             for n in range(num_devices):
-                queue = 1.0 if options.paper else state.queue[n]
-                slope[n] = _marginal_cost(q[n], time[n], energy[n], queue, system)
-                previous[n] = q[n]
-            nu = _minimise_on_simplex(slope, error, q, nu)
-            if math.sqrt(np.sum((q - previous) ** 2)) <= options.tolerance:
+                slope[n] = V * time[n] + queue[n] * energy[n] * cohort_size * power[n]
+            nu = _minimise_on_simplex(slope, root, q, work, nu)
+            _participations(q, cohort_size, ratio, power)
+            if math.sqrt(_distance(q, previous, one, work)) <= options.tolerance:
                 break
-        moved = math.sqrt(moved + np.sum((q - start) ** 2))
-    objective = 0.0
+        moved = _distance(q, start, one, work)
+        moved += _distance(f, last_f, f_scale, work)
+        moved = math.sqrt(moved + _distance(p, last_p, p_scale, work))
     for n in range(num_devices):
-        ratio, _ = _participation(q[n], system.cohort_size)
-        objective += system.V * q[n] * time[n] + system.error[n] / q[n]
-        objective += state.queue[n] * (q[n] * ratio * energy[n] - system.budget[n])
-    return objective, iterations
+        work[n] = V * q[n] * time[n] + system.error[n] / q[n]
+        work[n] += state.queue[n] * (q[n] * ratio[n] * energy[n] - system.budget[n])
+    return _total(work), iterations
+
+
+@_compiled
+def _inverse_range(low: FloatArray, high: FloatArray) -> FloatArray:
+    """``1 / (high - low)``; zero where there is nothing to choose."""
+    inverse = np.zeros(low.size)
+    for n in range(low.size):
+        if high[n] > low[n]:
+            inverse[n] = 1.0 / (high[n] - low[n])
+    return inverse
 
 
 # The certificate
@@ -433,7 +619,14 @@ def _descend(
 
 @_compiled
 def _device_minimum(
-    n: int, nu: float, state: _State, system: System, stack: FloatArray
+    nu: float,
+    error: float,
+    queue: float,
+    V: float,
+    cohort_size: int,
+    device: Device,
+    law: Any,
+    stack: FloatArray,
 ) -> tuple[float, float]:
     """Bound ``min over 0 < q <= 1 of m_n(q) + error / q - nu q`` from below; give its minimiser.
 
@@ -441,17 +634,14 @@ def _device_minimum(
     the chord in its place is known in closed form. The interval is split there until the bound
     meets the best value found. The rows of ``stack`` are intervals (a, m(a), b, m(b)).
     """
-    error = system.error[n]
-    cost = _device_cost(n, 1.0, state, system)
+    cost = _device_cost(1.0, queue, V, cohort_size, device, law)
     best, best_q, best_scale = cost + error - nu, 1.0, cost + error
     if error == 0.0 and best > 0.0:
         best, best_q, best_scale = 0.0, 0.0, 0.0
-    stack[0] = 0.0, 0.0, 1.0, cost
-    size = 1
+    a, cost_a, b, cost_b = 0.0, 0.0, 1.0, cost
+    size = 0
     lower = math.inf
-    while size > 0:
-        size -= 1
-        a, cost_a, b, cost_b = stack[size]
+    while True:
         chord = (cost_b - cost_a) / (b - a)
         q = b if chord <= nu else min(max(math.sqrt(error / (chord - nu)), a), b)
         bound = cost_a + chord * (q - a) - nu * q
@@ -460,17 +650,20 @@ def _device_minimum(
         if math.isnan(bound):  # beyond the range of floats nothing is proven
             return -math.inf, best_q
         at_end = q <= a or q >= b  # where the chord is exact
-        if at_end or bound >= best - 1e-10 * best_scale or size + 2 > len(stack):
+        if at_end or bound >= best - 1e-10 * best_scale or size == len(stack):
             lower = min(lower, bound)
+            if size == 0:
+                return lower, best_q
+            size -= 1
+            a, cost_a, b, cost_b = stack[size, 0], stack[size, 1], stack[size, 2], stack[size, 3]
             continue
-        cost = _device_cost(n, q, state, system)
+        cost = _device_cost(q, queue, V, cohort_size, device, law)
         value = cost + error / q - nu * q
         if value < best:
             best, best_q, best_scale = value, q, cost + error / q
-        stack[size] = a, cost_a, q, cost
-        stack[size + 1] = q, cost, b, cost_b
-        size += 2
-    return lower, best_q
+        stack[size, 0], stack[size, 1], stack[size, 2], stack[size, 3] = a, cost_a, q, cost
+        size += 1
+        a, cost_a = q, cost
 
 
 @_compiled
@@ -479,9 +672,19 @@ def _dual(nu: float, state: _State, system: System, q: FloatArray) -> float:
     stack = np.empty((128, 4))
     value = nu
     for n in range(q.size):
-        minimum, q[n] = _device_minimum(n, nu, state, system, stack)
-        value += minimum - state.queue[n] * system.budget[n]
+        device, law = _device(n, state, system), law_at(n, state.law)
+        queue = state.queue[n]
+        minimum, q[n] = _device_minimum(
+            nu, system.error[n], queue, system.V, system.cohort_size, device, law, stack
+        )
+        value += minimum - queue * system.budget[n]
     return value
+
+
+@_compiled
+def _device(n: int, state: _State, system: System) -> Device:
+    device: Device = device_of(n, state.snr, state.log_max, state.rate_max, system)
+    return device
 
 
 @_compiled
@@ -500,12 +703,17 @@ def _maximise_dual(
     meet above the maximum, and there the next value is taken. q_low and q_high hold the
     minimisers at the ends of the last bracket.
     """
+    num_devices, V, cohort_size = q.size, system.V, system.cohort_size
+    ratio, power = np.empty(num_devices), np.empty(num_devices)
+    f, p = np.empty(num_devices), np.empty(num_devices)
+    time, energy = np.empty(num_devices), np.empty(num_devices)
+    _participations(q, cohort_size, ratio, power)
+    _resources(ratio, state, system, f, p, time, energy)
     nu, scale = 0.0, 0.0
-    for n in range(q.size):
-        _, _, time, energy = _resources(n, q[n], state, system)
-        marginal = _marginal_cost(q[n], time, energy, state.queue[n], system)
-        nu += q[n] * marginal - system.error[n] / q[n]
-        scale += q[n] * marginal + system.error[n] / q[n]
+    for n in range(num_devices):
+        slope = V * time[n] + state.queue[n] * energy[n] * cohort_size * power[n]
+        nu += q[n] * slope - system.error[n] / q[n]
+        scale += q[n] * slope + system.error[n] / q[n]
     tolerance = 1e-9 * scale
     q_low[:] = q
     q_high[:] = q
@@ -562,7 +770,8 @@ def _improve(
         return objective
     alone = np.empty(num_devices)
     for n in range(num_devices):
-        alone[n] = _device_cost(n, 1.0, state, system)
+        device, law = _device(n, state, system), law_at(n, state.law)
+        alone[n] = _device_cost(1.0, state.queue[n], system.V, system.cohort_size, device, law)
     cheapest = np.argsort(alone)[:8]
     jumping = np.argsort(q_low - q_high)[:8]
     trial_f, trial_p = np.empty(num_devices), np.empty(num_devices)
@@ -634,6 +843,16 @@ def solve_rows(
     return objective, iterations
 
 
+@_compiled
+def bound_row(
+    gains: Gains, queue: FloatArray, system: System, q: FloatArray, objective: float
+) -> float:
+    """Bound P2 from below, for a solution q and its objective."""
+    state = _state(gains, queue, system)
+    low, high = np.empty(q.size), np.empty(q.size)
+    return float(_maximise_dual(state, system, q, objective, low, high))
+
+
 @_compiled_parallel
 def bound_rows(
     gains: Gains,
@@ -642,13 +861,11 @@ def bound_rows(
     q: FloatArray,
     objective: FloatArray,
 ) -> FloatArray:
-    """Bound P2 from below for each row of a batch, on all cores."""
+    """Bound each row of a batch by `bound_row`, on all cores."""
     bound = np.empty(len(queue))
     for row in prange(len(queue)):
         own = row_of(gains.gain, gains.probability, row)
-        state = _state(own, queue[row], system)
-        low, high = np.empty_like(q[row]), np.empty_like(q[row])
-        bound[row] = _maximise_dual(state, system, q[row], objective[row], low, high)
+        bound[row] = bound_row(own, queue[row], system, q[row], objective[row])
     return bound
 
 
@@ -658,9 +875,12 @@ def resource_rows(
 ) -> tuple[FloatArray, FloatArray]:
     """Give the best f and p at q for each row of a batch."""
     f, p = np.empty_like(queue), np.empty_like(queue)
+    num_devices = queue.shape[1]
+    ratio, unused = np.empty(num_devices), np.empty(num_devices)
+    time, energy = np.empty(num_devices), np.empty(num_devices)
     for row in range(len(queue)):
         own = row_of(gains.gain, gains.probability, row)
         state = _state(own, queue[row], system)
-        for n in range(queue.shape[1]):
-            f[row, n], p[row, n], _, _ = _resources(n, q[row, n], state, system)
+        _participations(q[row], system.cohort_size, ratio, unused)
+        _resources(ratio, state, system, f[row], p[row], time, energy)
     return f, p

@@ -500,7 +500,7 @@ def _descend(
     size, cohort_size = q.size, system.cohort_size
     time, energy = np.empty(size), np.empty(size)
     start, previous, slope = np.empty(size), np.empty(size), np.empty(size)
-    error = _positive_error(system)
+    root, work = np.sqrt(_positive_error(system)), np.empty(size)
     devices = _devices(q, state, system)
     order, first, deadline = np.arange(size), np.zeros(size, np.int64), np.zeros(size)
     moved, nu, iterations = math.inf, -math.inf, 0
@@ -525,7 +525,7 @@ def _descend(
         for _ in range(options.max_iterations):
             _slopes(order, time, energy, q, options.paper, state, system, slope)
             previous[:] = q
-            nu = _minimise_on_simplex(slope, error, q, nu)
+            nu = _minimise_on_simplex(slope, root, q, work, nu)
             if math.sqrt(np.sum((q - previous) ** 2)) <= options.tolerance:
                 break
         moved = math.sqrt(moved + np.sum((q - start) ** 2))

@@ -64,14 +64,11 @@ class P2Solution:
         duality gap may stay open. With the round time as latency it is the bound for the proxy,
         which is at most as long: it holds, but does not close.
         """
-        bound: FloatArray = kernel.bound_rows(
-            as_rows(self._gains),
-            np.atleast_2d(self._queue),
-            kernel_system(self._scenario),
-            np.atleast_2d(self.q),
-            np.atleast_1d(np.asarray(self.objective)),
+        bound_of = kernel.bound_row if self.q.ndim == 1 else kernel.bound_rows
+        bound: float | FloatArray = bound_of(
+            self._gains, self._queue, kernel_system(self._scenario), self.q, self.objective
         )
-        return float(bound[0]) if self.q.ndim == 1 else bound
+        return bound
 
     @property
     def gap(self) -> float | FloatArray:

@@ -19,6 +19,7 @@ from scipy.special import softmax
 
 from fl_edge_env import Scenario, Simulator, TraceChannel
 from fl_edge_env.lyapunov import drift_plus_penalty
+from fl_edge_env.physics import time_and_energy
 from policies import LROA
 from policies.p2 import best_resources, solve_p2
 from policies.p2.reference import solve_p2_cvxpy
@@ -88,6 +89,15 @@ def test_best_resources__root_of_the_power_equation_is_exact_at_every_scale():
     queue = scenario.V / target  # price = Q / V for K = 1, gain 1
     _, p = best_resources(np.ones(33), queue, np.full(33, 1 / 33), scenario)
     np.testing.assert_allclose(p, x, rtol=1e-9)
+
+
+def test_best_resources__frequency_is_exact_at_every_scale():
+    # Theorem 2 for K = 1, where the price of energy is Q / V.
+    f = np.geomspace(1e-3, 1e13, 49)
+    scenario = Scenario(num_devices=49, cohort_size=1, f_min=1e-4, f_max=1e14)
+    queue = scenario.V / (scenario.capacitance * f**3)
+    result, _ = best_resources(np.ones(49), queue, np.full(49, 1 / 49), scenario)
+    np.testing.assert_allclose(result, f, rtol=4e-15)
 
 
 def test_best_resources__empty_queue_spends_all_and_endless_queue_nothing():
@@ -248,6 +258,18 @@ def test_solve_p2__equal_devices_share_equally():
     scenario = Scenario(num_devices=7, cohort_size=9)
     s = solve_p2(np.full(7, 0.2), np.full(7, 50.0), scenario)
     np.testing.assert_allclose(s.q, 1 / 7, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_solve_p2__slopes_are_equal_where_the_cost_is_convex(seed):
+    # For K = 1 the cost is linear in q but for the sampling error: one multiplier fits all.
+    scenario = Scenario(num_devices=50, cohort_size=1)
+    gain, queue = random_state(scenario, seed)
+    s = solve_p2(gain, queue, scenario)
+    time, energy = time_and_energy(gain, s.f, s.p, scenario)
+    error = scenario.V * scenario.lambda_ * scenario.weights**2 / s.q**2
+    multiplier = error - scenario.V * time - queue * energy
+    assert np.ptp(multiplier) <= 1e-12 * error.max()
 
 
 def test_solve_p2__paper_variant_ignores_the_queue_in_the_concave_term():

@@ -95,9 +95,8 @@ class FlatEnv(ScaledEnv):
         return super()._features(observation).ravel()
 
 
-class FlatVectorEnv(
-    VectorWrapper[Any, Any, Any, Any, NDArray[Any]], gym.utils.RecordConstructorArgs
-):
+# Older versions of Gymnasium know no type parameters here.
+class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
     """An `FLEdgeVectorEnv` with flat observations and actions.
 
     Each sub-environment equals a `FlatEnv` with its seed, bit for bit, in every autoreset mode.

@@ -11,6 +11,7 @@ from fl_edge_env.channels import (
     UplinkChannel,
 )
 from fl_edge_env.env import FLEdgeEnv
+from fl_edge_env.flat import FlatEnv, FlatVectorEnv
 from fl_edge_env.scenario import Scenario, with_phones, with_tiers
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.vector_env import FLEdgeVectorEnv
@@ -21,6 +22,8 @@ __all__ = [
     "ExponentialChannel",
     "FLEdgeEnv",
     "FLEdgeVectorEnv",
+    "FlatEnv",
+    "FlatVectorEnv",
     "MarkovChannel",
     "Scenario",
     "Simulator",
@@ -36,4 +39,12 @@ register(
     vector_entry_point="fl_edge_env.vector_env:FLEdgeVectorEnv",
     order_enforce=False,  # the environment itself tells when a reset is needed
     disable_env_checker=True,  # the tests run the checker; here it would slow every step
+)
+
+register(
+    id="FLEdgeFlat-v0",
+    entry_point="fl_edge_env.flat:make_flat",
+    vector_entry_point="fl_edge_env.flat:make_flat_vector",
+    order_enforce=False,
+    disable_env_checker=True,
 )

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from scipy import special
 
@@ -308,19 +309,64 @@ class Scaling:
         return scaled
 
 
+def observed_scenario(env: object, wrapper: object) -> Scenario:
+    """The scenario of the environment that a wrapper is put around.
+
+    Parameters
+    ----------
+    env : gymnasium.Env or gymnasium.vector.VectorEnv
+        What is wrapped.
+    wrapper : gymnasium.Wrapper or gymnasium.vector.VectorWrapper
+        A wrapper that turns the observations of ``FLEdge-v0`` into features.
+
+    Raises
+    ------
+    TypeError
+        If `env` is another environment, a batch where the wrapper is for one system or the other
+        way round, or its observations are no longer those of ``FLEdge-v0``.
+    """
+    name, batch = type(wrapper).__name__, isinstance(wrapper, VectorEnv)
+    scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
+    if not isinstance(scenario, Scenario) or isinstance(env, VectorEnv) != batch:
+        made, hint = 'gym.make("FLEdge-v0")', ""
+        if batch:
+            made = 'gym.make_vec("FLEdge-v0", vectorization_mode="vector_entry_point")'
+        if isinstance(env, VectorEnv):
+            instead = "gym.make_vec(..., wrappers=[FlatEnv])" if batch else "FlatVectorEnv"
+            hint = f": for this kind of batch take {instead}"
+        elif batch and isinstance(env, gym.Env):
+            hint = ": for a single system take FlatEnv"
+        got = str(env) if isinstance(env, gym.Env | VectorEnv) else f"a {type(env).__name__}"
+        raise TypeError(f"{name} wraps what {made} makes, got {got}{hint}")
+    assert isinstance(env, gym.Env | VectorEnv)
+    space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
+    seen = space.spaces if isinstance(space, spaces.Dict) else {}
+    if any(seen.get(key) != box for key, box in observation_space(scenario).items()):
+        raise TypeError(
+            f"{name} needs the observations of FLEdge-v0 as they are, but a wrapper inside it "
+            f"changes them: put that one around {name}, got {env}"
+        )
+    return scenario
+
+
 class ScaledEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """An `FLEdgeEnv` whose observations are the features of the devices, with a scaled reward.
 
     Parameters
     ----------
     env : gymnasium.Env
-        An `FLEdgeEnv`, possibly in other wrappers.
+        An `FLEdgeEnv`, possibly in other wrappers that leave its observations as they are.
+
+    Raises
+    ------
+    TypeError
+        If there is no `FLEdgeEnv` inside, or the wrappers inside change its observations.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
+        scenario = observed_scenario(env, self)
         super().__init__(env)
-        scenario: Scenario = env.get_wrapper_attr("scenario")
         self.scaling = Scaling(scenario)
         self.observation_space = self.scaling.feature_space()
         self._memory: GainMemory | None = None

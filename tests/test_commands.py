@@ -23,6 +23,8 @@ LEFT_OUT = {
     "leaderboards/": "takes more than ten minutes",
     "fashion_mnist": "needs data that is not installed with the package",
     "--device cuda": "needs a GPU",
+    "train_rllib": "needs an extra that is not in `all`",
+    "train_torchrl": "needs an extra that is not in `all`",
     "tradeoff": "takes more than ten minutes",
 }
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```|`((?:python examples/|fl-edge )[^`]*)`", re.M | re.S)

@@ -9,7 +9,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
-WITH_CODE = {"README.md", "tour.md", "environment.md", "policies.md", "training.md", "agents.md"}
+WITH_CODE = {
+    "README.md",
+    "tour.md",
+    "environment.md",
+    "policies.md",
+    "training.md",
+    "agents.md",
+    "libraries.md",
+}
 
 
 def blocks(page: Path) -> list[str]:

@@ -1,0 +1,266 @@
+"""One flat box of observations and one of actions, as libraries for reinforcement learning expect.
+
+``gym.make("FLEdgeFlat-v0")`` is `FlatEnv` of an `FLEdgeEnv`, and ``gym.make_vec`` of the same name
+`FlatVectorEnv` of an `FLEdgeVectorEnv`; both take the keywords of ``FLEdge-v0``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box, flatten_space
+from gymnasium.vector import VectorWrapper
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from fl_edge_env.allocation import Allocation
+from fl_edge_env.checks import real_array
+from fl_edge_env.env import FLEdgeEnv
+from fl_edge_env.memory import GainMemory
+from fl_edge_env.scaling import Features, ScaledEnv, Scaling, observed_scenario
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.vector_env import FLEdgeVectorEnv
+
+
+class FlatEnv(ScaledEnv):
+    """An `FLEdgeEnv` with flat observations and actions.
+
+    The observation is the features of `fl_edge_env.scaling.Scaling` one device after the other,
+    float32 of shape (N F,): ``observation.reshape(N, F)`` has a row for each device. The action is
+    the rows of `FLEdgeEnv`'s one after the other, ``Box(-1, 1, (3 N,), float32)``: N frequencies,
+    N powers, N scores. The reward is scaled.
+
+    The spec tells the length of an episode as ``max_episode_steps``, which some wrappers ask for,
+    such as Gymnasium's ``TimeAwareObservation``.
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+        An `FLEdgeEnv`, possibly in other wrappers that leave its spaces as they are.
+
+    Attributes
+    ----------
+    scaling : fl_edge_env.scaling.Scaling
+        What observations and rewards are divided by; its `names` are those of the features.
+
+    Raises
+    ------
+    TypeError
+        If there is no `FLEdgeEnv` inside, or the wrappers inside change its observations.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space = _flat_space(self.scaling)
+        self.action_space = flatten_space(self.env.action_space)
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """How to make the environment again, with ``max_episode_steps``."""
+        spec = super().spec  # a copy of the one inside
+        if spec is not None:
+            rounds, limit = self.scaling.scenario.num_rounds, spec.max_episode_steps
+            spec.max_episode_steps = rounds if limit is None else min(limit, rounds)
+        return spec
+
+    def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
+        """Play one round; see `FLEdgeEnv.step`.
+
+        Parameters
+        ----------
+        action : ndarray, shape (3 N,), or Allocation
+            The decision.
+
+        Returns
+        -------
+        observation : ndarray of float32, shape (N F,)
+        reward : float
+            Scaled.
+        terminated, truncated : bool
+        info : dict
+
+        Raises
+        ------
+        ValueError
+            If the action is not valid.
+        """
+        return super().step(_rows(action, self.scaling.scenario))
+
+    def _features(self, observation: Mapping[str, FloatArray]) -> Features:
+        return super()._features(observation).ravel()
+
+
+# Older versions of Gymnasium know no type parameters here.
+class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
+    """An `FLEdgeVectorEnv` with flat observations and actions.
+
+    Each sub-environment equals a `FlatEnv` with its seed, bit for bit, in every autoreset mode.
+
+    Parameters
+    ----------
+    env : gymnasium.vector.VectorEnv
+        An `FLEdgeVectorEnv`, possibly in other wrappers that leave its spaces as they are.
+
+    Attributes
+    ----------
+    scaling : fl_edge_env.scaling.Scaling
+        What observations and rewards are divided by.
+    autoreset_mode : AutoresetMode
+        As in `FLEdgeVectorEnv`.
+
+    Raises
+    ------
+    TypeError
+        If there is no `FLEdgeVectorEnv` inside, or the wrappers inside change its observations.
+    """
+
+    def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
+        scenario = observed_scenario(env, self)
+        super().__init__(env)
+        self.autoreset_mode = self.metadata["autoreset_mode"]
+        self.scaling = Scaling(scenario)
+        self.single_observation_space = _flat_space(self.scaling)
+        self.single_action_space = flatten_space(env.single_action_space)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._memory: GainMemory | None = None
+        if scenario.csi == "participants":
+            self._memory = GainMemory(scenario, (self.num_envs, scenario.num_devices))
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Features, dict[str, Any]]:
+        """Start episodes; see `FLEdgeVectorEnv.reset`.
+
+        Parameters
+        ----------
+        seed : int or sequence of int or None, optional
+            An integer seeds sub-environment i with ``seed + i``.
+        options : dict, optional
+            ``reset_mask``, an array of bool of shape (B,).
+
+        Returns
+        -------
+        observation : ndarray of float32, shape (B, N F)
+        info : dict
+        """
+        observation, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        if self._memory is not None:
+            self._memory.start((options or {}).get("reset_mask"))
+        return self._flat(observation), info
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Features, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
+        """Play one round in every sub-environment; see `FLEdgeVectorEnv.step`.
+
+        Parameters
+        ----------
+        actions : ndarray, shape (B, 3 N), or Allocation with fields of shape (B, N)
+            The decisions.
+
+        Returns
+        -------
+        observation : ndarray of float32, shape (B, N F)
+        reward : ndarray, shape (B,)
+            Scaled; 0 where a step has only started the next episode.
+        terminated, truncated : ndarray of bool, shape (B,)
+        info : dict
+            In same-step mode ``final_obs`` is flat, too.
+
+        Raises
+        ------
+        ValueError
+            If the actions are not valid.
+        """
+        actions = _rows(actions, self.scaling.scenario, (self.num_envs,))
+        observation, reward, terminated, truncated, info = self.env.step(actions)
+        played = info["_round_time"]  # everywhere but where the step was a reset
+        if self._memory is not None:
+            self._memory.start(~played)
+        if "final_obs" in info:
+            info = info | {"final_obs": self._end(observation, info["final_obs"], truncated)}
+        elif self._memory is not None:
+            self._memory.note(observation)
+        reward = np.where(played, self.scaling.reward(reward), 0.0)
+        return self._flat(observation), reward, terminated, truncated, info
+
+    def _end(
+        self, observation: Mapping[str, FloatArray], final: NDArray[Any], ended: BoolArray
+    ) -> NDArray[Any]:
+        """The last observations of the episodes that have ended, flat; then these are forgotten."""
+        last = {name: values.copy() for name, values in observation.items()}
+        for index in np.flatnonzero(ended):
+            for name, values in final[index].items():
+                last[name][index] = values
+        if self._memory is not None:
+            self._memory.note(last)
+        flat = np.full(self.num_envs, None, dtype=object)
+        for index, values in zip(np.flatnonzero(ended), self._flat(last)[ended], strict=True):
+            flat[index] = values
+        if self._memory is not None:
+            self._memory.start(ended)
+        return flat
+
+    def _flat(self, observation: Mapping[str, FloatArray]) -> Features:
+        if self._memory is not None:
+            observation = self._memory.added_to(observation)
+        return self.scaling.features(observation).reshape(self.num_envs, -1)
+
+
+def make_flat(**keywords: Any) -> FlatEnv:
+    """``FLEdgeFlat-v0``: a `FlatEnv`.
+
+    Parameters
+    ----------
+    **keywords
+        As in `FLEdgeEnv`.
+    """
+    return FlatEnv(FLEdgeEnv(**keywords))
+
+
+def make_flat_vector(**keywords: Any) -> FlatVectorEnv:
+    """The native batch of ``FLEdgeFlat-v0``: a `FlatVectorEnv`.
+
+    Parameters
+    ----------
+    **keywords
+        As in `FLEdgeVectorEnv`.
+    """
+    return FlatVectorEnv(FLEdgeVectorEnv(**keywords))
+
+
+def _flat_space(scaling: Scaling) -> Box:
+    """The box of the flat features, widened to hold 0: TorchRL fills up with zeros."""
+    box = scaling.feature_space()
+    low, high = np.minimum(box.low, 0.0), np.maximum(box.high, 0.0)
+    return Box(low.ravel(), high.ravel(), dtype=np.float32)
+
+
+def _rows(action: Any, scenario: Scenario, batch: tuple[int, ...] = ()) -> Any:
+    """An action with its three rows apart, shape (*batch, 3, N); an allocation as it is."""
+    if isinstance(action, Allocation):
+        return action
+    devices = scenario.num_devices
+    flat, rows = (*batch, 3 * devices), (*batch, 3, devices)
+    values = real_array("action", action)
+    if values.shape == rows:
+        raise ValueError(
+            f"action must be flat, of shape {flat}, got shape {rows}, that of FLEdge-v0: give "
+            f"action.reshape({', '.join(map(str, flat))})"
+        )
+    if values.shape != flat:
+        raise ValueError(
+            f"action must be an Allocation or an array of shape {flat}, the frequencies, then the "
+            f"powers, then the scores of {devices} devices, got shape {values.shape}"
+        )
+    return values.reshape(rows)

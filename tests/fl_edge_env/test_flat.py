@@ -1,0 +1,215 @@
+"""The flat environments: `ScaledEnv` in another shape, for one system and for batches."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import FlattenObservation, NormalizeObservation, TimeAwareObservation
+from stable_baselines3.common.env_checker import check_env as check_for_sb3
+
+from fl_edge_env import Allocation, FlatEnv, FlatVectorEnv, Scenario
+from fl_edge_env.scaling import ScaledEnv
+
+PLAIN = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=4)
+RANKING = PLAIN.replace(objective="outcome", availability=0.6)
+# Everything at once: what participants measure must also be forgotten when an episode ends.
+PARTIAL = PLAIN.replace(objective="outcome", csi="participants")
+SCENARIOS = [PLAIN, RANKING, PLAIN.replace(csi="participants"), PARTIAL]
+NATIVE = {"num_envs": 3, "vectorization_mode": "vector_entry_point"}
+
+
+def actions(rounds: int, *shape: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.uniform(-1.2, 1.2, (rounds, *shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_flat_env__is_the_scaled_one_with_devices_and_rows_one_after_the_other(scenario):
+    flat = gym.make("FLEdgeFlat-v0", scenario=scenario)
+    scaled = ScaledEnv(gym.make("FLEdge-v0", scenario=scenario))
+    assert flat.action_space == gym.spaces.Box(-1.0, 1.0, (15,), np.float32)
+    for seed in (4, None):
+        observation, expected = flat.reset(seed=seed)[0], scaled.reset(seed=seed)[0]
+        for rows in actions(4, 3, 5):
+            np.testing.assert_array_equal(observation, np.concatenate(expected))
+            assert flat.observation_space.contains(observation)
+            observation, *result, info = flat.step(np.concatenate(rows))
+            expected, *of_scaled, expected_info = scaled.step(rows)
+            assert result == of_scaled
+            np.testing.assert_equal(info, expected_info)
+
+
+def test_flat_env__passes_gymnasiums_checker():
+    # Only that it is a wrapper: other warnings are raised as errors.
+    with pytest.warns(UserWarning, match="different from the unwrapped version"):
+        check_env(gym.make("FLEdgeFlat-v0", scenario=PLAIN), skip_render_check=True)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_flat_env__passes_stable_baselines3s_checker(scenario):
+    env = gym.make("FLEdgeFlat-v0", scenario=scenario)
+    check_for_sb3(env)
+    # Where an observation is missing, TorchRL has zeros, and wants them in the space.
+    assert env.observation_space.contains(np.zeros_like(env.reset(seed=0)[0]))
+
+
+def test_flat_env__takes_an_allocation():
+    env = FlatEnv(gym.make("FLEdge-v0", scenario=PLAIN))
+    raw = gym.make("FLEdge-v0", scenario=PLAIN)
+    raw.reset(seed=2)
+    env.reset(seed=2)
+    decision = Allocation(PLAIN.f_mid, PLAIN.p_max, np.array([0.1, 0.2, 0.3, 0.2, 0.2]))
+    assert env.step(decision)[1] == env.scaling.reward(raw.step(decision)[1])
+
+
+# Rows 0 and 2 start anew after two rounds, so that the episodes end at different times.
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_flat_batch__equals_gymnasiums_batch_of_flat_environments(scenario, mode):
+    native = gym.make_vec("FLEdgeFlat-v0", scenario=scenario, autoreset_mode=mode, **NATIVE)
+    reference = gym.make_vec(
+        "FLEdge-v0",
+        num_envs=3,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": mode},
+        wrappers=[FlatEnv],
+        scenario=scenario,
+    )
+    assert native.observation_space == reference.observation_space
+    assert native.action_space == reference.action_space
+    np.testing.assert_equal(native.reset(seed=7), reference.reset(seed=7))
+    ended = 0
+    for step, action in enumerate(actions(11, 3, 15)):
+        if step == 2:
+            mask = np.array([True, False, True])
+            again = [envs.reset(options={"reset_mask": mask}) for envs in (native, reference)]
+            np.testing.assert_array_equal(again[0][0][mask], again[1][0][mask])
+        result, expected = native.step(action), reference.step(action)
+        np.testing.assert_equal(result[:4], expected[:4])
+        assert ("final_obs" in result[4]) == ("final_obs" in expected[4])
+        for row in np.flatnonzero(expected[4].get("_final_obs", [])):
+            ended += 1
+            np.testing.assert_array_equal(
+                result[4]["final_obs"][row], expected[4]["final_obs"][row]
+            )
+    assert ended == (6 if mode == "SameStep" else 0)
+
+
+def test_flat_batch__without_autoreset_equals_single_environments():
+    batch = gym.make_vec("FLEdgeFlat-v0", scenario=PARTIAL, autoreset_mode="Disabled", **NATIVE)
+    singles = [gym.make("FLEdgeFlat-v0", scenario=PARTIAL) for _ in range(3)]
+    batch.reset(seed=7)
+    for index, env in enumerate(singles):
+        env.reset(seed=7 + index)
+    for step, action in enumerate(actions(6, 3, 15)):
+        if step == 3:
+            observation, _ = batch.reset(options={"reset_mask": np.array([False, True, True])})
+            expected = [env.reset()[0] for env in singles[1:]]
+            np.testing.assert_array_equal(observation[1:], expected)
+        if step == 4:
+            observation, _ = batch.reset(options={"reset_mask": np.array([True, False, False])})
+            np.testing.assert_array_equal(observation[0], singles[0].reset()[0])
+        observation, reward, *_ = batch.step(action)
+        for index, env in enumerate(singles):
+            expected, expected_reward, *_ = env.step(action[index])
+            np.testing.assert_array_equal(observation[index], expected)
+            assert reward[index] == expected_reward
+
+
+def flat(**fields) -> gym.Env:
+    return gym.make("FLEdgeFlat-v0", **fields)
+
+
+def wrapped(**fields) -> gym.Env:
+    return FlatEnv(gym.make("FLEdge-v0", **fields))
+
+
+@pytest.mark.parametrize(
+    ("make", "rounds"),
+    [
+        (flat, 1),
+        (flat, 1003),  # more than in any preset
+        (wrapped, 3),
+        (lambda **fields: flat(**fields).spec.make(), 3),
+        (lambda **fields: wrapped(**fields).spec.make(), 3),
+    ],
+)
+def test_spec__tells_the_rounds_for_time_aware_observations(make, rounds):
+    env = TimeAwareObservation(make(num_devices=2, num_rounds=rounds))
+    assert env.spec.max_episode_steps == rounds
+    observation, _ = env.reset(seed=0)
+    for played in range(rounds):
+        assert observation[-1] == played
+        observation, _, _, truncated, _ = env.step(np.zeros(6, dtype=np.float32))
+        assert truncated == (played == rounds - 1)
+    assert observation[-1] == rounds
+    assert env.observation_space.contains(observation)
+
+
+def test_spec__of_the_plain_environment_limits_nothing_and_a_shorter_limit_stays():
+    assert gym.make("FLEdge-v0", num_rounds=3).spec.max_episode_steps is None
+    assert gym.spec("FLEdge-v0").max_episode_steps is None
+    assert gym.spec("FLEdgeFlat-v0").max_episode_steps is None
+    short = FlatEnv(gym.make("FLEdge-v0", num_rounds=3, max_episode_steps=2))
+    assert short.spec.max_episode_steps == 2
+    again = short.spec.make()
+    assert again.spec == short.spec
+    again.reset(seed=0)
+    assert [again.step(np.zeros(360, dtype=np.float32))[3] for _ in range(2)] == [False, True]
+
+
+def test_normalize_observation__sees_the_features_of_all_rounds_alone_and_in_a_batch():
+    seen = []
+    env = NormalizeObservation(gym.make("FLEdgeFlat-v0", scenario=PLAIN))
+    batch = gym.wrappers.vector.NormalizeObservation(
+        gym.make_vec("FLEdgeFlat-v0", scenario=PLAIN, **NATIVE | {"num_envs": 1})
+    )
+    raw = gym.make("FLEdgeFlat-v0", scenario=PLAIN)
+    alone, batched = env.reset(seed=1)[0], batch.reset(seed=1)[0]
+    seen.append(raw.reset(seed=1)[0])
+    for action in actions(4, 15):
+        alone, batched = env.step(action)[0], batch.step(action[None])[0]
+        seen.append(raw.step(action)[0])
+    mean, deviation = np.mean(seen, axis=0), np.std(seen, axis=0)
+    moved = deviation > 0.1  # the wrapper starts from the guess that the variance is 1
+    assert moved.sum() >= 5
+    for observation in (alone, batched[0]):
+        expected = (seen[-1] - mean)[moved] / deviation[moved]
+        np.testing.assert_allclose(observation[moved], expected, rtol=0.01)
+
+
+def test_wrappers__refuse_what_is_not_the_environment_as_it_is():
+    single, cart = gym.make("FLEdge-v0"), gym.make("CartPole-v1")
+    batch = gym.make_vec("FLEdge-v0", **NATIVE)
+    of_gymnasium = gym.make_vec("FLEdge-v0", num_envs=1, vectorization_mode="sync")
+    for wrap, env, message in [
+        (FlatEnv, cart, r'FlatEnv wraps what gym.make\("FLEdge-v0"\) makes, got <.*CartPole'),
+        (ScaledEnv, cart, "ScaledEnv wraps what .* got <.*CartPole"),
+        (FlatEnv, PLAIN, "FlatEnv wraps .* got a Scenario$"),
+        (FlatEnv, batch, "got FLEdgeVectorEnv.*: for this kind of batch take FlatVectorEnv"),
+        (FlatVectorEnv, single, "got <FLEdgeEnv.*: for a single system take FlatEnv"),
+        (FlatVectorEnv, of_gymnasium, r"got SyncVectorEnv.*: .* take .*wrappers=\[FlatEnv\]"),
+        (FlatEnv, FlattenObservation(single), "FlatEnv needs .* a wrapper inside it changes them"),
+        (FlatEnv, FlatEnv(single), "put that one around FlatEnv, got <FlatEnv<"),
+        (FlatVectorEnv, FlatVectorEnv(batch), "put that one around FlatVectorEnv"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            wrap(env)
+
+
+def test_step__refuses_actions_of_another_shape():
+    single = gym.make("FLEdgeFlat-v0", scenario=PLAIN)
+    batch = gym.make_vec("FLEdgeFlat-v0", scenario=PLAIN, **NATIVE)
+    for env, shape, message in [
+        (single, (3, 5), r"action must be flat, of shape \(15,\), got .*give action.reshape\(15\)"),
+        (batch, (3, 3, 5), r"of shape \(3, 15\), got .*: give action.reshape\(3, 15\)"),
+        (single, (5,), r"array of shape \(15,\), the frequencies.* of 5 devices, got shape \(5,\)"),
+        (batch, (15,), r"array of shape \(3, 15\), .*, got shape \(15,\)"),
+    ]:
+        env.reset(seed=0)
+        with pytest.raises(ValueError, match=message):
+            env.step(np.zeros(shape))
+    with pytest.raises(ValueError, match="action must hold real numbers"):
+        single.step([[1.0, 2.0], [3.0]])

@@ -206,7 +206,7 @@ def test_sum_step__lowers_the_true_objective_and_has_its_slopes(problem, seed):
             scale = np.abs(slope) @ np.abs(along) + (system.error / q**2) @ np.abs(along)
             assert exact == pytest.approx(difference, abs=1e-4 * scale)
         before = value(q)
-        kernel._minimise_on_simplex(slope, system.error, q, -math.inf)
+        kernel._minimise_on_simplex(slope, np.sqrt(system.error), q, np.empty(size), -math.inf)
         assert value(q) <= before + 1e-12 * abs(before)
 
 

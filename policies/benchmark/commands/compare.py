@@ -69,6 +69,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
     if make_env is not None:
         scenario = make_env.scenario
     policies = [make_policy(n, scenario, **policy_options(n, make_env)) for n in options.policies]
+    make_jobs(policies, scenario, seeds, make_env)  # refuses what is wrong before prices are found
     prices = find_prices(scenario)
     jobs = make_jobs(policies, scenario, seeds, make_env, prices)
     paths = [BoundJob(scenario, seed, prices) for seed in seeds]

@@ -101,7 +101,9 @@ class PointDistances:
         order = np.argsort(np.where(out, np.inf, total), kind="stable")
         order = order[: len(out) - np.count_nonzero(out)]
         best, done, size = np.inf, 0, _BLOCK
-        while done < len(order) and total[order[done]] <= best * (1.0 + 1e-12):
+        assert self._first is not None
+        rounding = 1e-12 * float(self._first.max())  # of the bounds, which are differences
+        while done < len(order) and total[order[done]] <= best + rounding:
             block = order[done : done + size]
             total[block] = _sums(self._columns, nearest, self._columns[:, block])
             best = min(best, float(total[block].min()))

@@ -14,17 +14,14 @@ from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.belief import BelievingPolicy, Delay
 from policies.outcome import OutcomePrices, RoundSolution, blind_prices, solve_round
-from policies.outcome.settled import (
-    MOST_OVER_TYPICAL,
-    energy_start,
-    first_prices,
-    participation_jump,
-)
+from policies.outcome.settled import energy_start, first_prices, participation_jump
 
 Start = Literal["settled", "cold"]
 
 # Proven relative distance of each decision to the optimum.
 _TOLERANCE = 1e-5
+# Largest settled price of energy over the first one, for devices too far to keep within budget.
+_MOST_OVER_FIRST = 10.0
 
 
 class Opportunistic(BelievingPolicy):
@@ -213,7 +210,7 @@ class Opportunistic(BelievingPolicy):
             law,
             self.scenario,
             persistence=self.belief.estimator.persistence,
-            most=np.where(first > 0, MOST_OVER_TYPICAL * first, np.inf),
+            most=np.where(first > 0, _MOST_OVER_FIRST * first, np.inf),
             only=devices,
         )
 

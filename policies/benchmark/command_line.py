@@ -26,7 +26,7 @@ from fl_edge_env import (
     with_tiers,
 )
 from fl_edge_env.channels import ChannelModel
-from policies.benchmark.runner import JobsFailedError
+from policies.benchmark.runner import JobsFailedError, is_interrupt
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
         console.print(message, soft_wrap=True)
         sys.exit(1)
     except (KeyboardInterrupt, SystemError) as error:
-        if not _is_interrupt(error):
+        if not is_interrupt(error):
             raise
         console.print(
             "interrupted: what is finished is kept, and the same command goes on from there",
@@ -203,13 +203,6 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
             soft_wrap=True,
         )
         sys.exit(130)
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether it comes from Ctrl-C, of which compiled functions make an error of the system."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _full_disk(error: OSError) -> str:

@@ -19,6 +19,7 @@ from policies.benchmark.runner import (
     check_runner,
     check_seeds,
     make_jobs,
+    run_jobs,
 )
 from policies.outcome import settle_prices
 
@@ -92,9 +93,13 @@ def evaluate(
             prices = find_prices(scenario)
         jobs = make_jobs(policies, scenario, seeds, make_env, prices)
         paths = [] if prices is None else [BoundJob(scenario, seed, prices) for seed in seeds]
-        results = run_with_progress(
-            "runs", [*jobs, *paths], console=console, transient=True, workers=workers
-        )
+        work = [*jobs, *paths]
+        if console.is_terminal:
+            results = run_with_progress(
+                "runs", work, console=console, transient=True, workers=workers
+            )
+        else:
+            results = run_jobs(work, workers=workers)
     rounds = pd.concat(results[: len(jobs)], ignore_index=True)
     bounds = pd.concat(results[len(jobs) :], ignore_index=True) if paths else None
     return summarise(rounds, target_accuracy, bounds)

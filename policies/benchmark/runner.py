@@ -501,7 +501,7 @@ class _Board:
             return None
         try:
             return np.memmap(self.path, dtype=np.float64, mode="r+", shape=(self.num_jobs,))
-        except OSError:
+        except (OSError, ValueError):  # not there, or not written whole
             return None
 
 
@@ -513,7 +513,8 @@ def _watched(num_jobs: int, on_progress: Callable[[float], None] | None) -> Iter
         return
     with tempfile.TemporaryDirectory(prefix="fl-edge-", ignore_cleanup_errors=True) as folder:
         board = _Board(Path(folder) / "board", num_jobs)
-        np.zeros(num_jobs).tofile(board.path)  # type: ignore[arg-type]
+        with suppress(OSError):  # without room for it nobody is told, and the jobs run
+            np.zeros(num_jobs).tofile(board.path)  # type: ignore[arg-type]
         over = threading.Event()
 
         def look() -> None:
@@ -589,6 +590,19 @@ def _on_ray(
         ray.shutdown()
 
 
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether it comes from Ctrl-C, of which compiled functions make an error of the system.
+
+    Parameters
+    ----------
+    error : BaseException or None
+        What was raised.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def _attempt_call(call: tuple[int, Work, Checkpoints | None, _Board, int]) -> _Outcome:
     return _attempt(*call)
 
@@ -603,7 +617,9 @@ def _attempt(
             numba.set_num_threads(1)
         with listening(board.listener(index, job.parts)):
             return index, job.run(checkpoints)
-    except Exception:
+    except Exception as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
         return index, traceback.format_exc()
     finally:
         numba.set_num_threads(threads)

@@ -185,7 +185,7 @@ def train_agent(
     allowed = math.inf
     if scenario.objective == "penalty":
         lroa = LROA(scenario, delay=best_delay(scenario))
-        reference = evaluate([lroa], scenario, VALIDATION_SEEDS, gaps=False)
+        reference = evaluate([lroa], scenario, VALIDATION_SEEDS, gaps=False, progress=False)
         allowed = allowed_energy(reference["worst_energy_ratio"])
     elif budget.rounds is not None and settings.imitation_rounds >= budget.rounds:
         raise ValueError(
@@ -325,7 +325,7 @@ class _Run(BaseCallback):
     def _measured(self, policy: SB3Policy) -> dict[str, float]:
         """What the best agent has least of, on the validation seeds, and the energy of a device."""
         if self.scenario.objective == "penalty":
-            table = evaluate([policy], self.scenario, VALIDATION_SEEDS)
+            table = evaluate([policy], self.scenario, VALIDATION_SEEDS, progress=False)
             penalty, worst = table["mean_objective"], table["worst_energy_ratio"]
         else:
             nothing = np.zeros(self.scenario.num_devices)  # of expected energy

@@ -165,8 +165,10 @@ def _head_start(
     gains = scenario.channel.sample(rng, _BATCH, scenario.num_devices)
     time, _ = physics.time_and_energy(gains, scenario.f_max, scenario.p_max, scenario)
     least = np.empty(scenario.num_devices)
-    for rho in np.unique(target):
-        least[target == rho] = np.quantile(time[:, target == rho], rho, axis=0)
+    order = np.argsort(target, kind="stable")
+    shares, starts = np.unique(target[order], return_index=True)
+    for rho, devices in zip(shares, np.split(order, starts[1:]), strict=True):
+        least[devices] = np.quantile(time[:, devices], rho, axis=0)
     least = pooled(least, groups)
     extra: FloatArray = np.maximum(least - np.median(least), 0.0) / scenario.cohort_size
     return extra

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.availability import sample_presence
 from fl_edge_env.channels import GainLaw, conditional_law
 from fl_edge_env.channels.protocol import conditional_law_after, has_conditional
-from fl_edge_env.checks import finite_number
+from fl_edge_env.checks import finite_number, read_only
 from fl_edge_env.lyapunov import participation_target, participation_weight
 from fl_edge_env.typing import FloatArray
 from policies.estimate import GainEstimator
@@ -28,9 +29,9 @@ from policies.outcome.solver import solve_round
 # square root of the participations in an episode. Smaller steps keep to the constraints less well,
 # larger ones cost time.
 _STEP = 0.1
-# Largest price of energy over that of a typical device, for devices too far to keep within budget
-# where nobody can wait for a good round.
-MOST_OVER_TYPICAL = 10.0
+# Largest price of energy over the median one where the server knows each device's law alone: some
+# devices are too far to keep within budget in any round, and theirs would have no bound.
+_MOST_OVER_TYPICAL = 10.0
 
 
 def first_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
@@ -39,7 +40,8 @@ def first_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
     A server that sees the gains of the round can wait for good ones, and the prices are those of
     `settle_prices`. One that only knows laws cannot, and they are those of `blind_prices`: where
     the gains of participants alone are known, and where those of the round before are and say
-    nothing about the present ones. Old gains that say something count as present ones here.
+    nothing about the present ones. In the latter case no price of energy is above ten times the
+    median one. Old gains that say something count as present ones here.
 
     Parameters
     ----------
@@ -52,15 +54,23 @@ def first_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
     -------
     OutcomePrices
     """
+    known = _prices_of_laws(scenario)
+    return settle_prices(scenario, seed=seed) if known is None else known
+
+
+@lru_cache(maxsize=8)
+def _prices_of_laws(scenario: Scenario) -> OutcomePrices | None:
+    """`first_prices` of a server that knows no more than laws."""
     known = _law_alone(scenario)
     if known is None:
-        return settle_prices(scenario, seed=seed)
+        return None
     law, persistence = known
     prices = blind_prices(law, scenario, persistence=persistence)
-    most = MOST_OVER_TYPICAL * float(np.median(prices.energy))
-    if most == 0 or np.all(prices.energy <= most):
-        return prices
-    return blind_prices(law, scenario, persistence=persistence, most=most)
+    if scenario.csi == "delayed" and np.any(prices.energy > 0):
+        most = _MOST_OVER_TYPICAL * float(np.median(prices.energy[prices.energy > 0]))
+        if np.any(prices.energy > most):
+            prices = blind_prices(law, scenario, persistence=persistence, most=most)
+    return OutcomePrices(*(read_only(price) for price in prices))
 
 
 def _law_alone(scenario: Scenario) -> tuple[GainLaw, float] | None:
@@ -106,8 +116,8 @@ def participation_jump(prices: OutcomePrices, scenario: Scenario, *, seed: int =
     float
         In seconds; see `Opportunistic`.
     """
-    if _law_alone(scenario) is not None:
-        m, z = first_prices(scenario)
+    if (known := _prices_of_laws(scenario)) is not None:
+        m, z = known
         value = np.sum(participation_target(scenario) * z - m * scenario.energy_budget_j)
         return _jump_at(float(value), scenario)
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])

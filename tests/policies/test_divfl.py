@@ -75,6 +75,15 @@ def test_points__are_chosen_as_by_the_matrix_of_their_distances(seed, number, di
         )
 
 
+@pytest.mark.parametrize("ties", [False, True])
+def test_points__bounds_that_spare_sums_change_no_choice(ties):
+    points = np.random.default_rng(0).normal(size=(700, 3))
+    if ties:  # after ten of them every sum is zero
+        points = np.eye(10)[np.arange(700) % 10]
+    chosen = PointDistances(points).choose(20)
+    np.testing.assert_array_equal(chosen, facility_location(pairwise_distance(points), 20))
+
+
 def test_divfl__of_very_many_devices_needs_no_matrix_and_chooses_the_same(monkeypatch):
     scenario = Scenario(num_devices=40, cohort_size=5, availability=0.5)
     matrix = DivFL(scenario)

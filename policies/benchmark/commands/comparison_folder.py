@@ -68,7 +68,10 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
             )
     path = given.resume / "config.json"
     if not given.resume.is_dir():
-        raise ValueError(f"--resume names the folder of a comparison: there is no {path.parent}")
+        found = "that is a file" if given.resume.exists() else "there is no such folder"
+        raise ValueError(
+            f"--resume names the folder of a comparison, got {str(given.resume)!r}: {found}"
+        )
     try:
         check_regular(path)
         settings: dict[str, Any] = json.loads(path.read_text())

@@ -120,6 +120,10 @@ def test_first_prices__of_devices_that_are_too_far_are_bounded():
     typical = np.median(wanted.energy)
     near = wanted.energy <= 10 * typical
     assert wanted.energy.max() > 1e5 * typical
+    # Those who cannot spend their budgets have no price, and count for nothing.
+    rich = scenario.energy_budget_j * np.where(scenario.mean_gain > scenario.channel.mean, 9.0, 1.0)
+    bounded = first_prices(scenario.replace(energy_budget_j=rich)).energy
+    assert bounded.max() <= 10 * np.median(bounded[bounded > 0]) * (1 + 1e-9)
     np.testing.assert_allclose(prices.energy[~near], 10 * typical)
     np.testing.assert_allclose(prices.energy[near], wanted.energy[near], rtol=1e-8)
 

@@ -136,7 +136,8 @@ def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp
         (f"--resume {folder} --rounds 9", "rounds cannot be given with it, only workers"),
         (f"--resume {folder} --out {tmp_path}", "out cannot be given with it"),
         (f"--resume {tmp_path}", "is not the folder of a comparison that can go on"),
-        (f"--resume {tmp_path}/non", "there is no"),
+        (f"--resume {tmp_path}/none", "there is no such folder"),
+        (f"--resume {folder}/config.json", "that is a file"),
     ):
         with pytest.raises(SystemExit):
             call(arguments)

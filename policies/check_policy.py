@@ -12,6 +12,7 @@ import numpy as np
 from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
+from policies.selection.selector import Selector
 
 _ROUNDS = 5
 _SEEDS = (0, 1, 2)
@@ -44,7 +45,8 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
     >>> check_policy(LROA(Scenario.digits()))
     """
     if not isinstance(policy, Policy):
-        raise ValueError(f"policy must be an instance of Policy, got {policy!r}")
+        hint = ": put a selector into a Scheduler" if isinstance(policy, Selector) else ""
+        raise ValueError(f"policy must be an instance of Policy, got {policy!r}{hint}")
     system = scenario if scenario is not None else policy.scenario
     name = policy.name
     fresh, used = copy.deepcopy(policy), copy.deepcopy(policy)

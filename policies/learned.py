@@ -325,9 +325,11 @@ class SB3Policy(Policy):
         """
         path = Path(path)
         if path.is_dir():
-            if not (path / AGENT_FILE).exists() and list(path.glob(f"seed-*/{AGENT_FILE}")):
+            agents = sorted(path.glob(f"seed-*/{AGENT_FILE}"))
+            if not (path / AGENT_FILE).exists() and agents:
                 raise ValueError(
-                    f"{str(path)!r} holds several agents: name one, such as its seed-0"
+                    f"{str(path)!r} holds agents by their training seeds: name one, such as "
+                    f"{str(agents[0].parent)!r}"
                 )
             path = path / AGENT_FILE
         with as_value_error(f"cannot use the agent {str(path)!r}: "):

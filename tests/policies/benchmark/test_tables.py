@@ -60,7 +60,7 @@ def test_comparison__what_is_not_defined_is_a_dash():
     (row,) = (line for line in lines if line.split()[:1] == ["chosen"])
     assert row.split()[-1] == "–"
     assert not any("nan" in line for line in lines)
-    assert any("– stands where a policy chooses its cohort" in line for line in lines)
+    assert "a dash stands for those that choose it" in " ".join(" ".join(lines).split())
 
 
 def test_comparison__a_narrow_terminal_leaves_out_columns_and_no_digits():
@@ -77,8 +77,8 @@ def test_comparison__a_narrow_terminal_leaves_out_columns_and_no_digits():
 def test_comparison__tells_the_tolerance_in_plain_words():
     scenario = Scenario.digits()
     tolerance = energy_tolerance(scenario, scenario.num_rounds)
-    text = " ".join(printed(summary(a={}), tolerance=tolerance))
-    assert f"no device has spent more than {1 + tolerance.device[0]:.2f} times its budget" in text
+    text = " ".join(" ".join(printed(summary(a={}), tolerance=tolerance)).split())
+    assert f"no device spent more than {1 + tolerance.device[0]:.2f} times its budget" in text
 
 
 def test_coinciding__are_policies_with_the_same_accuracy_in_every_round():

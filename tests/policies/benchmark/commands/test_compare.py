@@ -186,7 +186,7 @@ def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(tmp_path
             start_new_session=True,
         )
 
-    options = "--policies lroa divfl --seeds 1 --rounds 150 --checkpoint-every 7"
+    options = "--policies lroa divfl --seeds 1 --rounds 80 --checkpoint-every 4"
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert start(f"{options} --workers 2 --out {whole}").wait() == 0
     rng = np.random.default_rng(0)
@@ -400,7 +400,7 @@ def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_compare__an_interrupt_ends_with_one_line_and_the_command_goes_on(tmp_path, workers):
-    options = f"--rounds 40 --seeds 4 --policies uni-d lroa --workers {workers}"
+    options = f"--rounds 120 --seeds 4 --policies uni-d lroa --workers {workers}"
     process = subprocess.Popen(
         [sys.executable, "-c", *COMPARE, *options.split(), "--out", str(tmp_path)],
         start_new_session=True,

@@ -12,7 +12,6 @@ import numpy as np
 from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.selection.selector import Selector
 
 _ROUNDS = 5
 _SEEDS = (0, 1, 2)
@@ -45,8 +44,9 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
     >>> check_policy(LROA(Scenario.digits()))
     """
     if not isinstance(policy, Policy):
-        hint = ": put a selector into a Scheduler" if isinstance(policy, Selector) else ""
-        raise ValueError(f"policy must be an instance of Policy, got {policy!r}{hint}")
+        raise ValueError(
+            f"policy must be an instance of Policy, which a selector is in a Scheduler, got {policy!r}"
+        )
     system = scenario if scenario is not None else policy.scenario
     name = policy.name
     fresh, used = copy.deepcopy(policy), copy.deepcopy(policy)

@@ -16,6 +16,7 @@ from policies.benchmark.bound import LowerBound, Prices, find_prices
 from policies.benchmark.runner import (
     BoundJob,
     EnvFactory,
+    Work,
     check_runner,
     check_seeds,
     make_jobs,
@@ -93,7 +94,7 @@ def evaluate(
             prices = find_prices(scenario)
         jobs = make_jobs(policies, scenario, seeds, make_env, prices)
         paths = [] if prices is None else [BoundJob(scenario, seed, prices) for seed in seeds]
-        work = [*jobs, *paths]
+        work: list[Work] = [*jobs, *paths]
         if console.is_terminal:
             results = run_with_progress(
                 "runs", work, console=console, transient=True, workers=workers

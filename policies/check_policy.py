@@ -45,7 +45,7 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
     """
     if not isinstance(policy, Policy):
         raise ValueError(
-            f"policy must be an instance of Policy, which a selector is in a Scheduler, got {policy!r}"
+            f"policy must be an instance of Policy, got {policy!r}: put a selector into a Scheduler"
         )
     system = scenario if scenario is not None else policy.scenario
     name = policy.name

@@ -21,13 +21,14 @@ LEFT_OUT = {
     "runs/agents/cifar10": "needs agents of a command that takes an hour",
     "seed in 0 1;": "takes more than ten minutes",
     "leaderboards/": "takes more than ten minutes",
+    "--num-devices 100000": "takes more than ten minutes on a busy machine",
     "fashion_mnist": "needs data that is not installed with the package",
     "--device cuda": "needs a GPU",
     "train_rllib": "needs an extra that is not in `all`",
     "train_torchrl": "needs an extra that is not in `all`",
     "tradeoff": "takes more than ten minutes",
 }
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```|`((?:python examples/|fl-edge )[^`]*)`", re.M | re.S)
+BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```|`((?:python examples/|fl-edge )[^`]*)`", re.M | re.S)
 # What is not run of a block: installing, testing, remarks.
 NOT_RUN = re.compile(
     r"^(?:(?:cd|pip|python -m|pytest|ruff|sphinx-build|\.) ?.*?(?:$|&& ))+|  +#.*$"

@@ -401,11 +401,12 @@ def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written
 @pytest.mark.parametrize("workers", [1, 2])
 def test_compare__an_interrupt_ends_with_one_line_and_the_command_goes_on(tmp_path, workers):
     options = f"--rounds 40 --seeds 4 --policies uni-d lroa --workers {workers}"
+    # Where the tests run in the background, it inherits that interrupts are ignored.
+    heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    program, *command = COMPARE
     process = subprocess.Popen(
-        [sys.executable, "-c", *COMPARE, *options.split(), "--out", str(tmp_path)],
+        [sys.executable, "-c", heeds + program, *command, *options.split(), "--out", str(tmp_path)],
         start_new_session=True,
-        # Where the tests run in the background, it would inherit that interrupts are ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -68,6 +68,7 @@ def rewards(told: str) -> dict[str, float]:
     return {label.strip(): float(number) for label, number in lines}
 
 
+@pytest.mark.slow
 def test_ppo__in_one_file_learns(capsys, monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.setattr(sys, "argv", ["train_ppo.py", "--updates", "10"])

@@ -25,10 +25,10 @@ SCENARIO = Scenario.digits(num_devices=5, num_rounds=20)
 SETTINGS = AgentSettings(num_envs=4, episode_rounds=20)
 # Every algorithm, view and network that is saved in a way of its own.
 KINDS = [
-    {"view": "devices", "algorithm": "ppo"},
-    {"view": "joint", "algorithm": "ppo", "network": "shared"},
-    {"view": "devices", "algorithm": "sac"},
-    {"view": "joint", "algorithm": "td3"},
+    pytest.param({"view": "devices", "algorithm": "ppo"}, id="devices-ppo"),
+    pytest.param({"view": "joint", "algorithm": "ppo", "network": "shared"}, id="joint-ppo-shared"),
+    pytest.param({"view": "devices", "algorithm": "sac"}, id="devices-sac"),
+    pytest.param({"view": "joint", "algorithm": "td3"}, id="joint-td3", marks=pytest.mark.slow),
 ]
 
 
@@ -67,7 +67,7 @@ def folder(finished, tmp_path) -> Path:
     return shutil.copytree(finished[0], tmp_path / "run")
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
+@pytest.mark.parametrize("kind", KINDS)
 def test_training__a_killed_one_ends_in_the_same_agent(tmp_path, monkeypatch, kind):
     settings = AgentSettings(num_envs=4, episode_rounds=60, seed=3, width=16, **kind)
     if kind["algorithm"] == "ppo":

@@ -105,7 +105,7 @@ def alike(row: list[str], other: list[str]) -> bool:
         return False
     for word, said in zip(row, other, strict=True):
         try:
-            same = float(word) == pytest.approx(float(said), rel=2e-4)
+            same = float(word) == pytest.approx(float(said), rel=2e-3)
         except ValueError:
             same = word == said
         if not same:

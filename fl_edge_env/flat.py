@@ -129,9 +129,8 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
         self.single_action_space = flatten_space(env.single_action_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._memory: GainMemory | None = None
-        if scenario.csi == "participants":
-            self._memory = GainMemory(scenario, (self.num_envs, scenario.num_devices))
+        shape = (self.num_envs, scenario.num_devices)
+        self._memory = GainMemory.where_needed(scenario, shape)
 
     def reset(
         self,

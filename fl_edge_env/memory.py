@@ -31,6 +31,17 @@ class GainMemory:
         self.measurements: FloatArray = np.zeros(shape)
         self.total: FloatArray = np.zeros(shape)
 
+    @classmethod
+    def where_needed(cls, scenario: Scenario, shape: tuple[int, ...]) -> GainMemory | None:
+        """A memory where the server knows the gains of participants alone; elsewhere none.
+
+        Parameters
+        ----------
+        scenario, shape
+            As of the class.
+        """
+        return cls(scenario, shape) if scenario.csi == "participants" else None
+
     def start(self, mask: BoolArray | None = None) -> None:
         """Forget all; with a mask, shape (B,), in those systems alone.
 

@@ -369,9 +369,7 @@ class ScaledEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
         super().__init__(env)
         self.scaling = Scaling(scenario)
         self.observation_space = self.scaling.feature_space()
-        self._memory: GainMemory | None = None
-        if scenario.csi == "participants":
-            self._memory = GainMemory(scenario, (scenario.num_devices,))
+        self._memory = GainMemory.where_needed(scenario, (scenario.num_devices,))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -156,10 +156,8 @@ class SB3Policy(Policy):
     def _reset(self, batch: tuple[int, ...]) -> None:
         shape = (*batch, self.scenario.num_devices)
         self._queues: dict[str, FloatArray] = {}
-        self._memory: GainMemory | None = None
+        self._memory = GainMemory.where_needed(self._own, shape)
         self._has_news = False  # measurements that the memory has not taken up
-        if self._own.csi == "participants":
-            self._memory = GainMemory(self._own, shape)
         if self._own.objective == "outcome":
             zero = np.zeros(shape)
             # Settling takes seconds: only who decides needs the queues.

@@ -142,9 +142,7 @@ class AgentView(VecEnv):
         self.seen = SeenRange(self.scaling.names)
         self._start_time = time.time()
         self._outcome = scenario.objective == "outcome"
-        self._memory: GainMemory | None = None
-        if scenario.csi == "participants":
-            self._memory = GainMemory(scenario, self.batch.simulator.queue.shape)
+        self._memory = GainMemory.where_needed(scenario, self.batch.simulator.queue.shape)
 
     @abstractmethod
     def rows(self, features: Features) -> NDArray[np.float32]:

@@ -39,10 +39,25 @@ class Options(ScenarioOptions):
     By default writer for FEMNIST, and dirichlet for the other data sets."""
     concentration: float = 0.5
     """Parameter of the Dirichlet split: the smaller, the more the devices' data differ."""
-    network: str = "own"
-    """own: the data set's usual network; small: a faster one, with uploads of the usual size."""
+    split_seed: int | None = None
+    """Seed of a split that all seeds share. By default each seed has a split of its own."""
+    model: str | None = None
+    """Network: digits, small, cnn or resnet18; by default that of the data set."""
+    upload: str | None = None
+    """Network whose size is uploaded, such as cnn while small trains; by default the one of
+    --model."""
+    batch_size: int = 32
+    """Samples in a step of local training."""
     learning_rate: float | None = None
     """Initial learning rate; by default that of the data set."""
+    momentum: float = 0.9
+    """Momentum of local training."""
+    weight_decay: float = 0.0
+    """Weight decay of local training."""
+    precision: str = "float32"
+    """What layers compute with: float32 or bfloat16, faster on processors with units for it."""
+    channels_last: bool = False
+    """Store images pixel by pixel, which makes some networks faster."""
     on_non_finite: str = "raise"
     """What to do with an update that is infinite or NaN: raise (stop with an error) or skip."""
     device: str = "cpu"

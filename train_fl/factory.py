@@ -14,6 +14,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from policies.base import Policy
 from train_fl.local_sgd import Precision
+from train_fl.server import make_server_optimizer
 from train_fl.task import Partition, Task, make_task
 from train_fl.wrapper import NonFinite, TrainingWrapper
 
@@ -47,6 +48,12 @@ class TrainingEnvFactory:
         Initial learning rate; the data set's own by default.
     momentum, weight_decay : float
         Of SGD.
+    proximal : float
+        FedProx's mu.
+    server : {"fedavg", "fedavgm", "fedadam"}
+        The server's optimiser.
+    server_learning_rate : float, optional
+        Its learning rate; by default 1, or 0.01 for FedAdam.
     precision : {"float32", "bfloat16"}
         What layers compute with.
     channels_last : bool
@@ -81,6 +88,9 @@ class TrainingEnvFactory:
     learning_rate: float | None = None
     momentum: float = 0.9
     weight_decay: float = 0.0
+    proximal: float = 0.0
+    server: str = "fedavg"
+    server_learning_rate: float | None = None
     precision: Precision = "float32"
     channels_last: bool = False
     on_non_finite: NonFinite = "raise"
@@ -143,6 +153,8 @@ class TrainingEnvFactory:
             learning_rate=self.learning_rate,
             momentum=self.momentum,
             weight_decay=self.weight_decay,
+            proximal=self.proximal,
+            server=make_server_optimizer(self.server, self.server_learning_rate),
             data_dir=self.data_dir,
             download=self.download,
         )

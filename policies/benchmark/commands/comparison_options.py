@@ -54,6 +54,12 @@ class Options(ScenarioOptions):
     """Momentum of local training."""
     weight_decay: float = 0.0
     """Weight decay of local training."""
+    proximal: float = 0.0
+    """FedProx's mu: how strongly devices are held to the global model."""
+    server: str = "fedavg"
+    """What the server does with the weighted sum of the updates: fedavg, fedavgm or fedadam."""
+    server_learning_rate: float | None = None
+    """The server's learning rate; by default 1, or 0.01 for fedadam."""
     precision: str = "float32"
     """What layers compute with: float32 or bfloat16, faster on processors with units for it."""
     channels_last: bool = False

@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import sysconfig
-import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,13 +33,13 @@ from gymnasium.vector import AutoresetMode
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import integer_at_least, is_integer
 from fl_edge_env.files import writable_folder
-from fl_edge_env.typing import FloatArray
 from policies.base import Policy, check_scenario
+from policies.benchmark.board import JobsBoard, watched
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
 from policies.benchmark.rollout import run_episode
 from policies.own import own_modules
-from policies.progress import Listener, listening
+from policies.progress import listening
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
@@ -421,7 +420,7 @@ def run_jobs(
                 if (checkpoints := saves[index]) is not None:
                     checkpoints.clear()
         missing = [(i, jobs[i], saves[i]) for i in indices if i not in results]
-        with _watched(len(jobs), on_progress) as board:
+        with watched(len(jobs), on_progress) as board:
             for index, outcome in _outcomes(missing, board, workers, backend, address):
                 job = jobs[index]
                 if isinstance(outcome, str):
@@ -455,87 +454,8 @@ _Missing: TypeAlias = tuple[int, Work, Checkpoints | None]
 _Outcome: TypeAlias = tuple[int, pd.DataFrame | str]
 
 
-@dataclass(frozen=True)
-class _Board:
-    """A file in which every job notes how much of it is done; it is that of nobody without a path.
-
-    Workers write to it without waiting for each other, and a worker on another machine, where
-    there is no such file, writes nothing.
-    """
-
-    path: Path | None
-    num_jobs: int
-
-    def done(self) -> float:
-        """How much is done of the jobs that run, in jobs."""
-        shares = self._shares()
-        return 0.0 if shares is None else float(np.sum(shares))
-
-    def clear(self, index: int) -> None:
-        """Forget a job that is finished."""
-        if (shares := self._shares()) is not None:
-            shares[index] = 0.0
-
-    def listener(self, index: int, parts: int) -> Listener | None:
-        """What notes how far a job has come; nobody listens where there is no file."""
-        shares = self._shares()
-        if shares is None:
-            return None
-        outermost: list[str] = []
-        finished = 0
-
-        def note(what: str, done: int, total: int) -> None:
-            nonlocal finished
-            if what != (outermost or [what])[0]:  # a piece of work inside another
-                return
-            outermost[:] = [what]
-            shares[index] = min((finished + done / max(total, 1)) / parts, 1.0)
-            if done >= total:
-                finished += 1
-                outermost.clear()
-
-        return note
-
-    def _shares(self) -> FloatArray | None:
-        if self.path is None:
-            return None
-        try:
-            return np.memmap(self.path, dtype=np.float64, mode="r+", shape=(self.num_jobs,))
-        except (OSError, ValueError):  # not there, or not written whole
-            return None
-
-
-@contextmanager
-def _watched(num_jobs: int, on_progress: Callable[[float], None] | None) -> Iterator[_Board]:
-    """A board for the jobs of the block, and somebody who looks at it."""
-    if on_progress is None:
-        yield _Board(None, num_jobs)
-        return
-    with tempfile.TemporaryDirectory(prefix="fl-edge-", ignore_cleanup_errors=True) as folder:
-        board = _Board(Path(folder) / "board", num_jobs)
-        with suppress(OSError):  # without room for it nobody is told, and the jobs run
-            np.zeros(num_jobs).tofile(board.path)  # type: ignore[arg-type]
-        over = threading.Event()
-
-        def look() -> None:
-            while not over.wait(_LOOK_EVERY):
-                on_progress(board.done())
-
-        watcher = threading.Thread(target=look, daemon=True)
-        watcher.start()
-        try:
-            yield board
-        finally:
-            over.set()
-            watcher.join()
-
-
-# Time between two looks at how far the jobs have come [s].
-_LOOK_EVERY = 0.25
-
-
 def _outcomes(
-    jobs: list[_Missing], board: _Board, workers: int, backend: Backend, address: str | None
+    jobs: list[_Missing], board: JobsBoard, workers: int, backend: Backend, address: str | None
 ) -> Iterator[_Outcome]:
     if not jobs:
         return
@@ -563,7 +483,7 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def _on_ray(
-    jobs: list[_Missing], board: _Board, workers: int, address: str | None
+    jobs: list[_Missing], board: JobsBoard, workers: int, address: str | None
 ) -> Iterator[_Outcome]:
     if find_spec("ray") is None:
         raise ModuleNotFoundError(
@@ -603,12 +523,12 @@ def is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _attempt_call(call: tuple[int, Work, Checkpoints | None, _Board, int]) -> _Outcome:
+def _attempt_call(call: tuple[int, Work, Checkpoints | None, JobsBoard, int]) -> _Outcome:
     return _attempt(*call)
 
 
 def _attempt(
-    index: int, job: Work, checkpoints: Checkpoints | None, board: _Board, workers: int
+    index: int, job: Work, checkpoints: Checkpoints | None, board: JobsBoard, workers: int
 ) -> _Outcome:
     """Run a job; one thread each where several run at a time, so that they do not compete."""
     threads = numba.get_num_threads()

@@ -31,6 +31,10 @@ class Resumable(Protocol):
         """Take up the episode of a seed again; returns the observation."""
 
 
+# Checkpoints of a run while it writes one: that, the newest, and the one before.
+MOST_CHECKPOINTS = 3
+
+
 @dataclass
 class Checkpoints:
     """The checkpoints of one run: the newest, and the one before in case that is damaged.
@@ -116,6 +120,10 @@ class Checkpoints:
                     stacklevel=2,
                 )
         return None
+
+    def stored_bytes(self) -> int:
+        """Size of the checkpoints that there are."""
+        return sum(path.stat().st_size for path in self._found().values())
 
     def clear(self) -> None:
         """Remove all checkpoints of the run, and what saves that were cut short have left."""

@@ -21,7 +21,7 @@ from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import gymnasium as gym
 import joblib
@@ -43,6 +43,15 @@ from policies.progress import listening
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
+
+
+@runtime_checkable
+class TellsSize(Protocol):
+    """Such a factory that knows how large the checkpoints of a run are."""
+
+    def checkpoint_bytes(self, policy: Policy) -> int:
+        """Size of a checkpoint of a policy's run."""
+
 
 Backend = Literal["processes", "ray"]
 
@@ -84,6 +93,14 @@ class Job:
     def saves(self) -> bool:
         """Whether it is saved on the way; runs without training are over in seconds."""
         return self.make_env is not None
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Size of a checkpoint, zero where none is written or nobody knows it."""
+        maker: object = self.make_env
+        if isinstance(maker, TellsSize) and self.policy.resumable:
+            return maker.checkpoint_bytes(self.policy)
+        return 0
 
     @cached_property
     def key(self) -> str:
@@ -158,6 +175,7 @@ class BoundJob:
     prices: Prices
     saves = False
     parts = 2
+    checkpoint_bytes = 0
 
     @property
     def label(self) -> str:
@@ -400,13 +418,10 @@ def run_jobs(
         If a job raised, after all others are finished.
     """
     check_runner(workers, backend, checkpoint_every)
-    present = set()
-    if folder is not None and folder.is_dir():
-        present = {path.name for path in folder.iterdir()}
-    found = [index for index, job in enumerate(jobs) if present and _name(job) in present]
+    found = finished(jobs, folder)
     if folder is not None:  # one that holds all that is asked for may be read-only
         folder = (folder if len(found) == len(jobs) else writable_folder(folder)).resolve()
-    saves = [_checkpoints(folder, job, checkpoint_every) for job in jobs]
+    saves = [checkpoints_of(job, folder, checkpoint_every) for job in jobs]
     for index in found:
         on_finish(jobs[index])
     results: dict[int, pd.DataFrame] = {}
@@ -440,6 +455,39 @@ def run_jobs(
     if failures:
         raise JobsFailedError(failures)
     return [results[index] for index in range(len(jobs))]
+
+
+def finished(jobs: Sequence[Work], folder: Path | None) -> list[int]:
+    """The places of those jobs of which a folder has a result, whole or damaged.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        Some jobs.
+    folder : Path or None
+        The folder that `run_jobs` is given.
+    """
+    if folder is None or not folder.is_dir():
+        return []
+    present = {path.name for path in folder.iterdir()}
+    return [index for index, job in enumerate(jobs) if present and _name(job) in present]
+
+
+def checkpoints_of(job: Work, folder: Path | None, every: int = 1) -> Checkpoints | None:
+    """Where a run is saved on the way, if it is.
+
+    Parameters
+    ----------
+    job : Job
+        The run.
+    folder : Path or None
+        The folder that `run_jobs` is given.
+    every : int
+        Rounds between two checkpoints.
+    """
+    if folder is None or not job.saves:
+        return None
+    return Checkpoints(folder / "checkpoints", job.key, every)
 
 
 def check_runner(workers: int, backend: str = "processes", checkpoint_every: int = 50) -> None:
@@ -543,13 +591,6 @@ def _attempt(
         return index, traceback.format_exc()
     finally:
         numba.set_num_threads(threads)
-
-
-def _checkpoints(folder: Path | None, job: Work, every: int) -> Checkpoints | None:
-    """Where a run is saved on the way, if it is."""
-    if folder is None or not job.saves:
-        return None
-    return Checkpoints(folder / "checkpoints", job.key, every)
 
 
 def _name(job: Work) -> str:

@@ -37,6 +37,7 @@ from policies.base import Policy, check_scenario
 from policies.benchmark.board import JobsBoard, watched
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
+from policies.benchmark.orphans import end_with
 from policies.benchmark.rollout import run_episode
 from policies.own import own_modules
 from policies.progress import listening
@@ -513,7 +514,8 @@ def _outcomes(
     else:
         parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
         with _interrupts_ignored():  # by the workers, which inherit it: the parent ends them
-            outcomes = parallel(joblib.delayed(_attempt)(*job, board, workers) for job in jobs)
+            attempt = joblib.delayed(_attempt_of)
+            outcomes = parallel(attempt(os.getpid(), (*job, board, workers)) for job in jobs)
         yield from outcomes
 
 
@@ -571,7 +573,16 @@ def is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _attempt_call(call: tuple[int, Work, Checkpoints | None, JobsBoard, int]) -> _Outcome:
+_Call: TypeAlias = tuple[int, Work, Checkpoints | None, JobsBoard, int]
+
+
+def _attempt_call(call: _Call) -> _Outcome:
+    return _attempt(*call)
+
+
+def _attempt_of(parent: int, call: _Call) -> _Outcome:
+    """Run a job in a worker of this machine."""
+    end_with(parent)
     return _attempt(*call)
 
 

@@ -31,6 +31,7 @@ from policies.benchmark.commands.comparison_folder import (
     versions,
     write_text,
 )
+from policies.benchmark.commands.folder_lock import only_one
 from policies.benchmark.commands.leaderboard_file import (
     SETTING_KEYS,
     Scheduler,
@@ -126,7 +127,7 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     Raises
     ------
     ValueError
-        If the file or an option is wrong.
+        If the file or an option is wrong, or another command is at work in the folder.
     ModuleNotFoundError
         If a package that a setting needs is not installed.
     JobsFailedError
@@ -137,28 +138,29 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     systems = [_system(setting, make_training) for setting in settings]
     entrants = [_entrants(setting, *made) for setting, made in zip(settings, systems, strict=True)]
     folder = writable_folder(options.out or Path("runs") / "leaderboard" / options.file.stem)
-    _make_room(folder, config := _config(options, entrants))
-    write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
-    work = [_work(each) for each in entrants]
-    # The short jobs last, so that no process waits for a long one at the end.
-    jobs: list[Work] = [job for each in work for jobs in each.runs.values() for job in jobs]
-    jobs += [job for each in work for job in each.bounds]
-    results = run_with_progress(
-        "runs",
-        jobs,
-        folder=folder / "jobs",
-        workers=options.workers,
-        backend=options.backend,
-        address=options.address,
-        checkpoint_every=options.checkpoint_every,
-        console=console,
-    )
-    rounds = {id(job): result for job, result in zip(jobs, results, strict=True)}
-    boards = {
-        each.setting.name: _board(each, done, rounds)
-        for each, done in zip(entrants, work, strict=True)
-    }
-    _write(boards, entrants, folder, f"Leaderboard: {options.file.stem}")
+    with only_one(folder):
+        _make_room(folder, config := _config(options, entrants))
+        write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
+        work = [_work(each) for each in entrants]
+        # The short jobs last, so that no process waits for a long one at the end.
+        jobs: list[Work] = [job for each in work for jobs in each.runs.values() for job in jobs]
+        jobs += [job for each in work for job in each.bounds]
+        results = run_with_progress(
+            "runs",
+            jobs,
+            folder=folder / "jobs",
+            workers=options.workers,
+            backend=options.backend,
+            address=options.address,
+            checkpoint_every=options.checkpoint_every,
+            console=console,
+        )
+        rounds = {id(job): result for job, result in zip(jobs, results, strict=True)}
+        boards = {
+            each.setting.name: _board(each, done, rounds)
+            for each, done in zip(entrants, work, strict=True)
+        }
+        _write(boards, entrants, folder, f"Leaderboard: {options.file.stem}")
     for each in entrants:
         _show(boards[each.setting.name], each, console)
     console.print(f"Results: {folder}", soft_wrap=True)

@@ -14,6 +14,7 @@ import signal
 import sysconfig
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from policies.base import Policy, check_scenario
 from policies.benchmark.board import JobsBoard, watched
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
+from policies.benchmark.live import Recorder
 from policies.benchmark.orphans import end_with
 from policies.benchmark.rollout import run_episode
 from policies.own import own_modules
@@ -76,6 +78,8 @@ class Job:
         Makes the training environment; without it no models are trained.
     prices : Prices, optional
         Prices of both bounds, at which the rounds are counted too.
+    title : str, optional
+        What it is called beside its seeds, by default as the policy.
     """
 
     policy: Policy
@@ -83,12 +87,13 @@ class Job:
     seeds: tuple[int, ...]
     make_env: EnvFactory | None = None
     prices: Prices | None = None
+    title: str | None = None
     parts = 1
 
     @property
     def label(self) -> str:
         """What it is, for messages."""
-        return f"{self.policy.name}, seeds {list(self.seeds)}"
+        return f"{self.title or self.policy.name}, seeds {list(self.seeds)}"
 
     @property
     def saves(self) -> bool:
@@ -146,7 +151,9 @@ class Job:
     def _seed(self) -> Any:
         return list(self.seeds) if self.make_env is None else self.seeds[0]
 
-    def run(self, checkpoints: Checkpoints | None = None) -> pd.DataFrame:
+    def run(
+        self, checkpoints: Checkpoints | None = None, recorders: Sequence[Recorder] = ()
+    ) -> pd.DataFrame:
         """The rounds of the job; see `run_episode`."""
         if self.make_env is not None:
             env: Any = self.make_env(self.policy)
@@ -154,7 +161,9 @@ class Job:
             env = FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
             )
-        return run_episode(self.policy, env, self.scenario, self.seeds, checkpoints, self.prices)
+        return run_episode(
+            self.policy, env, self.scenario, self.seeds, checkpoints, self.prices, recorders
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +198,7 @@ class BoundJob:
         inputs = (self.scenario, self.seed, self.prices)
         return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
 
-    def run(self, checkpoints: Checkpoints | None = None) -> pd.DataFrame:  # noqa: ARG002 - seconds
+    def run(self, *_: object) -> pd.DataFrame:
         """A row per round with `policy`, which is `BOUND_NAME`, `seed`, `round` and the bounds.
 
         They are `bound`, for policies that sample, and `outcome_bound`, for all [s].
@@ -264,6 +273,7 @@ def make_jobs(
     seeds: Sequence[int],
     make_env: EnvFactory | None = None,
     prices: Prices | None = None,
+    title: str | None = None,
 ) -> list[Job]:
     """The jobs of a comparison: all seeds in a batch, or one by one where models are trained.
 
@@ -273,6 +283,8 @@ def make_jobs(
     ----------
     policies, scenario, seeds, make_env
         As in `policies.evaluate`.
+    prices, title
+        As for `Job`.
 
     Raises
     ------
@@ -301,7 +313,9 @@ def make_jobs(
     size = 1 if make_env is not None else max(1, _BATCH_NUMBERS // scenario.num_devices)
     batches = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
     return [
-        Job(policy, scenario, batch, make_env, prices) for policy in policies for batch in batches
+        Job(policy, scenario, batch, make_env, prices, title)
+        for policy in policies
+        for batch in batches
     ]
 
 
@@ -378,6 +392,7 @@ def run_jobs(
     backend: Backend = "processes",
     address: str | None = None,
     checkpoint_every: int = 50,
+    record: Callable[[str], Sequence[Recorder]] = lambda _: (),
     on_finish: Callable[[Work], None] = lambda _: None,
     on_progress: Callable[[float], None] | None = None,
 ) -> list[pd.DataFrame]:
@@ -398,6 +413,8 @@ def run_jobs(
     checkpoint_every : int
         Rounds between two checkpoints of a training run, in the subfolder ``checkpoints``: a
         killed run goes on from the last one. On a cluster the folder must be a shared one.
+    record : callable
+        Gives the recorders of a training run, by a name for files that no other job has.
     on_finish : callable
         Called with each job when it is finished, has failed or is found on disk.
     on_progress : callable, optional
@@ -423,6 +440,8 @@ def run_jobs(
     if folder is not None:  # one that holds all that is asked for may be read-only
         folder = (folder if len(found) == len(jobs) else writable_folder(folder)).resolve()
     saves = [checkpoints_of(job, folder, checkpoint_every) for job in jobs]
+    names = _file_names(jobs)
+    recorders = [record(names[i]) if i in names else () for i in range(len(jobs))]
     for index in found:
         on_finish(jobs[index])
     results: dict[int, pd.DataFrame] = {}
@@ -435,7 +454,7 @@ def run_jobs(
             for index in results.keys() & indices:  # the last kill may have come before this
                 if (checkpoints := saves[index]) is not None:
                     checkpoints.clear()
-        missing = [(i, jobs[i], saves[i]) for i in indices if i not in results]
+        missing = [(i, jobs[i], saves[i], recorders[i]) for i in indices if i not in results]
         with watched(len(jobs), on_progress) as board:
             for index, outcome in _outcomes(missing, board, workers, backend, address):
                 job = jobs[index]
@@ -499,7 +518,7 @@ def check_runner(workers: int, backend: str = "processes", checkpoint_every: int
     integer_at_least(1, "checkpoint_every", checkpoint_every)
 
 
-_Missing: TypeAlias = tuple[int, Work, Checkpoints | None]
+_Missing: TypeAlias = tuple[int, Work, Checkpoints | None, Sequence[Recorder]]
 _Outcome: TypeAlias = tuple[int, pd.DataFrame | str]
 
 
@@ -515,7 +534,7 @@ def _outcomes(
         parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
         with _interrupts_ignored():  # by the workers, which inherit it: the parent ends them
             attempt = joblib.delayed(_attempt_of)
-            outcomes = parallel(attempt(os.getpid(), (*job, board, workers)) for job in jobs)
+            outcomes = parallel(attempt(os.getpid(), (job, board, workers)) for job in jobs)
         yield from outcomes
 
 
@@ -554,7 +573,7 @@ def _on_ray(
         ray.init(address=address, log_to_driver=False)
     try:
         with Pool(workers) as pool:
-            calls = [(*job, board, workers) for job in jobs]
+            calls = [(job, board, workers) for job in jobs]
             yield from pool.imap_unordered(_attempt_call, calls, chunksize=1)
     finally:
         ray.shutdown()
@@ -573,7 +592,7 @@ def is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-_Call: TypeAlias = tuple[int, Work, Checkpoints | None, JobsBoard, int]
+_Call: TypeAlias = tuple[_Missing, JobsBoard, int]
 
 
 def _attempt_call(call: _Call) -> _Outcome:
@@ -586,22 +605,38 @@ def _attempt_of(parent: int, call: _Call) -> _Outcome:
     return _attempt(*call)
 
 
-def _attempt(
-    index: int, job: Work, checkpoints: Checkpoints | None, board: JobsBoard, workers: int
-) -> _Outcome:
+def _attempt(missing: _Missing, board: JobsBoard, workers: int) -> _Outcome:
     """Run a job; one thread each where several run at a time, so that they do not compete."""
+    index, job, checkpoints, recorders = missing
     threads = numba.get_num_threads()
     try:
         if workers > 1:
             numba.set_num_threads(1)
         with listening(board.listener(index, job.parts)):
-            return index, job.run(checkpoints)
+            return index, job.run(checkpoints, recorders)
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
         return index, traceback.format_exc()
     finally:
         numba.set_num_threads(threads)
+
+
+_LONGEST_TITLE = 80
+
+
+def _file_names(jobs: Sequence[Work]) -> dict[int, str]:
+    """Names for files of training runs by their place, with the key where two would be the same."""
+    names = {}
+    for index, job in enumerate(jobs):
+        if isinstance(job, Job) and job.saves:
+            title = re.sub(r"[^\w.+-]+", "-", job.title or job.policy.name)
+            names[index] = f"{title[:_LONGEST_TITLE]}-seed-{job.seeds[0]}"
+    number = Counter(names.values())
+    return {
+        index: name if number[name] == 1 else f"{name}-{jobs[index].key[:8]}"
+        for index, name in names.items()
+    }
 
 
 def _name(job: Work) -> str:

@@ -35,6 +35,7 @@ from policies.benchmark.commands.training import (
 )
 from policies.benchmark.evaluation import check_target, summarise
 from policies.benchmark.figures import draw_partition, save_figure, save_plots
+from policies.benchmark.live import check_tensorboard, live_files
 from policies.benchmark.runner import BoundJob, check_runner, make_jobs
 from policies.benchmark.tables import coinciding, comparison_table
 from policies.registry import make_policy
@@ -67,6 +68,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
     seeds = options.seed_range()
     check_target(options.target_accuracy)
     check_runner(options.workers, options.backend, options.checkpoint_every)
+    check_tensorboard(options.tensorboard, trained=options.train)
     scenario = options.make_scenario()
     make_env = training_of(options, scenario, make_training) if options.train else None
     if make_env is not None:
@@ -95,6 +97,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
             backend=options.backend,
             address=options.address,
             checkpoint_every=options.checkpoint_every,
+            record=live_files(folder, tensorboard=options.tensorboard),
             console=console,
         )
         rounds = pd.concat(results[: len(jobs)], ignore_index=True)

@@ -48,6 +48,7 @@ from policies.benchmark.commands.training import (
 )
 from policies.benchmark.evaluation import check_target, summarise
 from policies.benchmark.leaderboard import Board, save_overview, standings
+from policies.benchmark.live import check_tensorboard, live_files
 from policies.benchmark.runner import Backend, BoundJob, Job, Work, check_runner, make_jobs
 from policies.benchmark.tables import comparison_markdown, comparison_table, judged_by, ranked
 from policies.registry import POLICIES, SELECTORS, make_policy
@@ -83,6 +84,8 @@ class Options:
     """Address of the Ray cluster; a local one is started by default."""
     checkpoint_every: int = 50
     """Rounds between two checkpoints, from which an interrupted training run continues."""
+    tensorboard: bool = False
+    """Write event files of runs that train models, for `tensorboard --logdir <out>/tensorboard`."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,8 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     settings = read_leaderboard(options.file, options.data_dir)
     systems = [_system(setting, make_training) for setting in settings]
     entrants = [_entrants(setting, *made) for setting, made in zip(settings, systems, strict=True)]
+    trained = any(each.training is not None for each in entrants)
+    check_tensorboard(options.tensorboard, trained=trained)
     folder = writable_folder(options.out or Path("runs") / "leaderboard" / options.file.stem)
     with only_one(folder):
         _make_room(folder, config := _config(options, entrants))
@@ -153,6 +158,7 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
             backend=options.backend,
             address=options.address,
             checkpoint_every=options.checkpoint_every,
+            record=live_files(folder, tensorboard=options.tensorboard),
             console=console,
         )
         rounds = {id(job): result for job, result in zip(jobs, results, strict=True)}
@@ -225,8 +231,9 @@ def _work(entrants: _Entrants) -> _Work:
     """The jobs of a setting, whose prices are found here."""
     scenario, seeds = entrants.scenario, entrants.seeds
     prices = find_prices(scenario)
+    name, training = entrants.setting.name, entrants.training
     runs = {
-        label: make_jobs([policy], scenario, seeds, entrants.training, prices)
+        label: make_jobs([policy], scenario, seeds, training, prices, title=f"{name}, {label}")
         for label, policy in entrants.policies.items()
     }
     return _Work(runs, [BoundJob(scenario, seed, prices) for seed in seeds])

@@ -6,13 +6,17 @@ import dataclasses
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 from fl_edge_env import CellChannel, Scenario
+from policies import UniS, evaluate
+from policies.benchmark.runner import make_jobs
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl import task as task_module
+from train_fl.data.catalogue import own_dataset
 from train_fl.data.dataset import DataSource
 from train_fl.data.partition import by_place, by_writer, dirichlet_by_class, dirichlet_equal, iid
 from train_fl.models import DigitsCNN
@@ -37,8 +41,12 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
 
 
+def digits_network() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
 def make_own(dataset: Dataset | None = None, **changes) -> Task:
-    options = {"num_devices": 5, "learning_rate": 0.3, "make_model": network}
+    options = {"num_devices": 5, "learning_rate": 0.3, "model": network}
     return make_task(dataset or own_data(), **options | changes)
 
 
@@ -84,31 +92,34 @@ def test_make_task__takes_the_given_settings_for_a_data_set_by_name():
         batch_size=7,
         learning_rate=0.5,
         momentum=0.0,
-        make_model=network,
+        weight_decay=0.01,
+        model=digits_network,
     )
     assert_same_parts(task.parts, iid(1440, 12, np.random.default_rng(3)))
-    assert (task.batch_size, task.learning_rate, task.momentum) == (7, 0.5, 0.0)
-    assert task.make_model is network
+    settings = (task.batch_size, task.learning_rate, task.momentum, task.weight_decay)
+    assert settings == (7, 0.5, 0.0, 0.01)
+    assert task.make_model is digits_network
+    assert task.split is None
 
 
 @pytest.mark.parametrize(
-    ("name", "learning_rate", "num_devices", "size"),
+    ("name", "learning_rate", "num_devices", "shape", "classes", "size"),
     [
-        ("digits", 0.02, 40, 6_090),
-        ("fashion_mnist", 0.01, 120, 6_497_162),
-        ("cifar10", 0.05, 120, 11_172_342),
-        ("femnist", 0.1, 120, 6_603_710),
+        ("digits", 0.02, 40, (1, 8, 8), 10, 6_090),
+        ("fashion_mnist", 0.01, 120, (1, 28, 28), 10, 6_497_162),
+        ("cifar10", 0.05, 120, (3, 32, 32), 10, 11_172_342),
+        ("femnist", 0.1, 120, (1, 28, 28), 62, 6_603_710),
     ],
 )
 def test_make_task__defaults_of_the_paper(
-    monkeypatch, tmp_path, name, learning_rate, num_devices, size
+    monkeypatch, tmp_path, name, learning_rate, num_devices, shape, classes, size
 ):
     asked = []
 
     def load(source: DataSource) -> Dataset:
         asked.append(source)
         rng = np.random.default_rng(0)
-        images, labels = np.zeros((480, 1, 2, 2)), rng.integers(0, 10, 480)
+        images, labels = np.zeros((480, *shape)), np.append(rng.integers(0, 10, 479), classes - 1)
         dataset = Dataset.from_arrays(name, images, labels, images, labels)
         return dataclasses.replace(dataset, train_writers=np.arange(480) % source.num_devices)
 
@@ -126,29 +137,30 @@ def test_make_task__defaults_of_the_paper(
         assert_same_parts(task.parts, dirichlet_equal(labels, num_devices, 0.5, rng))
 
 
-def test_make_task__a_small_network_has_the_upload_of_the_large_one(monkeypatch):
+def test_make_task__a_small_network_with_the_upload_of_the_large_one(monkeypatch):
     images, labels = np.zeros((240, 1, 28, 28)), np.arange(240) % 10
     dataset = Dataset.from_arrays("fashion_mnist", images, labels, images, labels)
     monkeypatch.setitem(task_module.DATASETS, "fashion_mnist", lambda _: dataset)
-    own, small = (make_task("fashion_mnist", network=network) for network in ("own", "small"))
-    assert small.num_parameters == 28_938
-    assert small.model_bits == own.model_bits == 32 * own.num_parameters
-    scenario = small.fit(Scenario.fashion_mnist())
-    TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), small)  # they fit each other
+    large, small = make_task("fashion_mnist"), make_task("fashion_mnist", model="small")
+    assert small.model_bits == 32 * small.num_parameters < large.model_bits / 30
+    both = make_task("fashion_mnist", model="small", upload="cnn")
+    assert both.num_parameters == small.num_parameters
+    assert both.model_bits == large.model_bits
+    scenario = both.fit(Scenario.fashion_mnist())
+    TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), both)  # they fit each other
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("options", "message"),
     [
-        (lambda: make_task("digits", network="small"), "for fashion_mnist, femnist, got .*digits"),
-        (lambda: make_task("femnist", network="tiny"), "one of own, small"),
-        (lambda: make_own(network="small"), "that make_model makes"),
-        (lambda: make_task("femnist", network="small", make_model=network), "leave out network"),
+        ({"model": "smal"}, "one of digits, small, cnn, resnet18, got 'smal': did you mean"),
+        ({"upload": "large"}, "one of digits, small, cnn, resnet18, got 'large'"),
+        ({"model": "resnet18"}, r"does not take images of shape \(1, 8, 8\)"),
     ],
 )
-def test_make_task__refuses_a_network_that_is_not_there(make, message):
+def test_make_task__refuses_a_network_that_is_not_there_or_does_not_fit(options, message):
     with pytest.raises(ValueError, match=message):
-        make()
+        make_task("digits", **options)
 
 
 def test_factory__splits_by_the_places_of_its_scenario():
@@ -160,9 +172,115 @@ def test_factory__splits_by_the_places_of_its_scenario():
     assert_same_parts(task.parts, expected)
 
 
-@pytest.mark.parametrize("missing", ["num_devices", "learning_rate", "make_model"])
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_episode__has_a_split_of_its_own_unless_its_sizes_would_change(partition):
+    dataset = written_data()
+    options = {"partition": partition, "concentration": 1.5, "mean_gain": GAINS}
+    seed = np.random.SeedSequence(5)
+    task = make_own(dataset, **options)
+    episode = task.episode(seed)
+    np.testing.assert_array_equal(episode.num_samples, task.num_samples)
+    same = all(map(np.array_equal, episode.parts, task.parts))
+    assert same == (partition in ("dirichlet-by-class", "writer"))
+    if not same:
+        drawn = task_module._split(
+            np.random.default_rng(seed), dataset=dataset, num_devices=5, **options
+        )
+        assert_same_parts(episode.parts, drawn)
+    fixed = make_own(dataset, seed=0, **options)
+    assert fixed.episode(seed) is fixed
+    assert_same_parts(fixed.parts, task.parts)
+
+
+OWN = """
+import numpy as np
+from torch import nn
+
+from train_fl import Dataset
+
+
+def points():
+    rng = np.random.default_rng(0)
+    labels = np.arange(120) % 3
+    images = labels[:, None, None, None] + rng.normal(scale=0.3, size=(120, 1, 2, 2))
+    return Dataset.from_arrays("points", images, labels, images[:30], labels[:30])
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(4, 3))
+
+
+def number():
+    return 3
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    return path
+
+
+def test_factory__trains_own_data_and_network_by_the_names_of_their_file(own_file):
+    scenario = Scenario.digits(num_devices=6, num_rounds=4, energy_budget_j=1.0)
+    options = {"model": f"{own_file}:Net", "learning_rate": 0.1, "split_seed": 0}
+    factory = TrainingEnvFactory(scenario, f"{own_file}:points", **options).fitted()
+    policies = [UniS(factory.scenario)]
+    named = evaluate(policies, factory.scenario, [0, 1], make_env=factory, workers=2)
+    assert factory.scenario.model_bits == 32 * 15
+    # The same as a task, whose data and network are made here.
+    task = make_task(
+        own_dataset(f"{own_file}:points"),
+        num_devices=6,
+        learning_rate=0.1,
+        seed=0,
+        model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)),
+    )
+    given = TrainingEnvFactory(scenario, task).fitted()
+    assert given.scenario == factory.scenario
+    table = evaluate(policies, given.scenario, [0, 1], make_env=given, workers=2)
+    pd.testing.assert_frame_equal(named, table)
+    with pytest.raises(ValueError, match="learning_rate belongs to the task: give it to make_task"):
+        TrainingEnvFactory(scenario, task, learning_rate=0.2)
+    with pytest.raises(ValueError, match="the name of a data set or a Task, got Dataset"):
+        TrainingEnvFactory(scenario, task.dataset)
+
+
+def test_job__of_own_data_is_another_when_their_file_changes(own_file):
+    scenario = Scenario.digits(num_devices=6, num_rounds=4)
+    keys = []
+    for code in (OWN, OWN, OWN.replace("0.3", "0.2")):
+        own_file.write_text(code)
+        factory = TrainingEnvFactory(scenario, f"{own_file}:points", model=f"{own_file}:Net")
+        (job,) = make_jobs([UniS(scenario)], scenario, [0], factory)
+        keys.append(job.key)
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "message"),
+    [
+        ("{}:point", "{}:Net", "mine.py' has no 'point': did you mean 'points'"),
+        ("{}:number", "{}:Net", "number must return a Dataset, got int"),
+        ("{}:points", "{}:Nett", "mine.py' has no 'Nett': did you mean 'Net'"),
+        ("{}:points", "{}:np", "np in .*mine.py' must be a class or function that makes"),
+        ("{}:points", "cnn", r"the network does not take images of shape \(1, 2, 2\)"),
+        ("point", "{}:Net", "a folder, or a function in a file as my_file.py:function, got 'poi"),
+        ("digit", "{}:Net", "got 'digit': did you mean 'digits'"),
+    ],
+)
+def test_make_task__names_what_is_wrong_with_own_files(own_file, data, model, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(
+            data.format(own_file), model=model.format(own_file), num_devices=6, learning_rate=0.1
+        )
+
+
+@pytest.mark.parametrize("missing", ["num_devices", "learning_rate", "model"])
 def test_make_task__own_data_need_what_has_no_default(missing):
-    message = "data of one's own need num_devices, learning_rate and make_model"
+    message = "data of one's own need num_devices, learning_rate and model"
     with pytest.raises(ValueError, match=message):
         make_own(**{missing: None})
 
@@ -199,7 +317,7 @@ def test_make_task__wrong_input_is_named(changes, message):
 
 
 def test_make_task__an_unknown_data_set_is_told_what_there_is():
-    message = "one of digits, fashion_mnist, cifar10, femnist, got 'mnist'"
+    message = "one of digits, fashion_mnist, cifar10, femnist, a folder, .* got 'mnist'"
     with pytest.raises(ValueError, match=message):
         make_task("mnist")
 
@@ -228,5 +346,5 @@ def test_fit__needs_as_many_devices_as_the_task():
 
 def test_num_parameters__leaves_the_generator_of_torch_alone():
     state = torch.random.get_rng_state()
-    assert make_task("digits", make_model=DigitsCNN).num_parameters == 6_090
+    assert make_task("digits", model=DigitsCNN).num_parameters == 6_090
     assert torch.equal(torch.random.get_rng_state(), state)

@@ -152,8 +152,10 @@ class TrainingEnvFactory:
         policy : Policy
             Says whether the gradients of all devices are kept.
         """
+        task = self.make_task()
+        model_and_server = 4 * (1 + len(task.server.keeps))  # float32
         gradients = 2 * self.scenario.num_devices if policy.uses_gradients else 0  # bfloat16
-        return (4 + gradients) * self.make_task().num_parameters
+        return (model_and_server + gradients) * task.num_parameters
 
     def fitted(self) -> TrainingEnvFactory:
         """The same with the scenario fitted to the task.

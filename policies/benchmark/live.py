@@ -22,6 +22,8 @@ Row: TypeAlias = Mapping[str, str | int | float]
 # What TensorBoard shows.
 SCALARS = (
     "test_accuracy",
+    "mean_device_accuracy",
+    "worst_tenth_accuracy",
     "test_loss",
     "train_loss",
     "elapsed_time",

@@ -36,9 +36,14 @@ class Trained(gym.Wrapper):
         number = int(self.env.unwrapped.simulator.round_index)
         if number > self.stop_at:
             raise KeyboardInterrupt
-        tested = {"test_loss": 1 / number, "test_accuracy": number / 13}
-        blank = dict.fromkeys(tested, np.nan)
-        info |= {"train_loss": 2.0**-number} | (blank if number % 3 else tested)
+        told = {
+            "test_loss": 1 / number,
+            "test_accuracy": number / 13,
+            "device_accuracy": np.linspace(0.1, number / 13, 8),
+        }
+        if number % 3:
+            told = {name: np.nan * value for name, value in told.items()}
+        info |= {"train_loss": 2.0**-number} | told
         return observation, reward, terminated, truncated, info
 
     def state(self):

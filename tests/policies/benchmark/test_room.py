@@ -23,7 +23,7 @@ SCENARIO = Scenario.digits(num_devices=12, num_rounds=2)
 
 
 def test_checkpoint_bytes__is_what_a_checkpoint_takes_apart_from_the_rounds(tmp_path):
-    training = TrainingEnvFactory(SCENARIO, "digits").fitted()
+    training = TrainingEnvFactory(SCENARIO, "digits", server="fedadam").fitted()
     for policy in (LROA(training.scenario), DivFL(training.scenario)):
         checkpoints = Checkpoints(tmp_path, policy.name, 1)
         run_episode(policy, training(policy), training.scenario, [0], checkpoints)

@@ -29,6 +29,7 @@ from policies.benchmark.figures import (
     draw_time,
     save_figure,
 )
+from policies.benchmark.live import live_files
 from policies.benchmark.runner import Backend, BoundJob, Job, Work, make_jobs
 from policies.registry import make_policy
 
@@ -160,6 +161,7 @@ class Experiment(ABC):
             backend=self.backend,
             address=self.address,
             checkpoint_every=self.checkpoint_every,
+            record=live_files(self.out),
             console=console,
         )
 
@@ -188,7 +190,8 @@ class Experiment(ABC):
             policy = make_policy(setting.policy, scenario, **options)
         else:
             policy = setting.policy(scenario)
-        return make_jobs([policy], scenario, self.all_seeds, training, prices)
+        title = f"{name}, {setting.label}"
+        return make_jobs([policy], scenario, self.all_seeds, training, prices, title)
 
     def training(
         self, name: str, scenario: Scenario, make_training: MakeTraining

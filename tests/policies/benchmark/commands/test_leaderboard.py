@@ -253,6 +253,11 @@ ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'
         (ONE + "workers = 2", "setting 'a' cannot have a key 'workers'"),
         (ONE + 'mu = "1"', "setting 'a': mu must be a number, got '1'"),
         (ONE + "delayed_csi = 1", "setting 'a': delayed_csi must be true or false, got 1"),
+        (ONE + "pay_reports = true", "setting 'a': pay_reports needs training"),
+        (
+            ONE + 'schedulers = [{ name = "divfl", pay_reports = 1 }]',
+            "setting 'a': pay_reports must be true or false, got 1",
+        ),
         (ONE + "seeds = 0", "setting 'a': seeds must be an integer of at least 1, got 0"),
         (ONE + 'scenario = "cifar"', "setting 'a': scenario must be one of"),
         (ONE + "cohort_size = 0", "setting 'a': cohort_size must be an integer of at least 1"),
@@ -276,6 +281,10 @@ ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'
             "setting 'a': oort has no option 'resorces': did you mean 'resources'?",
         ),
         (ONE + 'schedulers = ["oort:static"]', "setting 'a': all its schedulers need training"),
+        (
+            ONE + 'schedulers = [{ name = "divfl", pay_reports = true }]',
+            "setting 'a': all its schedulers need training",
+        ),
         (ONE + 'schedulers = ["mine.py:Learner"]', "setting 'a': all its schedulers need training"),
     ],
 )

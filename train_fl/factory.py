@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ import torch
 from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from policies.base import Policy
+from policies.own import names_own, own_source
 from policies.reports import system_of
 from train_fl.local_sgd import Precision
+from train_fl.server import make_server_optimizer
 from train_fl.task import Partition, Task, make_task
 from train_fl.wrapper import NonFinite, TrainingWrapper
 
@@ -23,15 +25,16 @@ from train_fl.wrapper import NonFinite, TrainingWrapper
 class TrainingEnvFactory:
     """Makes the training environment of a policy.
 
-    It holds names and numbers only, so that it is cheap to send and says all that determines
-    the training.
+    With a task by name it holds names and numbers only, so that it is cheap to send to other
+    processes and says all that determines the training. A `Task` is sent with its data.
 
     Parameters
     ----------
     scenario : Scenario
         The system, which must fit the task; see `fitted`.
-    task : str
-        Name of the data set.
+    task : str or Task
+        Name of the data set, as `train_fl.make_task` takes it, or a task of one's own. The other
+        options of the task are then its own, and cannot be given here.
     eval_every : int
         Rounds between evaluations on the test set.
     partition : str, optional
@@ -48,6 +51,12 @@ class TrainingEnvFactory:
         Initial learning rate; the data set's own by default.
     momentum, weight_decay : float
         Of SGD.
+    proximal : float
+        FedProx's mu.
+    server : {"fedavg", "fedavgm", "fedadam"}
+        The server's optimiser.
+    server_learning_rate : float, optional
+        Its learning rate; by default 1, or 0.01 for FedAdam.
     precision : {"float32", "bfloat16"}
         What layers compute with.
     channels_last : bool
@@ -67,11 +76,11 @@ class TrainingEnvFactory:
     Raises
     ------
     ValueError
-        If `threads` is not positive.
+        If `threads` is not positive, or an option is given that a `Task` has already.
     """
 
     scenario: Scenario
-    task: str
+    task: str | Task
     eval_every: int = 10
     partition: Partition | None = None
     concentration: float = 0.5
@@ -82,6 +91,9 @@ class TrainingEnvFactory:
     learning_rate: float | None = None
     momentum: float = 0.9
     weight_decay: float = 0.0
+    proximal: float = 0.0
+    server: str = "fedavg"
+    server_learning_rate: float | None = None
     precision: Precision = "float32"
     channels_last: bool = False
     on_non_finite: NonFinite = "raise"
@@ -92,6 +104,18 @@ class TrainingEnvFactory:
 
     def __post_init__(self) -> None:
         integer_at_least(1, "threads", self.threads)
+        if isinstance(self.task, str):
+            return
+        if not isinstance(self.task, Task):
+            raise ValueError(
+                f"task must be the name of a data set or a Task, got {self.task!r}: make_task "
+                "makes one of a Dataset"
+            )
+        for field in fields(self):
+            if field.name not in _OF_THE_RUN and getattr(self, field.name) != field.default:
+                raise ValueError(
+                    f"{field.name} belongs to the task: give it to make_task, which made the task"
+                )
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
         """Make it, and set torch to its threads and to deterministic kernels in this process.
@@ -129,8 +153,17 @@ class TrainingEnvFactory:
         """
         return replace(self, scenario=self.make_task().fit(self.scenario))
 
+    @property
+    def own_code(self) -> str:
+        """What stands in the files of one's own that the task or the network is named by."""
+        names = [name for name in (self.task, self.model) if isinstance(name, str)]
+        files = [own_source(name) for name in names if names_own(name)]
+        return "".join(file.read_text(encoding="utf-8") for file in files if file is not None)
+
     def make_task(self) -> Task:
         """The learning task, split over the scenario's devices."""
+        if isinstance(self.task, Task):
+            return self.task
         return _cached_task(
             self.task,
             num_devices=self.scenario.num_devices,
@@ -145,9 +178,23 @@ class TrainingEnvFactory:
             learning_rate=self.learning_rate,
             momentum=self.momentum,
             weight_decay=self.weight_decay,
+            proximal=self.proximal,
+            server=make_server_optimizer(self.server, self.server_learning_rate),
             data_dir=self.data_dir,
             download=self.download,
         )
 
+
+# Fields that are no part of the task.
+_OF_THE_RUN = (
+    "scenario",
+    "task",
+    "eval_every",
+    "precision",
+    "channels_last",
+    "on_non_finite",
+    "device",
+    "threads",
+)
 
 _cached_task = lru_cache(maxsize=1)(make_task)

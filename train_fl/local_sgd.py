@@ -42,6 +42,9 @@ class LocalTrainer:
         Momentum of SGD, zero at the start of every device's training.
     weight_decay : float
         Added to the gradient, this times the parameters.
+    proximal : float
+        FedProx's mu [Li2020]_: added to the gradient, this times the distance from the global
+        model, so that a device does not go far on its own data.
     precision : {"float32", "bfloat16"}
         With ``"bfloat16"`` convolutions and matrix products round their inputs to 8 bits of
         mantissa, as torch's autocast does. It is faster on processors with such units.
@@ -53,6 +56,10 @@ class LocalTrainer:
     ------
     ValueError
         If `precision` is another.
+
+    References
+    ----------
+    .. [Li2020] Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020.
     """
 
     def __init__(
@@ -62,6 +69,7 @@ class LocalTrainer:
         batch_size: int,
         momentum: float,
         weight_decay: float = 0.0,
+        proximal: float = 0.0,
         precision: Precision = "float32",
         channels_last: bool = False,
     ) -> None:
@@ -69,6 +77,7 @@ class LocalTrainer:
         self._batch_size = batch_size
         self._momentum = momentum
         self._weight_decay = weight_decay
+        self._proximal = proximal
         self._rounds = check_precision(precision) == "bfloat16"
         self._channels_last = channels_last
         self._parameters = list(model.parameters())
@@ -131,6 +140,7 @@ class LocalTrainer:
         """
         self._flat.copy_(parameters)
         self._velocity.zero_()
+        received = self._views(parameters)
         total = torch.zeros((), device=images.device)
         for _ in range(epochs):
             order = torch.from_numpy(rng.permutation(len(labels))).to(images.device)
@@ -140,6 +150,9 @@ class LocalTrainer:
                 if augment is not None:
                     batch_images = augment(batch_images, rng)
                 loss, gradients = self._backward(batch_images, batch_labels)
+                if self._proximal:
+                    moved = torch._foreach_sub(self._values, received)
+                    torch._foreach_add_(gradients, moved, alpha=self._proximal)
                 # One pass over the memory: velocity = momentum * velocity + gradient,
                 # parameters -= learning rate * velocity.
                 torch._fused_sgd_(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -22,8 +22,9 @@ from fl_edge_env.checks import (
     positive_integer,
 )
 from fl_edge_env.typing import FloatArray, IntArray
+from policies.own import load_own, names_own
 from train_fl.check_network import check_network
-from train_fl.data.catalogue import DATASETS
+from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import (
     by_place,
@@ -34,6 +35,7 @@ from train_fl.data.partition import (
     label_histogram,
 )
 from train_fl.models import MODELS
+from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
 
 # Draws a split: the samples of each device.
 Split: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
@@ -59,6 +61,10 @@ class Task:
         Momentum of SGD.
     weight_decay : float
         Weight decay of SGD.
+    proximal : float
+        FedProx's mu; see `train_fl.local_sgd.LocalTrainer`.
+    server : ServerOptimizer
+        What the server does with the weighted sum of the updates.
     upload_parameters : int, optional
         Size of an upload in parameters of 32 bits; that of the network by default. With another,
         a network trains in place of a larger one whose time and energy the system accounts for.
@@ -74,6 +80,8 @@ class Task:
     learning_rate: float
     momentum: float
     weight_decay: float = 0.0
+    proximal: float = 0.0
+    server: ServerOptimizer = field(default_factory=FedAvg)
     upload_parameters: int | None = None
     split: Split | None = None
 
@@ -82,7 +90,7 @@ class Task:
             f"Task({self.dataset.name}, {len(self.parts)} devices, "
             f"{self.num_parameters} parameters, batch_size={self.batch_size}, "
             f"learning_rate={self.learning_rate}, momentum={self.momentum}, "
-            f"weight_decay={self.weight_decay})"
+            f"weight_decay={self.weight_decay}, proximal={self.proximal}, server={self.server})"
         )
 
     def episode(self, seed: np.random.SeedSequence) -> Task:
@@ -169,6 +177,8 @@ def make_task(
     learning_rate: float | None = None,
     momentum: float = 0.9,
     weight_decay: float = 0.0,
+    proximal: float = 0.0,
+    server: str | ServerOptimizer = "fedavg",
     model: str | Callable[[], nn.Module] | None = None,
     upload: str | None = None,
     data_dir: str | Path = "data",
@@ -179,8 +189,9 @@ def make_task(
     Parameters
     ----------
     dataset : str or Dataset
-        ``"digits"``, ``"fashion_mnist"``, ``"cifar10"``, ``"femnist"``, or one's own data, which
-        need `num_devices`, `learning_rate` and `model`.
+        ``"digits"``, ``"fashion_mnist"``, ``"cifar10"`` or ``"femnist"``. Or one's own data, as a
+        `Dataset`, the name of a function or a folder (see `train_fl.data.catalogue.own_dataset`),
+        which need `num_devices`, `learning_rate` and `model`.
     num_devices : int, optional
         Number of devices N: 40 for digits and 120 for the others by default.
     partition : {"dirichlet", "dirichlet-by-class", "iid", "place", "writer"}, optional
@@ -204,10 +215,15 @@ def make_task(
         digits and 0.01 for Fashion-MNIST.
     momentum, weight_decay : float
         Of SGD.
+    proximal : float
+        FedProx's mu: how strongly devices are held to the global model; 0 for plain SGD.
+    server : {"fedavg", "fedavgm", "fedadam"} or ServerOptimizer
+        What the server does with the weighted sum of the updates; see `train_fl.server`.
     model : str or callable, optional
         The network: a name in `train_fl.models.MODELS` (``"digits"``, ``"small"``, ``"cnn"`` or
-        ``"resnet18"``), or a function without arguments that makes one's own; see
-        `train_fl.check_network` for what it must be. By default that of the data set.
+        ``"resnet18"``), or a class or function without arguments that makes one's own, perhaps by
+        its name as ``my_file.py:MyNet``; see `train_fl.check_network` for what it must be. By
+        default that of the data set.
     upload : str, optional
         Name of the network whose size is uploaded, so that a small one can train in the place of
         a large one whose times and energies are accounted for. By default that of `model`.
@@ -228,19 +244,19 @@ def make_task(
     """
     if not isinstance(dataset, (str, Dataset)):
         raise ValueError(f"dataset must be a name or a Dataset, got {dataset!r}")
+    if isinstance(dataset, str) and dataset not in DATASETS:
+        dataset = own_dataset(dataset)
     if isinstance(dataset, str):
-        if dataset not in DATASETS:
-            nearest = did_you_mean(dataset, DATASETS)
-            raise ValueError(
-                f"data set must be one of {', '.join(DATASETS)}, got {dataset!r}{nearest}"
-            )
         defaults = _DEFAULTS[dataset]
         num_devices = defaults.num_devices if num_devices is None else num_devices
         partition = defaults.partition if partition is None else partition
         learning_rate = defaults.learning_rate if learning_rate is None else learning_rate
         model = defaults.model if model is None else model
     elif num_devices is None or learning_rate is None or model is None:
-        raise ValueError("data of one's own need num_devices, learning_rate and model")
+        raise ValueError(
+            "data of one's own need num_devices, learning_rate and model, got "
+            f"{num_devices!r}, {learning_rate!r} and {model!r}"
+        )
     partition = partition or "dirichlet"
     if partition not in get_args(Partition):
         names = ", ".join(get_args(Partition))
@@ -250,14 +266,22 @@ def make_task(
     finite_number("learning_rate", learning_rate)
     if not (is_real(momentum) and 0 <= momentum < 1):
         raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}")
-    if not (is_real(weight_decay) and 0 <= weight_decay < np.inf):
-        raise ValueError(f"weight_decay must be at least 0 and finite, got {weight_decay!r}")
+    for name, value in (("weight_decay", weight_decay), ("proximal", proximal)):
+        if not (is_real(value) and 0 <= value < np.inf):
+            raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
+    if isinstance(server, str):
+        server = make_server_optimizer(server)
+    elif not isinstance(server, ServerOptimizer):
+        raise ValueError(f"server must be a name or a ServerOptimizer, got {server!r}")
     if seed is not None:
         integer_at_least(0, "seed", seed)
-    for name in (model, upload):
-        if isinstance(name, str) and name not in MODELS:
-            nearest = did_you_mean(name, MODELS)
-            raise ValueError(f"model must be one of {', '.join(MODELS)}, got {name!r}{nearest}")
+    if isinstance(model, str) and names_own(model):
+        model = load_own(model, kind="class or function that makes a network", fits=callable)
+    for option, named in (("model", model), ("upload", upload)):
+        if isinstance(named, str) and named not in MODELS:
+            nearest = did_you_mean(named, MODELS)
+            names = ", ".join(MODELS)
+            raise ValueError(f"{option} must be one of {names}, got {named!r}{nearest}")
     if isinstance(dataset, str):
         dataset = DATASETS[dataset](DataSource(Path(data_dir), download, num_devices, seed or 0))
     split = partial(
@@ -280,6 +304,8 @@ def make_task(
         learning_rate,
         momentum,
         weight_decay,
+        proximal,
+        server,
         None if upload is None else num_parameters(partial(MODELS[upload], classes)),
         split if seed is None and partition in _SAME_SIZES else None,
     )

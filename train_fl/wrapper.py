@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import vector_to_parameters
 
 from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import integer_at_least
+from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.checkpoint import State
 from train_fl.gradient_distance import GradientDistances
@@ -28,6 +31,9 @@ NonFinite: TypeAlias = Literal["raise", "skip"]
 
 class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """Trains the cohort of each round from the global model and aggregates the updates.
+
+    The weighted sum of the updates (see `train_fl.server.aggregation_weights`) goes to the task's
+    server optimiser, which by default adds it to the global model.
 
     The learning rate is halved after half and after three quarters of the rounds. The initial
     model, the order of the samples and, unless the task has one for all episodes, their split over
@@ -147,6 +153,26 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         """The global model, a flat copy of shape (d,)."""
         return _to_numpy(self._parameters)
 
+    def model(self) -> nn.Module:
+        """The global model as a network of its own, which later rounds do not change."""
+        with torch.random.fork_rng(devices=[]):
+            network = self.task.make_model()
+        vector_to_parameters(self._parameters.cpu().clone(), network.parameters())
+        return network
+
+    def save_model(self, path: Path) -> None:
+        """Write the state dict of the global model to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path : Path
+            The file, for ``model.load_state_dict(torch.load(path))``.
+        """
+        # Clones: the parameters are views of one vector, which each of them would be saved with.
+        state = {name: value.clone() for name, value in self.model().state_dict().items()}
+        with atomic_path(path) as temporary:
+            torch.save(state, temporary)
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -181,6 +207,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             torch.default_generator.manual_seed(int(model_seed.generate_state(1, np.uint64)[0]))
             self._trainer = self._new_trainer()
         self._parameters = self._trainer.initial_parameters()
+        self._kept = {name: torch.zeros_like(self._parameters) for name in self.task.server.keeps}
 
     def _new_trainer(self) -> LocalTrainer:
         task = self.task
@@ -189,6 +216,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             batch_size=task.batch_size,
             momentum=task.momentum,
             weight_decay=task.weight_decay,
+            proximal=task.proximal,
             precision=self._precision,
             channels_last=self._channels_last,
         )
@@ -202,11 +230,12 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         ]
 
     def state(self) -> State:
-        """The state of the episode: that of the environment, the model, and gradients if any.
+        """The state of the episode: environment, model, what the server keeps, any gradients.
 
         The gradients, which may be large, are not copied: they move on with the next round.
         """
         state = self._base.state() | {"parameters": self.parameters}
+        state |= {f"server_{name}": _to_numpy(kept) for name, kept in self._kept.items()}
         if self._distances is not None:
             # NumPy has no bfloat16; the bits are what counts.
             state["gradients"] = self._distances.stored.view(torch.int16).cpu().numpy()
@@ -232,12 +261,16 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         ValueError
             If the seed or the state is wrong; the episode is then left as it was.
         """
-        _check_array(state, "parameters", np.float32, (self.task.num_parameters,))
+        names = {name: f"server_{name}" for name in self.task.server.keeps}
+        for name in ("parameters", *names.values()):
+            _check_array(state, name, np.float32, (self.task.num_parameters,))
         if self._distances is not None:
             _check_array(state, "gradients", np.int16, tuple(self._distances.stored.shape))
         observation = self._base.restore(seed, state)
         self._start_training()
         self._parameters.copy_(torch.from_numpy(state["parameters"]))
+        for name, saved in names.items():
+            self._kept[name].copy_(torch.from_numpy(state[saved]))
         if self._distances is not None:
             stored = torch.from_numpy(state["gradients"]).view(torch.bfloat16)
             self._distances.stored = stored.to(self._device)
@@ -330,7 +363,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         return float(np.average(losses[seen], weights=self.task.num_samples[participants][seen]))
 
     def _aggregate(self, updates: Tensor, coefficients: FloatArray, number: int) -> None:
-        self._parameters += torch.as_tensor(coefficients).to(updates) @ updates
+        if not len(updates):  # all uploads failed: there is nothing to step for
+            return
+        update = torch.as_tensor(coefficients).to(updates) @ updates
+        self._parameters += self.task.server.step(update, self._kept)
         if not torch.isfinite(self._parameters).all():
             raise FloatingPointError(
                 f"the global model after round {number} is not finite: its largest "
@@ -342,9 +378,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         """What an evaluation on the test set adds to the info."""
         images, labels = self._test
         loss, right = self._trainer.evaluate(self._parameters, images, labels)
-        right_of_class = np.bincount(
-            labels.cpu().numpy(), right.cpu().numpy(), self.task.dataset.num_classes
-        )
+        right_labels = labels[right].cpu().numpy()
+        right_of_class = np.bincount(right_labels, minlength=self.task.dataset.num_classes)
         return {
             "test_loss": loss,
             "test_accuracy": float(right_of_class.sum()) / len(labels),
@@ -391,7 +426,7 @@ def learning_rate(task: Task, completed_rounds: int, num_rounds: int) -> float:
 
 
 def device_accuracy(
-    label_histogram: FloatArray, right_of_class: FloatArray, tested: IntArray
+    label_histogram: FloatArray, right_of_class: IntArray, tested: IntArray
 ) -> FloatArray:
     """Accuracy on test samples with the classes mixed as in each device's data.
 
@@ -399,7 +434,7 @@ def device_accuracy(
     ----------
     label_histogram : ndarray, shape (N, C)
         Share of each class in each device's data.
-    right_of_class : ndarray, shape (C,)
+    right_of_class : ndarray of int, shape (C,)
         Test samples of each class that are classified rightly.
     tested : ndarray of int, shape (C,)
         Test samples of each class; one that has none is left out.
@@ -413,7 +448,9 @@ def device_accuracy(
     mix = label_histogram[:, known]
     total = mix.sum(axis=1)
     right = mix @ (right_of_class[known] / tested[known])
-    return np.divide(right, total, out=np.full(len(mix), math.nan), where=total > 0)
+    accuracy = np.full(len(mix), math.nan)
+    np.divide(right, total, out=accuracy, where=total > 0)
+    return accuracy
 
 
 def _check_fit(task: Task, scenario: Scenario) -> None:

@@ -122,6 +122,7 @@ class Job:
             self.scenario,
             self.seeds,
             self.make_env,
+            getattr(self.make_env, "own_code", ""),
             self.prices,
         )
         # One by one: a pickle of all would also tell which of them share objects.

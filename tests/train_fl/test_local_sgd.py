@@ -55,6 +55,29 @@ def test_update__equals_torch_sgd_over_the_same_batches(model, data):
     assert loss == pytest.approx(np.mean(losses), rel=1e-5)
 
 
+def test_update__proximal_term_is_the_gradient_of_the_squared_distance(model, data):
+    images, labels = data
+    reference = copy.deepcopy(model)
+    anchors = [p.detach().clone() for p in reference.parameters()]
+    trainer = LocalTrainer(model, batch_size=8, momentum=0.9, proximal=0.7)
+    start = trainer.initial_parameters()
+    update, _ = trainer.update(
+        start, images, labels, epochs=2, learning_rate=0.05, rng=np.random.default_rng(7)
+    )
+    optimiser = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=0.9)
+    rng = np.random.default_rng(7)
+    for _ in range(2):
+        for batch in np.split(rng.permutation(25), [8, 16, 24]):
+            away = zip(reference.parameters(), anchors, strict=True)
+            distance = sum((p - anchor).square().sum() for p, anchor in away)
+            loss = cross_entropy(reference(images[batch]), labels[batch]) + 0.35 * distance
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    expected = torch.cat([p.detach().flatten() for p in reference.parameters()]) - start
+    torch.testing.assert_close(update, expected, rtol=1e-4, atol=1e-7)
+
+
 def test_update__leaves_the_given_parameters_alone(model, data):
     trainer = LocalTrainer(model, batch_size=8, momentum=0.9)
     start = trainer.initial_parameters()

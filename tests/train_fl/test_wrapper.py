@@ -22,7 +22,7 @@ from train_fl.data.digits import digits
 from train_fl.data.partition import dirichlet_equal
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
-from train_fl.server import aggregation_weights
+from train_fl.server import FedAdam, FedAvgM, aggregation_weights
 from train_fl.wrapper import device_accuracy, learning_rate
 
 
@@ -92,6 +92,25 @@ def test_step__moves_the_model_by_the_weighted_updates(scenario, task):
         assert np.all(np.linalg.norm(info["client_updates"], axis=1) > 0)
 
 
+def test_step__the_server_optimiser_makes_the_step(scenario, task):
+    optimizer = FedAvgM(learning_rate=0.5, momentum=0.8)
+    env = wrap(scenario, dataclasses.replace(task, server=optimizer))
+    env.reset(seed=0)
+    velocity = np.zeros(task.num_parameters)
+    for cohort in ((5, 3), (7, 1, 2)):
+        before = env.parameters
+        _, _, _, _, info = env.step(chosen(scenario, *cohort))
+        velocity = 0.8 * velocity + info["client_updates"].mean(axis=0)  # sizes are equal
+        expected = before + 0.5 * velocity
+        np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
+    env.reset(seed=1)  # the next episode begins without the velocity of this one
+    fresh = wrap(scenario, dataclasses.replace(task, server=optimizer))
+    fresh.reset(seed=1)
+    for each in (env, fresh):
+        each.step(chosen(scenario, 4))
+    np.testing.assert_array_equal(env.parameters, fresh.parameters)
+
+
 def test_step__a_device_trains_from_the_global_model_on_its_own_data(scenario, task):
     env = wrap(scenario, task)
     env.reset(seed=4)
@@ -120,6 +139,22 @@ def test_step__array_and_allocation_train_alike(scenario, task):
     a.step(np.zeros((3, 20), np.float32))
     b.step(uniform(scenario))
     np.testing.assert_allclose(a.parameters, b.parameters, rtol=1e-4, atol=1e-6)
+
+
+def test_model__is_the_global_one_also_from_its_file(scenario, task, tmp_path):
+    env = wrap(scenario, task, eval_every=1)
+    env.reset(seed=0)
+    _, _, _, _, info = env.step(uniform(scenario))
+    env.save_model(tmp_path / "model.pt")
+    model = env.model()
+    env.step(uniform(scenario))  # which moves the model on
+    assert (tmp_path / "model.pt").stat().st_size < 1.5 * 4 * task.num_parameters
+    loaded = task.make_model()
+    loaded.load_state_dict(torch.load(tmp_path / "model.pt"))
+    for network in (model, loaded):
+        predicted = network(task.dataset.test_images).argmax(dim=1)
+        right = float((predicted == task.dataset.test_labels).double().mean())
+        assert right == pytest.approx(info["test_accuracy"])
 
 
 def test_evaluation__every_few_rounds_and_at_the_end(scenario, task):
@@ -156,7 +191,7 @@ def test_device_accuracy__is_that_of_the_classes_a_device_has(scenario, task):
 
 def test_device_accuracy__leaves_out_classes_that_are_not_tested():
     mix = np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.2, 0.6, 0.2]])
-    got = device_accuracy(mix, np.array([3.0, 10.0, 0.0]), np.array([4, 20, 0]))
+    got = device_accuracy(mix, np.array([3, 10, 0]), np.array([4, 20, 0]))
     np.testing.assert_allclose(got, [0.625, np.nan, (0.2 * 0.75 + 0.6 * 0.5) / 0.8])
 
 
@@ -342,6 +377,7 @@ def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task,
 
 @pytest.mark.parametrize("report_gradients", [False, True])
 def test_restore__goes_on_as_if_nothing_had_happened(scenario, task, report_gradients):
+    task = dataclasses.replace(task, server=FedAdam(), proximal=0.1)
     whole, saved, taken_up = (
         wrap(scenario, task, report_gradients=report_gradients) for _ in range(3)
     )
@@ -511,6 +547,19 @@ def test_step__an_upload_that_failed_brings_no_update_and_costs_as_usual(scenari
             np.testing.assert_array_equal(env.parameters, before)
             assert math.isnan(info["train_loss"])
     assert {0, 1, 2} <= sizes
+
+
+def test_step__a_server_with_momentum_stays_where_no_upload_arrives(scenario, task):
+    failing = scenario.replace(upload_failure=0.6, num_rounds=20)
+    env = wrap(failing, dataclasses.replace(task, server=FedAvgM()))
+    env.reset(seed=0)
+    arrived = []
+    for _ in range(20):
+        before = env.parameters
+        _, _, _, _, info = env.step(chosen(failing, 2))
+        arrived.append(len(info["participants"]) > 0)
+        assert np.array_equal(env.parameters, before) != arrived[-1]
+    assert False in arrived[arrived.index(True) :]
 
 
 def test_evaluate__divfl_trains_where_devices_drop_out_and_uploads_fail(scenario, task):

@@ -29,7 +29,8 @@ class Options(ScenarioOptions):
     train: bool = True
     """Train real models in every round. Only the data of digits come with the libraries."""
     dataset: str | None = None
-    """Data set: digits, fashion_mnist, cifar10 or femnist; by default that of the scenario."""
+    """Data set: digits, fashion_mnist, cifar10 or femnist, by default that of the scenario; or your
+    own, as my_file.py:function or a folder of pictures."""
     data_dir: Path = Path("data")
     """Folder with the files of the data set."""
     download: bool = False
@@ -42,7 +43,8 @@ class Options(ScenarioOptions):
     split_seed: int | None = None
     """Seed of a split that all seeds share. By default each seed has a split of its own."""
     model: str | None = None
-    """Network: digits, small, cnn or resnet18; by default that of the data set."""
+    """Network: digits, small, cnn or resnet18, by default that of the data set; or your own, as
+    my_file.py:MyNet."""
     upload: str | None = None
     """Network whose size is uploaded, such as cnn while small trains; by default the one of
     --model."""
@@ -54,6 +56,12 @@ class Options(ScenarioOptions):
     """Momentum of local training."""
     weight_decay: float = 0.0
     """Weight decay of local training."""
+    proximal: float = 0.0
+    """FedProx's mu: how strongly devices are held to the global model."""
+    server: str = "fedavg"
+    """What the server does with the weighted sum of the updates: fedavg, fedavgm or fedadam."""
+    server_learning_rate: float | None = None
+    """The server's learning rate; by default 1, or 0.01 for fedadam."""
     precision: str = "float32"
     """What layers compute with: float32 or bfloat16, faster on processors with units for it."""
     channels_last: bool = False

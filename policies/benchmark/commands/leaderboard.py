@@ -26,6 +26,7 @@ from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import print_whole
 from policies.benchmark.commands.comparison_folder import (
     file_hashes,
+    named_files,
     plain,
     system,
     versions,
@@ -327,6 +328,8 @@ def _config(options: Options, entrants: Sequence[_Entrants]) -> dict[str, Any]:
             | system(each.scenario)
         )
     names = {one.name: None for each in entrants for one in each.setting.schedulers}
+    for each in entrants:
+        names |= dict.fromkeys(named_files(each.setting.options))
     return {
         "command": ["python", *sys.argv],
         "file": str(options.file),

@@ -14,6 +14,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from policies.base import Policy
 from policies.own import names_own, own_source
+from policies.reports import system_of
 from train_fl.local_sgd import Precision
 from train_fl.server import make_server_optimizer
 from train_fl.task import Partition, Task, make_task
@@ -122,7 +123,8 @@ class TrainingEnvFactory:
         Parameters
         ----------
         policy : Policy
-            Says what it wants to be reported.
+            Says what it wants to be reported, and what that costs in its scenario; see
+            `policies.with_reports`.
 
         Raises
         ------
@@ -132,7 +134,7 @@ class TrainingEnvFactory:
         torch.set_num_threads(self.threads)
         torch.backends.cudnn.deterministic = True
         return TrainingWrapper(
-            gym.make("FLEdge-v0", scenario=self.scenario),
+            gym.make("FLEdge-v0", scenario=system_of(policy, self.scenario)),
             self.make_task(),
             eval_every=self.eval_every,
             report_gradients=policy.uses_gradients,

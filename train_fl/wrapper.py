@@ -63,13 +63,14 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     With `report_losses` the info of a step has `local_losses` and `local_loss_rms` of shape (k,):
     the mean and the root mean square of the losses of a participant's local samples under the model
-    that it received. For this a device must pass over its data once before it trains, which the
-    simulated times and energies do not count. The info of a reset has both, and `participants`, as
-    empty arrays.
+    that it received. For this a device must pass over its data once before it trains. The info of a
+    reset has both, and `participants`, as empty arrays.
 
     With `report_update_norms` the info of a reset names all devices as `participants`, and has the
-    `update_norms` that they would have in the first round. For this every device must train once,
-    which the simulated times and energies do not count.
+    `update_norms` that they would have in the first round. For this every device must train once.
+
+    The simulated times and energies count none of this, as in the papers, unless the scenario has
+    fields that say what reports cost; see `policies.with_reports`.
 
     Parameters
     ----------

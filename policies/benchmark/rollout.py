@@ -75,7 +75,8 @@ def run_episode(
         `priced_outcome`, what the round cost a user [s]. Where models are trained `train_loss`,
         `test_loss`, `test_accuracy`, `mean_device_accuracy` and `worst_tenth_accuracy` (the mean
         of the tenth of the devices with the least), and `real_time`, the time the round took on
-        this machine [s].
+        this machine [s]. Where all devices report before the first round, `elapsed_time` counts
+        it, and so do the energies and the priced columns of the first round.
 
     Raises
     ------
@@ -150,9 +151,13 @@ class _Records:
         budget = self._scenario.energy_budget_j
         self.num_rounds += 1
         expected, spent = info["energy_expected"], info["energy_spent"]
+        self._sums["participations"] += spent > 0
+        first_time, first_energy = 0.0, np.zeros(())
+        if self.num_rounds == 1:  # which accounts for what was reported before it
+            first_time, first_energy = self._scenario.first_report
+            expected, spent = expected + first_energy, spent + first_energy
         self._sums["expected"] += expected
         self._sums["spent"] += spent
-        self._sums["participations"] += spent > 0
         average = self._sums["expected"] / budget / self.num_rounds
         spent_average = self._sums["spent"] / budget / self.num_rounds
         participations = self._sums["participations"]
@@ -174,9 +179,12 @@ class _Records:
         }
         if self._prices is not None:
             excess = np.sum(self._prices.energy * (expected - budget), axis=-1)
-            values["priced_objective"] = info["penalty"] + excess
-            values["priced_outcome"] = priced_outcome(
-                info["round_time"], spent, self._prices.outcome, self._scenario
+            values["priced_objective"] = first_time + info["penalty"] + excess
+            prices = self._prices.outcome
+            values["priced_outcome"] = (
+                first_time
+                + np.sum(prices.energy * first_energy)
+                + priced_outcome(info["round_time"], info["energy_spent"], prices, self._scenario)
             )
         if "train_loss" in info:
             values |= {name: info[name] for name in _TRAINING} | {"real_time": seconds}

@@ -34,6 +34,7 @@ from gymnasium.vector import AutoresetMode
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import integer_at_least, is_integer
 from fl_edge_env.files import writable_folder
+from fl_edge_env.scenario import REPORT_FIELDS
 from policies.base import Policy, check_scenario
 from policies.benchmark.board import JobsBoard, watched
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
@@ -43,6 +44,7 @@ from policies.benchmark.orphans import end_with
 from policies.benchmark.rollout import run_episode
 from policies.own import own_modules
 from policies.progress import listening
+from policies.reports import system_of
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
@@ -158,6 +160,7 @@ class Job:
         """The rounds of the job; see `run_episode`."""
         if self.make_env is not None:
             env: Any = self.make_env(self.policy)
+            _check_reports(env, self)
         else:
             env = FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
@@ -283,7 +286,8 @@ def make_jobs(
     Parameters
     ----------
     policies, scenario, seeds, make_env
-        As in `policies.evaluate`.
+        As in `policies.evaluate`. What reports cost a policy is as in the scenario it was made
+        with; see `policies.reports.system_of`.
     prices, title
         As for `Job`.
 
@@ -303,8 +307,9 @@ def make_jobs(
             f"policies must have distinct names, as their results are told apart by them: "
             f"{twice[0]!r} comes {names.count(twice[0])} times. Set the attribute `name` of one"
         )
+    systems = {policy.name: system_of(policy, scenario) for policy in policies}
     for policy in policies:
-        _check_system(policy, scenario)
+        _check_system(policy, systems[policy.name])
         if make_env is None and policy.needs_training:
             raise ValueError(
                 f"{policy.name} decides by what training reports, and no models are trained here: "
@@ -314,7 +319,7 @@ def make_jobs(
     size = 1 if make_env is not None else max(1, _BATCH_NUMBERS // scenario.num_devices)
     batches = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
     return [
-        Job(policy, scenario, batch, make_env, prices, title)
+        Job(policy, systems[policy.name], batch, make_env, prices, title)
         for policy in policies
         for batch in batches
     ]
@@ -351,6 +356,16 @@ def _check_system(policy: Policy, scenario: Scenario) -> None:
         raise ValueError(
             f"the policy {policy.name} was made for a scenario with another {', '.join(other)}: "
             "make it with the scenario that it is run in"
+        )
+
+
+def _check_reports(env: gym.Env[Any, Any], job: Job) -> None:
+    """Refuse an environment in which reports cost a policy something else than its accounts say."""
+    made = getattr(env.unwrapped, "scenario", job.scenario)
+    if any(getattr(made, name) != getattr(job.scenario, name) for name in REPORT_FIELDS):
+        raise ValueError(
+            f"make_env must make an environment in which reports cost {job.policy.name} what they "
+            "do in its own scenario: make it with policies.reports.system_of(policy, scenario)"
         )
 
 

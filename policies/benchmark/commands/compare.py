@@ -30,7 +30,8 @@ from policies.benchmark.commands.folder_lock import only_one
 from policies.benchmark.commands.training import (
     MakeTraining,
     divfl_note,
-    policy_options,
+    make_entrant,
+    reports_note,
     training_of,
 )
 from policies.benchmark.evaluation import check_target, summarise
@@ -38,7 +39,6 @@ from policies.benchmark.figures import draw_partition, save_figure, save_plots
 from policies.benchmark.live import check_tensorboard, live_files
 from policies.benchmark.runner import BoundJob, check_runner, make_jobs
 from policies.benchmark.tables import coinciding, comparison_table
-from policies.registry import make_policy
 
 
 def compare(options: Options, console: Console, make_training: MakeTraining) -> None:
@@ -66,6 +66,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
     if resumed := options.resume is not None:
         options, settings = stored(options)
     seeds = options.seed_range()
+    options.check_reports()
     check_target(options.target_accuracy)
     check_runner(options.workers, options.backend, options.checkpoint_every)
     check_tensorboard(options.tensorboard, trained=options.train)
@@ -73,7 +74,10 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
     make_env = training_of(options, scenario, make_training) if options.train else None
     if make_env is not None:
         scenario = make_env.scenario
-    policies = [make_policy(n, scenario, **policy_options(n, make_env)) for n in options.policies]
+    policies = [
+        make_entrant(name, scenario, make_env, pay_reports=options.pay_reports)
+        for name in options.policies
+    ]
     make_jobs(policies, scenario, seeds, make_env)  # refuses what is wrong before prices are found
     prices = find_prices(scenario)
     jobs = make_jobs(policies, scenario, seeds, make_env, prices)
@@ -128,6 +132,8 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         told = ", ".join(f"{name} {value:.2g} s" for name, value in seconds.items())
         console.print(f"real time of a round: {told}", highlight=False)
     if note := divfl_note(policies, trained=options.train):
+        console.print(note, highlight=False)
+    if note := reports_note({policy.name: policy for policy in policies}):
         console.print(note, highlight=False)
     told = "Results and plots" if writes else "Read, and nothing written to"
     console.print(f"{told}: {folder}", soft_wrap=True)

@@ -66,6 +66,9 @@ class Options(ScenarioOptions):
     """What layers compute with: float32 or bfloat16, faster on processors with units for it."""
     channels_last: bool = False
     """Store images pixel by pixel, which makes some networks faster."""
+    pay_reports: bool = False
+    """Let each policy pay for what it asks the devices to report, in time and energy.
+    Gradients: a pass over the data and the bits of a model; losses: a third of a pass."""
     on_non_finite: str = "raise"
     """What to do with an update that is infinite or NaN: raise (stop with an error) or skip."""
     device: str = "cpu"
@@ -107,6 +110,17 @@ class Options(ScenarioOptions):
         number = self.seeds if self.seeds is not None else (5 if self.train else 30)
         integer_at_least(1, "seeds", number)
         return range(self.first_seed, self.first_seed + number)
+
+    def check_reports(self) -> None:
+        """Refuse to let policies pay for reports where there are none.
+
+        Raises
+        ------
+        ValueError
+            If `pay_reports` is given and `train` is not.
+        """
+        if self.pay_reports and not self.train:
+            raise ValueError("pay_reports needs training: without it nothing is reported")
 
 
 def fits(value: object, kind: Any) -> bool:

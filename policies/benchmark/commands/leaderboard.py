@@ -44,7 +44,8 @@ from policies.benchmark.commands.training import (
     Training,
     dataset_of,
     divfl_note,
-    policy_options,
+    make_entrant,
+    reports_note,
     training_of,
 )
 from policies.benchmark.evaluation import check_target, summarise
@@ -52,7 +53,7 @@ from policies.benchmark.leaderboard import Board, save_overview, standings
 from policies.benchmark.live import check_tensorboard, live_files
 from policies.benchmark.runner import Backend, BoundJob, Job, Work, check_runner, make_jobs
 from policies.benchmark.tables import comparison_markdown, comparison_table, judged_by, ranked
-from policies.registry import POLICIES, SELECTORS, make_policy
+from policies.registry import POLICIES, SELECTORS
 
 _HOW_TO_READ = (
     "Feasible schedulers come first, the fastest before the others. Numbers are means over seeds "
@@ -178,6 +179,7 @@ def _system(setting: Setting, make_training: MakeTraining) -> tuple[Scenario, Tr
     options = setting.options
     try:
         options.seed_range()
+        options.check_reports()
         check_target(options.target_accuracy)
         scenario = options.make_scenario()
         if not options.train:
@@ -194,7 +196,7 @@ def _entrants(setting: Setting, scenario: Scenario, training: Training | None) -
     left_out: dict[str, str] = {}
     for scheduler in setting.schedulers:
         try:
-            policy = _policy(scheduler, scenario, training)
+            policy = _policy(scheduler, setting, scenario, training)
         except ValueError as error:
             raise ValueError(f"setting {setting.name!r}: {error}") from None
         label = scheduler.label or policy.name
@@ -203,7 +205,7 @@ def _entrants(setting: Setting, scenario: Scenario, training: Training | None) -
                 f"setting {setting.name!r}: {label!r} comes twice among the schedulers: give one "
                 "a label of its own"
             )
-        if training is None and policy.needs_training:
+        if training is None and (policy.needs_training or scheduler.pay_reports):
             left_out[label] = "needs training"
         else:
             policies[label] = policy
@@ -214,10 +216,14 @@ def _entrants(setting: Setting, scenario: Scenario, training: Training | None) -
     return _Entrants(setting, scenario, training, policies, left_out)
 
 
-def _policy(scheduler: Scheduler, scenario: Scenario, training: Training | None) -> Policy:
-    options = policy_options(scheduler.name, training) | dict(scheduler.options)
+def _policy(
+    scheduler: Scheduler, setting: Setting, scenario: Scenario, training: Training | None
+) -> Policy:
+    pays = setting.options.pay_reports if scheduler.pay_reports is None else scheduler.pay_reports
     try:
-        return make_policy(scheduler.name, scenario, **options)
+        return make_entrant(
+            scheduler.name, scenario, training, pay_reports=pays, **scheduler.options
+        )
     except TypeError as error:
         if (wrong := re.search(r"unexpected keyword argument '(\w+)'", str(error))) is None:
             raise
@@ -290,7 +296,9 @@ def _sentence(entrants: _Entrants) -> str:
             f"; trained on {dataset_of(options)}, target {100 * entrants.target:g} % test accuracy."
         )
     trained = entrants.training is not None
-    return f"{told} {divfl_note(list(entrants.policies.values()), trained=trained)}".strip()
+    policies = entrants.policies
+    notes = divfl_note(list(policies.values()), trained=trained), reports_note(policies)
+    return " ".join(note for note in (told, *notes) if note)
 
 
 def _show(board: Board, entrants: _Entrants, console: Console) -> None:

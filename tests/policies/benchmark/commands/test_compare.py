@@ -294,6 +294,7 @@ def test_compare__help_explains_every_option(call, capsys):
             "--policies lora",
             "got 'lora': did you mean 'lroa'?",
         ),
+        ("--no-train --pay-reports", "pay_reports needs training"),
         ("--policies lroa lroa", "policies must have distinct names"),
         ("--cohort-size 0", "cohort_size must be an integer of at least 1, got 0"),
         ("--cohort-size 50", "cohort_size must be at most num_devices = 40, got 50"),

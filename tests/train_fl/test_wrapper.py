@@ -19,10 +19,10 @@ from policies.divfl import pairwise_distance
 from train_fl import Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.dataset import DataSource
 from train_fl.data.digits import digits
+from train_fl.episode import learning_rate
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
 from train_fl.server import aggregation_weights
-from train_fl.wrapper import learning_rate
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from train_fl.local_sgd import LocalTrainer, Precision
 from train_fl.task import Task
 
 
@@ -20,10 +21,13 @@ class TrainingSeeds(NamedTuple):
         Of the initial parameters.
     order : numpy.random.SeedSequence
         Of the order in which devices see their samples; see `sample_order`.
+    split : numpy.random.SeedSequence
+        Of the split of the samples over the devices; see `Task.episode`.
     """
 
     model: np.random.SeedSequence
     order: np.random.SeedSequence
+    split: np.random.SeedSequence
 
     @classmethod
     def of(cls, training: np.random.SeedSequence) -> TrainingSeeds:
@@ -35,7 +39,7 @@ class TrainingSeeds(NamedTuple):
             As `FLEdgeEnv.training_seed` gives it; it is not changed.
         """
         fresh = np.random.SeedSequence(training.entropy, spawn_key=training.spawn_key)
-        return cls(*fresh.spawn(2))
+        return cls(*fresh.spawn(len(cls._fields)))
 
 
 def initial_model(task: Task, seed: np.random.SeedSequence) -> nn.Module:
@@ -52,6 +56,35 @@ def initial_model(task: Task, seed: np.random.SeedSequence) -> nn.Module:
         # Not torch.manual_seed, which reseeds every GPU as well.
         torch.default_generator.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
         return task.make_model()
+
+
+def make_trainer(
+    task: Task,
+    model: nn.Module,
+    *,
+    precision: Precision = "float32",
+    channels_last: bool = False,
+) -> LocalTrainer:
+    """What trains a network by a task's settings.
+
+    Parameters
+    ----------
+    task : Task
+        Supplies the settings of SGD.
+    model : torch.nn.Module
+        The network, whose parameters become those of the trainer.
+    precision, channels_last
+        As in `LocalTrainer`.
+    """
+    return LocalTrainer(
+        model,
+        batch_size=task.batch_size,
+        momentum=task.momentum,
+        weight_decay=task.weight_decay,
+        proximal=task.proximal,
+        precision=precision,
+        channels_last=channels_last,
+    )
 
 
 def sample_order(

@@ -13,7 +13,9 @@ import torch
 from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from policies.base import Policy
-from train_fl.task import Network, Partition, Task, make_task
+from train_fl.local_sgd import Precision
+from train_fl.server import make_server_optimizer
+from train_fl.task import Partition, Task, make_task
 from train_fl.wrapper import NonFinite, TrainingWrapper
 
 
@@ -36,10 +38,26 @@ class TrainingEnvFactory:
         How samples are split; see `train_fl.make_task`.
     concentration : float
         Of the split's Dirichlet distribution.
-    network : {"own", "small"}
-        The data set's own network, or a small one in its place.
+    split_seed : int, optional
+        Seed of a split that all seeds share; by default each has its own.
+    model, upload : str, optional
+        The network, and the one whose size is uploaded; see `train_fl.make_task`.
+    batch_size : int
+        Samples in a step of SGD.
     learning_rate : float, optional
         Initial learning rate; the data set's own by default.
+    momentum, weight_decay : float
+        Of SGD.
+    proximal : float
+        FedProx's mu.
+    server : {"fedavg", "fedavgm", "fedadam"}
+        The server's optimiser.
+    server_learning_rate : float, optional
+        Its learning rate; by default 1, or 0.01 for FedAdam.
+    precision : {"float32", "bfloat16"}
+        What layers compute with.
+    channels_last : bool
+        Whether images are stored pixel by pixel.
     on_non_finite : {"raise", "skip"}
         What to do with an update that is not finite.
     data_dir : Path
@@ -63,8 +81,18 @@ class TrainingEnvFactory:
     eval_every: int = 10
     partition: Partition | None = None
     concentration: float = 0.5
-    network: Network = "own"
+    split_seed: int | None = None
+    model: str | None = None
+    upload: str | None = None
+    batch_size: int = 32
     learning_rate: float | None = None
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    proximal: float = 0.0
+    server: str = "fedavg"
+    server_learning_rate: float | None = None
+    precision: Precision = "float32"
+    channels_last: bool = False
     on_non_finite: NonFinite = "raise"
     data_dir: Path = Path("data")
     download: bool = False
@@ -97,6 +125,8 @@ class TrainingEnvFactory:
             report_losses=policy.uses_losses,
             report_update_norms=policy.uses_update_norms,
             on_non_finite=self.on_non_finite,
+            precision=self.precision,
+            channels_last=self.channels_last,
             device=self.device,
         )
 
@@ -114,10 +144,17 @@ class TrainingEnvFactory:
             num_devices=self.scenario.num_devices,
             partition=self.partition,
             concentration=self.concentration,
-            network=self.network,
+            seed=self.split_seed,
+            model=self.model,
+            upload=self.upload,
             # As a tuple, by which the task is kept in the cache.
             mean_gain=tuple(self.scenario.mean_gain) if self.partition == "place" else None,
+            batch_size=self.batch_size,
             learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            proximal=self.proximal,
+            server=make_server_optimizer(self.server, self.server_learning_rate),
             data_dir=self.data_dir,
             download=self.download,
         )

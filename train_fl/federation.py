@@ -8,10 +8,10 @@ energy. A client is told its CPU frequency and transmission power, and follows t
 from __future__ import annotations
 
 import logging
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,9 +23,14 @@ from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.checks import finite_number, integer_at_least
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
-from train_fl.episode import TrainingSeeds, initial_model, learning_rate, sample_order
-from train_fl.local_sgd import LocalTrainer
-from train_fl.server import aggregation_weights
+from train_fl.episode import (
+    TrainingSeeds,
+    initial_model,
+    learning_rate,
+    make_trainer,
+    sample_order,
+)
+from train_fl.server import FedAvg, ServerOptimizer, aggregation_weights
 from train_fl.task import Task
 
 try:
@@ -69,8 +74,9 @@ class PolicyStrategy(Strategy):
     In each round the policy decides from the channel gains and the queues. The devices that it
     draws or chooses are sent the model, and reply with the model that they have trained. The new
     model is the old one plus the sum of their updates, each times the weight that the decision
-    gives it (see `train_fl.server.aggregation_weights`); these weights need not sum to one. Times,
-    energies and queues follow from the scenario, as in `FLEdgeEnv`.
+    gives it (see `train_fl.server.aggregation_weights`); these weights need not sum to one. A
+    server optimiser may make another step of that sum. Times, energies and queues follow from the
+    scenario, as in `FLEdgeEnv`.
 
     A message to a client has the model as ``arrays``, and a ``config`` with
 
@@ -97,6 +103,9 @@ class PolicyStrategy(Strategy):
         The system that is emulated, with as many devices as there are clients.
     seed : int
         Seed of channel, cohorts and training, as in `FLEdgeEnv.reset`.
+    server : ServerOptimizer, optional
+        Turns the weighted sum of a round's updates into the step of the model, such as that of a
+        `Task`; by default the sum is the step.
     measure_gains : callable, optional
         Called before each decision with the grid and the list of the devices' nodes; returns the
         channel gains of the coming round, shape (N,), for example as the clients report them. By
@@ -117,6 +126,7 @@ class PolicyStrategy(Strategy):
         scenario: Scenario,
         *,
         seed: int = 0,
+        server: ServerOptimizer | None = None,
         measure_gains: MeasureGains | None = None,
         wait: float = 300.0,
     ) -> None:
@@ -130,6 +140,8 @@ class PolicyStrategy(Strategy):
             )
         self.policy, self.scenario = policy, scenario
         self.seed = integer_at_least(0, "seed", seed)
+        self._server = FedAvg() if server is None else server
+        self._kept: dict[str, Tensor] = {}
         self._measure_gains = measure_gains
         self._wait = finite_number("wait", wait, zero_allowed=True)
         self._env = FLEdgeEnv(scenario)
@@ -241,9 +253,10 @@ class PolicyStrategy(Strategy):
             )
             info["failed"] = info.get("failed", np.zeros(self.scenario.num_devices, bool)).copy()
             info["failed"][missing] = True
-        arrays, norms = _moved(sent.arrays, [received[int(n)][0] for n in participants], weights)
+        updates = [received[int(n)][0] for n in participants]
+        arrays = self._moved(sent.arrays, updates, weights) if updates else sent.arrays
         metrics = [received[int(n)][1] for n in participants]
-        info |= {"participants": participants, "update_norms": norms}
+        info |= {"participants": participants, "update_norms": _norms(updates)}
         if self.policy.uses_losses:
             for name in ("local-loss", "local-loss-rms"):
                 told = [_told(n, one, name) for n, one in zip(participants, metrics, strict=True)]
@@ -300,6 +313,8 @@ class PolicyStrategy(Strategy):
                     f"all arrays of the model must be floating-point numbers, got {name} of "
                     f"{array.dtype}: leave out counters and the like"
                 )
+        size = sum(array.numpy().size for array in arrays.values())
+        self._kept = {name: torch.zeros(size, dtype=torch.float64) for name in self._server.keeps}
         self._nodes = _find_devices(grid, self.scenario.num_devices, self._wait)
         self.policy.reset(self.seed)
         self._observation, info = self._env.reset(seed=self.seed)
@@ -323,8 +338,23 @@ class PolicyStrategy(Strategy):
                 f"{self.policy.name} needs the norm of every device's first update, and device "
                 f"{', '.join(map(str, missing))} did not reply within {self._wait:g} s"
             )
-        _, norms = _moved(arrays, [received[int(n)][0] for n in everyone], sent.coefficients)
+        norms = _norms([received[int(n)][0] for n in everyone])
         return {"participants": everyone, "update_norms": norms}
+
+    def _moved(
+        self, arrays: ArrayRecord, updates: list[NDArray[Any]], weights: FloatArray
+    ) -> ArrayRecord:
+        """The model after a step."""
+        total = np.zeros_like(updates[0], dtype=np.float64)
+        for update, weight in zip(updates, weights, strict=True):
+            total += weight * update
+        step = self._server.step(torch.from_numpy(total), self._kept).numpy()
+        moved, start = {}, 0
+        for name, array in arrays.items():
+            old = array.numpy()
+            part = step[start : (start := start + old.size)].reshape(old.shape)
+            moved[name] = torch.from_numpy((old + part).astype(old.dtype))
+        return ArrayRecord(moved)
 
     def _messages(
         self, sent: _Round, config: ConfigRecord, f: FloatArray, p: FloatArray
@@ -356,7 +386,7 @@ class PolicyStrategy(Strategy):
 
     def _received(
         self, sent: _Round, replies: Iterable[Message]
-    ) -> tuple[dict[int, tuple[list[NDArray[Any]], MetricRecord]], dict[int, str]]:
+    ) -> tuple[dict[int, tuple[NDArray[Any], MetricRecord]], dict[int, str]]:
         """Update and metrics of the devices that sent them, and the errors of others."""
         device_of = {self._nodes[device]: int(device) for device in sent.participants}
         received, reasons = {}, {}
@@ -383,8 +413,8 @@ def _told(device: int, metrics: MetricRecord, name: str) -> float:
     return float(metrics[name])
 
 
-def _update(device: int, sent: _Round, content: RecordDict) -> list[NDArray[Any]]:
-    """The local model less the global one, array by array."""
+def _update(device: int, sent: _Round, content: RecordDict) -> NDArray[Any]:
+    """The local model less the global one, all arrays in one, shape (d,)."""
     local = content.get("arrays", ArrayRecord())
     if set(local) != set(sent.arrays):
         raise ValueError(
@@ -398,32 +428,20 @@ def _update(device: int, sent: _Round, content: RecordDict) -> list[NDArray[Any]
             raise ValueError(
                 f"the array {name} of device {device} must have shape {old.shape}, got {new.shape}"
             )
-        updates.append(new - old)
-        if not np.isfinite(updates[-1]).all():
-            raise FloatingPointError(
-                f"the update of device {device} in round {sent.number} is not finite: choose a "
-                "smaller learning rate, or a larger mu, which keeps the sampling probabilities "
-                "and with them the aggregation weights even"
-            )
-    return updates
+        updates.append((new - old).ravel())
+    update = np.concatenate(updates)
+    if not np.isfinite(update).all():
+        raise FloatingPointError(
+            f"the update of device {device} in round {sent.number} is not finite: choose a "
+            "smaller learning rate, or a larger mu, which keeps the sampling probabilities "
+            "and with them the aggregation weights even"
+        )
+    return update
 
 
-def _moved(
-    arrays: ArrayRecord, updates: list[list[NDArray[Any]]], weights: FloatArray
-) -> tuple[ArrayRecord, FloatArray]:
-    """The model moved by the weighted updates, and the norm of each update."""
-    old = {name: array.numpy() for name, array in arrays.items()}
-    steps = [np.zeros(value.shape) for value in old.values()]
-    norms = np.zeros(len(updates))
-    for index, (update, weight) in enumerate(zip(updates, weights, strict=True)):
-        for step, part in zip(steps, update, strict=True):
-            step += weight * part
-        norms[index] = math.sqrt(sum(float(np.vdot(part, part)) for part in update))
-    moved = {
-        name: torch.from_numpy((value + step).astype(value.dtype))
-        for (name, value), step in zip(old.items(), steps, strict=True)
-    }
-    return ArrayRecord(moved), norms
+def _norms(updates: list[NDArray[Any]]) -> FloatArray:
+    """Euclidean norm of each update."""
+    return np.array([np.linalg.norm(update) for update in updates], dtype=np.float64)
 
 
 def _find_devices(grid: Grid, num_devices: int, wait: float) -> list[int]:
@@ -500,9 +518,9 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
     completed_rounds = int(config["server-round"]) - 1
     model = initial_model(task, seeds.model)
-    trainer = LocalTrainer(model, batch_size=task.batch_size, momentum=task.momentum)
+    trainer = make_trainer(task, model)
     parameters = _flat(message.content["arrays"], model)
-    part = task.parts[device]
+    part = _parts(task, entropy, key)[device]
     data = task.dataset.train_images[part], task.dataset.train_labels[part]
     metrics: dict[str, Any] = {"num-examples": len(part)}
     if config["report-losses"]:
@@ -521,6 +539,13 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     return Message(content, reply_to=message)
 
 
+@lru_cache(maxsize=1)
+def _parts(task: Task, entropy: int, key: tuple[int, ...]) -> list[IntArray]:
+    """The split of an episode: a process has clients of one task and one episode."""
+    seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
+    return task.episode(seeds.split).parts
+
+
 def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:
     """What evaluates a global model on the task's test set, for `Strategy.start`.
 
@@ -536,12 +561,12 @@ def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:
     """
     with torch.random.fork_rng(devices=[]):
         model = task.make_model()
-    trainer = LocalTrainer(model, batch_size=task.batch_size, momentum=task.momentum)
+    trainer = make_trainer(task, model)
     test = task.dataset.test_images, task.dataset.test_labels
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:  # noqa: ARG001 - Flower's
-        loss, accuracy = trainer.evaluate(_flat(arrays, model), *test)
-        return MetricRecord({"test-loss": loss, "test-accuracy": accuracy})
+        loss, right = trainer.evaluate(_flat(arrays, model), *test)
+        return MetricRecord({"test-loss": loss, "test-accuracy": float(right.double().mean())})
 
     return evaluate
 

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import group_norm
 from torchvision.models import resnet18
 
 
+# The networks pool before ReLU: the result is the same, with a quarter of the numbers to compare.
 class DigitsCNN(nn.Sequential):
-    """Two convolutions and a linear layer for 8 by 8 grey images: 6,090 parameters."""
+    """Two convolutions and a linear layer for 8 by 8 grey images: 6,090 parameters.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    num_classes : int
+        Number of classes; the count is for ten.
+    """
+
+    def __init__(self, num_classes: int = 10) -> None:
         super().__init__(
             nn.Conv2d(1, 16, 3, padding=1),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Conv2d(16, 32, 3, padding=1),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Flatten(),
-            nn.Linear(128, 10),
+            nn.Linear(128, num_classes),
         )
 
 
@@ -36,11 +45,11 @@ class FemnistCNN(nn.Sequential):
     def __init__(self, num_classes: int = 62) -> None:
         super().__init__(
             nn.Conv2d(1, 32, 5, padding=2),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Conv2d(32, 64, 5, padding=2),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Flatten(),
             nn.Linear(3136, 2048),
             nn.ReLU(),
@@ -49,9 +58,9 @@ class FemnistCNN(nn.Sequential):
 
 
 class SmallCNN(nn.Sequential):
-    """A CNN for 28 by 28 grey images that trains twenty times as fast: 28,938 parameters.
+    """A CNN for 28 by 28 grey images that trains more than ten times as fast: 206,922 parameters.
 
-    Two convolutions of stride two and a linear layer.
+    Two convolutions of stride two and two linear layers.
 
     Parameters
     ----------
@@ -61,12 +70,14 @@ class SmallCNN(nn.Sequential):
 
     def __init__(self, num_classes: int = 10) -> None:
         super().__init__(
-            nn.Conv2d(1, 16, 5, stride=2, padding=2),
+            nn.Conv2d(1, 16, 3, stride=2, padding=1),
             nn.ReLU(),
-            nn.Conv2d(16, 32, 5, stride=2, padding=2),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1),
             nn.ReLU(),
             nn.Flatten(),
-            nn.Linear(1568, num_classes),
+            nn.Linear(1568, 128),
+            nn.ReLU(),
+            nn.Linear(128, num_classes),
         )
 
 
@@ -119,3 +130,12 @@ def resnet18_group_norm(num_classes: int = 10) -> nn.Module:
     """
     network: nn.Module = resnet18(num_classes=num_classes, norm_layer=SharedGroupNorm)
     return network
+
+
+# The networks by name; each is made with the number of classes.
+MODELS: dict[str, Callable[[int], nn.Module]] = {
+    "digits": DigitsCNN,
+    "small": SmallCNN,
+    "cnn": FemnistCNN,
+    "resnet18": resnet18_group_norm,
+}

@@ -1,10 +1,25 @@
-"""How the server weighs the updates of a cohort."""
+"""What the server does with the updates of a cohort: their weights, and its own optimiser.
+
+The weighted sum of the updates is the step of plain federated averaging. A server optimiser takes
+it for the negative of a gradient [Reddi2021]_.
+
+References
+----------
+.. [Reddi2021] Reddi et al., "Adaptive Federated Optimization", ICLR 2021.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
+from torch import Tensor
 
 from fl_edge_env import Allocation, Scenario
+from fl_edge_env.checks import did_you_mean, finite_number, is_real
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 
@@ -66,3 +81,164 @@ def aggregation_weights(
     if allocation.weights is not None:
         return participants, allocation.weights[order] / arrives
     return participants, data[participants] / data[participants].sum()
+
+
+@dataclass(frozen=True)
+class ServerOptimizer(ABC):
+    """Turns the weighted sum of a round's updates into the step of the global model.
+
+    A new one is a class with one method, `step`, and the names of the vectors that it keeps.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Factor of the step.
+
+    Raises
+    ------
+    ValueError
+        If it is not positive and finite.
+    """
+
+    keeps: ClassVar[tuple[str, ...]] = ()
+
+    learning_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        finite_number("the server's learning_rate", self.learning_rate)
+
+    @abstractmethod
+    def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:
+        """The step of the global model.
+
+        Parameters
+        ----------
+        update : Tensor, shape (d,)
+            Weighted sum of the updates of a round.
+        kept : dict of Tensor, shape (d,)
+            The vectors of `keeps`, zero before the first round; to be changed in place.
+
+        Returns
+        -------
+        Tensor, shape (d,)
+        """
+
+
+@dataclass(frozen=True)
+class FedAvg(ServerOptimizer):
+    """Federated averaging: the step is the weighted sum itself, times the learning rate."""
+
+    def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:  # noqa: ARG002
+        """See `ServerOptimizer.step`."""
+        return self.learning_rate * update
+
+
+@dataclass(frozen=True)
+class FedAvgM(ServerOptimizer):
+    """Federated averaging with momentum: ``v = momentum * v + update``, and v is the step.
+
+    A run of rounds that agree moves the model ``1 / (1 - momentum)`` times as far as without
+    [Hsu2019]_.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Factor of the step.
+    momentum : float
+        In [0, 1).
+
+    References
+    ----------
+    .. [Hsu2019] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
+       Federated Visual Classification", 2019.
+    """
+
+    keeps = ("velocity",)
+
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _share("momentum", self.momentum)
+
+    def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:
+        """See `ServerOptimizer.step`."""
+        velocity = kept["velocity"].mul_(self.momentum).add_(update)
+        return self.learning_rate * velocity
+
+
+@dataclass(frozen=True)
+class FedAdam(ServerOptimizer):
+    """FedAdam, Algorithm 2 of Reddi et al., without a correction of the bias, as there.
+
+    With ``m = momentum * m + (1 - momentum) * update`` and
+    ``v = decay * v + (1 - decay) * update**2`` the step is
+    ``learning_rate * m / (sqrt(v) + epsilon)``. However large an update is, no parameter moves
+    by more than ``learning_rate * (1 - momentum) / sqrt(1 - decay)`` for it in its round: a large
+    aggregation weight does not throw the model far away.
+
+    Parameters
+    ----------
+    learning_rate : float
+        About how far a parameter moves in a round.
+    momentum, decay : float
+        Of the means of the updates and of their squares, in [0, 1).
+    epsilon : float
+        Updates below it are taken for small.
+    """
+
+    keeps = ("mean", "square")
+
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    decay: float = 0.99
+    epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _share("momentum", self.momentum)
+        _share("decay", self.decay)
+        finite_number("epsilon", self.epsilon)
+
+    def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:
+        """See `ServerOptimizer.step`."""
+        mean = kept["mean"].lerp_(update, 1.0 - self.momentum)
+        square = kept["square"].lerp_(update.square(), 1.0 - self.decay)
+        return self.learning_rate * mean / (square.sqrt() + self.epsilon)
+
+
+# The server optimisers by name.
+SERVER_OPTIMIZERS: dict[str, Callable[..., ServerOptimizer]] = {
+    "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
+    "fedadam": FedAdam,
+}
+
+
+def make_server_optimizer(name: str, learning_rate: float | None = None) -> ServerOptimizer:
+    """A server optimiser by name.
+
+    Parameters
+    ----------
+    name : {"fedavg", "fedavgm", "fedadam"}
+        Which.
+    learning_rate : float, optional
+        Its learning rate; by default its own.
+
+    Raises
+    ------
+    ValueError
+        If there is no such optimiser, or the learning rate is not positive and finite.
+    """
+    if name not in SERVER_OPTIMIZERS:
+        raise ValueError(
+            f"the server optimiser must be one of {', '.join(SERVER_OPTIMIZERS)}, got {name!r}"
+            f"{did_you_mean(name, SERVER_OPTIMIZERS)}"
+        )
+    options = {} if learning_rate is None else {"learning_rate": learning_rate}
+    return SERVER_OPTIMIZERS[name](**options)
+
+
+def _share(name: str, value: object) -> None:
+    if not (is_real(value) and 0 <= value < 1):
+        raise ValueError(f"{name} must lie in [0, 1), got {value!r}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -14,8 +14,15 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import finite_number, integer_at_least, is_real, positive_integer
+from fl_edge_env.checks import (
+    did_you_mean,
+    finite_number,
+    integer_at_least,
+    is_real,
+    positive_integer,
+)
 from fl_edge_env.typing import FloatArray, IntArray
+from train_fl.check_network import check_network
 from train_fl.data.catalogue import DATASETS
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import (
@@ -26,8 +33,11 @@ from train_fl.data.partition import (
     iid,
     label_histogram,
 )
-from train_fl.local_sgd import check_network
-from train_fl.models import DigitsCNN, FemnistCNN, SmallCNN, resnet18_group_norm
+from train_fl.models import MODELS
+from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
+
+# Draws a split: the samples of each device.
+Split: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +58,18 @@ class Task:
         Initial learning rate.
     momentum : float
         Momentum of SGD.
+    weight_decay : float
+        Weight decay of SGD.
+    proximal : float
+        FedProx's mu; see `train_fl.local_sgd.LocalTrainer`.
+    server : ServerOptimizer
+        What the server does with the weighted sum of the updates.
     upload_parameters : int, optional
         Size of an upload in parameters of 32 bits; that of the network by default. With another,
         a network trains in place of a larger one whose time and energy the system accounts for.
+    split : callable, optional
+        Draws another split of the same sizes from a random generator. With it each episode has
+        its own, and `parts` are an example; without it `parts` are those of every episode.
     """
 
     dataset: Dataset
@@ -59,7 +78,36 @@ class Task:
     batch_size: int
     learning_rate: float
     momentum: float
+    weight_decay: float = 0.0
+    proximal: float = 0.0
+    server: ServerOptimizer = field(default_factory=FedAvg)
     upload_parameters: int | None = None
+    split: Split | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Task({self.dataset.name}, {len(self.parts)} devices, "
+            f"{self.num_parameters} parameters, batch_size={self.batch_size}, "
+            f"learning_rate={self.learning_rate}, momentum={self.momentum}, "
+            f"weight_decay={self.weight_decay}, proximal={self.proximal}, server={self.server})"
+        )
+
+    def episode(self, seed: np.random.SeedSequence) -> Task:
+        """The task with the split of one episode.
+
+        Parameters
+        ----------
+        seed : numpy.random.SeedSequence
+            The stream of the episode's split.
+
+        Returns
+        -------
+        Task
+            This one, where all episodes share a split.
+        """
+        if self.split is None:
+            return self
+        return replace(self, parts=self.split(np.random.default_rng(seed)), split=None)
 
     @cached_property
     def num_samples(self) -> FloatArray:
@@ -85,7 +133,7 @@ class Task:
     @cached_property
     def num_parameters(self) -> int:
         """Number of parameters of the network, d."""
-        return _num_parameters(self.make_model)
+        return num_parameters(self.make_model)
 
     @cached_property
     def label_histogram(self) -> FloatArray:
@@ -96,26 +144,23 @@ class Task:
 
 Partition = Literal["dirichlet", "dirichlet-by-class", "iid", "place", "writer"]
 
-
-Network = Literal["own", "small"]
+# Splits whose sizes do not depend on chance, so that each episode can have its own.
+_SAME_SIZES = ("dirichlet", "iid", "place")
 
 
 class _Defaults(NamedTuple):
-    make_model: Callable[[], nn.Module]
+    model: str
     learning_rate: float
     num_devices: int = 120
     partition: Partition = "dirichlet"
-    make_small: Callable[[], nn.Module] | None = None
 
 
 # The network of each data set, and the paper's settings for its own.
 _DEFAULTS = {
-    "digits": _Defaults(DigitsCNN, 0.02, num_devices=40),
-    "fashion_mnist": _Defaults(partial(FemnistCNN, num_classes=10), 0.01, make_small=SmallCNN),
-    "cifar10": _Defaults(resnet18_group_norm, 0.05),
-    "femnist": _Defaults(
-        FemnistCNN, 0.1, partition="writer", make_small=partial(SmallCNN, num_classes=62)
-    ),
+    "digits": _Defaults("digits", 0.02, num_devices=40),
+    "fashion_mnist": _Defaults("cnn", 0.01),
+    "cifar10": _Defaults("resnet18", 0.05),
+    "femnist": _Defaults("cnn", 0.1, partition="writer"),
 }
 
 
@@ -126,12 +171,15 @@ def make_task(
     partition: Partition | None = None,
     concentration: float = 0.5,
     mean_gain: ArrayLike | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     batch_size: int = 32,
     learning_rate: float | None = None,
     momentum: float = 0.9,
-    make_model: Callable[[], nn.Module] | None = None,
-    network: Network = "own",
+    weight_decay: float = 0.0,
+    proximal: float = 0.0,
+    server: str | ServerOptimizer = "fedavg",
+    model: str | Callable[[], nn.Module] | None = None,
+    upload: str | None = None,
     data_dir: str | Path = "data",
     download: bool = False,
 ) -> Task:
@@ -141,7 +189,7 @@ def make_task(
     ----------
     dataset : str or Dataset
         ``"digits"``, ``"fashion_mnist"``, ``"cifar10"``, ``"femnist"``, or one's own data, which
-        need `num_devices`, `learning_rate` and `make_model`.
+        need `num_devices`, `learning_rate` and `model`.
     num_devices : int, optional
         Number of devices N: 40 for digits and 120 for the others by default.
     partition : {"dirichlet", "dirichlet-by-class", "iid", "place", "writer"}, optional
@@ -153,22 +201,29 @@ def make_task(
         Of the Dirichlet distribution: small for devices that differ.
     mean_gain : ndarray, shape (N,), optional
         Mean gain of each device, such as `Scenario.mean_gain`, which the split by place needs.
-    seed : int
-        Seed of the split, and of the draw of writers.
+    seed : int, optional
+        Seed of a split that all episodes share. By default each episode has a split of its own,
+        from the stream of its seed, where the devices' numbers of samples do not depend on it;
+        splits ``"dirichlet-by-class"`` and ``"writer"`` are then those of seed 0, as is the
+        draw of FEMNIST's writers.
     batch_size : int
         Samples in a step of SGD.
     learning_rate : float, optional
         Initial learning rate: by default the paper's for CIFAR-10 and FEMNIST, 0.02 for
         digits and 0.01 for Fashion-MNIST.
-    momentum : float
-        Momentum of SGD.
-    make_model : callable, optional
-        Makes the network, without batch norm or dropout: devices share parameters alone, and
-        all random numbers come from the streams of the seed.
-    network : {"own", "small"}
-        The data set's own network or, for Fashion-MNIST and FEMNIST, a small one that trains
-        faster in its place. An upload keeps the size of the own network, and so do times and
-        energies.
+    momentum, weight_decay : float
+        Of SGD.
+    proximal : float
+        FedProx's mu: how strongly devices are held to the global model; 0 for plain SGD.
+    server : {"fedavg", "fedavgm", "fedadam"} or ServerOptimizer
+        What the server does with the weighted sum of the updates; see `train_fl.server`.
+    model : str or callable, optional
+        The network: a name in `train_fl.models.MODELS` (``"digits"``, ``"small"``, ``"cnn"`` or
+        ``"resnet18"``), or a function without arguments that makes one's own; see
+        `train_fl.check_network` for what it must be. By default that of the data set.
+    upload : str, optional
+        Name of the network whose size is uploaded, so that a small one can train in the place of
+        a large one whose times and energies are accounted for. By default that of `model`.
     data_dir : str or Path
         Folder with the data set's files.
     download : bool
@@ -181,70 +236,107 @@ def make_task(
     Raises
     ------
     ValueError
-        If there is no such data set, its files are missing or damaged, or an argument is out of
-        its range.
+        If there is no such data set or network, files are missing or damaged, the network does
+        not fit the data, or an argument is out of its range.
     """
     if not isinstance(dataset, (str, Dataset)):
         raise ValueError(f"dataset must be a name or a Dataset, got {dataset!r}")
-    if network not in get_args(Network):
-        raise ValueError(f"network must be one of {', '.join(get_args(Network))}, got {network!r}")
-    upload_parameters = None
     if isinstance(dataset, str):
         if dataset not in DATASETS:
-            raise ValueError(f"data set must be one of {', '.join(DATASETS)}, got {dataset!r}")
+            nearest = did_you_mean(dataset, DATASETS)
+            raise ValueError(
+                f"data set must be one of {', '.join(DATASETS)}, got {dataset!r}{nearest}"
+            )
         defaults = _DEFAULTS[dataset]
         num_devices = defaults.num_devices if num_devices is None else num_devices
         partition = defaults.partition if partition is None else partition
         learning_rate = defaults.learning_rate if learning_rate is None else learning_rate
-        if network == "small":
-            upload_parameters = _num_parameters(defaults.make_model)
-            make_model = _small(dataset, make_model)
-        make_model = defaults.make_model if make_model is None else make_model
-    elif network == "small":
-        raise ValueError("data of one's own have the network that make_model makes, got 'small'")
-    elif num_devices is None or learning_rate is None or make_model is None:
-        raise ValueError("data of one's own need num_devices, learning_rate and make_model")
-    if partition is not None and partition not in get_args(Partition):
+        model = defaults.model if model is None else model
+    elif num_devices is None or learning_rate is None or model is None:
+        raise ValueError("data of one's own need num_devices, learning_rate and model")
+    partition = partition or "dirichlet"
+    if partition not in get_args(Partition):
         names = ", ".join(get_args(Partition))
-        raise ValueError(f"partition must be one of {names}, got {partition!r}")
+        nearest = did_you_mean(partition, get_args(Partition))
+        raise ValueError(f"partition must be one of {names}, got {partition!r}{nearest}")
     batch_size = positive_integer("batch_size", batch_size)
     finite_number("learning_rate", learning_rate)
     if not (is_real(momentum) and 0 <= momentum < 1):
         raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}")
-    integer_at_least(0, "seed", seed)
+    for name, value in (("weight_decay", weight_decay), ("proximal", proximal)):
+        if not (is_real(value) and 0 <= value < np.inf):
+            raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
+    if isinstance(server, str):
+        server = make_server_optimizer(server)
+    elif not isinstance(server, ServerOptimizer):
+        raise ValueError(f"server must be a name or a ServerOptimizer, got {server!r}")
+    if seed is not None:
+        integer_at_least(0, "seed", seed)
+    for option, named in (("model", model), ("upload", upload)):
+        if isinstance(named, str) and named not in MODELS:
+            nearest = did_you_mean(named, MODELS)
+            names = ", ".join(MODELS)
+            raise ValueError(f"{option} must be one of {names}, got {named!r}{nearest}")
     if isinstance(dataset, str):
-        dataset = DATASETS[dataset](DataSource(Path(data_dir), download, num_devices, seed))
-    parts = _split(dataset, num_devices, partition or "dirichlet", concentration, mean_gain, seed)
-    return Task(dataset, parts, make_model, batch_size, learning_rate, momentum, upload_parameters)
+        dataset = DATASETS[dataset](DataSource(Path(data_dir), download, num_devices, seed or 0))
+    split = partial(
+        _split,
+        dataset=dataset,
+        num_devices=num_devices,
+        partition=partition,
+        concentration=concentration,
+        mean_gain=mean_gain,
+    )
+    parts = split(np.random.default_rng(seed or 0))
+    classes = dataset.num_classes
+    make_model = partial(MODELS[model], classes) if isinstance(model, str) else model
+    _check(make_model, dataset)
+    return Task(
+        dataset,
+        parts,
+        make_model,
+        batch_size,
+        learning_rate,
+        momentum,
+        weight_decay,
+        proximal,
+        server,
+        None if upload is None else num_parameters(partial(MODELS[upload], classes)),
+        split if seed is None and partition in _SAME_SIZES else None,
+    )
 
 
-def _small(dataset: str, make_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Module]:
-    """What makes the small network of a data set."""
-    if make_model is not None:
-        raise ValueError("make_model takes the place of a network: leave out network='small'")
-    small = _DEFAULTS[dataset].make_small
-    if small is None:
-        known = ", ".join(name for name, defaults in _DEFAULTS.items() if defaults.make_small)
-        raise ValueError(f"network 'small' is there for {known}, got data set {dataset!r}")
-    return small
+def num_parameters(make_model: Callable[[], nn.Module]) -> int:
+    """Number of parameters of a network; torch's generator is left as it was.
 
-
-def _num_parameters(make_model: Callable[[], nn.Module]) -> int:
+    Parameters
+    ----------
+    make_model : callable
+        Makes the network.
+    """
     with torch.random.fork_rng(devices=[]):
         model = make_model()
-    check_network(model)
     return sum(p.numel() for p in model.parameters())
 
 
+def _check(make_model: Callable[[], nn.Module], dataset: Dataset) -> None:
+    """Refuse a network that does not fit the data."""
+    with torch.random.fork_rng(devices=[]):
+        check_network(
+            make_model(), dataset.train_images[:2], dataset.train_labels[:2], dataset.num_classes
+        )
+
+
 def _split(
+    rng: np.random.Generator,
+    *,
     dataset: Dataset,
     num_devices: int,
     partition: Partition,
     concentration: float,
     mean_gain: ArrayLike | None,
-    seed: int,
 ) -> list[IntArray]:
-    labels, rng = dataset.train_labels.numpy(), np.random.default_rng(seed)
+    labels = dataset.train_labels.numpy()
     if partition == "dirichlet":
         return dirichlet_equal(labels, num_devices, concentration, rng)
     if partition == "dirichlet-by-class":

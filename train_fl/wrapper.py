@@ -18,9 +18,15 @@ from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.checkpoint import State
-from train_fl.episode import TrainingSeeds, initial_model, learning_rate, sample_order
+from train_fl.episode import (
+    TrainingSeeds,
+    initial_model,
+    learning_rate,
+    make_trainer,
+    sample_order,
+)
 from train_fl.gradient_distance import GradientDistances
-from train_fl.local_sgd import LocalTrainer
+from train_fl.local_sgd import Precision, check_precision
 from train_fl.server import aggregation_weights
 from train_fl.task import Task
 
@@ -30,12 +36,17 @@ NonFinite: TypeAlias = Literal["raise", "skip"]
 class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """Trains the cohort of each round from the global model and aggregates the updates.
 
-    The learning rate is halved after half and after three quarters of the rounds. The initial
-    model and the order of the samples come from the training stream of the episode's seed: under
-    the same seed every policy starts from the same model, and a device that takes part in a
-    round sees its samples in the same order.
+    The weighted sum of the updates (see `train_fl.server.aggregation_weights`) goes to the task's
+    server optimiser, which by default adds it to the global model.
 
-    The info of a reset gains `test_loss` and `test_accuracy`; that of a step gains
+    The learning rate is halved after half and after three quarters of the rounds. The initial
+    model, the order of the samples and, unless the task has one for all episodes, their split over
+    the devices come from the training stream of the episode's seed: under the same seed every
+    policy starts from the same model and split, and a device that takes part in a round sees its
+    samples in the same order.
+
+    The info of a reset gains `test_loss`, `test_accuracy` and `device_accuracy`; that of a step
+    gains
 
     - `participants`, shape (k,): the distinct devices of the cohort, ascending, without those whose
       upload failed, which are not trained; the model stays as it is where all failed;
@@ -45,7 +56,9 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     - `skipped_devices`: those of them whose update was not finite;
     - `train_loss`: mean loss over the samples they trained on, where it is finite, NaN where there
       is none;
-    - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated.
+    - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated;
+    - `device_accuracy`, shape (N,): the accuracy to expect on a device's data, which is that on
+      test samples with the classes mixed as in its training data, NaN where it was not evaluated.
 
     With `report_gradients` both also carry `gradient_distance` of shape (k, N), the distances
     from the newest gradients of `gradient_devices` to those of all devices. Gradients are over
@@ -78,8 +91,15 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     on_non_finite : {"raise", "skip"}
         What to do with an update that is not finite: end with an error, or warn and go on without
         it, its device then listed in ``info["skipped_devices"]``.
+    precision, channels_last
+        How layers compute; see `train_fl.local_sgd.LocalTrainer`.
     device : str or torch.device
         Where to train.
+
+    Attributes
+    ----------
+    task : Task
+        Once an episode has begun, with the split of that episode.
 
     Raises
     ------
@@ -97,6 +117,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         report_losses: bool = False,
         report_update_norms: bool = False,
         on_non_finite: NonFinite = "raise",
+        precision: Precision = "float32",
+        channels_last: bool = False,
         device: str | torch.device = "cpu",
     ) -> None:
         super().__init__(env)
@@ -108,8 +130,9 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self._base = env.unwrapped
         self.scenario = self._base.scenario
         _check_fit(task, self.scenario)
-        self.task = task
+        self.task = self._given = task
         self._eval_every = eval_every
+        self._precision, self._channels_last = check_precision(precision), channels_last
         self._report_losses, self._report_update_norms = report_losses, report_update_norms
         self._on_non_finite = on_non_finite
         self._device = _check_device(device)
@@ -120,10 +143,13 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         )
         dataset = task.dataset
         self._test = dataset.test_images.to(device), dataset.test_labels.to(device)
-        self._data = [
-            (dataset.train_images[part].to(device), dataset.train_labels[part].to(device))
-            for part in task.parts
-        ]
+        self._tested = np.bincount(dataset.test_labels.numpy(), minlength=dataset.num_classes)
+        self._not_evaluated = {
+            "test_loss": math.nan,
+            "test_accuracy": math.nan,
+            "device_accuracy": np.full(self.scenario.num_devices, math.nan),
+        }
+        self._data = self._divide(task) if task.split is None else []
 
     @property
     def parameters(self) -> NDArray[np.float32]:
@@ -144,8 +170,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         """
         observation, info = self.env.reset(seed=seed, options=options)
         self._start_training()
-        test_loss, test_accuracy = self._evaluate()
-        info |= {"test_loss": test_loss, "test_accuracy": test_accuracy}
+        info |= self._evaluate()
         everyone = np.arange(self.scenario.num_devices)
         info |= self._gradients(everyone)
         info |= self._losses(everyone[:0])
@@ -157,18 +182,33 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     def _start_training(self) -> None:
         self._seeds = TrainingSeeds.of(self._base.training_seed)
-        model = initial_model(self.task, self._seeds.model).to(self._device)
-        self._trainer = LocalTrainer(
-            model, batch_size=self.task.batch_size, momentum=self.task.momentum
+        if self._given.split is not None:
+            self.task = self._given.episode(self._seeds.split)
+            self._data = self._divide(self.task)
+        self._trainer = make_trainer(
+            self.task,
+            initial_model(self.task, self._seeds.model).to(self._device),
+            precision=self._precision,
+            channels_last=self._channels_last,
         )
         self._parameters = self._trainer.initial_parameters()
+        self._kept = {name: torch.zeros_like(self._parameters) for name in self.task.server.keeps}
+
+    def _divide(self, task: Task) -> list[tuple[Tensor, Tensor]]:
+        """Images and labels of each device."""
+        dataset, device = task.dataset, self._device
+        return [
+            (dataset.train_images[part].to(device), dataset.train_labels[part].to(device))
+            for part in task.parts
+        ]
 
     def state(self) -> State:
-        """The state of the episode: that of the environment, the model, and gradients if any.
+        """The state of the episode: environment, model, what the server keeps, any gradients.
 
         The gradients, which may be large, are not copied: they move on with the next round.
         """
         state = self._base.state() | {"parameters": self.parameters}
+        state |= {f"server_{name}": _to_numpy(kept) for name, kept in self._kept.items()}
         if self._distances is not None:
             # NumPy has no bfloat16; the bits are what counts.
             state["gradients"] = self._distances.stored.view(torch.int16).cpu().numpy()
@@ -194,12 +234,16 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         ValueError
             If the seed or the state is wrong; the episode is then left as it was.
         """
-        _check_array(state, "parameters", np.float32, (self.task.num_parameters,))
+        names = {name: f"server_{name}" for name in self.task.server.keeps}
+        for name in ("parameters", *names.values()):
+            _check_array(state, name, np.float32, (self.task.num_parameters,))
         if self._distances is not None:
             _check_array(state, "gradients", np.int16, tuple(self._distances.stored.shape))
         observation = self._base.restore(seed, state)
         self._start_training()
         self._parameters.copy_(torch.from_numpy(state["parameters"]))
+        for name, saved in names.items():
+            self._kept[name].copy_(torch.from_numpy(state[saved]))
         if self._distances is not None:
             stored = torch.from_numpy(state["gradients"]).view(torch.bfloat16)
             self._distances.stored = stored.to(self._device)
@@ -236,14 +280,12 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         info["skipped_devices"] = self._skip_non_finite(client_updates, participants, number)
         self._aggregate(client_updates, coefficients, number)
         evaluated = truncated or number % self._eval_every == 0
-        test_loss, test_accuracy = self._evaluate() if evaluated else (math.nan, math.nan)
+        info |= self._evaluate() if evaluated else self._not_evaluated
         info |= {
             "participants": participants,
             "client_updates": _to_numpy(client_updates),
             "update_norms": _to_numpy(torch.linalg.vector_norm(client_updates, dim=1)),
             "train_loss": self._mean_loss(losses, participants),
-            "test_loss": test_loss,
-            "test_accuracy": test_accuracy,
         }
         return observation, float(reward), terminated, truncated, info
 
@@ -291,7 +333,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         return float(np.average(losses[seen], weights=self.task.num_samples[participants][seen]))
 
     def _aggregate(self, updates: Tensor, coefficients: FloatArray, number: int) -> None:
-        self._parameters += torch.as_tensor(coefficients).to(updates) @ updates
+        if not len(updates):  # all uploads failed: there is nothing to step for
+            return
+        update = torch.as_tensor(coefficients).to(updates) @ updates
+        self._parameters += self.task.server.step(update, self._kept)
         if not torch.isfinite(self._parameters).all():
             raise FloatingPointError(
                 f"the global model after round {number} is not finite: its largest "
@@ -299,8 +344,19 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
                 "the sampling probabilities and with them the aggregation weights even"
             )
 
-    def _evaluate(self) -> tuple[float, float]:
-        return self._trainer.evaluate(self._parameters, *self._test)
+    def _evaluate(self) -> dict[str, Any]:
+        """What an evaluation on the test set adds to the info."""
+        images, labels = self._test
+        loss, right = self._trainer.evaluate(self._parameters, images, labels)
+        right_labels = labels[right].cpu().numpy()
+        right_of_class = np.bincount(right_labels, minlength=self.task.dataset.num_classes)
+        return {
+            "test_loss": loss,
+            "test_accuracy": float(right_of_class.sum()) / len(labels),
+            "device_accuracy": device_accuracy(
+                self.task.label_histogram, right_of_class, self._tested
+            ),
+        }
 
     def _losses(self, devices: IntArray) -> dict[str, Any]:
         """What `report_losses` adds to the info."""
@@ -321,6 +377,34 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             "gradient_devices": devices,
             "gradient_distance": self._distances.update(devices, gradients),
         }
+
+
+def device_accuracy(
+    label_histogram: FloatArray, right_of_class: IntArray, tested: IntArray
+) -> FloatArray:
+    """Accuracy on test samples with the classes mixed as in each device's data.
+
+    Parameters
+    ----------
+    label_histogram : ndarray, shape (N, C)
+        Share of each class in each device's data.
+    right_of_class : ndarray of int, shape (C,)
+        Test samples of each class that are classified rightly.
+    tested : ndarray of int, shape (C,)
+        Test samples of each class; one that has none is left out.
+
+    Returns
+    -------
+    ndarray, shape (N,)
+        NaN for a device none of whose classes is tested.
+    """
+    known = tested > 0
+    mix = label_histogram[:, known]
+    total = mix.sum(axis=1)
+    right = mix @ (right_of_class[known] / tested[known])
+    accuracy = np.full(len(mix), math.nan)
+    np.divide(right, total, out=accuracy, where=total > 0)
+    return accuracy
 
 
 def _check_fit(task: Task, scenario: Scenario) -> None:

@@ -22,7 +22,7 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     scenario, task = make_system(context)
     policy = make_policy(str(config["policy"]), scenario)
-    strategy = PolicyStrategy(policy, scenario, seed=int(config["seed"]))
+    strategy = PolicyStrategy(policy, scenario, seed=int(config["seed"]), server=task.server)
     result = strategy.start(
         grid,
         strategy.initial_arrays(task),

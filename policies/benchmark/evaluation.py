@@ -149,7 +149,8 @@ def summarise(
     -------
     pandas.DataFrame
         `policy` and `seed`. The outcome: `total_time` [s]; where models were trained
-        `final_accuracy` and, with a target, `time_to_target` [s], NaN where it was not reached.
+        `final_accuracy`, `mean_device_accuracy` and `worst_tenth_accuracy` after the last round
+        and, with a target, `time_to_target` [s], NaN where it was not reached.
         The feasibility: `spent_ratio` and `worst_spent_ratio`, the energy really spent over the
         budget, as the mean over devices and of the worst one; `energy_ratio` and
         `worst_energy_ratio`, the same of the expected energy; `feasible`, see
@@ -170,6 +171,9 @@ def summarise(
             first = reached.groupby(["policy", "seed"], sort=False)["elapsed_time"].first()
             table["time_to_target"] = first
         table["final_accuracy"] = groups["test_accuracy"].last()
+        for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
+            if name in rounds:
+                table[name] = groups[name].last()
     table["spent_ratio"] = groups["spent_ratio"].agg(_mean)
     table["worst_spent_ratio"] = groups["worst_spent_ratio"].last()
     table["energy_ratio"] = groups["energy_ratio"].agg(_mean)

@@ -24,6 +24,7 @@ _MEASURES = (
     "time_to_target",
     "total_time",
     "final_accuracy",
+    "worst_tenth_accuracy",
     "spent_ratio",
     "worst_spent_ratio",
     "least_participation",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,7 +69,9 @@ def run_episode(
         device with the fewest) and `never_seen` (devices that have not taken part). With prices
         `priced_objective`, the penalty and the priced energy beyond the budget [s], and
         `priced_outcome`, what the round cost a user [s]. Where models are trained `train_loss`,
-        `test_loss`, `test_accuracy` and `real_time`, the time the round took on this machine [s].
+        `test_loss`, `test_accuracy`, `mean_device_accuracy` and `worst_tenth_accuracy` (the mean
+        of the tenth of the devices with the least), and `real_time`, the time the round took on
+        this machine [s].
 
     Raises
     ------
@@ -168,6 +171,10 @@ class _Records:
             )
         if "train_loss" in info:
             values |= {name: info[name] for name in _TRAINING} | {"real_time": seconds}
+            if "device_accuracy" in info:
+                accuracy = np.sort(info["device_accuracy"])
+                values["mean_device_accuracy"] = np.mean(accuracy)
+                values["worst_tenth_accuracy"] = np.mean(accuracy[: math.ceil(len(accuracy) / 10)])
         for name, value in values.items():
             if name not in self._columns:
                 self._columns[name] = self._empty()

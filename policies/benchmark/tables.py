@@ -153,6 +153,7 @@ def judged_by(summary: pd.DataFrame) -> str:
 _LEAST_COLUMNS = 3
 # Headers of three lines: what the column belongs to, where that begins, and its name in two.
 _PARTICIPATION = "\npartici-\npation, %"
+_WORST_TENTH = "\nworst\ntenth, %"
 _GAP, _OUTCOME_GAP = "distance\nabove\nbound, %", "\noutcome\nbound, %"
 
 
@@ -202,6 +203,10 @@ def _comparison_columns(
         columns.append(
             column("\nfinal\naccuracy, %", 9, lambda g: _interval(100 * g["final_accuracy"], 2))
         )
+    if "worst_tenth_accuracy" in any_run:
+        columns.append(
+            column(_WORST_TENTH, 2, lambda g: _interval(100 * g["worst_tenth_accuracy"], 2))
+        )
     columns.append(
         column(f"\ntotal\ntime, {unit}", 10, lambda g: _interval(g["total_time"] / length))
     )
@@ -237,6 +242,11 @@ def _comparison_caption(
             "chance in this many rounds."
         )
     headers = {column.header for column in columns}
+    if _WORST_TENTH in headers:
+        told.append(
+            "Worst tenth: mean of the tenth of the devices with the least accuracy, which is that "
+            "on test data with the classes mixed as in a device's own data."
+        )
     if _PARTICIPATION in headers:
         told.append(
             "Participation is how often the device that took part least did so, in per cent of "

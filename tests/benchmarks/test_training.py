@@ -34,7 +34,7 @@ def characters(num_devices: int, num_samples: int) -> Task:
         num_devices=num_devices,
         partition="iid",
         learning_rate=0.01,
-        make_model=FemnistCNN,
+        model=FemnistCNN,
     )
 
 

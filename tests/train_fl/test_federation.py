@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -17,6 +18,7 @@ import pytest
 from fl_edge_env import Scenario, physics
 from policies import make_policy
 from train_fl import TrainingWrapper, make_task
+from train_fl.server import FedAdam, FedAvg, FedAvgM
 
 pytest.importorskip("flwr")
 
@@ -117,26 +119,38 @@ def flat(arrays) -> np.ndarray:
     return np.concatenate([array.numpy().ravel() for array in arrays.values()])
 
 
-def federated(name: str, grid: LocalGrid, scenario=SCENARIO, rounds=10, seed=3, **options):
+def federated(
+    name: str, grid: LocalGrid, scenario=SCENARIO, rounds=10, seed=3, task=TASK, **options
+):
     """The models after each round, the first one before, and the result of the run."""
-    strategy = PolicyStrategy(make_policy(name, scenario), scenario, seed=seed, wait=0, **options)
-    models, evaluate = [], evaluation(TASK)
+    options |= {"server": task.server, "seed": seed, "wait": 0}
+    strategy = PolicyStrategy(make_policy(name, scenario), scenario, **options)
+    models, evaluate = [], evaluation(task)
 
     def remember(number, arrays):
         models.append(flat(arrays))
         return evaluate(number, arrays)
 
     result = strategy.start(
-        grid, strategy.initial_arrays(TASK), num_rounds=rounds, evaluate_fn=remember
+        grid, strategy.initial_arrays(task), num_rounds=rounds, evaluate_fn=remember
     )
     return models, result
 
 
-@pytest.mark.parametrize("name", ["lroa", "opportunistic", "oort", "optimal-sampling"])
-def test_federation__has_the_models_of_the_wrapper_in_each_of_ten_rounds(name):
-    expected, infos = wrapped(name)
-    grid = LocalGrid()
-    models, result = federated(name, grid)
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [
+        ("lroa", FedAvg()),
+        ("opportunistic", FedAvg()),
+        ("oort", FedAdam()),
+        ("optimal-sampling", FedAvgM(0.5)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_federation__has_the_models_of_the_wrapper_in_each_of_ten_rounds(name, server):
+    task = replace(TASK, server=server)
+    expected, infos = wrapped(name, task=task)
+    models, result = federated(name, LocalGrid(), task=task)
     for model, other in zip(models, expected, strict=True):
         np.testing.assert_allclose(model, other, rtol=0, atol=ROUNDING)
     assert np.abs(models[-1] - models[0]).max() > 0.01

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from train_fl.data.dataset import DataSource
 from train_fl.data.digits import digits
-from train_fl.local_sgd import LocalTrainer, check_network
+from train_fl.local_sgd import LocalTrainer
 from train_fl.models import DigitsCNN
 
 
@@ -31,14 +31,15 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
 def test_update__equals_torch_sgd_over_the_same_batches(model, data):
     images, labels = data
     reference = copy.deepcopy(model)
-    trainer = LocalTrainer(model, batch_size=8, momentum=0.9)
+    trainer = LocalTrainer(model, batch_size=8, momentum=0.9, weight_decay=0.02)
     start = trainer.initial_parameters()
     trainer.update(start, images, labels, epochs=1, learning_rate=0.1, rng=np.random.default_rng(1))
     update, loss = trainer.update(
         start, images, labels, epochs=2, learning_rate=0.05, rng=np.random.default_rng(7)
     )
 
-    optimiser = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=0.9)
+    settings = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.02}
+    optimiser = torch.optim.SGD(reference.parameters(), **settings)
     rng, losses = np.random.default_rng(7), []
     for _ in range(2):
         order = rng.permutation(25)
@@ -52,6 +53,29 @@ def test_update__equals_torch_sgd_over_the_same_batches(model, data):
     expected = torch.cat([p.detach().flatten() for p in reference.parameters()]) - start
     torch.testing.assert_close(update, expected, rtol=1e-4, atol=1e-7)
     assert loss == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_update__proximal_term_is_the_gradient_of_the_squared_distance(model, data):
+    images, labels = data
+    reference = copy.deepcopy(model)
+    anchors = [p.detach().clone() for p in reference.parameters()]
+    trainer = LocalTrainer(model, batch_size=8, momentum=0.9, proximal=0.7)
+    start = trainer.initial_parameters()
+    update, _ = trainer.update(
+        start, images, labels, epochs=2, learning_rate=0.05, rng=np.random.default_rng(7)
+    )
+    optimiser = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=0.9)
+    rng = np.random.default_rng(7)
+    for _ in range(2):
+        for batch in np.split(rng.permutation(25), [8, 16, 24]):
+            away = zip(reference.parameters(), anchors, strict=True)
+            distance = sum((p - anchor).square().sum() for p, anchor in away)
+            loss = cross_entropy(reference(images[batch]), labels[batch]) + 0.35 * distance
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    expected = torch.cat([p.detach().flatten() for p in reference.parameters()]) - start
+    torch.testing.assert_close(update, expected, rtol=1e-4, atol=1e-7)
 
 
 def test_update__leaves_the_given_parameters_alone(model, data):
@@ -89,17 +113,41 @@ def test_update__augments_every_batch_with_numbers_from_the_stream(model, data):
 
 
 @pytest.mark.parametrize(
-    ("layer", "message"),
-    [
-        (torch.nn.BatchNorm2d(1), "must have no buffers, got 1.running_mean: use group norm"),
-        (torch.nn.Dropout(), "must have no dropout, got 1: Dropout"),
-        (torch.nn.Dropout2d(), "must have no dropout, got 1: Dropout2d"),
-    ],
+    ("options", "tolerance"),
+    [({"channels_last": True}, 1e-4), ({"precision": "bfloat16"}, 0.1)],
 )
-def test_check_network__refuses_what_no_seed_or_average_covers(layer, message):
-    check_network(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.GroupNorm(1, 4)))
-    with pytest.raises(ValueError, match=message):
-        check_network(torch.nn.Sequential(torch.nn.Flatten(), layer))
+def test_update__is_nearly_the_same_however_layers_compute(options, tolerance):
+    rng = np.random.default_rng(0)
+    images = torch.from_numpy(rng.normal(size=(20, 3, 8, 8)).astype(np.float32))
+    labels = torch.from_numpy(rng.integers(4, size=20))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 5, 3),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(5, 6, 3),
+            torch.nn.ReLU(),
+            torch.nn.Flatten(),
+            torch.nn.Linear(96, 4),
+        )
+    results = []
+    for given in ({}, options):
+        trainer = LocalTrainer(copy.deepcopy(model), batch_size=8, momentum=0.9, **given)
+        start = trainer.initial_parameters()
+        update, _ = trainer.update(
+            start, images, labels, epochs=2, learning_rate=0.05, rng=np.random.default_rng(1)
+        )
+        assert update.dtype == torch.float32
+        results += [(update, trainer.gradient(start, images, labels))]
+    (plain, plain_gradient), (other, other_gradient) = results
+    for a, b in ((plain, other), (plain_gradient, other_gradient)):
+        difference = float((a - b).norm() / a.norm())
+        assert 0 < difference < tolerance
+
+
+def test_update__refuses_another_precision(model):
+    with pytest.raises(ValueError, match="'float32' or 'bfloat16', got 'float16'"):
+        LocalTrainer(model, batch_size=8, momentum=0.9, precision="float16")
 
 
 def test_gradient__equals_finite_differences(model, data):
@@ -120,11 +168,11 @@ def test_evaluate__counts_every_sample_once_over_several_batches(model, monkeypa
     dataset = digits(DataSource())
     trainer = LocalTrainer(copy.deepcopy(model), batch_size=8, momentum=0.9)
     monkeypatch.setattr("train_fl.local_sgd._CHUNK", 100)
-    loss, accuracy = trainer.evaluate(
+    loss, right = trainer.evaluate(
         trainer.initial_parameters(), dataset.test_images, dataset.test_labels
     )
     with torch.no_grad():
         scores = model(dataset.test_images)
-    right = sum(int(s.argmax()) == int(y) for s, y in zip(scores, dataset.test_labels, strict=True))
-    assert accuracy == right / len(dataset.test_labels)
+    expected = [int(s.argmax()) == int(y) for s, y in zip(scores, dataset.test_labels, strict=True)]
+    assert right.tolist() == expected
     assert loss == pytest.approx(float(cross_entropy(scores, dataset.test_labels)), rel=1e-5)

@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from train_fl.models import DigitsCNN, FemnistCNN, SharedGroupNorm, resnet18_group_norm
+from train_fl.models import DigitsCNN, FemnistCNN, SharedGroupNorm, SmallCNN, resnet18_group_norm
 
 NETWORKS = [
     (DigitsCNN, (1, 8, 8), 10, 6_090),
     (FemnistCNN, (1, 28, 28), 62, 6_603_710),
     (lambda: FemnistCNN(num_classes=10), (1, 28, 28), 10, 6_497_162),
     (resnet18_group_norm, (3, 32, 32), 10, 11_172_342),
+    (SmallCNN, (1, 28, 28), 10, 206_922),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The aggregated update is unbiased."""
+"""The aggregated update is unbiased, and server optimisers follow their formulas."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, Scenario, Simulator
-from train_fl.server import aggregation_weights
+from train_fl.server import (
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    ServerOptimizer,
+    aggregation_weights,
+    make_server_optimizer,
+)
 
 WEIGHTS = np.array([0.1, 0.2, 0.3, 0.4])
 Q = np.array([0.4, 0.15, 0.05, 0.4])
@@ -103,3 +113,64 @@ def test_aggregation__of_rounds_of_the_environment_is_unbiased_over_draws_and_fa
         mean = (WEIGHTS * np.array(there)) @ UPDATES
         error = np.std(updates, axis=0) / np.sqrt(len(updates))
         assert np.all(np.abs(np.mean(updates, axis=0) - mean) < 4.5 * error)
+
+
+def steps(optimizer: ServerOptimizer, updates: torch.Tensor) -> list[torch.Tensor]:
+    kept = {name: torch.zeros_like(updates[0]) for name in optimizer.keeps}
+    return [optimizer.step(update, kept) for update in updates]
+
+
+@pytest.mark.parametrize(("optimizer", "momentum"), [(FedAvg(0.7), 0.0), (FedAvgM(0.7, 0.8), 0.8)])
+def test_server_optimizer__equals_sgd_of_torch_along_minus_the_update(optimizer, momentum):
+    updates = torch.from_numpy(np.random.default_rng(2).normal(size=(6, 4)))
+    model = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    sgd = torch.optim.SGD([model], lr=0.7, momentum=momentum)
+    for update, step in zip(updates, steps(optimizer, updates), strict=True):
+        before = model.detach().clone()
+        model.grad = -update
+        sgd.step()
+        torch.testing.assert_close(step, model.detach() - before)
+
+
+def test_fedadam__divides_the_mean_update_by_the_root_of_the_mean_square():
+    updates = np.random.default_rng(3).normal(size=(6, 4))
+    made = steps(FedAdam(0.2, momentum=0.6, decay=0.7, epsilon=0.1), torch.from_numpy(updates))
+    for t, step in enumerate(made):
+        age = t - np.arange(t + 1)
+        mean = 0.4 * 0.6**age @ updates[: t + 1]
+        square = 0.3 * 0.7**age @ updates[: t + 1] ** 2
+        np.testing.assert_allclose(step.numpy(), 0.2 * mean / (np.sqrt(square) + 0.1), rtol=1e-12)
+
+
+@given(
+    scale=st.floats(1e-3, 1e6),
+    momentum=st.floats(0, 0.99),
+    decay=st.floats(0, 0.999),
+    seed=st.integers(0, 10**6),
+)
+def test_fedadam__a_huge_update_moves_no_parameter_further_than_the_bound(
+    scale, momentum, decay, seed
+):
+    optimizer = FedAdam(0.05, momentum=momentum, decay=decay)
+    updates = torch.from_numpy(np.random.default_rng(seed).normal(size=(3, 5)))
+    still = torch.cat([updates[:2], torch.zeros(1, 5, dtype=torch.float64)])
+    huge = torch.cat([updates[:2], scale * updates[2:]])
+    without, with_it = steps(optimizer, still)[-1], steps(optimizer, huge)[-1]
+    # Its square only makes the part of the earlier updates smaller.
+    bound = without.abs() + 0.05 * (1 - momentum) / np.sqrt(1 - decay)
+    assert torch.all(with_it.abs() <= bound * (1 + 1e-9))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: make_server_optimizer("fedadm"), "fedavgm, fedadam, got 'fedadm': did you mean"),
+        (lambda: make_server_optimizer("fedavg", 0.0), "learning_rate must be positive"),
+        (lambda: FedAvgM(momentum=1.0), r"momentum must lie in \[0, 1\), got 1.0"),
+        (lambda: FedAdam(decay=-0.1), r"decay must lie in \[0, 1\), got -0.1"),
+        (lambda: FedAdam(epsilon=0.0), "epsilon must be positive"),
+    ],
+)
+def test_server_optimizer__wrong_input_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -37,8 +37,12 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
 
 
+def digits_network() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
 def make_own(dataset: Dataset | None = None, **changes) -> Task:
-    options = {"num_devices": 5, "learning_rate": 0.3, "make_model": network}
+    options = {"num_devices": 5, "learning_rate": 0.3, "model": network}
     return make_task(dataset or own_data(), **options | changes)
 
 
@@ -84,31 +88,34 @@ def test_make_task__takes_the_given_settings_for_a_data_set_by_name():
         batch_size=7,
         learning_rate=0.5,
         momentum=0.0,
-        make_model=network,
+        weight_decay=0.01,
+        model=digits_network,
     )
     assert_same_parts(task.parts, iid(1440, 12, np.random.default_rng(3)))
-    assert (task.batch_size, task.learning_rate, task.momentum) == (7, 0.5, 0.0)
-    assert task.make_model is network
+    settings = (task.batch_size, task.learning_rate, task.momentum, task.weight_decay)
+    assert settings == (7, 0.5, 0.0, 0.01)
+    assert task.make_model is digits_network
+    assert task.split is None
 
 
 @pytest.mark.parametrize(
-    ("name", "learning_rate", "num_devices", "size"),
+    ("name", "learning_rate", "num_devices", "shape", "classes", "size"),
     [
-        ("digits", 0.02, 40, 6_090),
-        ("fashion_mnist", 0.01, 120, 6_497_162),
-        ("cifar10", 0.05, 120, 11_172_342),
-        ("femnist", 0.1, 120, 6_603_710),
+        ("digits", 0.02, 40, (1, 8, 8), 10, 6_090),
+        ("fashion_mnist", 0.01, 120, (1, 28, 28), 10, 6_497_162),
+        ("cifar10", 0.05, 120, (3, 32, 32), 10, 11_172_342),
+        ("femnist", 0.1, 120, (1, 28, 28), 62, 6_603_710),
     ],
 )
 def test_make_task__defaults_of_the_paper(
-    monkeypatch, tmp_path, name, learning_rate, num_devices, size
+    monkeypatch, tmp_path, name, learning_rate, num_devices, shape, classes, size
 ):
     asked = []
 
     def load(source: DataSource) -> Dataset:
         asked.append(source)
         rng = np.random.default_rng(0)
-        images, labels = np.zeros((480, 1, 2, 2)), rng.integers(0, 10, 480)
+        images, labels = np.zeros((480, *shape)), np.append(rng.integers(0, 10, 479), classes - 1)
         dataset = Dataset.from_arrays(name, images, labels, images, labels)
         return dataclasses.replace(dataset, train_writers=np.arange(480) % source.num_devices)
 
@@ -126,29 +133,30 @@ def test_make_task__defaults_of_the_paper(
         assert_same_parts(task.parts, dirichlet_equal(labels, num_devices, 0.5, rng))
 
 
-def test_make_task__a_small_network_has_the_upload_of_the_large_one(monkeypatch):
+def test_make_task__a_small_network_with_the_upload_of_the_large_one(monkeypatch):
     images, labels = np.zeros((240, 1, 28, 28)), np.arange(240) % 10
     dataset = Dataset.from_arrays("fashion_mnist", images, labels, images, labels)
     monkeypatch.setitem(task_module.DATASETS, "fashion_mnist", lambda _: dataset)
-    own, small = (make_task("fashion_mnist", network=network) for network in ("own", "small"))
-    assert small.num_parameters == 28_938
-    assert small.model_bits == own.model_bits == 32 * own.num_parameters
-    scenario = small.fit(Scenario.fashion_mnist())
-    TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), small)  # they fit each other
+    large, small = make_task("fashion_mnist"), make_task("fashion_mnist", model="small")
+    assert small.model_bits == 32 * small.num_parameters < large.model_bits / 30
+    both = make_task("fashion_mnist", model="small", upload="cnn")
+    assert both.num_parameters == small.num_parameters
+    assert both.model_bits == large.model_bits
+    scenario = both.fit(Scenario.fashion_mnist())
+    TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), both)  # they fit each other
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("options", "message"),
     [
-        (lambda: make_task("digits", network="small"), "for fashion_mnist, femnist, got .*digits"),
-        (lambda: make_task("femnist", network="tiny"), "one of own, small"),
-        (lambda: make_own(network="small"), "that make_model makes"),
-        (lambda: make_task("femnist", network="small", make_model=network), "leave out network"),
+        ({"model": "smal"}, "one of digits, small, cnn, resnet18, got 'smal': did you mean"),
+        ({"upload": "large"}, "one of digits, small, cnn, resnet18, got 'large'"),
+        ({"model": "resnet18"}, r"does not take images of shape \(1, 8, 8\)"),
     ],
 )
-def test_make_task__refuses_a_network_that_is_not_there(make, message):
+def test_make_task__refuses_a_network_that_is_not_there_or_does_not_fit(options, message):
     with pytest.raises(ValueError, match=message):
-        make()
+        make_task("digits", **options)
 
 
 def test_factory__splits_by_the_places_of_its_scenario():
@@ -160,9 +168,29 @@ def test_factory__splits_by_the_places_of_its_scenario():
     assert_same_parts(task.parts, expected)
 
 
-@pytest.mark.parametrize("missing", ["num_devices", "learning_rate", "make_model"])
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_episode__has_a_split_of_its_own_unless_its_sizes_would_change(partition):
+    dataset = written_data()
+    options = {"partition": partition, "concentration": 1.5, "mean_gain": GAINS}
+    seed = np.random.SeedSequence(5)
+    task = make_own(dataset, **options)
+    episode = task.episode(seed)
+    np.testing.assert_array_equal(episode.num_samples, task.num_samples)
+    same = all(map(np.array_equal, episode.parts, task.parts))
+    assert same == (partition in ("dirichlet-by-class", "writer"))
+    if not same:
+        drawn = task_module._split(
+            np.random.default_rng(seed), dataset=dataset, num_devices=5, **options
+        )
+        assert_same_parts(episode.parts, drawn)
+    fixed = make_own(dataset, seed=0, **options)
+    assert fixed.episode(seed) is fixed
+    assert_same_parts(fixed.parts, task.parts)
+
+
+@pytest.mark.parametrize("missing", ["num_devices", "learning_rate", "model"])
 def test_make_task__own_data_need_what_has_no_default(missing):
-    message = "data of one's own need num_devices, learning_rate and make_model"
+    message = "data of one's own need num_devices, learning_rate and model"
     with pytest.raises(ValueError, match=message):
         make_own(**{missing: None})
 
@@ -228,5 +256,5 @@ def test_fit__needs_as_many_devices_as_the_task():
 
 def test_num_parameters__leaves_the_generator_of_torch_alone():
     state = torch.random.get_rng_state()
-    assert make_task("digits", make_model=DigitsCNN).num_parameters == 6_090
+    assert make_task("digits", model=DigitsCNN).num_parameters == 6_090
     assert torch.equal(torch.random.get_rng_state(), state)

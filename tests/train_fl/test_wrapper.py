@@ -19,15 +19,17 @@ from policies.divfl import pairwise_distance
 from train_fl import Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.dataset import DataSource
 from train_fl.data.digits import digits
+from train_fl.data.partition import dirichlet_equal
 from train_fl.episode import learning_rate
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
-from train_fl.server import aggregation_weights
+from train_fl.server import FedAdam, FedAvgM, aggregation_weights
+from train_fl.wrapper import device_accuracy
 
 
 @pytest.fixture(scope="module")
 def task() -> Task:
-    return make_task("digits", num_devices=20)
+    return make_task("digits", num_devices=20, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +93,25 @@ def test_step__moves_the_model_by_the_weighted_updates(scenario, task):
         assert np.all(np.linalg.norm(info["client_updates"], axis=1) > 0)
 
 
+def test_step__the_server_optimiser_makes_the_step(scenario, task):
+    optimizer = FedAvgM(learning_rate=0.5, momentum=0.8)
+    env = wrap(scenario, dataclasses.replace(task, server=optimizer))
+    env.reset(seed=0)
+    velocity = np.zeros(task.num_parameters)
+    for cohort in ((5, 3), (7, 1, 2)):
+        before = env.parameters
+        _, _, _, _, info = env.step(chosen(scenario, *cohort))
+        velocity = 0.8 * velocity + info["client_updates"].mean(axis=0)  # sizes are equal
+        expected = before + 0.5 * velocity
+        np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
+    env.reset(seed=1)  # the next episode begins without the velocity of this one
+    fresh = wrap(scenario, dataclasses.replace(task, server=optimizer))
+    fresh.reset(seed=1)
+    for each in (env, fresh):
+        each.step(chosen(scenario, 4))
+    np.testing.assert_array_equal(env.parameters, fresh.parameters)
+
+
 def test_step__a_device_trains_from_the_global_model_on_its_own_data(scenario, task):
     env = wrap(scenario, task)
     env.reset(seed=4)
@@ -131,6 +152,32 @@ def test_evaluation__every_few_rounds_and_at_the_end(scenario, task):
         evaluated.append(np.isfinite(info["test_accuracy"]))
         assert np.isfinite(info["test_loss"]) == evaluated[-1]
     assert np.flatnonzero(evaluated).tolist() == [2, 5, 7]
+
+
+def test_device_accuracy__is_that_of_the_classes_a_device_has(scenario, task):
+    env = wrap(scenario, task)
+    env.reset(seed=0)
+    _, _, _, _, info = env.step(uniform(scenario))
+    assert np.isnan(info["device_accuracy"]).all()
+    env = wrap(scenario, task, eval_every=1)
+    env.reset(seed=0)
+    _, _, _, _, info = env.step(uniform(scenario))
+    model = task.make_model()
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(env.parameters), model.parameters())
+    predicted = model(task.dataset.test_images).argmax(dim=1)
+    labels = task.dataset.test_labels
+    assert info["test_accuracy"] == pytest.approx(float((predicted == labels).float().mean()))
+    of_class = [float((predicted == labels)[labels == c].float().mean()) for c in range(10)]
+    for device in (0, 7, 19):
+        own = task.dataset.train_labels[task.parts[device]]
+        expected = np.mean([of_class[c] for c in own])
+        assert info["device_accuracy"][device] == pytest.approx(expected, rel=1e-6)
+
+
+def test_device_accuracy__leaves_out_classes_that_are_not_tested():
+    mix = np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.2, 0.6, 0.2]])
+    got = device_accuracy(mix, np.array([3, 10, 0]), np.array([4, 20, 0]))
+    np.testing.assert_allclose(got, [0.625, np.nan, (0.2 * 0.75 + 0.6 * 0.5) / 0.8])
 
 
 def test_learning_rate__halves_after_half_and_three_quarters(task):
@@ -194,6 +241,38 @@ def test_reset__leaves_the_generators_of_gpus_alone(scenario, task, monkeypatch)
 
     monkeypatch.setattr(torch.cuda, "manual_seed_all", reseed)
     wrap(scenario, task).reset(seed=0)
+
+
+def test_reset__each_seed_has_a_split_of_its_own(scenario):
+    task = make_task("digits", num_devices=20)
+    assert task.num_samples.tolist() == [72] * 20
+    envs = [wrap(scenario, task), wrap(scenario, task)]
+    for env in envs:
+        env.reset(seed=3)
+    first, twin = (env.task.parts for env in envs)
+    np.testing.assert_array_equal(first, twin)
+    # The third child of the training stream draws it.
+    seed = np.random.SeedSequence(3).spawn(1)[0].spawn(5)[2].spawn(3)[2]
+    labels = task.dataset.train_labels.numpy()
+    expected = dirichlet_equal(labels, 20, 0.5, np.random.default_rng(seed))
+    np.testing.assert_array_equal(first, expected)
+    envs[0].reset(seed=4)
+    assert not np.array_equal(envs[0].task.parts, twin)
+    # And this is what a device trains on.
+    _, _, _, _, info = envs[1].step(chosen(scenario, 6))
+    given = wrap(scenario, dataclasses.replace(task, parts=twin, split=None))
+    given.reset(seed=3)
+    _, _, _, _, same = given.step(chosen(scenario, 6))
+    np.testing.assert_array_equal(info["client_updates"], same["client_updates"])
+
+
+def test_restore__has_the_split_of_the_seed(scenario):
+    task = make_task("digits", num_devices=20)
+    played, taken_up = wrap(scenario, task), wrap(scenario, task)
+    played.reset(seed=3)
+    taken_up.reset(seed=9)
+    taken_up.restore(3, played.state())
+    np.testing.assert_array_equal(taken_up.task.parts, played.task.parts)
 
 
 def test_gradient_distance__is_between_the_models_that_were_sent_out(scenario, task):
@@ -283,6 +362,7 @@ def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task,
 
 @pytest.mark.parametrize("report_gradients", [False, True])
 def test_restore__goes_on_as_if_nothing_had_happened(scenario, task, report_gradients):
+    task = dataclasses.replace(task, server=FedAdam(), proximal=0.1)
     whole, saved, taken_up = (
         wrap(scenario, task, report_gradients=report_gradients) for _ in range(3)
     )
@@ -342,7 +422,8 @@ def test_wrapper__refuses_other_environments_and_a_wrong_interval(scenario, task
         ("digits", {"learning_rate": "0.1"}, "learning_rate must be positive"),
         ("digits", {"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
         ("digits", {"seed": -1}, "seed must be an integer of at least 0, got -1"),
-        ("digits", {"seed": None}, "seed must be an integer of at least 0, got None"),
+        ("digits", {"seed": 0.5}, "seed must be an integer of at least 0, got 0.5"),
+        ("digits", {"weight_decay": -1}, "weight_decay must be at least 0 and finite, got -1"),
     ],
 )
 def test_make_task__wrong_input_is_named(name, options, message):
@@ -451,6 +532,19 @@ def test_step__an_upload_that_failed_brings_no_update_and_costs_as_usual(scenari
             np.testing.assert_array_equal(env.parameters, before)
             assert math.isnan(info["train_loss"])
     assert {0, 1, 2} <= sizes
+
+
+def test_step__a_server_with_momentum_stays_where_no_upload_arrives(scenario, task):
+    failing = scenario.replace(upload_failure=0.6, num_rounds=20)
+    env = wrap(failing, dataclasses.replace(task, server=FedAvgM()))
+    env.reset(seed=0)
+    arrived = []
+    for _ in range(20):
+        before = env.parameters
+        _, _, _, _, info = env.step(chosen(failing, 2))
+        arrived.append(len(info["participants"]) > 0)
+        assert np.array_equal(env.parameters, before) != arrived[-1]
+    assert False in arrived[arrived.index(True) :]
 
 
 def test_evaluate__divfl_trains_where_devices_drop_out_and_uploads_fail(scenario, task):

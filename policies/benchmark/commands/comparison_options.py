@@ -39,10 +39,31 @@ class Options(ScenarioOptions):
     By default writer for FEMNIST, and dirichlet for the other data sets."""
     concentration: float = 0.5
     """Parameter of the Dirichlet split: the smaller, the more the devices' data differ."""
-    network: str = "own"
-    """own: the data set's usual network; small: a faster one, with uploads of the usual size."""
+    split_seed: int | None = None
+    """Seed of a split that all seeds share. By default each seed has a split of its own."""
+    model: str | None = None
+    """Network: digits, small, cnn or resnet18; by default that of the data set."""
+    upload: str | None = None
+    """Network whose size is uploaded, such as cnn while small trains; by default the one of
+    --model."""
+    batch_size: int = 32
+    """Samples in a step of local training."""
     learning_rate: float | None = None
     """Initial learning rate; by default that of the data set."""
+    momentum: float = 0.9
+    """Momentum of local training."""
+    weight_decay: float = 0.0
+    """Weight decay of local training."""
+    proximal: float = 0.0
+    """FedProx's mu: how strongly devices are held to the global model."""
+    server: str = "fedavg"
+    """What the server does with the weighted sum of the updates: fedavg, fedavgm or fedadam."""
+    server_learning_rate: float | None = None
+    """The server's learning rate; by default 1, or 0.01 for fedadam."""
+    precision: str = "float32"
+    """What layers compute with: float32 or bfloat16, faster on processors with units for it."""
+    channels_last: bool = False
+    """Store images pixel by pixel, which makes some networks faster."""
     on_non_finite: str = "raise"
     """What to do with an update that is infinite or NaN: raise (stop with an error) or skip."""
     device: str = "cpu"

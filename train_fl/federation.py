@@ -44,7 +44,7 @@ try:
         RecordDict,
     )
     from flwr.serverapp import Grid
-    from flwr.serverapp.strategy import Strategy
+    from flwr.serverapp.strategy import Result, Strategy
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"a federation needs the package {error.name}: install the extra `federation`, "
@@ -111,8 +111,8 @@ class PolicyStrategy(Strategy):
         channel gains of the coming round, shape (N,), for example as the clients report them. By
         default they are drawn from the scenario's channel.
     wait : float
-        How long the server waits for the clients to be there, and to say which devices they are
-        [s].
+        How long the server waits for the clients to be there, to say which devices they are, and
+        to report the norms of their first updates if the policy needs those [s].
 
     Raises
     ------
@@ -159,6 +159,39 @@ class PolicyStrategy(Strategy):
         """
         return _named(initial_model(task, TrainingSeeds.of(self._env.training_seed).model))
 
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        *arguments: Any,
+        **options: Any,
+    ) -> Result:
+        """Run the federation; see Flower's `Strategy.start`.
+
+        Parameters
+        ----------
+        grid : Grid
+            Leads to the clients.
+        initial_arrays : ArrayRecord
+            The model to begin with.
+        num_rounds : int
+            Number of rounds, at most those of the scenario.
+        *arguments, **options
+            As Flower has them.
+
+        Raises
+        ------
+        ValueError
+            If the scenario has fewer rounds.
+        """
+        if num_rounds > self.scenario.num_rounds:
+            raise ValueError(
+                f"num_rounds must be at most the scenario's {self.scenario.num_rounds}, "
+                f"got {num_rounds}: use scenario.replace(num_rounds={num_rounds})"
+            )
+        return super().start(grid, initial_arrays, num_rounds, *arguments, **options)
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
@@ -178,15 +211,8 @@ class PolicyStrategy(Strategy):
         Raises
         ------
         ValueError
-            If the scenario has fewer rounds, rounds are left out, or the clients are not the
-            devices 0 to N - 1.
+            If rounds are left out, or the clients are not the devices 0 to N - 1.
         """
-        if server_round > self.scenario.num_rounds:
-            raise ValueError(
-                f"the scenario has {self.scenario.num_rounds} rounds: start the strategy with "
-                f"num_rounds={self.scenario.num_rounds} or use scenario.replace(num_rounds=...), "
-                f"got round {server_round}"
-            )
         if server_round == 1:
             self._begin(arrays, config, grid)
         elif server_round != self._env.simulator.round_index + 1:

@@ -272,7 +272,7 @@ def test_nodes__that_are_not_the_devices_are_refused(devices, told):
 def test_wrong_use__is_refused():
     with pytest.raises(ValueError, match="distances between the gradients"):
         PolicyStrategy(make_policy("divfl", SCENARIO), SCENARIO)
-    with pytest.raises(ValueError, match="the scenario has 10 rounds"):
+    with pytest.raises(ValueError, match="at most the scenario's 10, got 11"):
         federated("random", LocalGrid(), rounds=11)
 
 

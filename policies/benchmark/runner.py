@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import os
 import re
+import shutil
 import signal
 import sysconfig
 import threading
@@ -33,7 +34,7 @@ from gymnasium.vector import AutoresetMode
 
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import integer_at_least, is_integer
-from fl_edge_env.files import writable_folder
+from fl_edge_env.files import atomic_path, writable_folder
 from fl_edge_env.scenario import REPORT_FIELDS
 from policies.base import Policy, check_scenario
 from policies.benchmark.board import JobsBoard, watched
@@ -155,9 +156,12 @@ class Job:
         return list(self.seeds) if self.make_env is None else self.seeds[0]
 
     def run(
-        self, checkpoints: Checkpoints | None = None, recorders: Sequence[Recorder] = ()
+        self,
+        checkpoints: Checkpoints | None = None,
+        recorders: Sequence[Recorder] = (),
+        model: Path | None = None,
     ) -> pd.DataFrame:
-        """The rounds of the job; see `run_episode`."""
+        """The rounds of the job; see `run_episode`. `model` is a file for the last global model."""
         if self.make_env is not None:
             env: Any = self.make_env(self.policy)
             _check_reports(env, self)
@@ -165,9 +169,12 @@ class Job:
             env = FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
             )
-        return run_episode(
+        rounds = run_episode(
             self.policy, env, self.scenario, self.seeds, checkpoints, self.prices, recorders
         )
+        if model is not None:
+            env.save_model(model)
+        return rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,6 +416,7 @@ def run_jobs(
     address: str | None = None,
     checkpoint_every: int = 50,
     record: Callable[[str], Sequence[Recorder]] = lambda _: (),
+    models: Path | None = None,
     on_finish: Callable[[Work], None] = lambda _: None,
     on_progress: Callable[[float], None] | None = None,
 ) -> list[pd.DataFrame]:
@@ -431,6 +439,9 @@ def run_jobs(
         killed run goes on from the last one. On a cluster the folder must be a shared one.
     record : callable
         Gives the recorders of a training run, by a name for files that no other job has.
+    models : Path, optional
+        Folder for the last global model of each training run, by the same name; a finished run
+        that has left no model in `folder` is run again.
     on_finish : callable
         Called with each job when it is finished, has failed or is found on disk.
     on_progress : callable, optional
@@ -452,12 +463,15 @@ def run_jobs(
         If a job raised, after all others are finished.
     """
     check_runner(workers, backend, checkpoint_every)
-    found = finished(jobs, folder)
+    found = finished(jobs, folder, with_models=models is not None)
     if folder is not None:  # one that holds all that is asked for may be read-only
         folder = (folder if len(found) == len(jobs) else writable_folder(folder)).resolve()
     saves = [checkpoints_of(job, folder, checkpoint_every) for job in jobs]
     names = _file_names(jobs)
     recorders = [record(names[i]) if i in names else () for i in range(len(jobs))]
+    kept: dict[int, Path] = {}
+    if models is not None and folder is not None:
+        kept = {index: folder / _model_name(jobs[index]) for index in names}
     for index in found:
         on_finish(jobs[index])
     results: dict[int, pd.DataFrame] = {}
@@ -465,12 +479,15 @@ def run_jobs(
     absent = sorted(set(range(len(jobs))) - set(found))
     for indices in (absent, found):  # those found too, where the file turns out to be damaged
         if folder is not None:
-            read = {index: _load(folder, jobs[index]) for index in indices}
+            whole = [i for i in indices if i not in kept or kept[i].exists()]
+            read = {index: _load(folder, jobs[index]) for index in whole}
             results |= {index: rounds for index, rounds in read.items() if rounds is not None}
             for index in results.keys() & indices:  # the last kill may have come before this
                 if (checkpoints := saves[index]) is not None:
                     checkpoints.clear()
-        missing = [(i, jobs[i], saves[i], recorders[i]) for i in indices if i not in results]
+        missing = [
+            (i, jobs[i], saves[i], recorders[i], kept.get(i)) for i in indices if i not in results
+        ]
         with watched(len(jobs), on_progress) as board:
             for index, outcome in _outcomes(missing, board, workers, backend, address):
                 job = jobs[index]
@@ -488,12 +505,18 @@ def run_jobs(
     if folder is not None:
         with suppress(OSError):  # failed runs keep theirs
             (folder / "checkpoints").rmdir()
+    if models is not None:
+        models.mkdir(parents=True, exist_ok=True)
+        for index, path in kept.items():
+            if index in results:
+                with atomic_path(models / f"{names[index]}.pt") as temporary:
+                    shutil.copyfile(path, temporary)
     if failures:
         raise JobsFailedError(failures)
     return [results[index] for index in range(len(jobs))]
 
 
-def finished(jobs: Sequence[Work], folder: Path | None) -> list[int]:
+def finished(jobs: Sequence[Work], folder: Path | None, *, with_models: bool = False) -> list[int]:
     """The places of those jobs of which a folder has a result, whole or damaged.
 
     Parameters
@@ -502,11 +525,19 @@ def finished(jobs: Sequence[Work], folder: Path | None) -> list[int]:
         Some jobs.
     folder : Path or None
         The folder that `run_jobs` is given.
+    with_models : bool
+        Whether a training run must also have left its model.
     """
     if folder is None or not folder.is_dir():
         return []
     present = {path.name for path in folder.iterdir()}
-    return [index for index, job in enumerate(jobs) if present and _name(job) in present]
+    return [
+        index
+        for index, job in enumerate(jobs)
+        if present
+        and _name(job) in present
+        and not (with_models and job.saves and _model_name(job) not in present)
+    ]
 
 
 def checkpoints_of(job: Work, folder: Path | None, every: int = 1) -> Checkpoints | None:
@@ -534,7 +565,7 @@ def check_runner(workers: int, backend: str = "processes", checkpoint_every: int
     integer_at_least(1, "checkpoint_every", checkpoint_every)
 
 
-_Missing: TypeAlias = tuple[int, Work, Checkpoints | None, Sequence[Recorder]]
+_Missing: TypeAlias = tuple[int, Work, Checkpoints | None, Sequence[Recorder], Path | None]
 _Outcome: TypeAlias = tuple[int, pd.DataFrame | str]
 
 
@@ -623,13 +654,13 @@ def _attempt_of(parent: int, call: _Call) -> _Outcome:
 
 def _attempt(missing: _Missing, board: JobsBoard, workers: int) -> _Outcome:
     """Run a job; one thread each where several run at a time, so that they do not compete."""
-    index, job, checkpoints, recorders = missing
+    index, job, checkpoints, recorders, model = missing
     threads = numba.get_num_threads()
     try:
         if workers > 1:
             numba.set_num_threads(1)
         with listening(board.listener(index, job.parts)):
-            return index, job.run(checkpoints, recorders)
+            return index, job.run(checkpoints, recorders, model)
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
@@ -657,6 +688,10 @@ def _file_names(jobs: Sequence[Work]) -> dict[int, str]:
 
 def _name(job: Work) -> str:
     return f"{job.key}.npz"
+
+
+def _model_name(job: Work) -> str:
+    return f"{job.key}.pt"
 
 
 def _save(rounds: pd.DataFrame, folder: Path, job: Work) -> None:

@@ -70,6 +70,8 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
     check_target(options.target_accuracy)
     check_runner(options.workers, options.backend, options.checkpoint_every)
     check_tensorboard(options.tensorboard, trained=options.train)
+    if options.save_models and not options.train:
+        raise ValueError("--save-models is for runs that train models, and none are trained here")
     scenario = options.make_scenario()
     make_env = training_of(options, scenario, make_training) if options.train else None
     if make_env is not None:
@@ -102,6 +104,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
             address=options.address,
             checkpoint_every=options.checkpoint_every,
             record=live_files(folder, tensorboard=options.tensorboard),
+            models=folder / "models" if options.save_models and writes else None,
             console=console,
         )
         rounds = pd.concat(results[: len(jobs)], ignore_index=True)

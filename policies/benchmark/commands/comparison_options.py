@@ -12,7 +12,7 @@ from policies.benchmark.command_line import ScenarioOptions
 from policies.benchmark.runner import Backend
 
 # Options that do not change the result: with --resume they are those of the new command.
-HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every", "tensorboard")
+HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every", "tensorboard", "save_models")
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ class Options(ScenarioOptions):
     """Folder of an interrupted comparison, which continues with the options it was started with."""
     checkpoint_every: int = 50
     """Rounds between two checkpoints, from which an interrupted training run continues."""
+    save_models: bool = False
+    """Write the last global model of each run to <out>/models, as a state dict of PyTorch."""
     tensorboard: bool = False
     """Write event files of runs that train models, for `tensorboard --logdir <out>/tensorboard`."""
     target_accuracy: float = 0.9

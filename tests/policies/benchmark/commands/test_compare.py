@@ -18,10 +18,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from policies.benchmark.commands.comparison_folder import default_folder
 from policies.benchmark.commands.comparison_options import Options
 from train_fl.command_line import main
+from train_fl.data.dataset import DataSource
+from train_fl.data.digits import digits
+from train_fl.models import DigitsCNN
 
 COMPARE = "from train_fl.command_line import main; main()", "compare"
 TRAINED = "--rounds 6 --seeds 2 --eval-every 3 --target-accuracy 0.01"
@@ -89,6 +93,26 @@ def test_compare__leaves_all_numbers_and_plots(trained):
         own = [line for line in lines if line.startswith(f"{policy},{seed},")]
         written = (folder / "live" / f"{policy}-seed-{seed}.csv").read_text()
         assert written == "".join([header, *own])
+
+
+def test_compare__saves_the_last_models_also_of_runs_that_left_none(call, tmp_path):
+    arguments = f"--policies lroa uni-s --rounds 2 --seeds 1 --workers 1 --out {tmp_path}"
+    call(arguments)
+    assert not (tmp_path / "models").exists()
+    call(f"{arguments} --save-models")
+    summary = pd.read_csv(tmp_path / "summary.csv").set_index("policy")
+    test = digits(DataSource())
+    for policy in ("LROA", "Uni-S"):
+        model = DigitsCNN()
+        model.load_state_dict(torch.load(tmp_path / "models" / f"{policy}-seed-0.pt"))
+        right = (model(test.test_images).argmax(dim=1) == test.test_labels).double().mean()
+        assert float(right) == pytest.approx(summary.final_accuracy[policy])
+    # Of a run that is finished the model is not made anew.
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()}
+    (tmp_path / "models" / "LROA-seed-0.pt").unlink()
+    call(f"{arguments} --save-models")
+    assert (tmp_path / "models" / "LROA-seed-0.pt").exists()
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == before
 
 
 def test_compare__config_names_the_run(trained):
@@ -327,6 +351,7 @@ def test_compare__help_explains_every_option(call, capsys):
         ("--eval-every 0", "eval_every must be an integer of at least 1, got 0"),
         ("--target-accuracy 90", "target_accuracy must lie in (0, 1], got 90.0"),
         ("--no-train --tensorboard", "--tensorboard is for runs that train models"),
+        ("--no-train --save-models", "--save-models is for runs that train models"),
         ("--out {file}/below", "cannot write to the folder"),
     ],
 )

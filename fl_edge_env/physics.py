@@ -33,16 +33,16 @@ class System(Protocol):
         """Total noise power N0 [W]."""
 
     @property
-    def model_bits(self) -> float:
-        """Size of a model update M [bit]."""
+    def upload_bits(self) -> float:
+        """Size of an upload: the model update M, and what is reported with it [bit]."""
 
     @property
     def cycles_per_round(self) -> FloatArray:
-        """CPU cycles of a round's local training, shape (N,)."""
+        """CPU cycles of a round's local training and reports, shape (N,)."""
 
     @property
     def energy_per_hz2(self) -> FloatArray:
-        """Energy of a round's local training over f^2 [J/Hz^2], shape (N,)."""
+        """Energy of a round's local training and reports over f^2 [J/Hz^2], shape (N,)."""
 
     @property
     def download_time(self) -> FloatArray:
@@ -76,17 +76,17 @@ def upload_rate(channel_gain: FloatArray, p: FloatArray, system: System) -> Floa
 
 def upload_time(channel_gain: FloatArray, p: FloatArray, system: System) -> FloatArray:
     """Upload time of each device [s], equation (6); arguments as in `upload_rate`."""
-    time: FloatArray = system.model_bits / upload_rate(channel_gain, p, system)
+    time: FloatArray = system.upload_bits / upload_rate(channel_gain, p, system)
     return time
 
 
 def compute_time(f: FloatArray, system: System) -> FloatArray:
-    """Time of the local epochs [s] at CPU frequency `f` [Hz], equation (8)."""
+    """Time of the local epochs and reports [s] at CPU frequency `f` [Hz], equation (8)."""
     return system.cycles_per_round / f
 
 
 def compute_energy(f: FloatArray, system: System) -> FloatArray:
-    """Energy of the local epochs [J] at CPU frequency `f` [Hz], equation (12)."""
+    """Energy of the local epochs and reports [J] at CPU frequency `f` [Hz], equation (12)."""
     energy: FloatArray = system.energy_per_hz2 * f**2
     return energy
 

@@ -37,7 +37,8 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
     )
     overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
     # Adding up rounds rounds; and a queue that never grows still needs an interval of some width.
-    queue_max = (1 + 1e-9) * (scenario.initial_queue + scenario.num_rounds * overshoot)
+    start = scenario.initial_queue + scenario.first_report[1]
+    queue_max = (1 + 1e-9) * (start + scenario.num_rounds * overshoot)
     queue_max = np.maximum(queue_max, np.finfo(np.float64).tiny)
     parts: dict[str, spaces.Space[Any]] = {
         "channel_gain": spaces.Box(channel.gain_min, channel.gain_max, shape, np.float64),
@@ -47,10 +48,10 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
         parts["age"] = spaces.Box(1.0, scenario.num_rounds + 1.0, shape, np.float64)
     if scenario.objective == "outcome":
         reach = (1 + 1e-9) * scenario.num_rounds  # a round moves a queue by at most one
-        start = scenario.initial_participation_queue
-        room = 1e-9 * np.abs(start)
+        middle = scenario.initial_participation_queue
+        room = 1e-9 * np.abs(middle)
         parts["participation_queue"] = spaces.Box(
-            start - room - reach, start + room + reach, shape, np.float64
+            middle - room - reach, middle + room + reach, shape, np.float64
         )
     if scenario.drops_out:
         parts["available"] = spaces.Box(0.0, 1.0, shape, np.float64)

@@ -8,6 +8,7 @@ from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
 from policies.registry import POLICIES, make_policy
+from policies.reports import with_reports
 from policies.selection import Scheduler, Selector
 from policies.uniform import UniD, UniS
 
@@ -26,4 +27,5 @@ __all__ = [
     "evaluate",
     "lower_bound",
     "make_policy",
+    "with_reports",
 ]

@@ -35,7 +35,8 @@ class Policy(ABC):
         Name in tables and plots; the class name by default.
     uses_gradients, uses_losses, uses_update_norms : bool
         Whether `feedback` needs distances between the devices' gradients, their losses or the
-        norms of their first updates where models are trained; see `train_fl.TrainingWrapper`.
+        norms of their first updates where models are trained; see `train_fl.TrainingWrapper`, and
+        `policies.with_reports` for what they cost.
     needs_training : bool
         Whether the policy cannot decide without what training reports.
     """

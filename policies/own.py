@@ -1,4 +1,4 @@
-"""Policies that users write, loaded by the file or module of their class."""
+"""What users write (policies, data, networks), loaded by its file or module."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import as_value_error
@@ -22,76 +24,100 @@ _PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
 _LOADED: dict[str, ModuleType] = {}
 
 
-def names_own_class(name: str) -> bool:
+def names_own(name: str) -> bool:
     """Whether a name has the form ``my_file.py:MyPolicy`` or ``my_module:MyPolicy``.
 
     Parameters
     ----------
     name : str
-        The name of a policy.
+        The name of a policy, a data set or a network.
     """
-    place, _, kind = name.rpartition(":")
+    place, _, what = name.rpartition(":")
     module = place.endswith(".py") or all(part.isidentifier() for part in place.split("."))
-    return module and kind.isidentifier()
+    return module and what.isidentifier()
 
 
-def load_class(name: str) -> type[Policy] | type[Selector]:
-    """Import the file or module that a name tells, and give its class.
+def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
+    """Import the file or module that a name tells, and give what it names there.
 
     Parameters
     ----------
     name : str
-        ``path/to/my_file.py:MyPolicy``, or ``my_module:MyPolicy`` with a module that Python finds,
-        also in the working directory.
+        ``path/to/my_file.py:name``, or ``my_module:name`` with a module that Python finds, also
+        in the working directory.
+    kind : str
+        What it must be, for messages.
+    fits : callable
+        Whether an object is one.
 
     Returns
     -------
-    type
-        The subclass of `Policy` or `Selector`.
+    object
 
     Raises
     ------
     ValueError
-        If it cannot be imported, or there is no such class in it.
+        If it cannot be imported, there is nothing of that name in it, or it is something else.
     """
     place, _, wanted = name.rpartition(":")
     module = _load_file(place) if place.endswith(".py") else _load_module(place)
-    kinds = [
-        name
-        for name, value in vars(module).items()
-        if isinstance(value, type)
-        and issubclass(value, (Policy, Selector))
-        and value not in (Policy, Selector)
-    ]
-    kind = getattr(module, wanted, None)
-    if kind is None:
-        raise ValueError(f"{place!r} has no class {wanted!r}{did_you_mean(wanted, kinds)}")
-    if wanted not in kinds:
-        raise ValueError(f"{wanted} in {place!r} must be a subclass of Policy or Selector")
-    return kind  # type: ignore[no-any-return]
+    if not hasattr(module, wanted):
+        known = [name for name, value in vars(module).items() if fits(value)]
+        raise ValueError(f"{place!r} has no {wanted!r}{did_you_mean(wanted, known)}")
+    found = getattr(module, wanted)
+    if not fits(found):
+        raise ValueError(f"{wanted} in {place!r} must be a {kind}, got {found!r}")
+    return found
 
 
-def own_source(name: str) -> Path | None:
-    """The file in which a class of the user's own stands; None where that is not known.
+def load_class(name: str) -> type[Policy] | type[Selector]:
+    """The class of a policy or selector of one's own; see `load_own`.
 
     Parameters
     ----------
     name : str
-        As for `load_class`.
+        As for `load_own`.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be imported, or is no subclass of `Policy` or `Selector`.
     """
-    file = getattr(sys.modules[load_class(name).__module__], "__file__", None)
+    found: type[Policy] | type[Selector] = load_own(
+        name,
+        kind="subclass of Policy or Selector",
+        fits=lambda value: (
+            isinstance(value, type)
+            and issubclass(value, (Policy, Selector))
+            and value not in (Policy, Selector)
+        ),
+    )
+    return found
+
+
+def own_source(name: str) -> Path | None:
+    """The file in which something of the user's own stands; None where that is not known.
+
+    Parameters
+    ----------
+    name : str
+        As for `load_own`.
+    """
+    place = name.rpartition(":")[0]
+    module = _load_file(place) if place.endswith(".py") else _load_module(place)
+    file = getattr(module, "__file__", None)
     return None if file is None else Path(file)
 
 
 def own_modules() -> list[ModuleType]:
-    """The modules that were loaded for `load_class`, which other processes may not find."""
+    """The modules that were loaded for `load_own`, which other processes may not find."""
     return list(_LOADED.values())
 
 
 def _load_file(place: str) -> ModuleType:
     path = Path(place).resolve()
     if not path.is_file():
-        raise ValueError(f"the file {place!r} of a policy does not exist")
+        raise ValueError(f"the file {place!r} does not exist")
     # A name of its own: a file random.py must not take the place of Python's.
     name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in _LOADED:

@@ -12,7 +12,7 @@ from policies.base import Policy
 from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
-from policies.own import load_class, names_own_class
+from policies.own import load_class, names_own
 from policies.resources import ResourceName, ResourceRule
 from policies.selection import (
     AdaptiveSampling,
@@ -102,7 +102,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         from policies.learned import SB3Policy
 
         return SB3Policy.load(name, scenario, **options)
-    if names_own_class(name) and selector not in POLICIES:
+    if names_own(name) and selector not in POLICIES:
         kind = load_class(name)
         make = _scheduler(kind) if issubclass(kind, Selector) else kind
         return make(scenario, **options)

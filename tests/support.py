@@ -124,6 +124,10 @@ def field_values(draw, decades: float) -> dict[str, Any]:
         "nu": number(1e5),
         "latency": draw(st.sampled_from(["proxy", "round_time"])),
         "delayed_csi": draw(st.booleans()),
+        "report_passes": draw(st.sampled_from([0.0, number(1.0)])),
+        "report_bits": draw(st.sampled_from([0.0, number(3e8)])),
+        "first_report_passes": draw(st.sampled_from([0.0, number(1.0)])),
+        "first_report_bits": draw(st.sampled_from([0.0, number(3e8)])),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ import torch
 from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from policies.base import Policy
+from policies.own import names_own, own_source
+from policies.reports import system_of
 from train_fl.local_sgd import Precision
 from train_fl.server import make_server_optimizer
 from train_fl.task import Partition, Task, make_task
@@ -23,15 +25,16 @@ from train_fl.wrapper import NonFinite, TrainingWrapper
 class TrainingEnvFactory:
     """Makes the training environment of a policy.
 
-    It holds names and numbers only, so that it is cheap to send and says all that determines
-    the training.
+    With a task by name it holds names and numbers only, so that it is cheap to send to other
+    processes and says all that determines the training. A `Task` is sent with its data.
 
     Parameters
     ----------
     scenario : Scenario
         The system, which must fit the task; see `fitted`.
-    task : str
-        Name of the data set.
+    task : str or Task
+        Name of the data set, as `train_fl.make_task` takes it, or a task of one's own. The other
+        options of the task are then its own, and cannot be given here.
     eval_every : int
         Rounds between evaluations on the test set.
     partition : str, optional
@@ -73,11 +76,11 @@ class TrainingEnvFactory:
     Raises
     ------
     ValueError
-        If `threads` is not positive.
+        If `threads` is not positive, or an option is given that a `Task` has already.
     """
 
     scenario: Scenario
-    task: str
+    task: str | Task
     eval_every: int = 10
     partition: Partition | None = None
     concentration: float = 0.5
@@ -101,6 +104,18 @@ class TrainingEnvFactory:
 
     def __post_init__(self) -> None:
         integer_at_least(1, "threads", self.threads)
+        if isinstance(self.task, str):
+            return
+        if not isinstance(self.task, Task):
+            raise ValueError(
+                f"task must be the name of a data set or a Task, got {self.task!r}: make_task "
+                "makes one of a Dataset"
+            )
+        for field in fields(self):
+            if field.name not in _OF_THE_RUN and getattr(self, field.name) != field.default:
+                raise ValueError(
+                    f"{field.name} belongs to the task: give it to make_task, which made the task"
+                )
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
         """Make it, and set torch to its threads and to deterministic kernels in this process.
@@ -108,7 +123,8 @@ class TrainingEnvFactory:
         Parameters
         ----------
         policy : Policy
-            Says what it wants to be reported.
+            Says what it wants to be reported, and what that costs in its scenario; see
+            `policies.with_reports`.
 
         Raises
         ------
@@ -118,7 +134,7 @@ class TrainingEnvFactory:
         torch.set_num_threads(self.threads)
         torch.backends.cudnn.deterministic = True
         return TrainingWrapper(
-            gym.make("FLEdge-v0", scenario=self.scenario),
+            gym.make("FLEdge-v0", scenario=system_of(policy, self.scenario)),
             self.make_task(),
             eval_every=self.eval_every,
             report_gradients=policy.uses_gradients,
@@ -130,6 +146,19 @@ class TrainingEnvFactory:
             device=self.device,
         )
 
+    def checkpoint_bytes(self, policy: Policy) -> int:
+        """Size of a checkpoint of a run: nearly all are the numbers of `TrainingWrapper.state`.
+
+        Parameters
+        ----------
+        policy : Policy
+            Says whether the gradients of all devices are kept.
+        """
+        task = self.make_task()
+        model_and_server = 4 * (1 + len(task.server.keeps))  # float32
+        gradients = 2 * self.scenario.num_devices if policy.uses_gradients else 0  # bfloat16
+        return (model_and_server + gradients) * task.num_parameters
+
     def fitted(self) -> TrainingEnvFactory:
         """The same with the scenario fitted to the task.
 
@@ -137,8 +166,17 @@ class TrainingEnvFactory:
         """
         return replace(self, scenario=self.make_task().fit(self.scenario))
 
+    @property
+    def own_code(self) -> str:
+        """What stands in the files of one's own that the task or the network is named by."""
+        names = [name for name in (self.task, self.model) if isinstance(name, str)]
+        files = [own_source(name) for name in names if names_own(name)]
+        return "".join(file.read_text(encoding="utf-8") for file in files if file is not None)
+
     def make_task(self) -> Task:
         """The learning task, split over the scenario's devices."""
+        if isinstance(self.task, Task):
+            return self.task
         return _cached_task(
             self.task,
             num_devices=self.scenario.num_devices,
@@ -159,5 +197,17 @@ class TrainingEnvFactory:
             download=self.download,
         )
 
+
+# Fields that are no part of the task.
+_OF_THE_RUN = (
+    "scenario",
+    "task",
+    "eval_every",
+    "precision",
+    "channels_last",
+    "on_non_finite",
+    "device",
+    "threads",
+)
 
 _cached_task = lru_cache(maxsize=1)(make_task)

@@ -22,8 +22,9 @@ from fl_edge_env.checks import (
     positive_integer,
 )
 from fl_edge_env.typing import FloatArray, IntArray
+from policies.own import load_own, names_own
 from train_fl.check_network import check_network
-from train_fl.data.catalogue import DATASETS
+from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import (
     by_place,
@@ -188,8 +189,9 @@ def make_task(
     Parameters
     ----------
     dataset : str or Dataset
-        ``"digits"``, ``"fashion_mnist"``, ``"cifar10"``, ``"femnist"``, or one's own data, which
-        need `num_devices`, `learning_rate` and `model`.
+        ``"digits"``, ``"fashion_mnist"``, ``"cifar10"`` or ``"femnist"``. Or one's own data, as a
+        `Dataset`, the name of a function or a folder (see `train_fl.data.catalogue.own_dataset`),
+        which need `num_devices`, `learning_rate` and `model`.
     num_devices : int, optional
         Number of devices N: 40 for digits and 120 for the others by default.
     partition : {"dirichlet", "dirichlet-by-class", "iid", "place", "writer"}, optional
@@ -219,8 +221,9 @@ def make_task(
         What the server does with the weighted sum of the updates; see `train_fl.server`.
     model : str or callable, optional
         The network: a name in `train_fl.models.MODELS` (``"digits"``, ``"small"``, ``"cnn"`` or
-        ``"resnet18"``), or a function without arguments that makes one's own; see
-        `train_fl.check_network` for what it must be. By default that of the data set.
+        ``"resnet18"``), or a class or function without arguments that makes one's own, perhaps by
+        its name as ``my_file.py:MyNet``; see `train_fl.check_network` for what it must be. By
+        default that of the data set.
     upload : str, optional
         Name of the network whose size is uploaded, so that a small one can train in the place of
         a large one whose times and energies are accounted for. By default that of `model`.
@@ -241,19 +244,19 @@ def make_task(
     """
     if not isinstance(dataset, (str, Dataset)):
         raise ValueError(f"dataset must be a name or a Dataset, got {dataset!r}")
+    if isinstance(dataset, str) and dataset not in DATASETS:
+        dataset = own_dataset(dataset)
     if isinstance(dataset, str):
-        if dataset not in DATASETS:
-            nearest = did_you_mean(dataset, DATASETS)
-            raise ValueError(
-                f"data set must be one of {', '.join(DATASETS)}, got {dataset!r}{nearest}"
-            )
         defaults = _DEFAULTS[dataset]
         num_devices = defaults.num_devices if num_devices is None else num_devices
         partition = defaults.partition if partition is None else partition
         learning_rate = defaults.learning_rate if learning_rate is None else learning_rate
         model = defaults.model if model is None else model
     elif num_devices is None or learning_rate is None or model is None:
-        raise ValueError("data of one's own need num_devices, learning_rate and model")
+        raise ValueError(
+            "data of one's own need num_devices, learning_rate and model, got "
+            f"{num_devices!r}, {learning_rate!r} and {model!r}"
+        )
     partition = partition or "dirichlet"
     if partition not in get_args(Partition):
         names = ", ".join(get_args(Partition))
@@ -272,6 +275,8 @@ def make_task(
         raise ValueError(f"server must be a name or a ServerOptimizer, got {server!r}")
     if seed is not None:
         integer_at_least(0, "seed", seed)
+    if isinstance(model, str) and names_own(model):
+        model = load_own(model, kind="class or function that makes a network", fits=callable)
     for option, named in (("model", model), ("upload", upload)):
         if isinstance(named, str) and named not in MODELS:
             nearest = did_you_mean(named, MODELS)

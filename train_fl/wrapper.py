@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import vector_to_parameters
 
 from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import integer_at_least
+from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.checkpoint import State
 from train_fl.episode import (
@@ -67,13 +70,14 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     With `report_losses` the info of a step has `local_losses` and `local_loss_rms` of shape (k,):
     the mean and the root mean square of the losses of a participant's local samples under the model
-    that it received. For this a device must pass over its data once before it trains, which the
-    simulated times and energies do not count. The info of a reset has both, and `participants`, as
-    empty arrays.
+    that it received. For this a device must pass over its data once before it trains. The info of a
+    reset has both, and `participants`, as empty arrays.
 
     With `report_update_norms` the info of a reset names all devices as `participants`, and has the
-    `update_norms` that they would have in the first round. For this every device must train once,
-    which the simulated times and energies do not count.
+    `update_norms` that they would have in the first round. For this every device must train once.
+
+    The simulated times and energies count none of this, as in the papers, unless the scenario has
+    fields that say what reports cost; see `policies.with_reports`.
 
     Parameters
     ----------
@@ -155,6 +159,26 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     def parameters(self) -> NDArray[np.float32]:
         """The global model, a flat copy of shape (d,)."""
         return _to_numpy(self._parameters)
+
+    def model(self) -> nn.Module:
+        """The global model as a network of its own, which later rounds do not change."""
+        with torch.random.fork_rng(devices=[]):
+            network = self.task.make_model()
+        vector_to_parameters(self._parameters.cpu().clone(), network.parameters())
+        return network
+
+    def save_model(self, path: Path) -> None:
+        """Write the state dict of the global model to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path : Path
+            The file, for ``model.load_state_dict(torch.load(path))``.
+        """
+        # Clones: the parameters are views of one vector, which each of them would be saved with.
+        state = {name: value.clone() for name, value in self.model().state_dict().items()}
+        with atomic_path(path) as temporary:
+            torch.save(state, temporary)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

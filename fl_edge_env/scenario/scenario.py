@@ -39,6 +39,9 @@ _LARGEST = 1e100
 # What the server may know of the channel.
 _CSI = ("full", "delayed", "participants")
 
+# What reports cost.
+REPORT_FIELDS = ("report_passes", "report_bits", "first_report_passes", "first_report_bits")
+
 # Least values of the per-device fields that need not be positive.
 _LEAST = {"initial_queue": 0.0, "initial_participation_queue": -math.inf}
 
@@ -111,6 +114,14 @@ class Scenario:
         otherwise its state is drawn anew.
     upload_failure : float
         Probability that an upload fails after the device has spent its time and energy, in [0, 1).
+    report_passes : float
+        What a participant computes for reports beside its training [epochs]: 1 is a pass forward
+        and backward over its data, and 1/3 a pass forward.
+    report_bits : float
+        What a participant uploads beside its update [bit].
+    first_report_passes, first_report_bits : float
+        What every device computes [epochs] and uploads [bit] before the first round; see
+        `first_report`.
 
     Attributes
     ----------
@@ -167,13 +178,18 @@ class Scenario:
     availability: PerDevice = 1.0
     availability_persistence: float = 0.0
     upload_failure: float = 0.0
+    report_passes: float = 0.0
+    report_bits: float = 0.0
+    first_report_passes: float = 0.0
+    first_report_bits: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("num_devices", "cohort_size", "local_epochs", "num_rounds"):
             self._set(name, positive_integer(name, getattr(self, name)))
         for name in ("bandwidth_hz", "noise_power_w", "model_bits", "nu"):
             self._set(name, finite_number(name, getattr(self, name)))
-        self._set("mu", finite_number("mu", self.mu, zero_allowed=True))
+        for name in ("mu", *REPORT_FIELDS):
+            self._set(name, finite_number(name, getattr(self, name), zero_allowed=True))
         for name, factor in (("lambda_", "mu"), ("V", "nu")):
             if getattr(self, name) is not None:
                 zero_allowed = name == "lambda_"
@@ -269,17 +285,25 @@ class Scenario:
             slowest, _ = physics.time_and_energy(worst, self.f_min, self.p_min, self)
             fastest = physics.upload_time(best, self.p_max, self)
             _, energy = physics.time_and_energy(worst, self.f_max, self.p_max, self)
+            # Of no report they are zero.
+            first_time, first_energy = self.first_report
+            first = np.maximum(np.append(first_energy, first_time), 1 / _LARGEST)
             magnitudes = (
                 ("signal-to-noise ratio", snr, "channel, p_min, p_max or noise_power_w"),
                 ("data weight", self.weights, "num_samples"),
                 (
                     "compute time [s]",
                     np.append(self.cycles_per_round / self.f_max, self.cycles_per_round),
-                    "local_epochs, cycles_per_sample, num_samples or f_max",
+                    "local_epochs, report_passes, cycles_per_sample, num_samples or f_max",
                 ),
                 ("compute power [W]", self.capacitance * self.f_max**3, "capacitance or f_max"),
-                ("upload time [s]", fastest, "model_bits, bandwidth_hz or p_max"),
+                ("upload time [s]", fastest, "model_bits, report_bits, bandwidth_hz or p_max"),
                 ("round time [s]", slowest, "f_min, p_min, download_rate_bps or model_bits"),
+                (
+                    "time or energy of the first report",
+                    first,
+                    "first_report_passes or first_report_bits",
+                ),
                 (
                     "queue [J]",
                     self.num_rounds * np.append(energy, self.energy_budget_j),
@@ -532,7 +556,7 @@ class Scenario:
             "availability": 1.0,
             "availability_persistence": 0.0,
             "upload_failure": 0.0,
-        }
+        } | dict.fromkeys(REPORT_FIELDS, 0.0)
         return {n: v for n, v in self.to_dict().items() if n not in off or np.any(v != off[n])}
 
     def __repr__(self) -> str:
@@ -595,20 +619,48 @@ class Scenario:
         """Whether some device is not always there."""
         return bool(np.any(self.availability < 1))
 
+    @property
+    def _passes(self) -> float:
+        """What a participant computes in a round [epochs]."""
+        return self.local_epochs + self.report_passes
+
+    @property
+    def upload_bits(self) -> float:
+        """Size of an upload: the model update M, and what is reported with it [bit]."""
+        return self.model_bits + self.report_bits
+
     @cached_property
     def cycles_per_round(self) -> FloatArray:
-        """CPU cycles of a round's local training, E c_n D_n, shape (N,)."""
-        return read_only(self.local_epochs * self.cycles_per_sample * self.num_samples)
+        """CPU cycles of a round, (E + report_passes) c_n D_n, shape (N,)."""
+        return read_only(self._passes * self.cycles_per_sample * self.num_samples)
 
     @cached_property
     def energy_per_hz2(self) -> FloatArray:
-        """Energy of a round's local training over f^2, E alpha_n c_n D_n / 2, shape (N,)."""
+        """Energy of a round's computing over f^2, alpha_n / 2 times its cycles, shape (N,)."""
         return read_only(0.5 * self.capacitance * self.cycles_per_round)
 
     @cached_property
     def download_time(self) -> FloatArray:
         """Download time of each device [s], equation (7), shape (N,)."""
         return read_only(self.model_bits / self.download_rate_bps)
+
+    @cached_property
+    def first_report(self) -> tuple[float, FloatArray]:
+        """Time [s] and energy of each device [J], shape (N,), of the report before the first round.
+
+        It takes place at the mean gain and in the middle of the ranges of f and p, the point at
+        which the weights are calibrated. All devices compute at once; then they upload in the order
+        of their numbers, K at a time, as in a round.
+        """
+        if not (self.first_report_passes or self.first_report_bits):
+            return 0.0, read_only(np.zeros(self.num_devices))
+        share = self.first_report_passes / self._passes
+        compute = share * physics.compute_time(self.f_mid, self)
+        upload = self.first_report_bits / physics.upload_rate(self.mean_gain, self.p_mid, self)
+        groups = np.arange(0, self.num_devices, self.cohort_size)
+        time = np.max(self.download_time + compute) + np.maximum.reduceat(upload, groups).sum()
+        energy = share * physics.compute_energy(self.f_mid, self) + self.p_mid * upload
+        return float(time), read_only(energy)
 
     @cached_property
     def f_mid(self) -> FloatArray:

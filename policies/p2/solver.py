@@ -338,7 +338,7 @@ def kernel_system(scenario: Scenario) -> kernel.System:
         V=scenario.V,
         cohort_size=scenario.cohort_size,
         noise=scenario.noise_power_w,
-        upload=scenario.model_bits * scenario.cohort_size * math.log(2) / scenario.bandwidth_hz,
+        upload=scenario.upload_bits * scenario.cohort_size * math.log(2) / scenario.bandwidth_hz,
         error=scenario.V * scenario.lambda_ * scenario.weights**2,
         cycles=scenario.cycles_per_round,
         download=scenario.download_time,

@@ -21,7 +21,7 @@ class PowerOfChoice(Selector):
     Cho, Wang and Joshi, "Towards understanding biased client selection in federated learning",
     AISTATS 2022. As in their variant "rpow-d" a device's loss is the one it reported when it took
     part last, and a device that never took part counts as the largest loss. Here it is the loss
-    of the model that the device received over all its data, which costs it a pass over them.
+    of the model that the device received over all its data, for which it passes over them once.
 
     Parameters
     ----------

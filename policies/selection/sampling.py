@@ -51,9 +51,8 @@ class OptimalSampling(_NormSampling):
     Chen, Horváth and Richtárik, "Optimal client sampling for federated learning", TMLR 2022:
     ``q_n ~ w_n ||delta_n||`` has the least variance of the aggregate. There every device trains
     in every round and reports its norm, and takes part independently of the others; here all
-    report once, before the first round, at no charge of time or energy, and then those that take
-    part, which are K draws with replacement. A tenth of the draws is uniform, because norms grow
-    old.
+    report once, before the first round, and then those that take part, which are K draws with
+    replacement. A tenth of the draws is uniform, because norms grow old.
     """
 
     name = "Optimal sampling"
@@ -69,9 +68,9 @@ class AdaptiveSampling(_NormSampling):
     Luo et al., "Tackling system and statistical heterogeneity for federated learning with
     adaptive client sampling", INFOCOM 2022: the time to a loss is proportional to
     ``(sum q T) (sum w^2 G^2 / q + C)``, the mean time of a draw times the rounds. G, a bound on a
-    device's gradients, is here its newest update norm, which all report before the first round
-    at no charge; a tenth of the draws is uniform, because norms grow old. Times are those at the
-    resources of a device by itself.
+    device's gradients, is here its newest update norm, which all report before the first round;
+    a tenth of the draws is uniform, because norms grow old. Times are those at the resources of a
+    device by itself.
 
     Parameters
     ----------

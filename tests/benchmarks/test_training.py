@@ -17,12 +17,11 @@ from torch.nn.functional import cross_entropy
 
 from fl_edge_env import Allocation, Scenario
 from train_fl import Dataset, Task, TrainingWrapper, make_task
-from train_fl.models import FemnistCNN
 
 pytestmark = pytest.mark.benchmark
 
 
-def characters(num_devices: int, num_samples: int) -> Task:
+def characters(num_devices: int, num_samples: int, model: str = "cnn") -> Task:
     """Noise of FEMNIST's shape: the cost of training does not depend on what is on the images."""
     rng = np.random.default_rng(0)
     count = num_devices * num_samples
@@ -34,7 +33,8 @@ def characters(num_devices: int, num_samples: int) -> Task:
         num_devices=num_devices,
         partition="iid",
         learning_rate=0.01,
-        model=FemnistCNN,
+        model=model,
+        seed=0,
     )
 
 
@@ -65,13 +65,10 @@ def bare_round(task: Task, epochs: int, cohort: list[int]) -> Callable[[], None]
     return play
 
 
-@pytest.mark.parametrize("name", ["digits", "femnist"])
-def test_round__against_a_bare_loop(name, report, seconds):
+@pytest.mark.parametrize(("name", "calls"), [("digits", 30), ("small", 10), ("cnn", 2)])
+def test_round__against_a_bare_loop(name, calls, report, seconds):
     torch.set_num_threads(1)
-    if name == "digits":
-        task, calls = make_task("digits"), 30
-    else:
-        task, calls = characters(num_devices=10, num_samples=227), 2
+    task = make_task("digits", seed=0) if name == "digits" else characters(10, 227, name)
     num_devices = len(task.parts)
     scenario = Scenario(num_devices=num_devices, num_rounds=10**6)
     scenario = task.fit(scenario)
@@ -88,6 +85,32 @@ def test_round__against_a_bare_loop(name, report, seconds):
         f"round with training, {name}: {our_time * 1e3:.2f} ms, bare PyTorch loop "
         f"{bare_time * 1e3:.2f} ms, ratio {our_time / bare_time:.2f}"
     )
+
+
+@pytest.mark.parametrize(("model", "calls"), [("small", 5), ("cnn", 1)])
+def test_round__by_how_layers_compute(model, calls, report, seconds):
+    torch.set_num_threads(1)
+    task = characters(10, 227, model)
+    scenario = task.fit(Scenario(num_devices=10, num_rounds=10**6))
+    allocation = Allocation(scenario.f_mid, scenario.p_mid, cohort=[0, 1])
+    ways = {
+        "as it is": {},
+        "channels_last": {"channels_last": True},
+        "bfloat16": {"precision": "bfloat16"},
+        "both": {"channels_last": True, "precision": "bfloat16"},
+    }
+    envs = {}
+    for way, options in ways.items():
+        base = gym.make("FLEdge-v0", scenario=scenario)
+        envs[way] = TrainingWrapper(base, task, eval_every=10**6, **options)
+        envs[way].reset(seed=0)
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(5):  # in turn, so that all meet the same machine
+        for way, env in envs.items():
+            times[way].append(seconds(lambda env=env: env.step(allocation), calls, repeats=1))
+    plain = np.median(times["as it is"])
+    told = ", ".join(f"{way} {np.median(t) / plain:.2f}" for way, t in times.items())
+    report(f"round of {model}, over that as it is ({plain * 1e3:.0f} ms): {told}")
 
 
 def memory(entry: str) -> float:

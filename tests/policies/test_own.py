@@ -102,10 +102,10 @@ def test_own_selector__is_given_resources(mine):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("{mine}:Stedy", "has no class 'Stedy': did you mean 'Steady'?"),
+        ("{mine}:Stedy", "has no 'Stedy': did you mean 'Steady'?"),
         ("{mine}:Speed", "Speed in '.*random.py' must be a subclass of Policy or Selector"),
         ("{mine}:steady", "steady in '.*random.py' must be a subclass"),
-        ("{folder}/absent.py:Steady", "the file '.*absent.py' of a policy does not exist"),
+        ("{folder}/absent.py:Steady", "the file '.*absent.py' does not exist"),
         ("{folder}/broken.py:Steady", "cannot import '.*broken.py': name 'undefined'"),
         ("no_such_module:Steady", "cannot import 'no_such_module': No module named"),
         ("lora", "policy must be one of lroa, .*, got 'lora': did you mean 'lroa'?"),

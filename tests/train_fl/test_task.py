@@ -6,13 +6,17 @@ import dataclasses
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 from fl_edge_env import CellChannel, Scenario
+from policies import UniS, evaluate
+from policies.benchmark.runner import make_jobs
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl import task as task_module
+from train_fl.data.catalogue import own_dataset
 from train_fl.data.dataset import DataSource
 from train_fl.data.partition import by_place, by_writer, dirichlet_by_class, dirichlet_equal, iid
 from train_fl.models import DigitsCNN
@@ -188,6 +192,92 @@ def test_episode__has_a_split_of_its_own_unless_its_sizes_would_change(partition
     assert_same_parts(fixed.parts, task.parts)
 
 
+OWN = """
+import numpy as np
+from torch import nn
+
+from train_fl import Dataset
+
+
+def points():
+    rng = np.random.default_rng(0)
+    labels = np.arange(120) % 3
+    images = labels[:, None, None, None] + rng.normal(scale=0.3, size=(120, 1, 2, 2))
+    return Dataset.from_arrays("points", images, labels, images[:30], labels[:30])
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(4, 3))
+
+
+def number():
+    return 3
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    return path
+
+
+def test_factory__trains_own_data_and_network_by_the_names_of_their_file(own_file):
+    scenario = Scenario.digits(num_devices=6, num_rounds=4, energy_budget_j=1.0)
+    options = {"model": f"{own_file}:Net", "learning_rate": 0.1, "split_seed": 0}
+    factory = TrainingEnvFactory(scenario, f"{own_file}:points", **options).fitted()
+    policies = [UniS(factory.scenario)]
+    named = evaluate(policies, factory.scenario, [0, 1], make_env=factory, workers=2)
+    assert factory.scenario.model_bits == 32 * 15
+    # The same as a task, whose data and network are made here.
+    task = make_task(
+        own_dataset(f"{own_file}:points"),
+        num_devices=6,
+        learning_rate=0.1,
+        seed=0,
+        model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)),
+    )
+    given = TrainingEnvFactory(scenario, task).fitted()
+    assert given.scenario == factory.scenario
+    table = evaluate(policies, given.scenario, [0, 1], make_env=given, workers=2)
+    pd.testing.assert_frame_equal(named, table)
+    with pytest.raises(ValueError, match="learning_rate belongs to the task: give it to make_task"):
+        TrainingEnvFactory(scenario, task, learning_rate=0.2)
+    with pytest.raises(ValueError, match="the name of a data set or a Task, got Dataset"):
+        TrainingEnvFactory(scenario, task.dataset)
+
+
+def test_job__of_own_data_is_another_when_their_file_changes(own_file):
+    scenario = Scenario.digits(num_devices=6, num_rounds=4)
+    keys = []
+    for code in (OWN, OWN, OWN.replace("0.3", "0.2")):
+        own_file.write_text(code)
+        factory = TrainingEnvFactory(scenario, f"{own_file}:points", model=f"{own_file}:Net")
+        (job,) = make_jobs([UniS(scenario)], scenario, [0], factory)
+        keys.append(job.key)
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "message"),
+    [
+        ("{}:point", "{}:Net", "mine.py' has no 'point': did you mean 'points'"),
+        ("{}:number", "{}:Net", "number must return a Dataset, got int"),
+        ("{}:points", "{}:Nett", "mine.py' has no 'Nett': did you mean 'Net'"),
+        ("{}:points", "{}:np", "np in .*mine.py' must be a class or function that makes"),
+        ("{}:points", "cnn", r"the network does not take images of shape \(1, 2, 2\)"),
+        ("point", "{}:Net", "a folder, or a function in a file as my_file.py:function, got 'poi"),
+        ("digit", "{}:Net", "got 'digit': did you mean 'digits'"),
+    ],
+)
+def test_make_task__names_what_is_wrong_with_own_files(own_file, data, model, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(
+            data.format(own_file), model=model.format(own_file), num_devices=6, learning_rate=0.1
+        )
+
+
 @pytest.mark.parametrize("missing", ["num_devices", "learning_rate", "model"])
 def test_make_task__own_data_need_what_has_no_default(missing):
     message = "data of one's own need num_devices, learning_rate and model"
@@ -227,7 +317,7 @@ def test_make_task__wrong_input_is_named(changes, message):
 
 
 def test_make_task__an_unknown_data_set_is_told_what_there_is():
-    message = "one of digits, fashion_mnist, cifar10, femnist, got 'mnist'"
+    message = "one of digits, fashion_mnist, cifar10, femnist, a folder, .* got 'mnist'"
     with pytest.raises(ValueError, match=message):
         make_task("mnist")
 

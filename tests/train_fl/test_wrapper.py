@@ -142,6 +142,22 @@ def test_step__array_and_allocation_train_alike(scenario, task):
     np.testing.assert_allclose(a.parameters, b.parameters, rtol=1e-4, atol=1e-6)
 
 
+def test_model__is_the_global_one_also_from_its_file(scenario, task, tmp_path):
+    env = wrap(scenario, task, eval_every=1)
+    env.reset(seed=0)
+    _, _, _, _, info = env.step(uniform(scenario))
+    env.save_model(tmp_path / "model.pt")
+    model = env.model()
+    env.step(uniform(scenario))  # which moves the model on
+    assert (tmp_path / "model.pt").stat().st_size < 1.5 * 4 * task.num_parameters
+    loaded = task.make_model()
+    loaded.load_state_dict(torch.load(tmp_path / "model.pt"))
+    for network in (model, loaded):
+        predicted = network(task.dataset.test_images).argmax(dim=1)
+        right = float((predicted == task.dataset.test_labels).double().mean())
+        assert right == pytest.approx(info["test_accuracy"])
+
+
 def test_evaluation__every_few_rounds_and_at_the_end(scenario, task):
     env = wrap(scenario, task, eval_every=3)
     _, info = env.reset(seed=0)

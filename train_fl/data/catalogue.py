@@ -1,9 +1,12 @@
-"""The data sets by name, one function each."""
+"""The data sets by name, one function each, and those of one's own by file or folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+from fl_edge_env.checks import did_you_mean
+from policies.own import load_own, names_own
 from train_fl.data.cifar10 import cifar10
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.digits import digits
@@ -16,3 +19,30 @@ DATASETS: dict[str, Callable[[DataSource], Dataset]] = {
     "cifar10": cifar10,
     "femnist": femnist,
 }
+
+
+def own_dataset(name: str) -> Dataset:
+    """Data of one's own, by a function in a file or by a folder of pictures.
+
+    Parameters
+    ----------
+    name : str
+        ``my_file.py:function`` or ``my_module:function``, a function without arguments that
+        returns a `Dataset`; or a folder as `Dataset.from_folder` reads it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such function or folder, or it gives something else.
+    """
+    if names_own(name):
+        dataset = load_own(name, kind="function that returns a Dataset", fits=callable)()
+        if not isinstance(dataset, Dataset):
+            raise ValueError(f"{name} must return a Dataset, got {type(dataset).__name__}")
+        return dataset
+    if Path(name).is_dir():
+        return Dataset.from_folder(name)
+    raise ValueError(
+        f"data set must be one of {', '.join(DATASETS)}, a folder, or a function in a file as "
+        f"my_file.py:function, got {name!r}{did_you_mean(name, DATASETS)}"
+    )

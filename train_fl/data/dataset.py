@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from fl_edge_env.checks import integer_at_least
+from fl_edge_env.checks import integer_at_least, is_integer
+from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
 
 # Changes a batch of images at random, shape (batch, channels, height, width).
@@ -21,6 +23,8 @@ Augmentation = Callable[[Tensor, np.random.Generator], Tensor]
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Images and labels for training and for testing.
+
+    Data of one's own come `from_arrays`, `from_torch` or `from_folder`.
 
     Attributes
     ----------
@@ -100,6 +104,11 @@ class Dataset:
                 )
             if classes.min() < 0:
                 raise ValueError(f"{split}_labels must be at least 0, got {classes.min()}")
+            if split == "train" and classes.min() > 0:
+                raise ValueError(
+                    "train_labels must be counted from 0, each class with a sample, and the least "
+                    f"is {classes.min()}: subtract it"
+                )
             parts += [pixels, torch.as_tensor(classes.astype(np.int64))]
         if parts[0].shape[1:] != parts[2].shape[1:]:
             raise ValueError(
@@ -117,6 +126,73 @@ class Dataset:
             writers = given.astype(np.int64)
         num_classes = 1 + int(max(parts[1].max(), parts[3].max()))
         return cls(name, parts[0], parts[1], parts[2], parts[3], num_classes, writers, augment)
+
+    @classmethod
+    def from_torch(
+        cls,
+        name: str,
+        train: torch.utils.data.Dataset[Any],
+        test: torch.utils.data.Dataset[Any],
+        *,
+        augment: Augmentation | None = None,
+    ) -> Dataset:
+        """A data set out of two of torch's, such as those of torchvision.
+
+        Every sample is read once and kept in memory.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        train, test : torch.utils.data.Dataset
+            With a length, and pairs of an image and its class. All images are tensors or arrays
+            of one shape, (channels, height, width), as after torchvision's ``ToTensor``.
+        augment : callable, optional
+            Random changes of the images of a training batch.
+
+        Raises
+        ------
+        ValueError
+            If a sample is something else; see also `from_arrays`.
+        """
+        return cls.from_arrays(name, *_read(train, "train"), *_read(test, "test"), augment=augment)
+
+    @classmethod
+    def from_folder(cls, path: str | Path, *, augment: Augmentation | None = None) -> Dataset:
+        """A data set out of a folder of pictures, standardised as the others are.
+
+        Parameters
+        ----------
+        path : str or Path
+            Folder with ``train/<class>/<picture>`` and ``test/<class>/<picture>``. All pictures
+            have one size, and are read in colour. Classes are numbered by their names' order.
+        augment : callable, optional
+            Random changes of the images of a training batch.
+
+        Raises
+        ------
+        ValueError
+            If a folder is missing, its classes differ or a picture cannot be read.
+        """
+        from torchvision.datasets import ImageFolder
+        from torchvision.transforms.functional import to_tensor
+
+        path = Path(path)
+        splits = []
+        for split in ("train", "test"):
+            with as_value_error(f"cannot read the pictures in {str(path / split)!r}: "):
+                splits.append(ImageFolder(path / split, transform=to_tensor))
+        train, test = splits
+        if train.classes != test.classes:
+            other = sorted({*train.classes} ^ {*test.classes})
+            raise ValueError(
+                f"the folders train and test in {str(path)!r} must have the same classes, only one "
+                f"of them has {', '.join(other)}"
+            )
+        with as_value_error(f"cannot read the pictures in {str(path)!r}: "):
+            made = cls.from_torch(path.resolve().name, train, test, augment=augment)
+        images = standardise(made.train_images, made.test_images)
+        return replace(made, train_images=images[0], test_images=images[1])
 
 
 @dataclass(frozen=True)
@@ -162,3 +238,38 @@ def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     """
     deviation, mean = torch.std_mean(train, dim=(0, 2, 3), keepdim=True)
     return (train - mean) / deviation, (test - mean) / deviation
+
+
+def _read(samples: Any, split: str) -> tuple[NDArray[np.float32], IntArray]:
+    """Images and labels of one of torch's data sets."""
+    if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
+        raise ValueError(f"{split} must be a torch Dataset with a length, got {samples!r}")
+    images: list[NDArray[np.float32]] = []
+    labels: list[int] = []
+    for index in range(len(samples)):
+        sample = samples[index]
+        if not isinstance(sample, (tuple, list)) or len(sample) != 2:
+            raise ValueError(
+                f"{split} must hold pairs of an image and its class, sample {index} is a "
+                f"{type(sample).__name__}"
+            )
+        image, label = sample
+        if not isinstance(image, (Tensor, np.ndarray)):
+            raise ValueError(
+                f"{split} must hold images as tensors, that of sample {index} is a "
+                f"{type(image).__name__}: give the data set transform=ToTensor()"
+            )
+        label = label.item() if isinstance(label, (Tensor, np.ndarray)) else label
+        if not is_integer(label):
+            raise ValueError(f"{split} must hold classes as integers, sample {index} has {label!r}")
+        image = np.asarray(image, dtype=np.float32)
+        if images and image.shape != images[0].shape:
+            raise ValueError(
+                f"{split} must hold images of one shape, that of sample 0 has {images[0].shape} "
+                f"and that of sample {index} {image.shape}: resize them"
+            )
+        images.append(image)
+        labels.append(label)
+    if not images:
+        raise ValueError(f"{split} must hold samples, got none")
+    return np.stack(images), np.array(labels, dtype=np.int64)

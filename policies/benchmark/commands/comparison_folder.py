@@ -25,7 +25,7 @@ from fl_edge_env.scenario.toml import describe_channel
 from policies.benchmark.commands.comparison_options import HOW_TO_RUN, Options, fits
 from policies.benchmark.figures import PLOTS
 from policies.benchmark.runner import code_hash
-from policies.own import own_source
+from policies.own import names_own, own_source
 from policies.progress import track
 from policies.registry import POLICIES
 
@@ -158,8 +158,19 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
         {"command": ["python", *sys.argv], "options": plain(dataclasses.asdict(options))}
         | system(scenario)
         | versions()
-        | {"agents": file_hashes(options.policies)}
+        | {"agents": file_hashes([*options.policies, *named_files(options)])}
     )
+
+
+def named_files(options: Options) -> list[str]:
+    """What may stand in a file of one's own, beside the policies.
+
+    Parameters
+    ----------
+    options : comparison_options.Options
+        Those of a comparison.
+    """
+    return [name for name in (options.dataset, options.model) if name is not None]
 
 
 def system(scenario: Scenario) -> dict[str, Any]:
@@ -186,21 +197,21 @@ def versions() -> dict[str, Any]:
 
 
 def file_hashes(names: Sequence[str]) -> dict[str, str]:
-    """Hashes of the files behind policies, trained agents and one's own, which may change.
+    """Hashes of the files behind trained agents and what is one's own, which may change.
 
     Parameters
     ----------
     names : sequence of str
-        As `policies.make_policy` takes them.
+        Policies, as `policies.make_policy` takes them, data sets and networks.
     """
     files = []
     for name in names:
         path = Path(name)
         if name.partition(":")[0] in POLICIES:
             continue
-        if path.exists():
-            files.append(path / "agent.pt" if path.is_dir() else path)
-        elif (source := own_source(name)) is not None:
+        if (agent := path / "agent.pt").exists():
+            files.append(agent)
+        elif names_own(name) and (source := own_source(name)) is not None:
             files.append(source)
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 

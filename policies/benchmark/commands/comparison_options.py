@@ -12,7 +12,7 @@ from policies.benchmark.command_line import ScenarioOptions
 from policies.benchmark.runner import Backend
 
 # Options that do not change the result: with --resume they are those of the new command.
-HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every")
+HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Options(ScenarioOptions):
     train: bool = True
     """Train real models in every round. Only the data of digits come with the libraries."""
     dataset: str | None = None
-    """Data set: digits, fashion_mnist, cifar10 or femnist; by default that of the scenario."""
+    """Data set: digits, fashion_mnist, cifar10 or femnist, by default that of the scenario; or your
+    own, as my_file.py:function or a folder of pictures."""
     data_dir: Path = Path("data")
     """Folder with the files of the data set."""
     download: bool = False
@@ -42,7 +43,8 @@ class Options(ScenarioOptions):
     split_seed: int | None = None
     """Seed of a split that all seeds share. By default each seed has a split of its own."""
     model: str | None = None
-    """Network: digits, small, cnn or resnet18; by default that of the data set."""
+    """Network: digits, small, cnn or resnet18, by default that of the data set; or your own, as
+    my_file.py:MyNet."""
     upload: str | None = None
     """Network whose size is uploaded, such as cnn while small trains; by default the one of
     --model."""
@@ -64,6 +66,9 @@ class Options(ScenarioOptions):
     """What layers compute with: float32 or bfloat16, faster on processors with units for it."""
     channels_last: bool = False
     """Store images pixel by pixel, which makes some networks faster."""
+    pay_reports: bool = False
+    """Let each policy pay for what it asks the devices to report, in time and energy.
+    Gradients: a pass over the data and the bits of a model; losses: a third of a pass."""
     on_non_finite: str = "raise"
     """What to do with an update that is infinite or NaN: raise (stop with an error) or skip."""
     device: str = "cpu"
@@ -87,6 +92,8 @@ class Options(ScenarioOptions):
     """Folder of an interrupted comparison, which continues with the options it was started with."""
     checkpoint_every: int = 50
     """Rounds between two checkpoints, from which an interrupted training run continues."""
+    tensorboard: bool = False
+    """Write event files of runs that train models, for `tensorboard --logdir <out>/tensorboard`."""
     target_accuracy: float = 0.9
     """Test accuracy; the table shows when it is first reached."""
     eval_every: int = 10
@@ -103,6 +110,17 @@ class Options(ScenarioOptions):
         number = self.seeds if self.seeds is not None else (5 if self.train else 30)
         integer_at_least(1, "seeds", number)
         return range(self.first_seed, self.first_seed + number)
+
+    def check_reports(self) -> None:
+        """Refuse to let policies pay for reports where there are none.
+
+        Raises
+        ------
+        ValueError
+            If `pay_reports` is given and `train` is not.
+        """
+        if self.pay_reports and not self.train:
+            raise ValueError("pay_reports needs training: without it nothing is reported")
 
 
 def fits(value: object, kind: Any) -> bool:

@@ -21,7 +21,7 @@ from fl_edge_env.files import atomic_path, writable_folder
 from policies.base import Policy
 from policies.benchmark.bars import run_with_progress
 from policies.benchmark.bound import Prices, find_prices
-from policies.benchmark.commands.training import MakeTraining, Training, policy_options
+from policies.benchmark.commands.training import MakeTraining, Training, make_entrant
 from policies.benchmark.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
@@ -29,8 +29,8 @@ from policies.benchmark.figures import (
     draw_time,
     save_figure,
 )
+from policies.benchmark.live import live_files
 from policies.benchmark.runner import Backend, BoundJob, Job, Work, make_jobs
-from policies.registry import make_policy
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,7 @@ class Experiment(ABC):
             backend=self.backend,
             address=self.address,
             checkpoint_every=self.checkpoint_every,
+            record=live_files(self.out),
             console=console,
         )
 
@@ -184,11 +185,11 @@ class Experiment(ABC):
         training = self.training(name, setting.scenario, make_training)
         scenario = setting.scenario if training is None else training.scenario
         if isinstance(setting.policy, str):
-            options = policy_options(setting.policy, training)
-            policy = make_policy(setting.policy, scenario, **options)
+            policy = make_entrant(setting.policy, scenario, training)
         else:
             policy = setting.policy(scenario)
-        return make_jobs([policy], scenario, self.all_seeds, training, prices)
+        title = f"{name}, {setting.label}"
+        return make_jobs([policy], scenario, self.all_seeds, training, prices, title)
 
     def training(
         self, name: str, scenario: Scenario, make_training: MakeTraining

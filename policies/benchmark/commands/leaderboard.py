@@ -26,11 +26,13 @@ from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import print_whole
 from policies.benchmark.commands.comparison_folder import (
     file_hashes,
+    named_files,
     plain,
     system,
     versions,
     write_text,
 )
+from policies.benchmark.commands.folder_lock import only_one
 from policies.benchmark.commands.leaderboard_file import (
     SETTING_KEYS,
     Scheduler,
@@ -42,14 +44,16 @@ from policies.benchmark.commands.training import (
     Training,
     dataset_of,
     divfl_note,
-    policy_options,
+    make_entrant,
+    reports_note,
     training_of,
 )
 from policies.benchmark.evaluation import check_target, summarise
 from policies.benchmark.leaderboard import Board, save_overview, standings
+from policies.benchmark.live import check_tensorboard, live_files
 from policies.benchmark.runner import Backend, BoundJob, Job, Work, check_runner, make_jobs
 from policies.benchmark.tables import comparison_markdown, comparison_table, judged_by, ranked
-from policies.registry import POLICIES, SELECTORS, make_policy
+from policies.registry import POLICIES, SELECTORS
 
 _HOW_TO_READ = (
     "Feasible schedulers come first, the fastest before the others. Numbers are means over seeds "
@@ -82,6 +86,8 @@ class Options:
     """Address of the Ray cluster; a local one is started by default."""
     checkpoint_every: int = 50
     """Rounds between two checkpoints, from which an interrupted training run continues."""
+    tensorboard: bool = False
+    """Write event files of runs that train models, for `tensorboard --logdir <out>/tensorboard`."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,7 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     Raises
     ------
     ValueError
-        If the file or an option is wrong.
+        If the file or an option is wrong, or another command is at work in the folder.
     ModuleNotFoundError
         If a package that a setting needs is not installed.
     JobsFailedError
@@ -136,29 +142,33 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     settings = read_leaderboard(options.file, options.data_dir)
     systems = [_system(setting, make_training) for setting in settings]
     entrants = [_entrants(setting, *made) for setting, made in zip(settings, systems, strict=True)]
+    trained = any(each.training is not None for each in entrants)
+    check_tensorboard(options.tensorboard, trained=trained)
     folder = writable_folder(options.out or Path("runs") / "leaderboard" / options.file.stem)
-    _make_room(folder, config := _config(options, entrants))
-    write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
-    work = [_work(each) for each in entrants]
-    # The short jobs last, so that no process waits for a long one at the end.
-    jobs: list[Work] = [job for each in work for jobs in each.runs.values() for job in jobs]
-    jobs += [job for each in work for job in each.bounds]
-    results = run_with_progress(
-        "runs",
-        jobs,
-        folder=folder / "jobs",
-        workers=options.workers,
-        backend=options.backend,
-        address=options.address,
-        checkpoint_every=options.checkpoint_every,
-        console=console,
-    )
-    rounds = {id(job): result for job, result in zip(jobs, results, strict=True)}
-    boards = {
-        each.setting.name: _board(each, done, rounds)
-        for each, done in zip(entrants, work, strict=True)
-    }
-    _write(boards, entrants, folder, f"Leaderboard: {options.file.stem}")
+    with only_one(folder):
+        _make_room(folder, config := _config(options, entrants))
+        write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
+        work = [_work(each) for each in entrants]
+        # The short jobs last, so that no process waits for a long one at the end.
+        jobs: list[Work] = [job for each in work for jobs in each.runs.values() for job in jobs]
+        jobs += [job for each in work for job in each.bounds]
+        results = run_with_progress(
+            "runs",
+            jobs,
+            folder=folder / "jobs",
+            workers=options.workers,
+            backend=options.backend,
+            address=options.address,
+            checkpoint_every=options.checkpoint_every,
+            record=live_files(folder, tensorboard=options.tensorboard),
+            console=console,
+        )
+        rounds = {id(job): result for job, result in zip(jobs, results, strict=True)}
+        boards = {
+            each.setting.name: _board(each, done, rounds)
+            for each, done in zip(entrants, work, strict=True)
+        }
+        _write(boards, entrants, folder, f"Leaderboard: {options.file.stem}")
     for each in entrants:
         _show(boards[each.setting.name], each, console)
     console.print(f"Results: {folder}", soft_wrap=True)
@@ -169,6 +179,7 @@ def _system(setting: Setting, make_training: MakeTraining) -> tuple[Scenario, Tr
     options = setting.options
     try:
         options.seed_range()
+        options.check_reports()
         check_target(options.target_accuracy)
         scenario = options.make_scenario()
         if not options.train:
@@ -185,7 +196,7 @@ def _entrants(setting: Setting, scenario: Scenario, training: Training | None) -
     left_out: dict[str, str] = {}
     for scheduler in setting.schedulers:
         try:
-            policy = _policy(scheduler, scenario, training)
+            policy = _policy(scheduler, setting, scenario, training)
         except ValueError as error:
             raise ValueError(f"setting {setting.name!r}: {error}") from None
         label = scheduler.label or policy.name
@@ -194,7 +205,7 @@ def _entrants(setting: Setting, scenario: Scenario, training: Training | None) -
                 f"setting {setting.name!r}: {label!r} comes twice among the schedulers: give one "
                 "a label of its own"
             )
-        if training is None and policy.needs_training:
+        if training is None and (policy.needs_training or scheduler.pay_reports):
             left_out[label] = "needs training"
         else:
             policies[label] = policy
@@ -205,10 +216,14 @@ def _entrants(setting: Setting, scenario: Scenario, training: Training | None) -
     return _Entrants(setting, scenario, training, policies, left_out)
 
 
-def _policy(scheduler: Scheduler, scenario: Scenario, training: Training | None) -> Policy:
-    options = policy_options(scheduler.name, training) | dict(scheduler.options)
+def _policy(
+    scheduler: Scheduler, setting: Setting, scenario: Scenario, training: Training | None
+) -> Policy:
+    pays = setting.options.pay_reports if scheduler.pay_reports is None else scheduler.pay_reports
     try:
-        return make_policy(scheduler.name, scenario, **options)
+        return make_entrant(
+            scheduler.name, scenario, training, pay_reports=pays, **scheduler.options
+        )
     except TypeError as error:
         if (wrong := re.search(r"unexpected keyword argument '(\w+)'", str(error))) is None:
             raise
@@ -223,8 +238,9 @@ def _work(entrants: _Entrants) -> _Work:
     """The jobs of a setting, whose prices are found here."""
     scenario, seeds = entrants.scenario, entrants.seeds
     prices = find_prices(scenario)
+    name, training = entrants.setting.name, entrants.training
     runs = {
-        label: make_jobs([policy], scenario, seeds, entrants.training, prices)
+        label: make_jobs([policy], scenario, seeds, training, prices, title=f"{name}, {label}")
         for label, policy in entrants.policies.items()
     }
     return _Work(runs, [BoundJob(scenario, seed, prices) for seed in seeds])
@@ -280,7 +296,9 @@ def _sentence(entrants: _Entrants) -> str:
             f"; trained on {dataset_of(options)}, target {100 * entrants.target:g} % test accuracy."
         )
     trained = entrants.training is not None
-    return f"{told} {divfl_note(list(entrants.policies.values()), trained=trained)}".strip()
+    policies = entrants.policies
+    notes = divfl_note(list(policies.values()), trained=trained), reports_note(policies)
+    return " ".join(note for note in (told, *notes) if note)
 
 
 def _show(board: Board, entrants: _Entrants, console: Console) -> None:
@@ -319,6 +337,8 @@ def _config(options: Options, entrants: Sequence[_Entrants]) -> dict[str, Any]:
             | system(each.scenario)
         )
     names = {one.name: None for each in entrants for one in each.setting.schedulers}
+    for each in entrants:
+        names |= dict.fromkeys(named_files(each.setting.options))
     return {
         "command": ["python", *sys.argv],
         "file": str(options.file),

@@ -34,11 +34,14 @@ class Scheduler:
         Keywords of the policy.
     label : str, optional
         Its name in the tables; the policy's own by default.
+    pay_reports : bool, optional
+        Whether it pays for what it asks the devices to report; as the setting says by default.
     """
 
     name: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     label: str | None = None
+    pay_reports: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,8 @@ def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[Setting]
     path : Path
         The file. Each table ``[[settings]]`` has a `name` and any of `SETTING_KEYS`, the options of
         ``fl-edge compare``, but trains only with ``train = true``. ``schedulers`` is a list of
-        names or tables with a `name`, perhaps a `label`, and keywords of the policy. What stands
-        above the settings is their default.
+        names or tables with a `name`, perhaps a `label` and `pay_reports`, and keywords of the
+        policy. What stands above the settings is their default.
     data_dir : Path
         Folder with the data sets' files.
 
@@ -144,10 +147,14 @@ def _scheduler(entry: object, where: str) -> Scheduler:
         raise ValueError(
             f"{where}: a scheduler must be a name or a table with a name, got {entry!r}"
         )
-    options = {key: value for key, value in entry.items() if key not in ("name", "label")}
+    own = ("name", "label", "pay_reports")
+    options = {key: value for key, value in entry.items() if key not in own}
     if "scenario" in options:
         raise ValueError(f"{where}: a scheduler has the scenario of its setting, got {entry!r}")
     label = entry.get("label")
     if label is not None and (not isinstance(label, str) or not label.isprintable() or not label):
         raise ValueError(f"{where}: a label must be a string of one line, got {label!r}")
-    return Scheduler(entry["name"], options, label)
+    pays = entry.get("pay_reports")
+    if pays is not None and not isinstance(pays, bool):
+        raise ValueError(f"{where}: pay_reports must be true or false, got {pays!r}")
+    return Scheduler(entry["name"], options, label, pays)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,8 @@ from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.benchmark.commands.comparison_options import Options
 from policies.divfl import DivFL
+from policies.registry import make_policy
+from policies.reports import describe_reports, with_reports
 
 
 class LearningTask(Protocol):
@@ -90,6 +92,38 @@ def policy_options(name: str, training: Training | None) -> dict[str, Any]:
     if name == "divfl" and training is not None:
         return {"label_histogram": training.make_task().label_histogram}
     return {}
+
+
+def make_entrant(
+    name: str,
+    scenario: Scenario,
+    training: Training | None,
+    *,
+    pay_reports: bool = False,
+    **options: Any,
+) -> Policy:
+    """A policy as the commands run it.
+
+    Parameters
+    ----------
+    name : str
+        As in `policies.make_policy`.
+    scenario : Scenario
+        The system, with training as it is fitted to the data.
+    training : Training, optional
+        Where models are trained.
+    pay_reports : bool
+        Whether it pays for what it asks the devices to report; see `policies.with_reports`. Where
+        no models are trained, nothing is reported.
+    **options
+        Keywords of the policy.
+    """
+    options = policy_options(name, training) | options
+    policy = make_policy(name, scenario, **options)
+    if not pay_reports or training is None:
+        return policy
+    paying = with_reports(scenario, policy)
+    return policy if paying is scenario else make_policy(name, paying, **options)
 
 
 def training_of(options: Options, scenario: Scenario, make_training: MakeTraining) -> Training:
@@ -169,3 +203,19 @@ def divfl_note(policies: Sequence[Policy], *, trained: bool) -> str:
         return ""
     how = "gradients" if trained else "label histograms: the same in every round"
     return f"DivFL chose its cohorts by {how}."
+
+
+def reports_note(policies: Mapping[str, Policy]) -> str:
+    """What policies pay for reports, empty where none pays.
+
+    Parameters
+    ----------
+    policies : mapping
+        Those that were run, by their names in the tables.
+    """
+    costs: dict[str, list[str]] = {}
+    for name, policy in policies.items():
+        if told := describe_reports(policy.scenario):
+            costs.setdefault(told, []).append(name)
+    paid = [f"{' and '.join(names)} ({told})" for told, names in costs.items()]
+    return f"Reports cost time and energy: {'; '.join(paid)}." if paid else ""

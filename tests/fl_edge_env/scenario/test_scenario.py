@@ -24,7 +24,8 @@ PER_DEVICE = (
     "download_rate_bps",
 )
 COUNTS = ("num_devices", "cohort_size", "local_epochs", "num_rounds")
-SCALARS = ("bandwidth_hz", "noise_power_w", "model_bits", "mu", "nu")
+REPORTS = ("report_passes", "report_bits", "first_report_passes", "first_report_bits")
+SCALARS = ("bandwidth_hz", "noise_power_w", "model_bits", "mu", "nu", *REPORTS)
 
 
 def test_presets__hold_the_parameters_of_the_paper():
@@ -115,9 +116,9 @@ def test_scenario__a_wrong_count_is_named(name, value):
 
 
 @pytest.mark.parametrize("name", [*SCALARS, *PER_DEVICE])
-def test_scenario__only_mu_may_be_zero_and_only_the_download_rate_infinite(name):
-    for value, allowed in ((0, "mu"), (math.inf, "download_rate_bps")):
-        if name == allowed:
+def test_scenario__few_scalars_may_be_zero_and_only_the_download_rate_infinite(name):
+    for value, allowed in ((0, ("mu", *REPORTS)), (math.inf, ("download_rate_bps",))):
+        if name in allowed:
             Scenario(**{name: value})
         else:
             with pytest.raises(ValueError, match=f"{name} must be .*got {value}"):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from train_fl import Dataset
 from train_fl.data.dataset import standardise
@@ -61,6 +64,7 @@ def test_from_arrays__takes_labels_of_any_integer_type(dtype):
 
 @given(st.lists(st.integers(0, 99), min_size=6, max_size=6), st.integers(0, 99))
 def test_from_arrays__classes_reach_to_the_largest_label_of_either_split(labels, test_label):
+    labels[0] = 0
     dataset = from_arrays(train_labels=labels, test_labels=[test_label] * 3)
     assert dataset.num_classes == max([*labels, test_label]) + 1
 
@@ -128,3 +132,80 @@ def test_from_arrays__is_not_changed_with_the_array():
     dataset = Dataset.from_arrays("own", images, [0, 1, 1], images, [0, 1, 1])
     images[:] = 9
     assert float(dataset.train_images.max()) == 1
+
+
+class Pairs(torch.utils.data.Dataset):
+    """Samples as torch's data sets give them."""
+
+    def __init__(self, samples: list[object]) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> object:
+        return self._samples[index]
+
+
+def pairs(images: np.ndarray, labels: np.ndarray) -> Pairs:
+    tensors = torch.from_numpy(images.astype(np.float32))
+    return Pairs([(image, int(label)) for image, label in zip(tensors, labels, strict=True)])
+
+
+def test_from_torch__is_that_of_its_arrays():
+    made = Dataset.from_torch("own", pairs(IMAGES, LABELS), pairs(IMAGES[:3], LABELS[:3]))
+    given = from_arrays()
+    assert made.num_classes == given.num_classes == 5
+    for name in ("train_images", "train_labels", "test_images", "test_labels"):
+        assert torch.equal(getattr(made, name), getattr(given, name))
+
+
+IMAGE = torch.zeros(1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([], "train must hold samples, got none"),
+        ([IMAGE], "pairs of an image and its class, sample 0 is a Tensor"),
+        ([(IMAGE, 0), ("picture", 1)], "that of sample 1 is a str: give .*transform=ToTensor"),
+        ([(IMAGE, 0.5)], "classes as integers, sample 0 has 0.5"),
+        ([(IMAGE, 0), (IMAGE[:, :1], 1)], r"sample 0 has \(1, 2, 2\) and that of sample 1"),
+        ([(IMAGE, torch.tensor(1))], "counted from 0, .* the least is 1: subtract it"),
+    ],
+)
+def test_from_torch__names_what_is_no_sample(samples, message):
+    with pytest.raises(ValueError, match=message):
+        Dataset.from_torch("own", Pairs(samples), pairs(IMAGES, LABELS))
+
+
+def write_pictures(folder: Path, classes: dict[str, int], rng: np.random.Generator) -> None:
+    for name, count in classes.items():
+        (folder / name).mkdir(parents=True)
+        for index in range(count):
+            pixels = rng.integers(256, size=(5, 4, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+
+
+def test_from_folder__numbers_classes_by_name_and_standardises(tmp_path):
+    rng = np.random.default_rng(0)
+    write_pictures(tmp_path / "train", {"dog": 3, "cat": 2}, rng)
+    write_pictures(tmp_path / "test", {"cat": 1, "dog": 1}, rng)
+    dataset = Dataset.from_folder(tmp_path)
+    assert dataset.name == tmp_path.name
+    assert dataset.train_labels.tolist() == [0, 0, 1, 1, 1]
+    assert dataset.test_labels.tolist() == [0, 1]
+    pixels = [
+        np.asarray(Image.open(path), dtype=np.float64).transpose(2, 0, 1)
+        for path in sorted((tmp_path / "train").rglob("*.png"))
+    ]
+    mean = np.mean(pixels, axis=(0, 2, 3), keepdims=True)
+    deviation = np.std(pixels, axis=(0, 2, 3), keepdims=True, ddof=1)
+    np.testing.assert_allclose(dataset.train_images, (pixels - mean) / deviation, atol=1e-5)
+    (tmp_path / "test" / "dog" / "0.png").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=f"cannot read the pictures in '{tmp_path}"):
+        Dataset.from_folder(tmp_path)
+    (tmp_path / "test" / "dog" / "0.png").unlink()
+    (tmp_path / "test" / "dog").rmdir()
+    with pytest.raises(ValueError, match="the same classes, only one of them has dog"):
+        Dataset.from_folder(tmp_path)

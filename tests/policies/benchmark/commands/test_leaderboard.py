@@ -253,6 +253,11 @@ ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'
         (ONE + "workers = 2", "setting 'a' cannot have a key 'workers'"),
         (ONE + 'mu = "1"', "setting 'a': mu must be a number, got '1'"),
         (ONE + "delayed_csi = 1", "setting 'a': delayed_csi must be true or false, got 1"),
+        (ONE + "pay_reports = true", "setting 'a': pay_reports needs training"),
+        (
+            ONE + 'schedulers = [{ name = "divfl", pay_reports = 1 }]',
+            "setting 'a': pay_reports must be true or false, got 1",
+        ),
         (ONE + "seeds = 0", "setting 'a': seeds must be an integer of at least 1, got 0"),
         (ONE + 'scenario = "cifar"', "setting 'a': scenario must be one of"),
         (ONE + "cohort_size = 0", "setting 'a': cohort_size must be an integer of at least 1"),
@@ -276,6 +281,10 @@ ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'
             "setting 'a': oort has no option 'resorces': did you mean 'resources'?",
         ),
         (ONE + 'schedulers = ["oort:static"]', "setting 'a': all its schedulers need training"),
+        (
+            ONE + 'schedulers = [{ name = "divfl", pay_reports = true }]',
+            "setting 'a': all its schedulers need training",
+        ),
         (ONE + 'schedulers = ["mine.py:Learner"]', "setting 'a': all its schedulers need training"),
     ],
 )
@@ -325,8 +334,9 @@ def test_standings__a_target_missed_in_a_run_has_no_mean_time():
     ).all()
 
 
-@pytest.mark.parametrize("name", ["system", "partial", "digits", "fashion_mnist"])
+@pytest.mark.parametrize("name", ["system", "partial", "digits", "reports", "fashion_mnist"])
 def test_examples__files_can_be_read(name):
     settings = read_leaderboard(EXAMPLES / f"{name}.toml")
-    assert len(settings) >= 3
-    assert {setting.options.train for setting in settings} == {name in ("digits", "fashion_mnist")}
+    assert len(settings) >= (1 if name == "reports" else 3)
+    trained = name in ("digits", "reports", "fashion_mnist")
+    assert {setting.options.train for setting in settings} == {trained}

@@ -138,7 +138,7 @@ class FedAvgM(ServerOptimizer):
     """Federated averaging with momentum: ``v = momentum * v + update``, and v is the step.
 
     A run of rounds that agree moves the model ``1 / (1 - momentum)`` times as far as without
-    [Hsu2019]_.
+    [Hsu2019a]_.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class FedAvgM(ServerOptimizer):
 
     References
     ----------
-    .. [Hsu2019] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
+    .. [Hsu2019a] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
        Federated Visual Classification", 2019.
     """
 

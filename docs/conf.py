@@ -28,6 +28,7 @@ html_css_files = ["tables.css"]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 default_role = "py:obj"
+autodoc_mock_imports = ["flwr"]  # not in the extra `all`
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings give types and shapes
 napoleon_google_docstring = False

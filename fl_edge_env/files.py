@@ -1,4 +1,4 @@
-"""Files that are either whole or absent."""
+"""Files that are either whole or absent, and how large they are."""
 
 from __future__ import annotations
 
@@ -146,3 +146,17 @@ def reason(error: Exception) -> str:
         The error.
     """
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def in_bytes(size: float) -> str:
+    """A size for people, such as ``1.6 GB``.
+
+    Parameters
+    ----------
+    size : float
+        Bytes.
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size:.0f} bytes"

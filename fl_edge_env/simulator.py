@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.checks import integer_at_least, positive_integer
+from fl_edge_env.checks import all_true, integer_at_least, positive_integer, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.streams import Streams
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
@@ -215,6 +215,31 @@ class Simulator:
     def available(self) -> BoolArray | None:
         """Who is there in the coming round, shape (B, N): a view; None where everyone always is."""
         return None if self._block_available is None else self._block_available[self._position]
+
+    def measure(self, gain: FloatArray) -> None:
+        """Let measured gains take the place of those drawn for the coming round.
+
+        Parameters
+        ----------
+        gain : ndarray, shape (B, N)
+            Gains from the channel's `gain_min` to its `gain_max`.
+
+        Raises
+        ------
+        ValueError
+            If the gains have another shape, or lie outside the channel's range.
+        """
+        channel, measured = self.scenario.channel, real_array("gain", gain)
+        if measured.shape != self.queue.shape:
+            raise ValueError(f"gain must have shape {self.queue.shape}, got {measured.shape}")
+        # Written so that NaN fails the comparisons.
+        if not all_true((measured >= channel.gain_min) & (measured <= channel.gain_max)):
+            raise ValueError(
+                "gain must lie in the channel's range, from its gain_min to its gain_max, "
+                f"{channel.gain_min:g} to {channel.gain_max:g}, got {measured.min():g} to "
+                f"{measured.max():g}"
+            )
+        self._block_gains[self._position] = measured
 
     def _next_round(self) -> None:
         """Go on to the next gains and draws."""

@@ -26,6 +26,7 @@ LEFT_OUT = {
     "--device cuda": "needs a GPU",
     "train_rllib": "needs an extra that is not in `all`",
     "train_torchrl": "needs an extra that is not in `all`",
+    "flwr run": "needs an extra that is not in `all`",
     "tradeoff": "takes more than ten minutes",
 }
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```|`((?:python examples/|fl-edge )[^`]*)`", re.M | re.S)

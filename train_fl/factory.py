@@ -146,6 +146,19 @@ class TrainingEnvFactory:
             device=self.device,
         )
 
+    def checkpoint_bytes(self, policy: Policy) -> int:
+        """Size of a checkpoint of a run: nearly all are the numbers of `TrainingWrapper.state`.
+
+        Parameters
+        ----------
+        policy : Policy
+            Says whether the gradients of all devices are kept.
+        """
+        task = self.make_task()
+        model_and_server = 4 * (1 + len(task.server.keeps))  # float32
+        gradients = 2 * self.scenario.num_devices if policy.uses_gradients else 0  # bfloat16
+        return (model_and_server + gradients) * task.num_parameters
+
     def fitted(self) -> TrainingEnvFactory:
         """The same with the scenario fitted to the task.
 

@@ -21,8 +21,15 @@ from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.checkpoint import State
+from train_fl.episode import (
+    TrainingSeeds,
+    initial_model,
+    learning_rate,
+    make_trainer,
+    sample_order,
+)
 from train_fl.gradient_distance import GradientDistances
-from train_fl.local_sgd import LocalTrainer, Precision, check_precision
+from train_fl.local_sgd import Precision, check_precision
 from train_fl.server import aggregation_weights
 from train_fl.task import Task
 
@@ -198,28 +205,18 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def _start_training(self) -> None:
-        model_seed, self._order_seed, split_seed = self._base.training_seed.spawn(3)
+        self._seeds = TrainingSeeds.of(self._base.training_seed)
         if self._given.split is not None:
-            self.task = self._given.episode(split_seed)
+            self.task = self._given.episode(self._seeds.split)
             self._data = self._divide(self.task)
-        with torch.random.fork_rng(devices=[]):
-            # Not torch.manual_seed, which reseeds every GPU as well.
-            torch.default_generator.manual_seed(int(model_seed.generate_state(1, np.uint64)[0]))
-            self._trainer = self._new_trainer()
-        self._parameters = self._trainer.initial_parameters()
-        self._kept = {name: torch.zeros_like(self._parameters) for name in self.task.server.keeps}
-
-    def _new_trainer(self) -> LocalTrainer:
-        task = self.task
-        return LocalTrainer(
-            task.make_model().to(self._device),
-            batch_size=task.batch_size,
-            momentum=task.momentum,
-            weight_decay=task.weight_decay,
-            proximal=task.proximal,
+        self._trainer = make_trainer(
+            self.task,
+            initial_model(self.task, self._seeds.model).to(self._device),
             precision=self._precision,
             channels_last=self._channels_last,
         )
+        self._parameters = self._trainer.initial_parameters()
+        self._kept = {name: torch.zeros_like(self._parameters) for name in self.task.server.keeps}
 
     def _divide(self, task: Task) -> list[tuple[Tensor, Tensor]]:
         """Images and labels of each device."""
@@ -326,15 +323,12 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         return norms
 
     def _train(self, device: int, completed_rounds: int) -> tuple[Tensor, float]:
-        # A stream for each round and device: who else takes part changes nothing.
-        key = (*self._order_seed.spawn_key, completed_rounds, device)
-        order = np.random.SeedSequence(self._order_seed.entropy, spawn_key=key)
         return self._trainer.update(
             self._parameters,
             *self._data[device],
             epochs=self.scenario.local_epochs,
             learning_rate=learning_rate(self.task, completed_rounds, self.scenario.num_rounds),
-            rng=np.random.default_rng(order),
+            rng=sample_order(self._seeds.order, completed_rounds, device),
             augment=self.task.dataset.augment,
         )
 
@@ -407,22 +401,6 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             "gradient_devices": devices,
             "gradient_distance": self._distances.update(devices, gradients),
         }
-
-
-def learning_rate(task: Task, completed_rounds: int, num_rounds: int) -> float:
-    """The learning rate of the coming round: halved at 50 % and at 75 % of the rounds.
-
-    Parameters
-    ----------
-    task : Task
-        Supplies the initial learning rate.
-    completed_rounds : int
-        Rounds played so far.
-    num_rounds : int
-        Rounds of the episode.
-    """
-    halvings = (completed_rounds >= 0.5 * num_rounds) + (completed_rounds >= 0.75 * num_rounds)
-    return task.learning_rate * 0.5**halvings
 
 
 def device_accuracy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -18,6 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from policies.benchmark.room import tell_room
 from policies.benchmark.runner import Work, run_jobs
 from policies.progress import listening
 
@@ -81,9 +83,18 @@ def bars_shown(console: Console) -> Iterator[None]:
 
 
 def run_with_progress(
-    title: str, jobs: Sequence[Work], *, console: Console, transient: bool = False, **options: Any
+    title: str,
+    jobs: Sequence[Work],
+    *,
+    console: Console,
+    transient: bool = False,
+    folder: Path | None = None,
+    workers: int = 1,
+    **options: Any,
 ) -> list[pd.DataFrame]:
     """Run jobs with a bar that tells how much is done and how long the rest may take.
+
+    Before they begin it is told where their checkpoints will take a gigabyte of the disk or more.
 
     Parameters
     ----------
@@ -95,6 +106,10 @@ def run_with_progress(
         Where to draw.
     transient : bool
         Whether the bar goes when all jobs are finished.
+    folder : Path, optional
+        Folder for finished jobs.
+    workers : int
+        Processes.
     **options
         The others of `policies.benchmark.runner.run_jobs`.
 
@@ -103,6 +118,8 @@ def run_with_progress(
     list of pandas.DataFrame
         The rounds of each job.
     """
+    if folder is not None:
+        tell_room(jobs, folder, workers, console)
     columns = (
         TextColumn(title),
         BarColumn(),
@@ -128,4 +145,11 @@ def run_with_progress(
             progress.update(bar, completed=min(done, len(jobs)))
 
         watched = console.is_terminal
-        return run_jobs(jobs, on_finish=finish, on_progress=move if watched else None, **options)
+        return run_jobs(
+            jobs,
+            folder=folder,
+            workers=workers,
+            on_finish=finish,
+            on_progress=move if watched else None,
+            **options,
+        )

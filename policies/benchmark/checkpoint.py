@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.files import atomic_path, check_zip, reason
+from fl_edge_env.files import atomic_path, check_zip, in_bytes, reason
 
 # Everything that a run needs to go on, by name; numbers are arrays without axes.
 State: TypeAlias = dict[str, NDArray[Any]]
@@ -31,7 +31,11 @@ class Resumable(Protocol):
         """Take up the episode of a seed again; returns the observation."""
 
 
-@dataclass(frozen=True)
+# Checkpoints of a run while it writes one: that, the newest, and the one before.
+MOST_CHECKPOINTS = 3
+
+
+@dataclass
 class Checkpoints:
     """The checkpoints of one run: the newest, and the one before in case that is damaged.
 
@@ -51,9 +55,13 @@ class Checkpoints:
     folder: Path
     key: str
     every: int
+    _failing: bool = field(default=False, init=False, repr=False)
 
     def save(self, num_rounds: int, state: State) -> None:
         """Write a checkpoint, whole or not at all, and keep of the others the one before it.
+
+        Where it cannot be written, as on a full disk, the first of such failures one after the
+        other is told as a `RuntimeWarning`, and those that were there before are kept.
 
         Parameters
         ----------
@@ -70,8 +78,27 @@ class Checkpoints:
         for name, values in state.items():
             if values.dtype.hasobject:
                 raise ValueError(f"a state must be arrays of numbers or text, {name} holds objects")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_state(self.folder / f"{self.key}-{num_rounds}.npz", self.key, state)
+        path = self.folder / f"{self.key}-{num_rounds}.npz"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_state(path, self.key, state)
+            self._remove_older(num_rounds)
+        except (OSError, ValueError) as error:  # of the latter kind where no file can be made
+            if not self._failing:
+                size = in_bytes(sum(values.nbytes for values in state.values()))
+                why = getattr(error, "strerror", None) or reason(error)
+                warnings.warn(
+                    f"cannot write the checkpoint {str(path)!r} of {size}: {why}. The run goes on, "
+                    f"and tries again after round {num_rounds + self.every}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            self._failing = True
+        else:
+            self._failing = False
+
+    def _remove_older(self, num_rounds: int) -> None:
+        """Keep of the checkpoints before the newest the one before it."""
         found = self._found()
         before = max((number for number in found if number < num_rounds), default=num_rounds)
         for number, path in found.items():
@@ -93,6 +120,10 @@ class Checkpoints:
                     stacklevel=2,
                 )
         return None
+
+    def stored_bytes(self) -> int:
+        """Size of the checkpoints that there are."""
+        return sum(path.stat().st_size for path in self._found().values())
 
     def clear(self) -> None:
         """Remove all checkpoints of the run, and what saves that were cut short have left."""

@@ -153,6 +153,7 @@ _EXTRAS = {
     "ray": "cluster",
     "sklearn": "train",
     "stable_baselines3": "rl",
+    "tensorboard": "rl",
     "torch": "train",
     "torchvision": "train",
 }

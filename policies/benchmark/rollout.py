@@ -19,6 +19,7 @@ from policies.base import Policy
 from policies.benchmark.accounts import energy_tolerance
 from policies.benchmark.bound import Prices, priced_outcome
 from policies.benchmark.checkpoint import Checkpoints, Resumable, State, join, part
+from policies.benchmark.live import Recorder, Row, recorded
 from policies.progress import track
 
 # How far over its budget a device counts as within it, relative: rounding.
@@ -35,6 +36,7 @@ def run_episode(
     seeds: Sequence[int],
     checkpoints: Checkpoints | None = None,
     prices: Prices | None = None,
+    recorders: Sequence[Recorder] = (),
 ) -> pd.DataFrame:
     """Run a policy for one episode.
 
@@ -54,6 +56,8 @@ def run_episode(
         `resumable`.
     prices : Prices, optional
         Prices of both bounds; see `policies.benchmark.bound`.
+    recorders : sequence of Recorder
+        What is told of each round of a single environment when it is played.
 
     Returns
     -------
@@ -93,28 +97,33 @@ def run_episode(
         policy.feedback(info)
     del state  # it may be large
     left = range(records.num_rounds + 1, scenario.num_rounds + 1)
-    for number in track(left, policy.name):
-        start = time.perf_counter()
-        decision: object = policy.decide(observation)
-        if not isinstance(decision, Allocation):  # a tuple would be taken as a point of the box
-            kind = type(decision).__name__
-            raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
-        observation, reward, _, _, info = env.step(decision)
-        policy.feedback(info)
-        if scenario.csi == "participants":  # the judge knows more than the server
-            info = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
-        records.add(observation, reward, info, time.perf_counter() - start)
-        if checkpoints and resumable and number % checkpoints.every == 0:
-            checkpoints.save(
-                number,
-                join(
-                    {
-                        "env": resumable.state(),
-                        "policy": policy.state(),
-                        "records": records.state(),
-                    }
-                ),
-            )
+    with recorded(recorders) as tell:
+        for number in range(1, records.num_rounds + 1):
+            tell(records.row(number, policy.name, seeds[0]))
+        for number in track(left, policy.name):
+            start = time.perf_counter()
+            decision: object = policy.decide(observation)
+            if not isinstance(decision, Allocation):  # a tuple would be taken as a point of the box
+                kind = type(decision).__name__
+                raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
+            observation, reward, _, _, info = env.step(decision)
+            policy.feedback(info)
+            if scenario.csi == "participants":  # the judge knows more than the server
+                info = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
+            records.add(observation, reward, info, time.perf_counter() - start)
+            if recorders:
+                tell(records.row(number, policy.name, seeds[0]))
+            if checkpoints and resumable and number % checkpoints.every == 0:
+                checkpoints.save(
+                    number,
+                    join(
+                        {
+                            "env": resumable.state(),
+                            "policy": policy.state(),
+                            "records": records.state(),
+                        }
+                    ),
+                )
     return records.table(policy.name, seeds)
 
 
@@ -202,6 +211,14 @@ class _Records:
 
     def _empty(self) -> FloatArray:
         return np.empty((self._scenario.num_rounds, self._num_seeds))
+
+    def row(self, number: int, policy: str, seed: int) -> Row:
+        """A round of the first seed, without the clock of this machine, which repeats nothing."""
+        row: dict[str, str | int | float] = {"policy": policy, "seed": seed, "round": number}
+        for name, column in self._columns.items():
+            if name != "real_time":
+                row[name] = float(column[number - 1, 0])
+        return row
 
     def table(self, policy: str, seeds: Sequence[int]) -> pd.DataFrame:
         index = {

@@ -12,9 +12,9 @@ import os
 import re
 import signal
 import sysconfig
-import tempfile
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import gymnasium as gym
 import joblib
@@ -35,17 +35,28 @@ from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import integer_at_least, is_integer
 from fl_edge_env.files import writable_folder
 from fl_edge_env.scenario import REPORT_FIELDS
-from fl_edge_env.typing import FloatArray
 from policies.base import Policy, check_scenario
+from policies.benchmark.board import JobsBoard, watched
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
+from policies.benchmark.live import Recorder
+from policies.benchmark.orphans import end_with
 from policies.benchmark.rollout import run_episode
 from policies.own import own_modules
-from policies.progress import Listener, listening
+from policies.progress import listening
 from policies.reports import system_of
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
+
+
+@runtime_checkable
+class TellsSize(Protocol):
+    """Such a factory that knows how large the checkpoints of a run are."""
+
+    def checkpoint_bytes(self, policy: Policy) -> int:
+        """Size of a checkpoint of a policy's run."""
+
 
 Backend = Literal["processes", "ray"]
 
@@ -69,6 +80,8 @@ class Job:
         Makes the training environment; without it no models are trained.
     prices : Prices, optional
         Prices of both bounds, at which the rounds are counted too.
+    title : str, optional
+        What it is called beside its seeds, by default as the policy.
     """
 
     policy: Policy
@@ -76,17 +89,26 @@ class Job:
     seeds: tuple[int, ...]
     make_env: EnvFactory | None = None
     prices: Prices | None = None
+    title: str | None = None
     parts = 1
 
     @property
     def label(self) -> str:
         """What it is, for messages."""
-        return f"{self.policy.name}, seeds {list(self.seeds)}"
+        return f"{self.title or self.policy.name}, seeds {list(self.seeds)}"
 
     @property
     def saves(self) -> bool:
         """Whether it is saved on the way; runs without training are over in seconds."""
         return self.make_env is not None
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Size of a checkpoint, zero where none is written or nobody knows it."""
+        maker: object = self.make_env
+        if isinstance(maker, TellsSize) and self.policy.resumable:
+            return maker.checkpoint_bytes(self.policy)
+        return 0
 
     @cached_property
     def key(self) -> str:
@@ -132,7 +154,9 @@ class Job:
     def _seed(self) -> Any:
         return list(self.seeds) if self.make_env is None else self.seeds[0]
 
-    def run(self, checkpoints: Checkpoints | None = None) -> pd.DataFrame:
+    def run(
+        self, checkpoints: Checkpoints | None = None, recorders: Sequence[Recorder] = ()
+    ) -> pd.DataFrame:
         """The rounds of the job; see `run_episode`."""
         if self.make_env is not None:
             env: Any = self.make_env(self.policy)
@@ -141,7 +165,9 @@ class Job:
             env = FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
             )
-        return run_episode(self.policy, env, self.scenario, self.seeds, checkpoints, self.prices)
+        return run_episode(
+            self.policy, env, self.scenario, self.seeds, checkpoints, self.prices, recorders
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +189,7 @@ class BoundJob:
     prices: Prices
     saves = False
     parts = 2
+    checkpoint_bytes = 0
 
     @property
     def label(self) -> str:
@@ -175,7 +202,7 @@ class BoundJob:
         inputs = (self.scenario, self.seed, self.prices)
         return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
 
-    def run(self, checkpoints: Checkpoints | None = None) -> pd.DataFrame:  # noqa: ARG002 - seconds
+    def run(self, *_: object) -> pd.DataFrame:
         """A row per round with `policy`, which is `BOUND_NAME`, `seed`, `round` and the bounds.
 
         They are `bound`, for policies that sample, and `outcome_bound`, for all [s].
@@ -250,6 +277,7 @@ def make_jobs(
     seeds: Sequence[int],
     make_env: EnvFactory | None = None,
     prices: Prices | None = None,
+    title: str | None = None,
 ) -> list[Job]:
     """The jobs of a comparison: all seeds in a batch, or one by one where models are trained.
 
@@ -260,6 +288,8 @@ def make_jobs(
     policies, scenario, seeds, make_env
         As in `policies.evaluate`. What reports cost a policy is as in the scenario it was made
         with; see `policies.reports.system_of`.
+    prices, title
+        As for `Job`.
 
     Raises
     ------
@@ -289,7 +319,7 @@ def make_jobs(
     size = 1 if make_env is not None else max(1, _BATCH_NUMBERS // scenario.num_devices)
     batches = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
     return [
-        Job(policy, systems[policy.name], batch, make_env, prices)
+        Job(policy, systems[policy.name], batch, make_env, prices, title)
         for policy in policies
         for batch in batches
     ]
@@ -378,6 +408,7 @@ def run_jobs(
     backend: Backend = "processes",
     address: str | None = None,
     checkpoint_every: int = 50,
+    record: Callable[[str], Sequence[Recorder]] = lambda _: (),
     on_finish: Callable[[Work], None] = lambda _: None,
     on_progress: Callable[[float], None] | None = None,
 ) -> list[pd.DataFrame]:
@@ -398,6 +429,8 @@ def run_jobs(
     checkpoint_every : int
         Rounds between two checkpoints of a training run, in the subfolder ``checkpoints``: a
         killed run goes on from the last one. On a cluster the folder must be a shared one.
+    record : callable
+        Gives the recorders of a training run, by a name for files that no other job has.
     on_finish : callable
         Called with each job when it is finished, has failed or is found on disk.
     on_progress : callable, optional
@@ -419,13 +452,12 @@ def run_jobs(
         If a job raised, after all others are finished.
     """
     check_runner(workers, backend, checkpoint_every)
-    present = set()
-    if folder is not None and folder.is_dir():
-        present = {path.name for path in folder.iterdir()}
-    found = [index for index, job in enumerate(jobs) if present and _name(job) in present]
+    found = finished(jobs, folder)
     if folder is not None:  # one that holds all that is asked for may be read-only
         folder = (folder if len(found) == len(jobs) else writable_folder(folder)).resolve()
-    saves = [_checkpoints(folder, job, checkpoint_every) for job in jobs]
+    saves = [checkpoints_of(job, folder, checkpoint_every) for job in jobs]
+    names = _file_names(jobs)
+    recorders = [record(names[i]) if i in names else () for i in range(len(jobs))]
     for index in found:
         on_finish(jobs[index])
     results: dict[int, pd.DataFrame] = {}
@@ -438,8 +470,8 @@ def run_jobs(
             for index in results.keys() & indices:  # the last kill may have come before this
                 if (checkpoints := saves[index]) is not None:
                     checkpoints.clear()
-        missing = [(i, jobs[i], saves[i]) for i in indices if i not in results]
-        with _watched(len(jobs), on_progress) as board:
+        missing = [(i, jobs[i], saves[i], recorders[i]) for i in indices if i not in results]
+        with watched(len(jobs), on_progress) as board:
             for index, outcome in _outcomes(missing, board, workers, backend, address):
                 job = jobs[index]
                 if isinstance(outcome, str):
@@ -461,6 +493,39 @@ def run_jobs(
     return [results[index] for index in range(len(jobs))]
 
 
+def finished(jobs: Sequence[Work], folder: Path | None) -> list[int]:
+    """The places of those jobs of which a folder has a result, whole or damaged.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        Some jobs.
+    folder : Path or None
+        The folder that `run_jobs` is given.
+    """
+    if folder is None or not folder.is_dir():
+        return []
+    present = {path.name for path in folder.iterdir()}
+    return [index for index, job in enumerate(jobs) if present and _name(job) in present]
+
+
+def checkpoints_of(job: Work, folder: Path | None, every: int = 1) -> Checkpoints | None:
+    """Where a run is saved on the way, if it is.
+
+    Parameters
+    ----------
+    job : Job
+        The run.
+    folder : Path or None
+        The folder that `run_jobs` is given.
+    every : int
+        Rounds between two checkpoints.
+    """
+    if folder is None or not job.saves:
+        return None
+    return Checkpoints(folder / "checkpoints", job.key, every)
+
+
 def check_runner(workers: int, backend: str = "processes", checkpoint_every: int = 50) -> None:
     """Raise `ValueError` where `run_jobs` would refuse one of these."""
     integer_at_least(1, "workers", workers)
@@ -469,91 +534,12 @@ def check_runner(workers: int, backend: str = "processes", checkpoint_every: int
     integer_at_least(1, "checkpoint_every", checkpoint_every)
 
 
-_Missing: TypeAlias = tuple[int, Work, Checkpoints | None]
+_Missing: TypeAlias = tuple[int, Work, Checkpoints | None, Sequence[Recorder]]
 _Outcome: TypeAlias = tuple[int, pd.DataFrame | str]
 
 
-@dataclass(frozen=True)
-class _Board:
-    """A file in which every job notes how much of it is done; it is that of nobody without a path.
-
-    Workers write to it without waiting for each other, and a worker on another machine, where
-    there is no such file, writes nothing.
-    """
-
-    path: Path | None
-    num_jobs: int
-
-    def done(self) -> float:
-        """How much is done of the jobs that run, in jobs."""
-        shares = self._shares()
-        return 0.0 if shares is None else float(np.sum(shares))
-
-    def clear(self, index: int) -> None:
-        """Forget a job that is finished."""
-        if (shares := self._shares()) is not None:
-            shares[index] = 0.0
-
-    def listener(self, index: int, parts: int) -> Listener | None:
-        """What notes how far a job has come; nobody listens where there is no file."""
-        shares = self._shares()
-        if shares is None:
-            return None
-        outermost: list[str] = []
-        finished = 0
-
-        def note(what: str, done: int, total: int) -> None:
-            nonlocal finished
-            if what != (outermost or [what])[0]:  # a piece of work inside another
-                return
-            outermost[:] = [what]
-            shares[index] = min((finished + done / max(total, 1)) / parts, 1.0)
-            if done >= total:
-                finished += 1
-                outermost.clear()
-
-        return note
-
-    def _shares(self) -> FloatArray | None:
-        if self.path is None:
-            return None
-        try:
-            return np.memmap(self.path, dtype=np.float64, mode="r+", shape=(self.num_jobs,))
-        except (OSError, ValueError):  # not there, or not written whole
-            return None
-
-
-@contextmanager
-def _watched(num_jobs: int, on_progress: Callable[[float], None] | None) -> Iterator[_Board]:
-    """A board for the jobs of the block, and somebody who looks at it."""
-    if on_progress is None:
-        yield _Board(None, num_jobs)
-        return
-    with tempfile.TemporaryDirectory(prefix="fl-edge-", ignore_cleanup_errors=True) as folder:
-        board = _Board(Path(folder) / "board", num_jobs)
-        with suppress(OSError):  # without room for it nobody is told, and the jobs run
-            np.zeros(num_jobs).tofile(board.path)  # type: ignore[arg-type]
-        over = threading.Event()
-
-        def look() -> None:
-            while not over.wait(_LOOK_EVERY):
-                on_progress(board.done())
-
-        watcher = threading.Thread(target=look, daemon=True)
-        watcher.start()
-        try:
-            yield board
-        finally:
-            over.set()
-            watcher.join()
-
-
-# Time between two looks at how far the jobs have come [s].
-_LOOK_EVERY = 0.25
-
-
 def _outcomes(
-    jobs: list[_Missing], board: _Board, workers: int, backend: Backend, address: str | None
+    jobs: list[_Missing], board: JobsBoard, workers: int, backend: Backend, address: str | None
 ) -> Iterator[_Outcome]:
     if not jobs:
         return
@@ -563,7 +549,8 @@ def _outcomes(
     else:
         parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
         with _interrupts_ignored():  # by the workers, which inherit it: the parent ends them
-            outcomes = parallel(joblib.delayed(_attempt)(*job, board, workers) for job in jobs)
+            attempt = joblib.delayed(_attempt_of)
+            outcomes = parallel(attempt(os.getpid(), (job, board, workers)) for job in jobs)
         yield from outcomes
 
 
@@ -581,7 +568,7 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def _on_ray(
-    jobs: list[_Missing], board: _Board, workers: int, address: str | None
+    jobs: list[_Missing], board: JobsBoard, workers: int, address: str | None
 ) -> Iterator[_Outcome]:
     if find_spec("ray") is None:
         raise ModuleNotFoundError(
@@ -602,7 +589,7 @@ def _on_ray(
         ray.init(address=address, log_to_driver=False)
     try:
         with Pool(workers) as pool:
-            calls = [(*job, board, workers) for job in jobs]
+            calls = [(job, board, workers) for job in jobs]
             yield from pool.imap_unordered(_attempt_call, calls, chunksize=1)
     finally:
         ray.shutdown()
@@ -621,20 +608,28 @@ def is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _attempt_call(call: tuple[int, Work, Checkpoints | None, _Board, int]) -> _Outcome:
+_Call: TypeAlias = tuple[_Missing, JobsBoard, int]
+
+
+def _attempt_call(call: _Call) -> _Outcome:
     return _attempt(*call)
 
 
-def _attempt(
-    index: int, job: Work, checkpoints: Checkpoints | None, board: _Board, workers: int
-) -> _Outcome:
+def _attempt_of(parent: int, call: _Call) -> _Outcome:
+    """Run a job in a worker of this machine."""
+    end_with(parent)
+    return _attempt(*call)
+
+
+def _attempt(missing: _Missing, board: JobsBoard, workers: int) -> _Outcome:
     """Run a job; one thread each where several run at a time, so that they do not compete."""
+    index, job, checkpoints, recorders = missing
     threads = numba.get_num_threads()
     try:
         if workers > 1:
             numba.set_num_threads(1)
         with listening(board.listener(index, job.parts)):
-            return index, job.run(checkpoints)
+            return index, job.run(checkpoints, recorders)
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
@@ -643,11 +638,21 @@ def _attempt(
         numba.set_num_threads(threads)
 
 
-def _checkpoints(folder: Path | None, job: Work, every: int) -> Checkpoints | None:
-    """Where a run is saved on the way, if it is."""
-    if folder is None or not job.saves:
-        return None
-    return Checkpoints(folder / "checkpoints", job.key, every)
+_LONGEST_TITLE = 80
+
+
+def _file_names(jobs: Sequence[Work]) -> dict[int, str]:
+    """Names for files of training runs by their place, with the key where two would be the same."""
+    names = {}
+    for index, job in enumerate(jobs):
+        if isinstance(job, Job) and job.saves:
+            title = re.sub(r"[^\w.+-]+", "-", job.title or job.policy.name)
+            names[index] = f"{title[:_LONGEST_TITLE]}-seed-{job.seeds[0]}"
+    number = Counter(names.values())
+    return {
+        index: name if number[name] == 1 else f"{name}-{jobs[index].key[:8]}"
+        for index, name in names.items()
+    }
 
 
 def _name(job: Work) -> str:

@@ -82,6 +82,11 @@ def train(options: Options, console: Console) -> None:
     ModuleNotFoundError
         If torch or Stable-Baselines3 is not installed.
     """
+    if options.network == "mlp" and options.view == "devices":
+        raise ValueError(
+            "--network mlp is for --view joint, and the view is 'devices', whose network is always "
+            "a plain one that all devices share: give --view joint too, or leave --network out"
+        )
     # Torch and Stable-Baselines3 take seconds to import, and a wrong scenario is told at once.
     scenario = options.make_scenario()
     from policies.learning.settings import AgentSettings

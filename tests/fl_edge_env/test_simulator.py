@@ -467,3 +467,19 @@ def test_cohorts__of_many_devices_are_those_of_each_system_alone(availability):
         alone.reset([seed])
         outcome = alone.advance(Allocation(f[0], p[0], q[system]))
         np.testing.assert_array_equal(cohorts[system], outcome.cohort)
+
+
+def test_measure__the_coming_round_is_played_with_the_measured_gains():
+    scenario = Scenario.digits(num_devices=4, num_rounds=3)
+    simulator = Simulator(scenario)
+    simulator.reset([0])
+    allocation = Allocation(scenario.f_mid, scenario.p_mid, cohort=[0, 2])
+    gain = np.array([0.02, 0.03, 0.04, 0.05])
+    simulator.measure(gain)
+    np.testing.assert_array_equal(simulator.observe()["channel_gain"], gain)
+    times, _ = physics.time_and_energy(gain, allocation.f, allocation.p, scenario)
+    np.testing.assert_array_equal(simulator.advance(allocation).device_time, times)
+    assert not np.isin(simulator.observe()["channel_gain"], gain).any()  # drawn again
+    for wrong in (gain[:3], [0.02, 0.03, np.nan, 0.05], 2 * scenario.channel.gain_max + gain):
+        with pytest.raises(ValueError, match="gain must"):
+            simulator.measure(wrong)

@@ -60,7 +60,7 @@ def test_prices__tell_how_far_the_search_has_come():
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_run_jobs__tells_how_much_is_done_of_jobs_that_run(workers, monkeypatch):
-    monkeypatch.setattr("policies.benchmark.runner._LOOK_EVERY", 1e-3)
+    monkeypatch.setattr("policies.benchmark.board._LOOK_EVERY", 1e-3)
     scenario = Scenario.digits(num_devices=6, num_rounds=5000)
     heard: list[float] = []
     jobs = make_jobs([UniS(scenario)], scenario, [0])

@@ -20,10 +20,11 @@ from train_fl import Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.dataset import DataSource
 from train_fl.data.digits import digits
 from train_fl.data.partition import dirichlet_equal
+from train_fl.episode import learning_rate
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
 from train_fl.server import FedAdam, FedAvgM, aggregation_weights
-from train_fl.wrapper import device_accuracy, learning_rate
+from train_fl.wrapper import device_accuracy
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from policies.benchmark.commands.comparison_folder import (
     write_text,
 )
 from policies.benchmark.commands.comparison_options import Options
+from policies.benchmark.commands.folder_lock import only_one
 from policies.benchmark.commands.training import (
     MakeTraining,
     divfl_note,
@@ -33,6 +36,7 @@ from policies.benchmark.commands.training import (
 )
 from policies.benchmark.evaluation import check_target, summarise
 from policies.benchmark.figures import draw_partition, save_figure, save_plots
+from policies.benchmark.live import check_tensorboard, live_files
 from policies.benchmark.runner import BoundJob, check_runner, make_jobs
 from policies.benchmark.tables import coinciding, comparison_table
 
@@ -52,7 +56,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
     Raises
     ------
     ValueError
-        If an option is wrong.
+        If an option is wrong, or another command is at work in the folder.
     ModuleNotFoundError
         If a package that the options need is not installed.
     JobsFailedError
@@ -65,6 +69,7 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
     options.check_reports()
     check_target(options.target_accuracy)
     check_runner(options.workers, options.backend, options.checkpoint_every)
+    check_tensorboard(options.tensorboard, trained=options.train)
     scenario = options.make_scenario()
     make_env = training_of(options, scenario, make_training) if options.train else None
     if make_env is not None:
@@ -81,39 +86,42 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         make_env(policies[0])  # refuses a wrong option here, not in a worker
     settings = continued(settings, config(options, scenario), console)
     folder = options.out or default_folder(options)
-    check_room(folder, settings)
     writes = _can_write(folder, finished_will_do=resumed)
-    if writes:
-        write_text(folder / "config.json", json.dumps(settings, indent=2, allow_nan=False) + "\n")
-    results = run_with_progress(
-        "runs",
-        [*jobs, *paths],
-        folder=folder / "jobs",
-        workers=options.workers,
-        backend=options.backend,
-        address=options.address,
-        checkpoint_every=options.checkpoint_every,
-        console=console,
-    )
-    rounds = pd.concat(results[: len(jobs)], ignore_index=True)
-    bounds = pd.concat(results[len(jobs) :], ignore_index=True)
     target = options.target_accuracy if options.train else None
-    summary = summarise(rounds, target, bounds)
-
-    timing = None
-    if "real_time" in rounds:  # kept apart from what a repetition repeats
-        timing = rounds[["policy", "seed", "round", "real_time"]]
-        rounds = rounds.drop(columns="real_time")
-    if writes:
-        tables = {"rounds": rounds, "bounds": bounds.drop(columns="policy"), "summary": summary}
-        tables |= {} if timing is None else {"timing": timing}
-        for name, table in tables.items():
-            write_csv(folder / f"{name}.csv", table)
-        save_plots(rounds, bounds, folder)
-        if make_env is not None:
-            task = make_env.make_task()
-            counts = task.num_samples[:, None] * task.label_histogram
-            save_figure([[lambda axes: draw_partition(axes, counts)]], [folder / "partition.png"])
+    with only_one(folder) if writes else nullcontext():
+        check_room(folder, settings)
+        if writes:
+            text = json.dumps(settings, indent=2, allow_nan=False) + "\n"
+            write_text(folder / "config.json", text)
+        results = run_with_progress(
+            "runs",
+            [*jobs, *paths],
+            folder=folder / "jobs",
+            workers=options.workers,
+            backend=options.backend,
+            address=options.address,
+            checkpoint_every=options.checkpoint_every,
+            record=live_files(folder, tensorboard=options.tensorboard),
+            console=console,
+        )
+        rounds = pd.concat(results[: len(jobs)], ignore_index=True)
+        bounds = pd.concat(results[len(jobs) :], ignore_index=True)
+        summary = summarise(rounds, target, bounds)
+        timing = None
+        if "real_time" in rounds:  # kept apart from what a repetition repeats
+            timing = rounds[["policy", "seed", "round", "real_time"]]
+            rounds = rounds.drop(columns="real_time")
+        if writes:
+            tables = {"rounds": rounds, "bounds": bounds.drop(columns="policy"), "summary": summary}
+            tables |= {} if timing is None else {"timing": timing}
+            for name, table in tables.items():
+                write_csv(folder / f"{name}.csv", table)
+            save_plots(rounds, bounds, folder)
+            if make_env is not None:
+                task = make_env.make_task()
+                counts = task.num_samples[:, None] * task.label_histogram
+                panel = partial(draw_partition, counts=counts)
+                save_figure([[panel]], [folder / "partition.png"])
     tolerance = energy_tolerance(scenario, scenario.num_rounds)
     printed = comparison_table(summary, target, tolerance=tolerance, width=console.width)
     print_whole(printed, console)

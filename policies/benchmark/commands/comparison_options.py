@@ -12,7 +12,7 @@ from policies.benchmark.command_line import ScenarioOptions
 from policies.benchmark.runner import Backend
 
 # Options that do not change the result: with --resume they are those of the new command.
-HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every")
+HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ class Options(ScenarioOptions):
     """Folder of an interrupted comparison, which continues with the options it was started with."""
     checkpoint_every: int = 50
     """Rounds between two checkpoints, from which an interrupted training run continues."""
+    tensorboard: bool = False
+    """Write event files of runs that train models, for `tensorboard --logdir <out>/tensorboard`."""
     target_accuracy: float = 0.9
     """Test accuracy; the table shows when it is first reached."""
     eval_every: int = 10

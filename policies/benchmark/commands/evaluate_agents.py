@@ -130,9 +130,10 @@ def evaluate_agents(options: Options, console: Console) -> None:
     if kept:
         console.print(f"Tuning has kept {' and '.join(kept)} as the scenario has it.")
     for method, several in methods.items():
-        origins = [getattr(policy, "trained_in", scenario) for policy in several]
-        if any(origin != scenario for origin in origins):
-            console.print(f"{method} was trained in another scenario.")
+        # All training seeds of a method have the same.
+        if (origin := getattr(several[0], "trained_in", scenario)) != scenario:
+            told = f"{method} was trained in another scenario: {_differences(origin, scenario)}."
+            console.print(told, soft_wrap=True, highlight=False)
     console.print(f"Results: {folder}", soft_wrap=True)
 
 
@@ -159,6 +160,7 @@ def _training_seeds(
             raise ValueError(
                 f"{str(folder)!r} must hold one agent under several training seeds, but "
                 f"{str(path.parent)!r} has other settings or another scenario than the first"
+                + _in_brackets(_differences(policy.trained_in, first.trained_in))
             )
         if not policy.cost.get("finished", True):
             raise ValueError(
@@ -170,6 +172,21 @@ def _training_seeds(
     if label in taken:
         raise ValueError(f"two folders hold the agent {label!r}: compare one at a time")
     return {label: list(policies)}
+
+
+def _differences(one: Scenario, other: Scenario) -> str:
+    """The fields in which a scenario differs from another, numbers with both values."""
+    told = []
+    ours, theirs = one.to_dict(), other.to_dict()
+    for name in ours:
+        if not np.array_equal(ours[name], theirs[name]):
+            numbers = all(isinstance(value, (int, float)) for value in (ours[name], theirs[name]))
+            told.append(f"{name} {ours[name]:g}, not {theirs[name]:g}" if numbers else name)
+    return "; ".join(told)
+
+
+def _in_brackets(told: str) -> str:
+    return f" ({told})" if told else ""
 
 
 def _cost(policies: Sequence[Policy], scenario: Scenario) -> Cost:

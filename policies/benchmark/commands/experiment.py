@@ -29,6 +29,7 @@ from policies.benchmark.figures import (
     draw_time,
     save_figure,
 )
+from policies.benchmark.live import live_files
 from policies.benchmark.runner import Backend, BoundJob, Job, Work, make_jobs
 
 
@@ -159,6 +160,7 @@ class Experiment(ABC):
             backend=self.backend,
             address=self.address,
             checkpoint_every=self.checkpoint_every,
+            record=live_files(self.out),
             console=console,
         )
 
@@ -186,7 +188,8 @@ class Experiment(ABC):
             policy = make_entrant(setting.policy, scenario, training)
         else:
             policy = setting.policy(scenario)
-        return make_jobs([policy], scenario, self.all_seeds, training, prices)
+        title = f"{name}, {setting.label}"
+        return make_jobs([policy], scenario, self.all_seeds, training, prices, title)
 
     def training(
         self, name: str, scenario: Scenario, make_training: MakeTraining

@@ -32,6 +32,7 @@ from policies.benchmark.commands.comparison_folder import (
     versions,
     write_text,
 )
+from policies.benchmark.commands.folder_lock import only_one
 from policies.benchmark.commands.leaderboard_file import (
     SETTING_KEYS,
     Scheduler,
@@ -49,6 +50,7 @@ from policies.benchmark.commands.training import (
 )
 from policies.benchmark.evaluation import check_target, summarise
 from policies.benchmark.leaderboard import Board, save_overview, standings
+from policies.benchmark.live import check_tensorboard, live_files
 from policies.benchmark.runner import Backend, BoundJob, Job, Work, check_runner, make_jobs
 from policies.benchmark.tables import comparison_markdown, comparison_table, judged_by, ranked
 from policies.registry import POLICIES, SELECTORS
@@ -84,6 +86,8 @@ class Options:
     """Address of the Ray cluster; a local one is started by default."""
     checkpoint_every: int = 50
     """Rounds between two checkpoints, from which an interrupted training run continues."""
+    tensorboard: bool = False
+    """Write event files of runs that train models, for `tensorboard --logdir <out>/tensorboard`."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     Raises
     ------
     ValueError
-        If the file or an option is wrong.
+        If the file or an option is wrong, or another command is at work in the folder.
     ModuleNotFoundError
         If a package that a setting needs is not installed.
     JobsFailedError
@@ -138,29 +142,33 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     settings = read_leaderboard(options.file, options.data_dir)
     systems = [_system(setting, make_training) for setting in settings]
     entrants = [_entrants(setting, *made) for setting, made in zip(settings, systems, strict=True)]
+    trained = any(each.training is not None for each in entrants)
+    check_tensorboard(options.tensorboard, trained=trained)
     folder = writable_folder(options.out or Path("runs") / "leaderboard" / options.file.stem)
-    _make_room(folder, config := _config(options, entrants))
-    write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
-    work = [_work(each) for each in entrants]
-    # The short jobs last, so that no process waits for a long one at the end.
-    jobs: list[Work] = [job for each in work for jobs in each.runs.values() for job in jobs]
-    jobs += [job for each in work for job in each.bounds]
-    results = run_with_progress(
-        "runs",
-        jobs,
-        folder=folder / "jobs",
-        workers=options.workers,
-        backend=options.backend,
-        address=options.address,
-        checkpoint_every=options.checkpoint_every,
-        console=console,
-    )
-    rounds = {id(job): result for job, result in zip(jobs, results, strict=True)}
-    boards = {
-        each.setting.name: _board(each, done, rounds)
-        for each, done in zip(entrants, work, strict=True)
-    }
-    _write(boards, entrants, folder, f"Leaderboard: {options.file.stem}")
+    with only_one(folder):
+        _make_room(folder, config := _config(options, entrants))
+        write_text(folder / "config.json", json.dumps(config, indent=2, allow_nan=False) + "\n")
+        work = [_work(each) for each in entrants]
+        # The short jobs last, so that no process waits for a long one at the end.
+        jobs: list[Work] = [job for each in work for jobs in each.runs.values() for job in jobs]
+        jobs += [job for each in work for job in each.bounds]
+        results = run_with_progress(
+            "runs",
+            jobs,
+            folder=folder / "jobs",
+            workers=options.workers,
+            backend=options.backend,
+            address=options.address,
+            checkpoint_every=options.checkpoint_every,
+            record=live_files(folder, tensorboard=options.tensorboard),
+            console=console,
+        )
+        rounds = {id(job): result for job, result in zip(jobs, results, strict=True)}
+        boards = {
+            each.setting.name: _board(each, done, rounds)
+            for each, done in zip(entrants, work, strict=True)
+        }
+        _write(boards, entrants, folder, f"Leaderboard: {options.file.stem}")
     for each in entrants:
         _show(boards[each.setting.name], each, console)
     console.print(f"Results: {folder}", soft_wrap=True)
@@ -230,8 +238,9 @@ def _work(entrants: _Entrants) -> _Work:
     """The jobs of a setting, whose prices are found here."""
     scenario, seeds = entrants.scenario, entrants.seeds
     prices = find_prices(scenario)
+    name, training = entrants.setting.name, entrants.training
     runs = {
-        label: make_jobs([policy], scenario, seeds, entrants.training, prices)
+        label: make_jobs([policy], scenario, seeds, training, prices, title=f"{name}, {label}")
         for label, policy in entrants.policies.items()
     }
     return _Work(runs, [BoundJob(scenario, seed, prices) for seed in seeds])

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from rich.console import Console
 
 from fl_edge_env.checks import integer_at_least
+from fl_edge_env.files import writable_folder
 from policies.benchmark.commands.experiment import (
     Experiment,
     Setting,
@@ -22,6 +23,7 @@ from policies.benchmark.commands.experiment import (
     titled,
     total_time,
 )
+from policies.benchmark.commands.folder_lock import only_one
 from policies.benchmark.commands.tradeoff import Tradeoff
 from policies.benchmark.commands.training import MakeTraining
 from policies.benchmark.evaluation import summarise
@@ -373,7 +375,7 @@ def reproduce(experiment: Experiment, console: Console, make_training: MakeTrain
     Raises
     ------
     ValueError
-        If an option is wrong.
+        If an option is wrong, or another command is at work in the folder.
     ModuleNotFoundError
         If a package that the options need is not installed.
     JobsFailedError
@@ -384,5 +386,6 @@ def reproduce(experiment: Experiment, console: Console, make_training: MakeTrain
     for field in dataclasses.fields(experiment):
         if getattr(experiment, field.name) == ():
             raise ValueError(f"{field.name} must be one or more, got none")
-    experiment.run(console, make_training)
+    with only_one(writable_folder(experiment.out)):
+        experiment.run(console, make_training)
     console.print(f"Figures and data: {experiment.out}", soft_wrap=True)

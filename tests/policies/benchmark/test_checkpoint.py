@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import gymnasium as gym
@@ -184,6 +187,44 @@ def test_run_episode__stopped_twice_ends_in_the_same_result(scenario, make_env, 
         resumed = run_episode(kind(scenario), env, scenario, [4], checkpoints)
     pd.testing.assert_frame_equal(without_clock(resumed), without_clock(whole), check_exact=True)
     assert env.steps == 11 - 6  # three rounds lost of the first five, one of the next four
+
+
+@contextmanager
+def room_for_files_of(size: int) -> Iterator[None]:
+    """The system refuses to let a file grow beyond a size, as it does on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_run_episode__goes_on_without_checkpoints_where_they_cannot_be_written(
+    scenario, make_env, tmp_path
+):
+    policy = DivFL(scenario)
+    whole = run_episode(policy, make_env(policy), scenario, [4])
+    checkpoints = Checkpoints(tmp_path, "a", 3)
+    told = r"checkpoint '.*a-3.npz' of 17\d.\d kB: File too large. .* again after round 6"
+    with room_for_files_of(50_000), pytest.warns(RuntimeWarning, match=told) as caught:
+        rounds = run_episode(policy, make_env(policy), scenario, [4], checkpoints)
+    assert len(caught) == 1  # of three
+    pd.testing.assert_frame_equal(without_clock(rounds), without_clock(whole), check_exact=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_save__warns_anew_where_it_worked_in_between_and_keeps_what_there_is(tmp_path):
+    checkpoints = Checkpoints(tmp_path, "a", 1)
+    large = STATE | {"queue": np.zeros(1000)}
+    numbers = []
+    for number, size in enumerate([100, 100, 10_000, 100, 10_000, 100, 100], start=1):
+        with warnings.catch_warnings(record=True) as caught, room_for_files_of(size):
+            warnings.simplefilter("always")
+            checkpoints.save(number, large if size == 100 else STATE)
+        numbers += [number] * len(caught)
+    assert numbers == [1, 4, 6]
+    assert {path.name for path in tmp_path.iterdir()} == {"a-3.npz", "a-5.npz"}
 
 
 class Counting(UniD):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -244,6 +246,38 @@ def test_compare__a_killed_run_continues_to_the_same_result(tmp_path):
     assert all(path.stat().st_mtime_ns == mtime for path, mtime in kept.items())
     for name in ("rounds.csv", "summary.csv"):
         assert (killed / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_run_jobs__workers_tell_what_goes_wrong_and_end_when_their_parent_is_killed(tmp_path):
+    code = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from fl_edge_env import FLEdgeEnv, Scenario\n"
+        "from policies import UniD\n"
+        "from policies.benchmark.runner import make_jobs, run_jobs\n"
+        "s = Scenario.digits(num_rounds=10**6)\n"
+        "def make(policy): return FLEdgeEnv(s)\n"
+        "jobs = make_jobs([UniD(s)], s, [0, 1], make)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))  # no checkpoint has room\n"
+        "run_jobs(jobs, folder=Path(sys.argv[1]), workers=2)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        told = set()
+        while len(told) < 2:
+            line = process.stderr.readline()
+            assert line, "ended before it could be killed"
+            told |= set(re.findall(r"RuntimeWarning: cannot write the checkpoint '(.+?)'", line))
+        process.kill()
+        process.communicate(timeout=60)  # until nobody is left who could write to it
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_make_jobs__takes_seeds_of_numpy_and_refuses_what_is_no_policy(scenario):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -67,6 +68,7 @@ def test_compare__leaves_all_numbers_and_plots(trained):
         "bounds.csv",
         "config.json",
         "jobs",
+        "live",
         "rounds.csv",
         "summary.csv",
         "timing.csv",
@@ -82,6 +84,11 @@ def test_compare__leaves_all_numbers_and_plots(trained):
     # The policies met the same channel and began with the same model.
     uniform = rounds[rounds.policy.isin(["Uni-D", "Uni-S"])]
     assert uniform.groupby(["seed", "round"]).train_loss.nunique().eq(1).all()
+    header, *lines = (folder / "rounds.csv").read_text().splitlines(keepends=True)
+    for policy, seed in itertools.product(rounds.policy.unique(), (0, 1)):
+        own = [line for line in lines if line.startswith(f"{policy},{seed},")]
+        written = (folder / "live" / f"{policy}-seed-{seed}.csv").read_text()
+        assert written == "".join([header, *own])
 
 
 def test_compare__config_names_the_run(trained):
@@ -206,7 +213,7 @@ def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(tmp_path
         assert list(killed.glob("jobs/checkpoints/[!.]*"))
         arguments = f"--resume {killed} --workers 2"
     assert start(arguments).wait() == 0
-    for name in ("rounds.csv", "summary.csv"):
+    for name in ("rounds.csv", "summary.csv", "live/LROA-seed-0.csv", "live/DivFL-seed-0.csv"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
     assert not (killed / "jobs" / "checkpoints").exists()
 
@@ -251,7 +258,12 @@ def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, 
 
 @pytest.mark.parametrize(
     ("package", "options", "extra"),
-    [("torch", "", "train"), ("sklearn", "", "train"), ("ray", "--backend ray", "cluster")],
+    [
+        ("torch", "", "train"),
+        ("sklearn", "", "train"),
+        ("ray", "--backend ray", "cluster"),
+        ("tensorboard", "--tensorboard", "rl"),
+    ],
 )
 def test_compare__a_missing_package_is_named_with_its_extra(
     call, capsys, monkeypatch, tmp_path, package, options, extra
@@ -314,6 +326,7 @@ def test_compare__help_explains_every_option(call, capsys):
         ("--mu nan", "mu must be at least zero and finite, got nan"),
         ("--eval-every 0", "eval_every must be an integer of at least 1, got 0"),
         ("--target-accuracy 90", "target_accuracy must lie in (0, 1], got 90.0"),
+        ("--no-train --tensorboard", "--tensorboard is for runs that train models"),
         ("--out {file}/below", "cannot write to the folder"),
     ],
 )

@@ -86,11 +86,12 @@ def test_compare__resume_refuses_an_agent_that_has_changed(call, capsys, agents)
 
 
 def test_evaluate_agents__another_number_of_devices(call, agents):
-    system = "--scenario digits --num-devices 8 --rounds 20 --seeds 2"
+    system = "--scenario digits --num-devices 8 --rounds 10 --seeds 2"
     with pytest.warns(UserWarning, match="leaves what it was trained with: device time up to"):
         told = call("evaluate-agents", f"{agents}/devices {system} --out {agents}/out")
     assert "digits, N = 8" in told
-    assert "PPO privileged was trained in another scenario." in told
+    differs = "num_devices 5, not 8; num_rounds 20, not 10; "
+    assert f"PPO privileged was trained in another scenario: {differs}" in told
     with pytest.raises(SystemExit) as error:
         call("evaluate-agents", f"{agents}/plain {system} --out {agents}/out")
     assert error.value.code == 2
@@ -134,6 +135,7 @@ def test_agents__of_the_outcome_are_trained_and_compared_by_what_a_user_pays(cal
         ("evaluate-agents", f"{SYSTEM} --availability 0.5", "needs availability = 1 for every"),
         ("train", "--algorithm dqn", "which act in continuous spaces, got 'dqn'"),
         ("train", "--network MultiInputPolicy", "not dictionaries, got 'MultiInputPolicy'"),
+        ("train", "--network mlp", "--network mlp is for --view joint, and the view is 'devices'"),
         ("train", "--view flat", "view must be one of devices, joint, got 'flat'"),
         ("train", "--scenario nowhere", "scenario must be one of"),
         ("train", "--train-rounds 0", "rounds must be an integer of at least 1, got 0"),

@@ -1,0 +1,123 @@
+"""How much is done of jobs that run in other processes."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fl_edge_env.typing import FloatArray
+from policies.progress import Listener
+
+# Time between two looks at how far the jobs have come [s].
+_LOOK_EVERY = 0.25
+
+
+@dataclass(frozen=True)
+class JobsBoard:
+    """A file in which every job notes how much of it is done; it is that of nobody without a path.
+
+    Workers write to it without waiting for each other, and a worker on another machine, where
+    there is no such file, writes nothing.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file: a float64 for each job, the share of it that is done.
+    num_jobs : int
+        Number of jobs.
+    """
+
+    path: Path | None
+    num_jobs: int
+
+    def done(self) -> float:
+        """How much is done of the jobs that run, in jobs."""
+        shares = self._shares()
+        return 0.0 if shares is None else float(np.sum(shares))
+
+    def clear(self, index: int) -> None:
+        """Forget a job that is finished.
+
+        Parameters
+        ----------
+        index : int
+            The job's place among all.
+        """
+        if (shares := self._shares()) is not None:
+            shares[index] = 0.0
+
+    def listener(self, index: int, parts: int) -> Listener | None:
+        """What notes how far a job has come; nobody listens where there is no file.
+
+        Parameters
+        ----------
+        index : int
+            The job's place among all.
+        parts : int
+            Pieces of work of which the job tells one after the other.
+        """
+        shares = self._shares()
+        if shares is None:
+            return None
+        outermost: list[str] = []
+        finished = 0
+
+        def note(what: str, done: int, total: int) -> None:
+            nonlocal finished
+            if what != (outermost or [what])[0]:  # a piece of work inside another
+                return
+            outermost[:] = [what]
+            shares[index] = min((finished + done / max(total, 1)) / parts, 1.0)
+            if done >= total:
+                finished += 1
+                outermost.clear()
+
+        return note
+
+    def _shares(self) -> FloatArray | None:
+        if self.path is None:
+            return None
+        try:
+            return np.memmap(self.path, dtype=np.float64, mode="r+", shape=(self.num_jobs,))
+        except (OSError, ValueError):  # not there, or not written whole
+            return None
+
+
+@contextmanager
+def watched(num_jobs: int, on_progress: Callable[[float], None] | None) -> Iterator[JobsBoard]:
+    """A board for the jobs of the block, and somebody who looks at it.
+
+    Parameters
+    ----------
+    num_jobs : int
+        Number of jobs.
+    on_progress : callable or None
+        Called from another thread, some times in a second, with how much is done of the jobs that
+        run, in jobs; nobody looks if None.
+    """
+    if on_progress is None:
+        yield JobsBoard(None, num_jobs)
+        return
+    with tempfile.TemporaryDirectory(prefix="fl-edge-", ignore_cleanup_errors=True) as folder:
+        board = JobsBoard(Path(folder) / "board", num_jobs)
+        with suppress(OSError):  # without room for it nobody is told, and the jobs run
+            np.zeros(num_jobs).tofile(board.path)  # type: ignore[arg-type]
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(_LOOK_EVERY):
+                on_progress(board.done())
+
+        watcher = threading.Thread(target=look, daemon=True)
+        watcher.start()
+        try:
+            yield board
+        finally:
+            over.set()
+            watcher.join()

@@ -1,0 +1,142 @@
+"""What looks on at a run: rounds are on disk when they are played, and once each."""
+
+from __future__ import annotations
+
+import resource
+import warnings
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pandas as pd
+import pytest
+
+from fl_edge_env import FLEdgeEnv, Scenario
+from policies import UniD, UniS
+from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.live import SCALARS, RoundsFile, TensorBoardEvents, live_files
+from policies.benchmark.rollout import run_episode
+from policies.benchmark.runner import make_jobs, run_jobs
+
+SCENARIO = Scenario.digits(num_devices=8, num_rounds=12)
+
+
+class Trained(gym.Wrapper):
+    """Looks like training, which is tested every third round; can stop the program."""
+
+    def __init__(self, stop_at: int = 10**9, watch: Path | None = None) -> None:
+        super().__init__(FLEdgeEnv(SCENARIO))
+        self.stop_at, self.watch = stop_at, watch
+        self.seen: list[int] = []
+
+    def step(self, action):
+        if self.watch is not None:
+            self.seen.append(self.watch.read_bytes().count(b"\n") if self.watch.exists() else 0)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        number = int(self.env.unwrapped.simulator.round_index)
+        if number > self.stop_at:
+            raise KeyboardInterrupt
+        told = {
+            "test_loss": 1 / number,
+            "test_accuracy": number / 13,
+            "device_accuracy": np.linspace(0.1, number / 13, 8),
+        }
+        if number % 3:
+            told = {name: np.nan * value for name, value in told.items()}
+        info |= {"train_loss": 2.0**-number} | told
+        return observation, reward, terminated, truncated, info
+
+    def state(self):
+        return self.env.state()
+
+    def restore(self, seed, state):
+        return self.env.restore(seed, state)
+
+
+class Named(UniD):
+    name = 'mine, "quoted"'
+
+
+def run(recorders, env=None, checkpoints=None) -> pd.DataFrame:
+    return run_episode(
+        Named(SCENARIO), env or Trained(), SCENARIO, [7], checkpoints, recorders=recorders
+    )
+
+
+def test_rounds_file__grows_by_a_row_each_round_and_ends_as_the_table(tmp_path):
+    path = tmp_path / "new" / "live.csv"
+    env = Trained(watch=path)
+    rounds = run([RoundsFile(path)], env).drop(columns="real_time")
+    assert env.seen == [0, *range(2, 13)]  # the header comes with the first row
+    assert path.read_text() == rounds.to_csv(index=False)
+
+
+def scalars(folder: Path) -> pd.DataFrame:
+    """What TensorBoard reads from event files, a column for each name."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    columns = {}
+    for name in events.Tags()["scalars"]:
+        told = events.Scalars(name)
+        assert len({event.step for event in told}) == len(told)  # none comes twice
+        columns[name] = pd.Series({event.step: event.value for event in told})
+    return pd.DataFrame(columns)
+
+
+def test_recorders__of_a_run_stopped_twice_have_every_round_once(tmp_path):
+    path, folder = tmp_path / "live.csv", tmp_path / "events"
+    recorders = [RoundsFile(path), TensorBoardEvents(folder)]
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "a", 3)
+    for stop_at in (5, 10):
+        with pytest.raises(KeyboardInterrupt):
+            run(recorders, Trained(stop_at), checkpoints)
+        with path.open("a") as file:
+            file.write("half a li")  # as a kill may leave it
+    rounds = run(recorders, checkpoints=checkpoints).drop(columns="real_time")
+    pd.testing.assert_frame_equal(rounds, run([]).drop(columns="real_time"), check_exact=True)
+    assert path.read_text() == rounds.to_csv(index=False)
+    shown = scalars(folder)
+    assert set(shown) == set(SCALARS)
+    expected = rounds.set_index("round")[[*shown]].astype(np.float32)
+    pd.testing.assert_frame_equal(
+        shown.astype(np.float32), expected, check_names=False, check_exact=True
+    )
+
+
+def test_rounds_file__that_cannot_be_written_is_told_once_and_the_run_goes_on(tmp_path):
+    (tmp_path / "file").touch()
+    whole = run([]).drop(columns="real_time")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, before[1]))
+    files = [RoundsFile(tmp_path / name) for name in ("file/below.csv", "full.csv")]
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            rounds = run(files).drop(columns="real_time")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    first, second = (str(warning.message) for warning in caught)
+    assert "below.csv' is not written any further: File exists. The run goes on" in first
+    assert "full.csv' is not written any further: File too large" in second
+    pd.testing.assert_frame_equal(rounds, whole, check_exact=True)
+
+
+def make_trained(_):
+    return Trained()
+
+
+def test_run_jobs__every_training_run_has_a_file_of_its_own(tmp_path):
+    titles = {"a b": Named(SCENARIO), "a-b": UniD(SCENARIO), None: UniS(SCENARIO)}
+    jobs = [
+        job
+        for title, policy in titles.items()
+        for job in make_jobs([policy], SCENARIO, [1, 2], make_trained, title=title)
+    ]
+    batch = make_jobs([UniD(SCENARIO)], SCENARIO, [1, 2])  # trains nothing
+    results = run_jobs([*jobs, *batch], record=live_files(tmp_path))
+    files = {path.name: path.read_text() for path in (tmp_path / "live").iterdir()}
+    written = [rounds.drop(columns="real_time").to_csv(index=False) for rounds in results[:-1]]
+    assert sorted(files.values()) == sorted(written)
+    assert [files[f"Uni-S-seed-{seed}.csv"] for seed in (1, 2)] == written[4:]

@@ -1,0 +1,76 @@
+"""The room that checkpoints will take is told before a run, where it is large."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from fl_edge_env import Scenario
+from policies import LROA, DivFL, UniD
+from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.rollout import run_episode
+from policies.benchmark.room import tell_room
+from policies.benchmark.runner import Job, make_jobs
+from train_fl import TrainingEnvFactory
+
+SCENARIO = Scenario.digits(num_devices=12, num_rounds=2)
+
+
+def test_checkpoint_bytes__is_what_a_checkpoint_takes_apart_from_the_rounds(tmp_path):
+    training = TrainingEnvFactory(SCENARIO, "digits", server="fedadam").fitted()
+    for policy in (LROA(training.scenario), DivFL(training.scenario)):
+        checkpoints = Checkpoints(tmp_path, policy.name, 1)
+        run_episode(policy, training(policy), training.scenario, [0], checkpoints)
+        size = (tmp_path / f"{policy.name}-2.npz").stat().st_size
+        assert 0 < size - training.checkpoint_bytes(policy) < 24_000
+
+
+@dataclass(frozen=True)
+class Large:
+    """Training whose gradients take some gigabytes."""
+
+    gigabytes: float
+
+    def __call__(self, policy):
+        raise NotImplementedError
+
+    def checkpoint_bytes(self, policy):
+        return int(1e9 * self.gigabytes) if policy.uses_gradients else 1000
+
+
+def said(jobs: list[Job], folder: Path, workers: int, capsys: pytest.CaptureFixture[str]) -> str:
+    tell_room(jobs, folder, workers, Console())
+    return capsys.readouterr().out
+
+
+def test_tell_room__counts_unfinished_runs_at_a_time_and_what_is_there(
+    tmp_path, capsys, monkeypatch
+):
+    free = 9.5e9
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    jobs = make_jobs([UniD(SCENARIO), DivFL(SCENARIO)], SCENARIO, [0, 1, 2], Large(1.6))
+    divfl = [job for job in jobs if job.policy.name == "DivFL"]
+    folder = tmp_path / "new"
+    assert "take up to 4.8 GB" in (told := said(jobs, folder, 1, capsys))
+    assert "warning" not in told
+    assert f"{str(folder / 'checkpoints')!r}: 3 for each run, of at most 1.6 GB, with 1" in told
+    assert "warning: The checkpoints" in (told := said(jobs, folder, 2, capsys))
+    assert "up to 9.6 GB" in told
+    assert "9.5 GB are free, which may not suffice" in told
+    assert "14.4 GB" in said(jobs, folder, 8, capsys)  # there are only three
+    (folder / "checkpoints").mkdir(parents=True)
+    (saved := folder / "checkpoints" / f"{divfl[0].key}-50.npz").touch()
+    os.truncate(saved, int(0.2e9))
+    assert "warning" not in said(jobs, folder, 2, capsys)
+    (folder / f"{divfl[1].key}.npz").touch()
+    (folder / f"{divfl[2].key}.npz").touch()
+    assert "4.8 GB" in said(jobs, folder, 8, capsys)
+    assert said(jobs[:3], folder, 8, capsys) == ""
+    assert said(make_jobs([DivFL(SCENARIO)], SCENARIO, [0], Large(0.3)), folder, 8, capsys) == ""
+    assert said(make_jobs([UniD(SCENARIO)], SCENARIO, [0], str), folder, 8, capsys) == ""

@@ -1,0 +1,340 @@
+"""A federation of Flower: its model is the wrapper's, and a missing reply changes no weight."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from fl_edge_env import Scenario, physics
+from policies import make_policy
+from train_fl import TrainingWrapper, make_task
+from train_fl.server import FedAdam, FedAvg, FedAvgM
+
+pytest.importorskip("flwr")
+
+from flwr.app import Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from train_fl.federation import PolicyStrategy, device_reply, evaluation, train_reply
+
+ROOT = Path(__file__).parents[2]
+N = 12
+ROUNDING = 2e-6  # of float32, after ten rounds of training
+TASK = make_task("digits", num_devices=N)
+SCENARIO = TASK.fit(Scenario.digits(num_devices=N, num_rounds=10, cohort_size=3))
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch):
+    """A server's part in a run, which Flower sets before it starts one."""
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def make_app(task=TASK) -> ClientApp:
+    app = ClientApp()
+    app.query()(device_reply)
+    app.train()(lambda message, context: train_reply(message, context, task))
+
+    @app.query("gain")
+    def gain(message: Message, context: Context) -> Message:
+        told = MetricRecord({"gain": 0.02 + 0.01 * context.node_config["partition-id"]})
+        return Message(RecordDict({"metrics": told}), reply_to=message)
+
+    return app
+
+
+class LocalGrid(Grid):
+    """Clients in this process, on nodes whose numbers are not those of the devices."""
+
+    run = None
+
+    def __init__(self, devices=range(N)[::-1], app: ClientApp | None = None, lost=()) -> None:
+        self.app = make_app() if app is None else app
+        self.contexts = {
+            100 + place: Context(1, 100 + place, {"partition-id": device}, RecordDict(), {})
+            for place, device in enumerate(devices)
+        }
+        self.lost, self.failing = dict(lost), {}  # devices by round
+        self.trained = []  # (round, device, config)
+
+    def send_and_receive(self, messages, *, timeout=None):  # noqa: ARG002 - Flower's signature
+        return [reply for message in messages if (reply := self.reply(message)) is not None]
+
+    def reply(self, message: Message) -> Message | None:
+        context = self.contexts[message.metadata.dst_node_id]
+        if message.metadata.message_type == "train":
+            config = message.content["config"]
+            number, device = config["server-round"], context.node_config["partition-id"]
+            self.trained.append((number, device, config))
+            if device in self.lost.get(number, ()):
+                return None
+            if device in self.failing.get(number, ()):
+                return Message(Error(1, "out of battery"), reply_to=message)
+        return self.app(message, context)
+
+    def get_node_ids(self):
+        return list(self.contexts)
+
+    def set_run(self, run):
+        raise NotImplementedError
+
+    create_message = push_messages = pull_messages = set_run
+
+
+def wrapped(name: str, scenario=SCENARIO, rounds=10, seed=3, task=TASK):
+    """The wrapper's models and infos of the first rounds under a policy."""
+    policy = make_policy(name, scenario)
+    env = TrainingWrapper(
+        gym.make("FLEdge-v0", scenario=scenario),
+        task,
+        report_losses=policy.uses_losses,
+        report_update_norms=policy.uses_update_norms,
+    )
+    policy.reset(seed)
+    observation, info = env.reset(seed=seed)
+    policy.feedback(info)
+    models, infos = [env.parameters], []
+    for _ in range(rounds):
+        observation, _, _, _, info = env.step(policy.decide(observation))
+        policy.feedback(info)
+        models.append(env.parameters)
+        infos.append(info)
+    return models, infos
+
+
+def flat(arrays) -> np.ndarray:
+    return np.concatenate([array.numpy().ravel() for array in arrays.values()])
+
+
+def federated(
+    name: str, grid: LocalGrid, scenario=SCENARIO, rounds=10, seed=3, task=TASK, **options
+):
+    """The models after each round, the first one before, and the result of the run."""
+    options |= {"server": task.server, "seed": seed, "wait": 0}
+    strategy = PolicyStrategy(make_policy(name, scenario), scenario, **options)
+    models, evaluate = [], evaluation(task)
+
+    def remember(number, arrays):
+        models.append(flat(arrays))
+        return evaluate(number, arrays)
+
+    result = strategy.start(
+        grid, strategy.initial_arrays(task), num_rounds=rounds, evaluate_fn=remember
+    )
+    return models, result
+
+
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [
+        ("lroa", FedAvg()),
+        ("opportunistic", FedAvg()),
+        ("oort", FedAdam()),
+        ("optimal-sampling", FedAvgM(0.5)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_federation__has_the_models_of_the_wrapper_in_each_of_ten_rounds(name, server):
+    task = replace(TASK, server=server)
+    expected, infos = wrapped(name, task=task)
+    models, result = federated(name, LocalGrid(), task=task)
+    for model, other in zip(models, expected, strict=True):
+        np.testing.assert_allclose(model, other, rtol=0, atol=ROUNDING)
+    assert np.abs(models[-1] - models[0]).max() > 0.01
+    for number, info in enumerate(infos, 1):
+        record = result.train_metrics_clientapp[number]
+        assert record["participants"] == info["participants"].tolist()
+        assert record["round-time"] == info["round_time"]
+        assert record["energy-spent"] == pytest.approx(info["energy_spent"].sum())
+        assert record["train-loss"] == pytest.approx(info["train_loss"], rel=1e-4)
+    last = result.evaluate_metrics_serverapp[10]
+    assert last["test-accuracy"] == pytest.approx(infos[-1]["test_accuracy"], abs=0.004)
+
+
+def test_messages__tell_the_participants_what_was_decided():
+    grid = LocalGrid()
+    federated("lroa", grid, rounds=2)
+    policy = make_policy("lroa", SCENARIO)
+    observation, _ = (env := gym.make("FLEdge-v0", scenario=SCENARIO)).reset(seed=3)
+    for number in (1, 2):
+        decision = policy.decide(observation)
+        observation, _, _, _, info = env.step(decision)
+        sent = {device: config for told, device, config in grid.trained if told == number}
+        assert set(sent) == set(info["cohort"].tolist())
+        for device, config in sent.items():
+            assert (config["frequency"], config["power"]) == (
+                decision.f[device],
+                decision.p[device],
+            )
+
+
+@pytest.mark.parametrize("how", ["lost", "failing"])
+def test_missing_reply__leaves_the_weights_of_the_others_and_is_told(how):
+    expected, infos = wrapped("lroa", rounds=1)
+    info, start = infos[0], expected[0]
+    gone, *others = info["participants"].tolist()
+    grid = LocalGrid()
+    setattr(grid, how, {1: {gone}})
+    with pytest.warns(RuntimeWarning, match=f"no update from device {gone} in round 1"):
+        models, result = federated("lroa", grid, rounds=1)
+    # The wrapper's step less what the missing device has in it.
+    step = expected[1] - start
+    record = result.train_metrics_clientapp[1]
+    decision = make_policy("lroa", SCENARIO).decide(
+        gym.make("FLEdge-v0", scenario=SCENARIO).reset(seed=3)[0]
+    )
+    drawn = np.count_nonzero(info["cohort"] == gone)
+    weight = drawn * SCENARIO.weights[gone] / (SCENARIO.cohort_size * decision.q[gone])
+    without = step - weight * info["client_updates"][0]
+    np.testing.assert_allclose(models[1] - start, without, rtol=0, atol=ROUNDING)
+    assert record["missing"] == [gone]
+    assert record["participants"] == others
+    assert record["energy-spent"] == pytest.approx(info["energy_spent"].sum())
+
+
+def test_missing_reply__the_policy_learns_only_of_those_that_replied():
+    _, infos = wrapped("oort", rounds=1)
+    gone, *others = infos[0]["participants"].tolist()
+    policy = make_policy("oort", SCENARIO)
+    strategy = PolicyStrategy(policy, SCENARIO, seed=3, wait=0)
+    with pytest.warns(RuntimeWarning, match="no update"):
+        strategy.start(LocalGrid(lost={1: {gone}}), strategy.initial_arrays(TASK), num_rounds=1)
+    seen = np.flatnonzero(policy.selector.memory["last_round"]).tolist()
+    assert seen == others
+
+
+def test_no_reply_at_all__leaves_the_model():
+    grid = LocalGrid(lost={1: set(range(N))})
+    with pytest.warns(RuntimeWarning, match="no update"):
+        models, result = federated("lroa", grid, rounds=1)
+    np.testing.assert_array_equal(models[1], models[0])
+    assert result.train_metrics_clientapp[1]["participants"] == []
+
+
+def test_failed_upload_of_the_scenario__sends_nothing_and_is_none_that_is_missing():
+    scenario = SCENARIO.replace(upload_failure=0.5)
+    expected, infos = wrapped("uni-d", scenario, rounds=4)
+    grid = LocalGrid()
+    models, result = federated("uni-d", grid, scenario, rounds=4)
+    assert any(info["failed"].any() for info in infos)
+    np.testing.assert_allclose(models[-1], expected[-1], rtol=0, atol=ROUNDING)
+    for number, info in enumerate(infos, 1):
+        sent = sorted(device for told, device, _ in grid.trained if told == number)
+        assert sent == info["participants"].tolist()
+        assert result.train_metrics_clientapp[number]["missing"] == []
+
+
+def test_measured_gains__are_what_is_decided_and_charged_by():
+    def ask(grid, nodes):
+        asked = [Message(RecordDict(), node, "query.gain") for node in nodes]
+        return np.array(
+            [reply.content["metrics"]["gain"] for reply in grid.send_and_receive(asked)]
+        )
+
+    grid = LocalGrid()
+    _, result = federated("uni-d", grid, rounds=1, measure_gains=ask)
+    gains = 0.02 + 0.01 * np.arange(N)
+    decision = make_policy("uni-d", SCENARIO).decide({"channel_gain": gains, "queue": np.zeros(N)})
+    times, _ = physics.time_and_energy(gains, decision.f, decision.p, SCENARIO)
+    for _, device, config in grid.trained:
+        assert config["frequency"] == decision.f[device]
+    longest = max(times[device] for _, device, _ in grid.trained)
+    assert result.train_metrics_clientapp[1]["round-time"] == pytest.approx(longest)
+
+
+@pytest.mark.parametrize(
+    ("devices", "told"),
+    [
+        (range(N - 1), f"{N} devices and the federation {N - 1} nodes"),
+        (range(N + 1), f"{N} devices and the federation {N + 1} nodes"),
+        ([0, *range(N - 1)], "a partition-id of its own"),
+        (range(1, N + 1), "a partition-id of its own"),
+    ],
+)
+def test_nodes__that_are_not_the_devices_are_refused(devices, told):
+    with pytest.raises(ValueError, match=told):
+        federated("lroa", LocalGrid(devices), rounds=1)
+
+
+def test_wrong_use__is_refused():
+    with pytest.raises(ValueError, match="distances between the gradients"):
+        PolicyStrategy(make_policy("divfl", SCENARIO), SCENARIO)
+    with pytest.raises(ValueError, match="at most the scenario's 10, got 11"):
+        federated("random", LocalGrid(), rounds=11)
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def flower(tmp_path_factory) -> Iterator[dict[str, str]]:
+    """The environment of `flwr`, with a SuperLink of its own that runs simulations."""
+    home, programs, port = (
+        tmp_path_factory.mktemp("flower"),
+        Path(sys.executable).parent,
+        free_port(),
+    )
+    address = f'address = "127.0.0.1:{port}"'
+    (home / "config.toml").write_text(f"[superlink.test]\n{address}\ninsecure = true\n")
+    environment = os.environ | {
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+    }
+    link = subprocess.Popen(
+        [programs / "flower-superlink", "--simulation", "--insecure", "--port", str(port)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(600):
+            with socket.socket() as tried:
+                if tried.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield environment
+    finally:
+        link.terminate()
+        link.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lroa", "opportunistic"])
+def test_flower_app__has_the_model_of_the_wrapper_in_flowers_simulation(name, flower, tmp_path):
+    out = tmp_path / "model.npz"
+    options = {
+        "--federation-config": f"num-supernodes={N} client-resources-num-cpus=1",
+        "--run-config": f"policy='{name}' rounds=10 devices={N} seed=3 out='{out}'",
+    }
+    app = ROOT / "examples" / "flower_app"
+    run = subprocess.run(
+        ["flwr", "run", app, "test", "--stream", *sum(options.items(), ())],
+        env=flower,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert out.exists(), run.stdout[-3000:]
+    with np.load(out) as arrays:
+        model = np.concatenate([arrays[array].ravel() for array in arrays])
+    scenario = TASK.fit(Scenario.digits(num_devices=N, num_rounds=10))
+    np.testing.assert_allclose(model, wrapped(name, scenario)[0][-1], rtol=0, atol=ROUNDING)

@@ -1,0 +1,618 @@
+"""Policies as strategies of Flower: a federation whose server takes their decisions.
+
+The clients, their training, the messages and the aggregation are real. The radio is emulated: an
+environment on the server says what the channel is like and what a decision takes in time and
+energy. A client is told its CPU frequency and transmission power, and follows them if it can.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fl_edge_env import FLEdgeEnv, Scenario
+from fl_edge_env.checks import finite_number, integer_at_least
+from fl_edge_env.typing import FloatArray, IntArray
+from policies.base import Policy, check_scenario
+from train_fl.episode import (
+    TrainingSeeds,
+    initial_model,
+    learning_rate,
+    make_trainer,
+    sample_order,
+)
+from train_fl.server import FedAvg, ServerOptimizer, aggregation_weights
+from train_fl.task import Task
+
+try:
+    from flwr.app import (
+        ArrayRecord,
+        ConfigRecord,
+        Context,
+        Message,
+        MessageType,
+        MetricRecord,
+        RecordDict,
+    )
+    from flwr.serverapp import Grid
+    from flwr.serverapp.strategy import Result, Strategy
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"a federation needs the package {error.name}: install the extra `federation`, "
+        'for example by pip install -e ".[train,federation]"'
+    ) from error
+
+# Asks the devices for the gains of the coming round, shape (N,): called with the grid and the
+# Flower nodes of the devices 0 to N - 1.
+MeasureGains: TypeAlias = Callable[[Grid, list[int]], FloatArray]
+
+_DEVICE = "partition-id"  # as Flower's simulation engine names it in a node's configuration
+
+
+class _Round(NamedTuple):
+    """A round whose replies are awaited."""
+
+    number: int
+    arrays: ArrayRecord
+    participants: IntArray
+    coefficients: FloatArray
+    info: dict[str, Any]
+
+
+class PolicyStrategy(Strategy):
+    """A strategy of Flower whose rounds a policy decides.
+
+    In each round the policy decides from the channel gains and the queues. The devices that it
+    draws or chooses are sent the model, and reply with the model that they have trained. The new
+    model is the old one plus the sum of their updates, each times the weight that the decision
+    gives it (see `train_fl.server.aggregation_weights`); these weights need not sum to one. A
+    server optimiser may make another step of that sum. Times, energies and queues follow from the
+    scenario, as in `FLEdgeEnv`.
+
+    A message to a client has the model as ``arrays``, and a ``config`` with
+
+    - ``frequency`` [Hz] and ``power`` [W]: the device's CPU frequency and transmission power;
+    - ``server-round``, ``num-rounds`` and ``local-epochs``;
+    - ``report-losses``: whether the policy needs ``local-loss`` and ``local-loss-rms``, the mean
+      and the root mean square of the losses of its samples under the model that it received;
+    - ``training-entropy`` and ``training-key``: the stream of random numbers of the episode's
+      training, for clients that are to repeat the numbers of `TrainingWrapper`.
+
+    The reply has ``arrays``, with the names and shapes of those it was sent, and ``metrics``, in
+    which ``train-loss`` may be. `train_reply` does all of this.
+
+    A device whose emulated upload fails is not sent anything. One that does not reply in time, or
+    with an error, is treated as if its upload had failed: its time and energy count, and its update
+    is left out. The weights of the others stay what they were decided to be. The server warns, and
+    the round's metrics name the device.
+
+    Parameters
+    ----------
+    policy : Policy
+        Decides. One that needs distances between gradients (`uses_gradients`) is refused.
+    scenario : Scenario
+        The system that is emulated, with as many devices as there are clients.
+    seed : int
+        Seed of channel, cohorts and training, as in `FLEdgeEnv.reset`.
+    server : ServerOptimizer, optional
+        Turns the weighted sum of a round's updates into the step of the model, such as that of a
+        `Task`; by default the sum is the step.
+    measure_gains : callable, optional
+        Called before each decision with the grid and the list of the devices' nodes; returns the
+        channel gains of the coming round, shape (N,), for example as the clients report them. By
+        default they are drawn from the scenario's channel.
+    wait : float
+        How long the server waits for the clients to be there, to say which devices they are, and
+        to report the norms of their first updates if the policy needs those [s].
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong, or the policy needs what no client reports.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        scenario: Scenario,
+        *,
+        seed: int = 0,
+        server: ServerOptimizer | None = None,
+        measure_gains: MeasureGains | None = None,
+        wait: float = 300.0,
+    ) -> None:
+        check_scenario(scenario)
+        if not isinstance(policy, Policy):
+            raise ValueError(f"policy must be a Policy, got {policy!r}: see policies.make_policy")
+        if policy.uses_gradients:
+            raise ValueError(
+                f"{policy.name} needs distances between the gradients of all devices, which "
+                "clients of a federation do not report: run it in a TrainingWrapper"
+            )
+        self.policy, self.scenario = policy, scenario
+        self.seed = integer_at_least(0, "seed", seed)
+        self._server = FedAvg() if server is None else server
+        self._kept: dict[str, Tensor] = {}
+        self._measure_gains = measure_gains
+        self._wait = finite_number("wait", wait, zero_allowed=True)
+        self._env = FLEdgeEnv(scenario)
+        self._observation, _ = self._env.reset(seed=self.seed)
+        self._nodes: list[int] = []
+        self._round: _Round | None = None
+
+    def initial_arrays(self, task: Task) -> ArrayRecord:
+        """The model that an episode of this seed begins with, for `start`.
+
+        Parameters
+        ----------
+        task : Task
+            Makes the network.
+        """
+        return _named(initial_model(task, TrainingSeeds.of(self._env.training_seed).model))
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        *arguments: Any,
+        **options: Any,
+    ) -> Result:
+        """Run the federation; see Flower's `Strategy.start`.
+
+        Parameters
+        ----------
+        grid : Grid
+            Leads to the clients.
+        initial_arrays : ArrayRecord
+            The model to begin with.
+        num_rounds : int
+            Number of rounds, at most those of the scenario.
+        *arguments, **options
+            As Flower has them.
+
+        Raises
+        ------
+        ValueError
+            If the scenario has fewer rounds.
+        """
+        if num_rounds > self.scenario.num_rounds:
+            raise ValueError(
+                f"num_rounds must be at most the scenario's {self.scenario.num_rounds}, "
+                f"got {num_rounds}: use scenario.replace(num_rounds={num_rounds})"
+            )
+        return super().start(grid, initial_arrays, num_rounds, *arguments, **options)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Decide a round, and give the messages to its participants; see `Strategy`.
+
+        Parameters
+        ----------
+        server_round : int
+            Number of the round, from 1 on; with 1 an episode begins.
+        arrays : ArrayRecord
+            The global model.
+        config : ConfigRecord
+            Goes to the clients with what the class describes.
+        grid : Grid
+            Leads to the clients.
+
+        Raises
+        ------
+        ValueError
+            If rounds are left out, or the clients are not the devices 0 to N - 1.
+        """
+        if server_round == 1:
+            self._begin(arrays, config, grid)
+        elif server_round != self._env.simulator.round_index + 1:
+            raise ValueError(
+                f"rounds must follow each other from 1 on: expected "
+                f"{self._env.simulator.round_index + 1}, got {server_round}"
+            )
+        if self._measure_gains is not None:
+            self._env.simulator.measure(self._measure_gains(grid, list(self._nodes)))
+            self._observation = self._env.simulator.observe()
+        decision = self.policy.decide(self._observation)
+        self._observation, _, _, _, info = self._env.step(decision)
+        participants, coefficients = aggregation_weights(
+            decision, info["cohort"], self.scenario, q=info.get("q"), failed=info.get("failed")
+        )
+        self._round = _Round(server_round, arrays, participants, coefficients, info)
+        return self._messages(self._round, config, decision.f, decision.p)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord, MetricRecord]:
+        """The next global model, and what the round took; see `Strategy`.
+
+        Parameters
+        ----------
+        server_round : int
+            Number of the round.
+        replies : iterable of Message
+            What the participants sent.
+
+        Returns
+        -------
+        arrays : ArrayRecord
+            The new model; the old one if nobody replied.
+        metrics : MetricRecord
+            ``round-time`` and ``elapsed-time`` [s], ``energy-spent`` of all devices together [J],
+            ``mean-queue`` [J], the ``participants`` whose update arrived, the ``weights`` of their
+            updates, the ``missing`` devices, whose reply did not arrive though nothing in the
+            scenario kept it from doing so, and the mean ``train-loss`` over the samples if all
+            participants report one.
+
+        Raises
+        ------
+        ValueError
+            If a reply does not have what the class describes.
+        FloatingPointError
+            If a device's update is not finite.
+        """
+        if self._round is None or self._round.number != server_round:
+            raise ValueError(f"round {server_round} was not configured before its replies came")
+        sent, self._round = self._round, None
+        received, reasons = self._received(sent, replies)
+        arrived = np.isin(sent.participants, list(received))
+        participants, weights = sent.participants[arrived], sent.coefficients[arrived]
+        missing = sent.participants[~arrived]
+        info = sent.info
+        if len(missing):
+            reason = "".join(f"; device {device}: {text}" for device, text in reasons.items())
+            warnings.warn(
+                f"no update from device {', '.join(map(str, missing))} in round {server_round}: it "
+                f"is left out, and the weights of the others stay as they are{reason}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            info["failed"] = info.get("failed", np.zeros(self.scenario.num_devices, bool)).copy()
+            info["failed"][missing] = True
+        updates = [received[int(n)][0] for n in participants]
+        arrays = self._moved(sent.arrays, updates, weights) if updates else sent.arrays
+        metrics = [received[int(n)][1] for n in participants]
+        info |= {"participants": participants, "update_norms": _norms(updates)}
+        if self.policy.uses_losses:
+            for name in ("local-loss", "local-loss-rms"):
+                told = [_told(n, one, name) for n, one in zip(participants, metrics, strict=True)]
+                info[_LOSSES[name]] = np.array(told, dtype=np.float64)
+        self.policy.feedback(info)
+        record: dict[str, Any] = {
+            "round-time": float(info["round_time"]),
+            "elapsed-time": float(info["elapsed_time"]),
+            "energy-spent": float(np.sum(info["energy_spent"])),
+            "mean-queue": float(np.mean(self._env.simulator.queue)),
+            "participants": participants.tolist(),
+            "weights": weights.tolist(),
+            "missing": missing.tolist(),
+        }
+        if metrics and all("train-loss" in one for one in metrics):
+            losses = [float(one["train-loss"]) for one in metrics]
+            record["train-loss"] = float(
+                np.average(losses, weights=self.scenario.num_samples[participants])
+            )
+        return arrays, MetricRecord(record)
+
+    def configure_evaluate(
+        self,
+        server_round: int,  # noqa: ARG002 - Flower's signature
+        arrays: ArrayRecord,  # noqa: ARG002
+        config: ConfigRecord,  # noqa: ARG002
+        grid: Grid,  # noqa: ARG002
+    ) -> Iterable[Message]:
+        """No messages: models are evaluated by the server, see `evaluation`."""
+        return []
+
+    def aggregate_evaluate(
+        self,
+        server_round: int,  # noqa: ARG002 - Flower's signature
+        replies: Iterable[Message],  # noqa: ARG002
+    ) -> MetricRecord | None:
+        """None, as no client evaluates."""
+        return None
+
+    def summary(self) -> None:
+        """Log what is about to run."""
+        logging.getLogger("flwr").info(
+            "\t└──> %s decides on %d devices, seed %d",
+            self.policy.name,
+            self.scenario.num_devices,
+            self.seed,
+        )
+
+    def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> None:
+        """Start an episode."""
+        for name, array in arrays.items():
+            if array.numpy().dtype.kind != "f":
+                raise ValueError(
+                    f"all arrays of the model must be floating-point numbers, got {name} of "
+                    f"{array.dtype}: leave out counters and the like"
+                )
+        size = sum(array.numpy().size for array in arrays.values())
+        self._kept = {name: torch.zeros(size, dtype=torch.float64) for name in self._server.keeps}
+        self._nodes = _find_devices(grid, self.scenario.num_devices, self._wait)
+        self.policy.reset(self.seed)
+        self._observation, info = self._env.reset(seed=self.seed)
+        nobody = np.arange(0)
+        if self.policy.uses_losses:
+            info |= {name: np.empty(0) for name in _LOSSES.values()} | {"participants": nobody}
+        if self.policy.uses_update_norms:
+            info |= self._first_norms(arrays, config, grid)
+        self.policy.feedback(info)
+
+    def _first_norms(
+        self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> dict[str, NDArray[Any]]:
+        """Norms of the updates that all devices would have in the first round."""
+        everyone = np.arange(self.scenario.num_devices)
+        sent = _Round(1, arrays, everyone, np.zeros(len(everyone)), {})
+        messages = self._messages(sent, config, self.scenario.f_mid, self.scenario.p_mid)
+        received, _ = self._received(sent, grid.send_and_receive(messages, timeout=self._wait))
+        if missing := sorted(set(everyone.tolist()) - set(received)):
+            raise RuntimeError(
+                f"{self.policy.name} needs the norm of every device's first update, and device "
+                f"{', '.join(map(str, missing))} did not reply within {self._wait:g} s"
+            )
+        norms = _norms([received[int(n)][0] for n in everyone])
+        return {"participants": everyone, "update_norms": norms}
+
+    def _moved(
+        self, arrays: ArrayRecord, updates: list[NDArray[Any]], weights: FloatArray
+    ) -> ArrayRecord:
+        """The model after a step."""
+        total = np.zeros_like(updates[0], dtype=np.float64)
+        for update, weight in zip(updates, weights, strict=True):
+            total += weight * update
+        step = self._server.step(torch.from_numpy(total), self._kept).numpy()
+        moved, start = {}, 0
+        for name, array in arrays.items():
+            old = array.numpy()
+            part = step[start : (start := start + old.size)].reshape(old.shape)
+            moved[name] = torch.from_numpy((old + part).astype(old.dtype))
+        return ArrayRecord(moved)
+
+    def _messages(
+        self, sent: _Round, config: ConfigRecord, f: FloatArray, p: FloatArray
+    ) -> list[Message]:
+        seed = self._env.training_seed
+        common = dict(config) | {
+            "server-round": sent.number,
+            "num-rounds": self.scenario.num_rounds,
+            "local-epochs": self.scenario.local_epochs,
+            "report-losses": self.policy.uses_losses,
+            "training-entropy": str(seed.entropy),
+            "training-key": list(seed.spawn_key),
+        }
+        return [
+            Message(
+                RecordDict(
+                    {
+                        "arrays": sent.arrays,
+                        "config": ConfigRecord(
+                            common | {"frequency": float(f[device]), "power": float(p[device])}
+                        ),
+                    }
+                ),
+                self._nodes[device],
+                MessageType.TRAIN,
+            )
+            for device in sent.participants
+        ]
+
+    def _received(
+        self, sent: _Round, replies: Iterable[Message]
+    ) -> tuple[dict[int, tuple[NDArray[Any], MetricRecord]], dict[int, str]]:
+        """Update and metrics of the devices that sent them, and the errors of others."""
+        device_of = {self._nodes[device]: int(device) for device in sent.participants}
+        received, reasons = {}, {}
+        for reply in replies:
+            device = device_of[reply.metadata.src_node_id]
+            if reply.has_error():
+                reasons[device] = str(reply.error.reason)
+            else:
+                update = _update(device, sent, reply.content)
+                received[device] = update, reply.content.get("metrics", MetricRecord())
+        return received, reasons
+
+
+# What clients call the losses that policies ask for, and what the info of a round calls them.
+_LOSSES = {"local-loss": "local_losses", "local-loss-rms": "local_loss_rms"}
+
+
+def _told(device: int, metrics: MetricRecord, name: str) -> float:
+    if name not in metrics:
+        raise ValueError(
+            f"the policy needs the {name} of each participant, and the reply of device {device} "
+            f"has only {', '.join(metrics) or 'no metrics'}"
+        )
+    return float(metrics[name])
+
+
+def _update(device: int, sent: _Round, content: RecordDict) -> NDArray[Any]:
+    """The local model less the global one, all arrays in one, shape (d,)."""
+    local = content.get("arrays", ArrayRecord())
+    if set(local) != set(sent.arrays):
+        raise ValueError(
+            f"the reply of device {device} must have the arrays {', '.join(sent.arrays)}, "
+            f"got {', '.join(local) or 'none'}"
+        )
+    updates = []
+    for name, array in sent.arrays.items():
+        new, old = local[name].numpy(), array.numpy()
+        if new.shape != old.shape:
+            raise ValueError(
+                f"the array {name} of device {device} must have shape {old.shape}, got {new.shape}"
+            )
+        updates.append((new - old).ravel())
+    update = np.concatenate(updates)
+    if not np.isfinite(update).all():
+        raise FloatingPointError(
+            f"the update of device {device} in round {sent.number} is not finite: choose a "
+            "smaller learning rate, or a larger mu, which keeps the sampling probabilities "
+            "and with them the aggregation weights even"
+        )
+    return update
+
+
+def _norms(updates: list[NDArray[Any]]) -> FloatArray:
+    """Euclidean norm of each update."""
+    return np.array([np.linalg.norm(update) for update in updates], dtype=np.float64)
+
+
+def _find_devices(grid: Grid, num_devices: int, wait: float) -> list[int]:
+    """The nodes of the devices 0 to N - 1."""
+    deadline = time.monotonic() + wait
+    while len(nodes := list(grid.get_node_ids())) < num_devices and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if len(nodes) != num_devices:
+        raise ValueError(
+            f"the scenario has {num_devices} devices and the federation {len(nodes)} nodes after "
+            f"{wait:g} s: start as many, in a simulation by "
+            f"--federation-config num-supernodes={num_devices}"
+        )
+    asked = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
+    node_of: dict[int, int] = {}
+    for reply in grid.send_and_receive(asked, timeout=wait):
+        node = reply.metadata.src_node_id
+        if reply.has_error():
+            raise RuntimeError(f"node {node} does not say its {_DEVICE}: {reply.error.reason}")
+        device = int(reply.content["metrics"][_DEVICE])
+        if not 0 <= device < num_devices or device in node_of:
+            raise ValueError(
+                f"each node needs a {_DEVICE} of its own from 0 to {num_devices - 1}, and node "
+                f"{node} has {device}"
+            )
+        node_of[device] = node
+    if len(node_of) != num_devices:
+        raise RuntimeError(
+            f"{num_devices - len(node_of)} of {num_devices} nodes did not say their {_DEVICE} "
+            f"within {wait:g} s"
+        )
+    return [node_of[device] for device in range(num_devices)]
+
+
+def device_reply(message: Message, context: Context) -> Message:
+    """A client's reply to the query which device it is.
+
+    Parameters
+    ----------
+    message : Message
+        A query of `PolicyStrategy`.
+    context : Context
+        Of the client; its node's configuration has the ``partition-id``.
+
+    Raises
+    ------
+    ValueError
+        If it has not.
+    """
+    metrics = MetricRecord({_DEVICE: _device(context)})
+    return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+
+def train_reply(message: Message, context: Context, task: Task) -> Message:
+    """Train a device's part of a task as `TrainingWrapper` does, and reply with the local model.
+
+    Parameters
+    ----------
+    message : Message
+        A training message of `PolicyStrategy`.
+    context : Context
+        Of the client; its node's configuration has the ``partition-id``, which is the device.
+    task : Task
+        Network, data and settings, the same for all clients; the split over the devices is that of
+        the episode.
+
+    Raises
+    ------
+    ValueError
+        If the node's configuration has no ``partition-id``.
+    """
+    config, device = message.content["config"], _device(context)
+    entropy, key = int(config["training-entropy"]), tuple(config["training-key"])
+    seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
+    completed_rounds = int(config["server-round"]) - 1
+    model = initial_model(task, seeds.model)
+    trainer = make_trainer(task, model)
+    parameters = _flat(message.content["arrays"], model)
+    part = _parts(task, entropy, key)[device]
+    data = task.dataset.train_images[part], task.dataset.train_labels[part]
+    metrics: dict[str, Any] = {"num-examples": len(part)}
+    if config["report-losses"]:
+        losses = trainer.losses(parameters, *data)
+        metrics["local-loss"] = float(losses.mean())
+        metrics["local-loss-rms"] = float(losses.square().mean().sqrt())
+    _, metrics["train-loss"] = trainer.update(
+        parameters,
+        *data,
+        epochs=int(config["local-epochs"]),
+        learning_rate=learning_rate(task, completed_rounds, int(config["num-rounds"])),
+        rng=sample_order(seeds.order, completed_rounds, device),
+        augment=task.dataset.augment,
+    )
+    content = RecordDict({"arrays": _named(model), "metrics": MetricRecord(metrics)})
+    return Message(content, reply_to=message)
+
+
+@lru_cache(maxsize=1)
+def _parts(task: Task, entropy: int, key: tuple[int, ...]) -> list[IntArray]:
+    """The split of an episode: a process has clients of one task and one episode."""
+    seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
+    return task.episode(seeds.split).parts
+
+
+def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:
+    """What evaluates a global model on the task's test set, for `Strategy.start`.
+
+    Parameters
+    ----------
+    task : Task
+        Network and test set.
+
+    Returns
+    -------
+    callable
+        Takes the number of a round and the model, and gives ``test-loss`` and ``test-accuracy``.
+    """
+    with torch.random.fork_rng(devices=[]):
+        model = task.make_model()
+    trainer = make_trainer(task, model)
+    test = task.dataset.test_images, task.dataset.test_labels
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:  # noqa: ARG001 - Flower's
+        loss, right = trainer.evaluate(_flat(arrays, model), *test)
+        return MetricRecord({"test-loss": loss, "test-accuracy": float(right.double().mean())})
+
+    return evaluate
+
+
+def _device(context: Context) -> int:
+    """Which device a client is."""
+    if _DEVICE not in context.node_config:
+        raise ValueError(
+            f"the node's configuration must say which device it is, got {context.node_config}: "
+            f'start it by flower-supernode --node-config "{_DEVICE}=3"'
+        )
+    return int(context.node_config[_DEVICE])
+
+
+def _named(model: nn.Module) -> ArrayRecord:
+    """A network's parameters under their names."""
+    return ArrayRecord({name: value.detach() for name, value in model.named_parameters()})
+
+
+def _flat(arrays: ArrayRecord, model: nn.Module) -> Tensor:
+    """Parameters of a network in its order, shape (d,)."""
+    names = [name for name, _ in model.named_parameters()]
+    return torch.cat([torch.from_numpy(arrays[name].numpy()).flatten() for name in names])

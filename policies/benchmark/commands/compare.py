@@ -29,8 +29,10 @@ from policies.benchmark.commands.comparison_options import Options
 from policies.benchmark.commands.folder_lock import only_one
 from policies.benchmark.commands.training import (
     MakeTraining,
+    dataset_of,
     divfl_note,
     make_entrant,
+    network_note,
     reports_note,
     training_of,
 )
@@ -134,6 +136,8 @@ def compare(options: Options, console: Console, make_training: MakeTraining) -> 
         seconds = timing.groupby("policy", sort=False)["real_time"].median()
         told = ", ".join(f"{name} {value:.2g} s" for name, value in seconds.items())
         console.print(f"real time of a round: {told}", highlight=False)
+    if options.train and (note := network_note(options)):
+        console.print(f"Trained on {dataset_of(options)}: {note}.", highlight=False)
     if note := divfl_note(policies, trained=options.train):
         console.print(note, highlight=False)
     if note := reports_note({policy.name: policy for policy in policies}):

@@ -45,6 +45,7 @@ from policies.benchmark.commands.training import (
     dataset_of,
     divfl_note,
     make_entrant,
+    network_note,
     reports_note,
     training_of,
 )
@@ -292,8 +293,10 @@ def _sentence(entrants: _Entrants) -> str:
     if entrants.target is None:
         told += "; no models are trained."
     else:
+        network = f" ({note})" if (note := network_note(options)) else ""
         told += (
-            f"; trained on {dataset_of(options)}, target {100 * entrants.target:g} % test accuracy."
+            f"; trained on {dataset_of(options)}{network}, target {100 * entrants.target:g} % test "
+            "accuracy."
         )
     trained = entrants.training is not None
     policies = entrants.policies

@@ -189,6 +189,22 @@ def dataset_of(options: Options) -> str:
     return options.dataset or own
 
 
+def network_note(options: Options) -> str:
+    """Which network trains and which is uploaded, empty where both are the data set's own.
+
+    Parameters
+    ----------
+    options : comparison_options.Options
+        Those of the comparison.
+    """
+    told = []
+    if options.model is not None:
+        told.append(f"network {options.model.rpartition(':')[2]}")
+    if options.upload is not None:
+        told.append(f"uploads of the size of {options.upload}")
+    return ", ".join(told)
+
+
 def divfl_note(policies: Sequence[Policy], *, trained: bool) -> str:
     """By what DivFL chose its cohorts, empty where it is not among the policies.
 

@@ -25,7 +25,7 @@ from policies.benchmark.commands.comparison_options import Options
 from train_fl.command_line import main
 from train_fl.data.dataset import DataSource
 from train_fl.data.digits import digits
-from train_fl.models import DigitsCNN
+from train_fl.models import DigitsCNN, SmallCNN
 
 COMPARE = "from train_fl.command_line import main; main()", "compare"
 TRAINED = "--rounds 6 --seeds 2 --eval-every 3 --target-accuracy 0.01"
@@ -240,6 +240,13 @@ def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(tmp_path
     for name in ("rounds.csv", "summary.csv", "live/LROA-seed-0.csv", "live/DivFL-seed-0.csv"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
     assert not (killed / "jobs" / "checkpoints").exists()
+
+
+def test_compare__says_which_network_trains_and_which_is_uploaded(call, capsys, tmp_path):
+    call(f"--policies uni-s --upload small --rounds 2 --seeds 1 --workers 1 --out {tmp_path}")
+    assert "Trained on digits: uploads of the size of small." in capsys.readouterr().out
+    scenario = json.loads((tmp_path / "config.json").read_text())["scenario"]
+    assert scenario["model_bits"] == 32 * sum(p.numel() for p in SmallCNN().parameters())
 
 
 def test_compare__system_side_alone(call, capsys, tmp_path):

@@ -30,7 +30,7 @@ from train_fl.episode import (
     make_trainer,
     sample_order,
 )
-from train_fl.server import FedAvg, ServerOptimizer, aggregation_weights
+from train_fl.server import FedAvg, ServerOptimizer, aggregation_weights, weighted_sum
 from train_fl.task import Task
 
 try:
@@ -339,8 +339,7 @@ class PolicyStrategy(Strategy):
                     f"all arrays of the model must be floating-point numbers, got {name} of "
                     f"{array.dtype}: leave out counters and the like"
                 )
-        size = sum(array.numpy().size for array in arrays.values())
-        self._kept = {name: torch.zeros(size, dtype=torch.float64) for name in self._server.keeps}
+        self._kept = {}
         self._nodes = _find_devices(grid, self.scenario.num_devices, self._wait)
         self.policy.reset(self.seed)
         self._observation, info = self._env.reset(seed=self.seed)
@@ -371,10 +370,10 @@ class PolicyStrategy(Strategy):
         self, arrays: ArrayRecord, updates: list[NDArray[Any]], weights: FloatArray
     ) -> ArrayRecord:
         """The model after a step."""
-        total = np.zeros_like(updates[0], dtype=np.float64)
-        for update, weight in zip(updates, weights, strict=True):
-            total += weight * update
-        step = self._server.step(torch.from_numpy(total), self._kept).numpy()
+        total = weighted_sum(torch.from_numpy(np.stack(updates)), weights)
+        if not self._kept:
+            self._kept = {name: torch.zeros_like(total) for name in self._server.keeps}
+        step = self._server.step(total, self._kept).numpy()
         moved, start = {}, 0
         for name, array in arrays.items():
             old = array.numpy()

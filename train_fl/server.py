@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fl_edge_env import Allocation, Scenario
@@ -81,6 +82,20 @@ def aggregation_weights(
     if allocation.weights is not None:
         return participants, allocation.weights[order] / arrives
     return participants, data[participants] / data[participants].sum()
+
+
+def weighted_sum(updates: Tensor, coefficients: FloatArray) -> Tensor:
+    """The updates of a round together, shape (d,).
+
+    Parameters
+    ----------
+    updates : Tensor, shape (k, d)
+        Those of the participants.
+    coefficients : ndarray, shape (k,)
+        As `aggregation_weights` gives them.
+    """
+    total: Tensor = torch.as_tensor(coefficients).to(updates) @ updates
+    return total
 
 
 @dataclass(frozen=True)

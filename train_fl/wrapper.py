@@ -30,7 +30,7 @@ from train_fl.episode import (
 )
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import Precision, check_precision
-from train_fl.server import aggregation_weights
+from train_fl.server import aggregation_weights, weighted_sum
 from train_fl.task import Task
 
 NonFinite: TypeAlias = Literal["raise", "skip"]
@@ -359,7 +359,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     def _aggregate(self, updates: Tensor, coefficients: FloatArray, number: int) -> None:
         if not len(updates):  # all uploads failed: there is nothing to step for
             return
-        update = torch.as_tensor(coefficients).to(updates) @ updates
+        update = weighted_sum(updates, coefficients)
         self._parameters += self.task.server.step(update, self._kept)
         if not torch.isfinite(self._parameters).all():
             raise FloatingPointError(

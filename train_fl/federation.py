@@ -30,7 +30,7 @@ from train_fl.episode import (
     make_trainer,
     sample_order,
 )
-from train_fl.server import FedAvg, ServerOptimizer, aggregation_weights, weighted_sum
+from train_fl.server import FedAvg, ServerOptimizer, aggregation_weights, norms_of, weighted_sum
 from train_fl.task import Task
 
 try:
@@ -280,9 +280,12 @@ class PolicyStrategy(Strategy):
             info["failed"] = info.get("failed", np.zeros(self.scenario.num_devices, bool)).copy()
             info["failed"][missing] = True
         updates = [received[int(n)][0] for n in participants]
-        arrays = self._moved(sent.arrays, updates, weights) if updates else sent.arrays
+        arrays, norms = sent.arrays, np.empty(0, dtype=np.float32)
+        if updates:
+            together = torch.from_numpy(np.stack(updates))
+            arrays, norms = self._moved(arrays, together, weights), norms_of(together)
         metrics = [received[int(n)][1] for n in participants]
-        info |= {"participants": participants, "update_norms": _norms(updates)}
+        info |= {"participants": participants, "update_norms": norms}
         if self.policy.uses_losses:
             for name in ("local-loss", "local-loss-rms"):
                 told = [_told(n, one, name) for n, one in zip(participants, metrics, strict=True)]
@@ -363,14 +366,13 @@ class PolicyStrategy(Strategy):
                 f"{self.policy.name} needs the norm of every device's first update, and device "
                 f"{', '.join(map(str, missing))} did not reply within {self._wait:g} s"
             )
-        norms = _norms([received[int(n)][0] for n in everyone])
-        return {"participants": everyone, "update_norms": norms}
+        rows = [torch.from_numpy(received[int(n)][0][None]) for n in everyone]
+        norms = np.concatenate([norms_of(row) for row in rows])
+        return {"participants": everyone, "update_norms": norms.astype(np.float64)}
 
-    def _moved(
-        self, arrays: ArrayRecord, updates: list[NDArray[Any]], weights: FloatArray
-    ) -> ArrayRecord:
+    def _moved(self, arrays: ArrayRecord, updates: Tensor, weights: FloatArray) -> ArrayRecord:
         """The model after a step."""
-        total = weighted_sum(torch.from_numpy(np.stack(updates)), weights)
+        total = weighted_sum(updates, weights)
         if not self._kept:
             self._kept = {name: torch.zeros_like(total) for name in self._server.keeps}
         step = self._server.step(total, self._kept).numpy()
@@ -462,11 +464,6 @@ def _update(device: int, sent: _Round, content: RecordDict) -> NDArray[Any]:
             "and with them the aggregation weights even"
         )
     return update
-
-
-def _norms(updates: list[NDArray[Any]]) -> FloatArray:
-    """Euclidean norm of each update."""
-    return np.array([np.linalg.norm(update) for update in updates], dtype=np.float64)
 
 
 def _find_devices(grid: Grid, num_devices: int, wait: float) -> list[int]:

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_edge_env import Allocation, Scenario
@@ -96,6 +97,18 @@ def weighted_sum(updates: Tensor, coefficients: FloatArray) -> Tensor:
     """
     total: Tensor = torch.as_tensor(coefficients).to(updates) @ updates
     return total
+
+
+def norms_of(updates: Tensor) -> NDArray[np.float32]:
+    """Euclidean norm of each update, shape (k,).
+
+    Parameters
+    ----------
+    updates : Tensor, shape (k, d)
+        Those of the participants.
+    """
+    norms: NDArray[np.float32] = torch.linalg.vector_norm(updates, dim=1).cpu().numpy()
+    return norms
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from train_fl.episode import (
 )
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import Precision, check_precision
-from train_fl.server import aggregation_weights, weighted_sum
+from train_fl.server import aggregation_weights, norms_of, weighted_sum
 from train_fl.task import Task
 
 NonFinite: TypeAlias = Literal["raise", "skip"]
@@ -308,7 +308,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         info |= {
             "participants": participants,
             "client_updates": _to_numpy(client_updates),
-            "update_norms": _to_numpy(torch.linalg.vector_norm(client_updates, dim=1)),
+            "update_norms": norms_of(client_updates),
             "train_loss": self._mean_loss(losses, participants),
         }
         return observation, float(reward), terminated, truncated, info
@@ -319,7 +319,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         for index in range(len(devices)):  # one by one, as all updates together may be large
             update = self._train(int(devices[index]), 0)[0][None]
             self._skip_non_finite(update, devices[index : index + 1], 1)
-            norms[index] = float(torch.linalg.vector_norm(update))
+            norms[index] = norms_of(update)[0]
         return norms
 
     def _train(self, device: int, completed_rounds: int) -> tuple[Tensor, float]:

@@ -31,7 +31,7 @@ from train_fl.episode import (
     sample_order,
 )
 from train_fl.server import FedAvg, ServerOptimizer, aggregation_weights, norms_of, weighted_sum
-from train_fl.task import Task
+from train_fl.task import Task, new_model
 
 try:
     from flwr.app import (
@@ -581,8 +581,7 @@ def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:
     callable
         Takes the number of a round and the model, and gives ``test-loss`` and ``test-accuracy``.
     """
-    with torch.random.fork_rng(devices=[]):
-        model = task.make_model()
+    model = new_model(task.make_model)
     trainer = make_trainer(task, model)
     test = task.dataset.test_images, task.dataset.test_labels
 

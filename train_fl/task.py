@@ -311,6 +311,18 @@ def make_task(
     )
 
 
+def new_model(make_model: Callable[[], nn.Module]) -> nn.Module:
+    """A network whose initial parameters do not matter; torch's generator is left as it was.
+
+    Parameters
+    ----------
+    make_model : callable
+        Makes the network.
+    """
+    with torch.random.fork_rng(devices=[]):
+        return make_model()
+
+
 def num_parameters(make_model: Callable[[], nn.Module]) -> int:
     """Number of parameters of a network; torch's generator is left as it was.
 
@@ -319,14 +331,12 @@ def num_parameters(make_model: Callable[[], nn.Module]) -> int:
     make_model : callable
         Makes the network.
     """
-    with torch.random.fork_rng(devices=[]):
-        model = make_model()
-    return sum(p.numel() for p in model.parameters())
+    return sum(p.numel() for p in new_model(make_model).parameters())
 
 
 def _check(make_model: Callable[[], nn.Module], dataset: Dataset) -> None:
     """Refuse a network that does not fit the data."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # of a network that draws random numbers, too
         check_network(
             make_model(), dataset.train_images[:2], dataset.train_labels[:2], dataset.num_classes
         )

@@ -31,7 +31,7 @@ from train_fl.episode import (
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import Precision, check_precision
 from train_fl.server import aggregation_weights, norms_of, weighted_sum
-from train_fl.task import Task
+from train_fl.task import Task, new_model
 
 NonFinite: TypeAlias = Literal["raise", "skip"]
 
@@ -162,8 +162,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     def model(self) -> nn.Module:
         """The global model as a network of its own, which later rounds do not change."""
-        with torch.random.fork_rng(devices=[]):
-            network = self.task.make_model()
+        network = new_model(self.task.make_model)
         vector_to_parameters(self._parameters.cpu().clone(), network.parameters())
         return network
 

@@ -13,15 +13,8 @@ from fl_edge_env.checks import is_real
 from policies.base import Policy
 from policies.benchmark.bars import bars_shown, run_with_progress
 from policies.benchmark.bound import LowerBound, Prices, find_prices
-from policies.benchmark.runner import (
-    BoundJob,
-    EnvFactory,
-    Work,
-    check_runner,
-    check_seeds,
-    make_jobs,
-    run_jobs,
-)
+from policies.benchmark.jobs import BoundJob, EnvFactory, Work, check_seeds, make_jobs
+from policies.benchmark.runner import check_runner, run_jobs
 from policies.outcome import settle_prices
 
 

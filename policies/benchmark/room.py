@@ -10,7 +10,8 @@ from rich.console import Console
 
 from fl_edge_env.files import in_bytes
 from policies.benchmark.checkpoint import MOST_CHECKPOINTS
-from policies.benchmark.runner import Work, checkpoints_of, finished
+from policies.benchmark.jobs import Work
+from policies.benchmark.runner import checkpoints_of, finished
 
 # From this size on it is told [bytes].
 _LARGE = 1e9

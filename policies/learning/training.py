@@ -30,8 +30,9 @@ from fl_edge_env.files import as_value_error, atomic_path, writable_folder
 from policies.belief import best_delay
 from policies.benchmark.bound import Prices
 from policies.benchmark.evaluation import evaluate
+from policies.benchmark.jobs import code_hash, make_jobs
 from policies.benchmark.protocol import VALIDATION_SEEDS, allowed_energy, constrained_rank
-from policies.benchmark.runner import code_hash, make_jobs, run_jobs
+from policies.benchmark.runner import run_jobs
 from policies.learned import AGENT_FILE, SB3Policy, read_checked, torch_threads, weights_of
 from policies.learning.imitation import imitate
 from policies.learning.settings import AgentSettings

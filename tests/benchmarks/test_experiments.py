@@ -12,7 +12,8 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import LROA
-from policies.benchmark.runner import Job, _save, make_jobs, run_jobs
+from policies.benchmark.jobs import Job, make_jobs
+from policies.benchmark.runner import _save, run_jobs
 
 pytestmark = pytest.mark.benchmark
 

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from fl_edge_env import Scenario
 from policies import LROA, UniD
 from policies.benchmark.checkpoint import Checkpoints
-from policies.benchmark.runner import Job, _load, make_jobs, run_jobs
+from policies.benchmark.jobs import Job, make_jobs
+from policies.benchmark.runner import _load, run_jobs
 from policies.learned import SB3Policy, weights_of
 from policies.learning.settings import AgentSettings
 from tests.support import Malicious, draw_damage

@@ -14,7 +14,7 @@ import torch
 from fl_edge_env import Scenario, Simulator
 from fl_edge_env.scaling import FEATURES, Scaling
 from policies import LROA, evaluate, make_policy
-from policies.benchmark.runner import make_jobs
+from policies.benchmark.jobs import make_jobs
 from policies.learned import SB3Policy, torch_threads, weights_of
 from policies.learning.settings import AgentSettings
 

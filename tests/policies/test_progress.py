@@ -10,7 +10,8 @@ from fl_edge_env import Scenario
 from policies import UniS, progress
 from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import errors_in_one_line
-from policies.benchmark.runner import BoundJob, make_jobs, run_jobs
+from policies.benchmark.jobs import BoundJob, make_jobs
+from policies.benchmark.runner import run_jobs
 from policies.progress import listening, steps, track
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from fl_edge_env import CellChannel, Scenario
 from policies import UniS, evaluate
-from policies.benchmark.runner import make_jobs
+from policies.benchmark.jobs import make_jobs
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl import task as task_module
 from train_fl.data.catalogue import own_dataset

@@ -38,8 +38,9 @@ from policies.benchmark.commands.training import (
 )
 from policies.benchmark.evaluation import check_target, summarise
 from policies.benchmark.figures import draw_partition, save_figure, save_plots
+from policies.benchmark.jobs import BoundJob, make_jobs
 from policies.benchmark.live import check_tensorboard, live_files
-from policies.benchmark.runner import BoundJob, check_runner, make_jobs
+from policies.benchmark.runner import check_runner
 from policies.benchmark.tables import coinciding, comparison_table
 
 

@@ -24,7 +24,7 @@ from fl_edge_env.files import atomic_path, check_regular, reason
 from fl_edge_env.scenario.toml import describe_channel
 from policies.benchmark.commands.comparison_options import HOW_TO_RUN, Options, fits
 from policies.benchmark.figures import PLOTS
-from policies.benchmark.runner import code_hash
+from policies.benchmark.jobs import code_hash
 from policies.own import names_own, own_source
 from policies.progress import track
 from policies.registry import POLICIES

@@ -22,6 +22,7 @@ from policies.belief import best_delay
 from policies.benchmark.bars import run_with_progress
 from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import ScenarioOptions
+from policies.benchmark.jobs import BoundJob, Work, make_jobs
 from policies.benchmark.protocol import (
     TABLE_WIDTH,
     TEST_SEEDS,
@@ -34,7 +35,6 @@ from policies.benchmark.protocol import (
     tuned,
     tuning_candidates,
 )
-from policies.benchmark.runner import BoundJob, Work, make_jobs
 from policies.lroa import LROA
 from policies.uniform import UniD
 

@@ -29,8 +29,9 @@ from policies.benchmark.figures import (
     draw_time,
     save_figure,
 )
+from policies.benchmark.jobs import BoundJob, Job, Work, make_jobs
 from policies.benchmark.live import live_files
-from policies.benchmark.runner import Backend, BoundJob, Job, Work, make_jobs
+from policies.benchmark.runner import Backend
 
 
 @dataclass(frozen=True)

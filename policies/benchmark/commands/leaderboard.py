@@ -50,9 +50,10 @@ from policies.benchmark.commands.training import (
     training_of,
 )
 from policies.benchmark.evaluation import check_target, summarise
+from policies.benchmark.jobs import BoundJob, Job, Work, make_jobs
 from policies.benchmark.leaderboard import Board, save_overview, standings
 from policies.benchmark.live import check_tensorboard, live_files
-from policies.benchmark.runner import Backend, BoundJob, Job, Work, check_runner, make_jobs
+from policies.benchmark.runner import Backend, check_runner
 from policies.benchmark.tables import comparison_markdown, comparison_table, judged_by, ranked
 from policies.registry import POLICIES, SELECTORS
 

@@ -14,9 +14,10 @@ import pytest
 from fl_edge_env import FLEdgeEnv, Scenario
 from policies import UniD, UniS
 from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.jobs import make_jobs
 from policies.benchmark.live import SCALARS, RoundsFile, TensorBoardEvents, live_files
 from policies.benchmark.rollout import run_episode
-from policies.benchmark.runner import make_jobs, run_jobs
+from policies.benchmark.runner import run_jobs
 
 SCENARIO = Scenario.digits(num_devices=8, num_rounds=12)
 

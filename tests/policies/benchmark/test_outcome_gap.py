@@ -12,7 +12,8 @@ from fl_edge_env import Allocation, MarkovChannel, Scenario
 from fl_edge_env.checks import available
 from policies import LROA, DivFL, Opportunistic, Policy, evaluate, lower_bound
 from policies.benchmark.bound import Prices, outcome_path_bound
-from policies.benchmark.runner import BoundJob, make_jobs, run_jobs
+from policies.benchmark.jobs import BoundJob, make_jobs
+from policies.benchmark.runner import run_jobs
 from policies.outcome import OutcomePrices
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from policies import LROA, UniD, evaluate
 from policies.benchmark.bound import find_prices
+from policies.benchmark.jobs import BoundJob, make_jobs
 from policies.benchmark.protocol import (
     TABLE_WIDTH,
     TEST_SEEDS,
@@ -24,7 +25,7 @@ from policies.benchmark.protocol import (
     tuned,
     tuning_candidates,
 )
-from policies.benchmark.runner import BoundJob, make_jobs, run_jobs
+from policies.benchmark.runner import run_jobs
 from policies.learning.views import FIRST_EPISODE
 
 BOUNDS = pd.DataFrame({"policy": "bound", "seed": [0, 0, 1, 1], "bound": [8.0, 12.0, 9.0, 11.0]})

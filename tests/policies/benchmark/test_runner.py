@@ -21,7 +21,8 @@ import pytest
 
 from fl_edge_env import Allocation, Scenario
 from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS
-from policies.benchmark.runner import Job, JobsFailedError, make_jobs, run_jobs
+from policies.benchmark.jobs import Job, make_jobs
+from policies.benchmark.runner import JobsFailedError, run_jobs
 from policies.selection import BestChannel
 
 COMPARE = Path(__file__).parents[3] / "examples" / "compare.py"
@@ -95,7 +96,7 @@ def test_key__changes_with_all_that_changes_the_result(scenario):
 def test_key__is_the_same_in_another_process(scenario):
     code = (
         "from fl_edge_env import Scenario; from policies import DivFL\n"
-        "from policies.benchmark.runner import Job\n"
+        "from policies.benchmark.jobs import Job\n"
         "s = Scenario.digits(num_devices=10, num_rounds=12); print(Job(DivFL(s), s, (3,)).key)"
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -254,7 +255,8 @@ def test_run_jobs__workers_tell_what_goes_wrong_and_end_when_their_parent_is_kil
         "from pathlib import Path\n"
         "from fl_edge_env import FLEdgeEnv, Scenario\n"
         "from policies import UniD\n"
-        "from policies.benchmark.runner import make_jobs, run_jobs\n"
+        "from policies.benchmark.jobs import make_jobs\n"
+        "from policies.benchmark.runner import run_jobs\n"
         "s = Scenario.digits(num_rounds=10**6)\n"
         "def make(policy): return FLEdgeEnv(s)\n"
         "jobs = make_jobs([UniD(s)], s, [0, 1], make)\n"

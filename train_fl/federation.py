@@ -15,9 +15,27 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+
+try:
+    import torch
+    from flwr.app import (
+        ArrayRecord,
+        ConfigRecord,
+        Context,
+        Message,
+        MessageType,
+        MetricRecord,
+        RecordDict,
+    )
+    from flwr.serverapp import Grid
+    from flwr.serverapp.strategy import Result, Strategy
+    from torch import Tensor, nn
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"a federation needs the package {error.name}: install the extra `federation`, "
+        'for example by pip install -e ".[train,federation]"'
+    ) from error
 
 from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.checks import finite_number, integer_at_least
@@ -32,24 +50,6 @@ from train_fl.episode import (
 )
 from train_fl.server import FedAvg, ServerOptimizer, aggregation_weights, norms_of, weighted_sum
 from train_fl.task import Task, new_model
-
-try:
-    from flwr.app import (
-        ArrayRecord,
-        ConfigRecord,
-        Context,
-        Message,
-        MessageType,
-        MetricRecord,
-        RecordDict,
-    )
-    from flwr.serverapp import Grid
-    from flwr.serverapp.strategy import Result, Strategy
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"a federation needs the package {error.name}: install the extra `federation`, "
-        'for example by pip install -e ".[train,federation]"'
-    ) from error
 
 # Asks the devices for the gains of the coming round, shape (N,): called with the grid and the
 # Flower nodes of the devices 0 to N - 1.

@@ -111,3 +111,12 @@ def test_train_fl__names_the_package_that_is_missing(monkeypatch, package):
         ModuleNotFoundError, match=f"needs the package {package}: install the extra"
     ):
         fresh.make_task  # noqa: B018
+
+
+def test_federation__names_its_extra_without_torch_too(monkeypatch):
+    monkeypatch.delitem(sys.modules, "train_fl.federation", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(
+        ModuleNotFoundError, match="needs the package torch: install the extra `federation`"
+    ):
+        importlib.import_module("train_fl.federation")

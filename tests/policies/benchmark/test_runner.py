@@ -11,9 +11,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -24,9 +22,6 @@ from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS
 from policies.benchmark.jobs import Job, make_jobs
 from policies.benchmark.runner import JobsFailedError, run_jobs
 from policies.selection import BestChannel
-
-COMPARE = Path(__file__).parents[3] / "examples" / "compare.py"
-OPTIONS = "--rounds 10 --seeds 3 --policies lroa uni-d divfl --workers 1 --out"
 
 
 @pytest.fixture(scope="module")
@@ -223,30 +218,6 @@ def test_run_jobs__a_ray_cluster_at_an_address_gives_the_same(jobs):
         rounds = rounds_on_ray(jobs, address)
         cluster.stdin.close()
     assert rounds == pd.concat(run_jobs(jobs)).to_csv(index=False)
-
-
-def test_compare__a_killed_run_continues_to_the_same_result(tmp_path):
-    def start(folder: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(COMPARE), *OPTIONS.split(), str(folder)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-
-    assert start(tmp_path / "whole").wait() == 0
-    killed = tmp_path / "killed"
-    process = start(killed)
-    deadline = time.monotonic() + 120
-    while len(list(killed.glob("jobs/[!.]*.npz"))) < 3:
-        assert process.poll() is None, "finished before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not (killed / "rounds.csv").exists()
-    kept = {path: path.stat().st_mtime_ns for path in killed.glob("jobs/[!.]*.npz")}
-    assert 3 <= len(kept) < 9
-    assert start(killed).wait() == 0
-    assert all(path.stat().st_mtime_ns == mtime for path, mtime in kept.items())
-    for name in ("rounds.csv", "summary.csv"):
-        assert (killed / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_run_jobs__workers_tell_what_goes_wrong_and_end_when_their_parent_is_killed(tmp_path):

@@ -5,6 +5,57 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.parameter import UninitializedParameter
+
+from fl_edge_env.files import as_value_error
+
+
+def check_maker(make_model: object, images: Tensor, labels: Tensor, num_classes: int) -> None:
+    """Refuse what does not make a network for local training, a new one each time.
+
+    torch's generator is left as it was.
+
+    Parameters
+    ----------
+    make_model : callable
+        What the user gives.
+    images, labels, num_classes
+        As for `check_network`.
+
+    Raises
+    ------
+    ValueError
+        If it is a network, fails, makes something else or the same network again, or one whose
+        initial parameters do not come from torch's generator; or the network is refused.
+    """
+    if isinstance(make_model, nn.Module) or not callable(make_model):
+        raise ValueError(
+            "model must be a class or function that makes a network, as each run begins with a "
+            f"new one, got an object of type {type(make_model).__name__}"
+        )
+    with torch.random.fork_rng(devices=[]):
+        made = []
+        for _ in range(2):
+            torch.default_generator.manual_seed(0)
+            with as_value_error("model cannot make a network: "):
+                made.append(make_model())
+        first, second = made
+        if not isinstance(first, nn.Module):
+            raise ValueError(f"model must make a torch.nn.Module, got {type(first).__name__}")
+        check_network(first, images, labels, num_classes)
+        for (name, one), (_, other) in zip(
+            first.named_parameters(), second.named_parameters(), strict=False
+        ):
+            if one is other:
+                raise ValueError(
+                    "model must make a new network each time, as each run begins with one, and "
+                    f"{name} of two is the same"
+                )
+            if not torch.equal(one, other):
+                raise ValueError(
+                    "the network's initial parameters must come from torch's generator alone, "
+                    f"which the seed sets: {name} of two networks from one seed differ"
+                )
 
 
 def check_network(model: nn.Module, images: Tensor, labels: Tensor, num_classes: int) -> None:
@@ -26,7 +77,8 @@ def check_network(model: nn.Module, images: Tensor, labels: Tensor, num_classes:
     ValueError
         If it has buffers, such as the running statistics of batch norm, which are no parameters
         and would not be aggregated; dropout, whose random numbers no seed names; parameters that
-        are not trained; does not take the images, or gives them no score for each class.
+        are not trained, not float32 or have no size yet; does not take the images, or gives them
+        no score for each class.
     """
     for name, _ in model.named_buffers():
         raise ValueError(f"the network must have no buffers, got {name}: use group norm instead")
@@ -37,6 +89,15 @@ def check_network(model: nn.Module, images: Tensor, labels: Tensor, num_classes:
     if not parameters:
         raise ValueError(f"the network must have parameters to train, got {model}")
     for name, parameter in parameters.items():
+        if isinstance(parameter, UninitializedParameter):
+            raise ValueError(
+                f"the network must know its sizes from the start, {name} waits for the first "
+                "images: use a layer that is not lazy"
+            )
+        if parameter.dtype != torch.float32:
+            raise ValueError(
+                f"the network's parameters must be float32, {name} is {parameter.dtype}"
+            )
         if not parameter.requires_grad:
             raise ValueError(
                 f"the network must train all its parameters, {name} is frozen: make it a plain "

@@ -167,11 +167,15 @@ class TrainingEnvFactory:
         return replace(self, scenario=self.make_task().fit(self.scenario))
 
     @property
-    def own_code(self) -> str:
-        """What stands in the files of one's own that the task or the network is named by."""
+    def identity(self) -> tuple[TrainingEnvFactory, str]:
+        """What determines the training: all but whether files are fetched, and own code.
+
+        The code is what stands in the files of one's own that the task or the network is named by.
+        """
         names = [name for name in (self.task, self.model) if isinstance(name, str)]
         files = [own_source(name) for name in names if names_own(name)]
-        return "".join(file.read_text(encoding="utf-8") for file in files if file is not None)
+        code = "".join(file.read_text(encoding="utf-8") for file in files if file is not None)
+        return replace(self, download=False), code
 
     def make_task(self) -> Task:
         """The learning task, split over the scenario's devices."""

@@ -48,7 +48,13 @@ from train_fl.episode import (
     make_trainer,
     sample_order,
 )
-from train_fl.server import FedAvg, ServerOptimizer, aggregation_weights, norms_of, weighted_sum
+from train_fl.server import (
+    ServerOptimizer,
+    aggregation_weights,
+    check_server_optimizer,
+    norms_of,
+    weighted_sum,
+)
 from train_fl.task import Task, new_model
 
 # Asks the devices for the gains of the coming round, shape (N,): called with the grid and the
@@ -103,7 +109,7 @@ class PolicyStrategy(Strategy):
         The system that is emulated, with as many devices as there are clients.
     seed : int
         Seed of channel, cohorts and training, as in `FLEdgeEnv.reset`.
-    server : ServerOptimizer, optional
+    server : str or ServerOptimizer
         Turns the weighted sum of a round's updates into the step of the model, such as that of a
         `Task`; by default the sum is the step.
     measure_gains : callable, optional
@@ -126,7 +132,7 @@ class PolicyStrategy(Strategy):
         scenario: Scenario,
         *,
         seed: int = 0,
-        server: ServerOptimizer | None = None,
+        server: str | ServerOptimizer = "fedavg",
         measure_gains: MeasureGains | None = None,
         wait: float = 300.0,
     ) -> None:
@@ -140,7 +146,7 @@ class PolicyStrategy(Strategy):
             )
         self.policy, self.scenario = policy, scenario
         self.seed = integer_at_least(0, "seed", seed)
-        self._server = FedAvg() if server is None else server
+        self._server = check_server_optimizer(server)
         self._kept: dict[str, Tensor] = {}
         self._measure_gains = measure_gains
         self._wait = finite_number("wait", wait, zero_allowed=True)
@@ -156,7 +162,13 @@ class PolicyStrategy(Strategy):
         ----------
         task : Task
             Makes the network.
+
+        Raises
+        ------
+        ValueError
+            If the task does not fit the scenario.
         """
+        task.check_fit(self.scenario)
         return _named(initial_model(task, TrainingSeeds.of(self._env.training_seed).model))
 
     def start(

@@ -267,6 +267,26 @@ def make_server_optimizer(name: str, learning_rate: float | None = None) -> Serv
     return SERVER_OPTIMIZERS[name](**options)
 
 
+def check_server_optimizer(server: str | ServerOptimizer) -> ServerOptimizer:
+    """A server optimiser, given as itself or by its name.
+
+    Parameters
+    ----------
+    server : str or ServerOptimizer
+        As a user gives it.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    """
+    if isinstance(server, str):
+        return make_server_optimizer(server)
+    if not isinstance(server, ServerOptimizer):
+        raise ValueError(f"server must be a name or a ServerOptimizer, got {server!r}")
+    return server
+
+
 def _share(name: str, value: object) -> None:
     if not (is_real(value) and 0 <= value < 1):
         raise ValueError(f"{name} must lie in [0, 1), got {value!r}")

@@ -23,7 +23,7 @@ from fl_edge_env.checks import (
 )
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.own import load_own, names_own
-from train_fl.check_network import check_network
+from train_fl.check_network import check_maker
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import (
@@ -35,7 +35,7 @@ from train_fl.data.partition import (
     label_histogram,
 )
 from train_fl.models import MODELS
-from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
+from train_fl.server import FedAvg, ServerOptimizer, check_server_optimizer
 
 # Draws a split: the samples of each device.
 Split: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
@@ -124,6 +124,37 @@ class Task:
             With as many devices as the task.
         """
         return scenario.replace(model_bits=self.model_bits, num_samples=self.num_samples)
+
+    def check_fit(self, scenario: Scenario) -> None:
+        """Refuse a scenario of other devices, upload size or sample counts.
+
+        Parameters
+        ----------
+        scenario : Scenario
+            Where the task is to be trained.
+
+        Raises
+        ------
+        ValueError
+            If it does not fit.
+        """
+        if len(self.parts) != scenario.num_devices:
+            raise ValueError(
+                f"the task is split over {len(self.parts)} devices and the scenario has "
+                f"{scenario.num_devices}: make the task with num_devices={scenario.num_devices}"
+            )
+        if scenario.model_bits != self.model_bits:
+            raise ValueError(
+                f"an upload of the task has {self.model_bits:.0f} bits and the scenario's "
+                f"model_bits is {scenario.model_bits:g}: use "
+                f"scenario.replace(model_bits={self.model_bits:.0f})"
+            )
+        # An even split may leave a scenario with a fraction of a sample.
+        if np.any(np.abs(self.num_samples - scenario.num_samples) >= 1):
+            raise ValueError(
+                "the devices' sample counts differ between task and scenario: use "
+                "scenario.replace(num_samples=task.num_samples)"
+            )
 
     @property
     def model_bits(self) -> float:
@@ -222,8 +253,8 @@ def make_task(
     model : str or callable, optional
         The network: a name in `train_fl.models.MODELS` (``"digits"``, ``"small"``, ``"cnn"`` or
         ``"resnet18"``), or a class or function without arguments that makes one's own, perhaps by
-        its name as ``my_file.py:MyNet``; see `train_fl.check_network` for what it must be. By
-        default that of the data set.
+        its name as ``my_file.py:MyNet``; see `train_fl.check_network` for what it must be. Its
+        initial parameters come from torch's generator. By default that of the data set.
     upload : str, optional
         Name of the network whose size is uploaded, so that a small one can train in the place of
         a large one whose times and energies are accounted for. By default that of `model`.
@@ -269,10 +300,7 @@ def make_task(
     for name, value in (("weight_decay", weight_decay), ("proximal", proximal)):
         if not (is_real(value) and 0 <= value < np.inf):
             raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
-    if isinstance(server, str):
-        server = make_server_optimizer(server)
-    elif not isinstance(server, ServerOptimizer):
-        raise ValueError(f"server must be a name or a ServerOptimizer, got {server!r}")
+    server = check_server_optimizer(server)
     if seed is not None:
         integer_at_least(0, "seed", seed)
     if isinstance(model, str) and names_own(model):
@@ -295,7 +323,8 @@ def make_task(
     parts = split(np.random.default_rng(seed or 0))
     classes = dataset.num_classes
     make_model = partial(MODELS[model], classes) if isinstance(model, str) else model
-    _check(make_model, dataset)
+    check_maker(make_model, dataset.train_images[:2], dataset.train_labels[:2], classes)
+    dataset.check_augment()
     return Task(
         dataset,
         parts,
@@ -332,14 +361,6 @@ def num_parameters(make_model: Callable[[], nn.Module]) -> int:
         Makes the network.
     """
     return sum(p.numel() for p in new_model(make_model).parameters())
-
-
-def _check(make_model: Callable[[], nn.Module], dataset: Dataset) -> None:
-    """Refuse a network that does not fit the data."""
-    with torch.random.fork_rng(devices=[]):  # of a network that draws random numbers, too
-        check_network(
-            make_model(), dataset.train_images[:2], dataset.train_labels[:2], dataset.num_classes
-        )
 
 
 def _split(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
-from fl_edge_env import Allocation, FLEdgeEnv, Scenario
+from fl_edge_env import Allocation, FLEdgeEnv
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path
@@ -133,7 +134,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             raise ValueError(f"on_non_finite must be 'raise' or 'skip', got {on_non_finite!r}")
         self._base = env.unwrapped
         self.scenario = self._base.scenario
-        _check_fit(task, self.scenario)
+        task.check_fit(self.scenario)
         self.task = self._given = task
         self._eval_every = eval_every
         self._precision, self._channels_last = check_precision(precision), channels_last
@@ -173,11 +174,20 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         ----------
         path : Path
             The file, for ``model.load_state_dict(torch.load(path))``.
+
+        Raises
+        ------
+        ValueError
+            If no such file can be made.
+        OSError
+            If it cannot be written, as on a full disk.
         """
         # Clones: the parameters are views of one vector, which each of them would be saved with.
         state = {name: value.clone() for name, value in self.model().state_dict().items()}
+        content = io.BytesIO()  # as torch does not say why a file cannot be written
+        torch.save(state, content)
         with atomic_path(path) as temporary:
-            torch.save(state, temporary)
+            temporary.write_bytes(content.getbuffer())
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -428,25 +438,6 @@ def device_accuracy(
     accuracy = np.full(len(mix), math.nan)
     np.divide(right, total, out=accuracy, where=total > 0)
     return accuracy
-
-
-def _check_fit(task: Task, scenario: Scenario) -> None:
-    if len(task.parts) != scenario.num_devices:
-        raise ValueError(
-            f"the task is split over {len(task.parts)} devices and the scenario has "
-            f"{scenario.num_devices}: make the task with num_devices={scenario.num_devices}"
-        )
-    if scenario.model_bits != task.model_bits:
-        raise ValueError(
-            f"an upload of the task has {task.model_bits:.0f} bits and the scenario's model_bits "
-            f"is {scenario.model_bits:g}: use scenario.replace(model_bits={task.model_bits:.0f})"
-        )
-    # An even split may leave a scenario with a fraction of a sample.
-    if np.any(np.abs(task.num_samples - scenario.num_samples) >= 1):
-        raise ValueError(
-            "the devices' sample counts differ between task and scenario: use "
-            "scenario.replace(num_samples=task.num_samples)"
-        )
 
 
 def _check_array(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from gymnasium.vector import AutoresetMode
 
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import is_integer
+from fl_edge_env.files import reason
 from fl_edge_env.scenario import REPORT_FIELDS
 from policies.base import Policy, check_scenario
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
@@ -100,7 +102,8 @@ class Job:
         """Hash of all that determines the result, the code included.
 
         Of a class or function of one's own that is the module it stands in, but not what that
-        module imports, and of a data set not the content of its files.
+        module imports, and of a data set not the content of its files. A task that is given as
+        itself, not by names, has another hash in each process.
         """
         kind = type(self.policy)
         self.policy.reset(self._seed)  # as `run_episode` does: an earlier episode leaves no trace
@@ -128,8 +131,7 @@ class Job:
             state,
             self.scenario,
             self.seeds,
-            self.make_env,
-            getattr(self.make_env, "own_code", ""),
+            getattr(self.make_env, "identity", self.make_env),
             self.prices,
         )
         # One by one: a pickle of all would also tell which of them share objects.
@@ -157,7 +159,15 @@ class Job:
             self.policy, env, self.scenario, self.seeds, checkpoints, self.prices, recorders
         )
         if model is not None:
-            env.save_model(model)
+            try:
+                env.save_model(model)
+            except (OSError, ValueError) as error:  # of the latter kind where no file can be made
+                warnings.warn(
+                    f"the last model is lost, but the rounds are kept: {reason(error)}. The same "
+                    "command plays them again for the model",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         return rounds
 
 

@@ -190,8 +190,10 @@ class _Records:
             values |= {name: info[name] for name in _TRAINING} | {"real_time": seconds}
             if "device_accuracy" in info:
                 accuracy = np.sort(info["device_accuracy"])
-                values["mean_device_accuracy"] = np.mean(accuracy)
-                values["worst_tenth_accuracy"] = np.mean(accuracy[: math.ceil(len(accuracy) / 10)])
+                # NaN where none of a device's classes is tested, or nothing was evaluated.
+                known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
+                values["mean_device_accuracy"] = np.mean(known)
+                values["worst_tenth_accuracy"] = np.mean(known[: math.ceil(len(known) / 10)])
         for name, value in values.items():
             if name not in self._columns:
                 self._columns[name] = self._empty()

@@ -170,7 +170,7 @@ def run_jobs(
     if models is not None:
         models.mkdir(parents=True, exist_ok=True)
         for index, path in kept.items():
-            if index in results:
+            if index in results and path.exists():
                 with atomic_path(models / f"{names[index]}.pt") as temporary:
                     shutil.copyfile(path, temporary)
     if failures:

@@ -10,6 +10,7 @@ import pytest
 from fl_edge_env import Allocation, Scenario, Simulator, physics
 from policies import LROA, DivFL, Opportunistic, UniD, UniS, evaluate, make_policy, with_reports
 from policies.benchmark.bound import outcome_path_bound, path_bound, shadow_prices
+from policies.benchmark.commands.training import reports_note
 from policies.outcome.prices import OutcomePrices
 from policies.reports import report_costs
 from train_fl import TrainingEnvFactory
@@ -183,3 +184,10 @@ def test_leaderboard__a_row_pays_and_its_twin_does_not(tmp_path, monkeypatch, ca
         assert table.spent_ratio[0] == pytest.approx(row.spent_ratio, rel=1e-12)
     output = " ".join(capsys.readouterr().out.split())
     assert "paid (0.33 passes and 64 bits of a participant in each round)" in output
+
+
+def test_note__of_a_policy_that_keeps_no_scenario_is_empty():
+    class Bare(UniS):
+        def __init__(self) -> None: ...
+
+    assert reports_note({"mine": Bare()}) == ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import dropout
 
-from train_fl.check_network import check_network
+from train_fl.check_network import check_maker, check_network
 
 IMAGES, LABELS = torch.arange(8.0).reshape(2, 1, 2, 2), torch.tensor([0, 2])
 
@@ -54,6 +55,8 @@ def test_check_network__takes_what_can_be_trained(outputs):
         (nn.Sequential(nn.Flatten(), nn.Dropout()), "must have no dropout, got 1: Dropout"),
         (nn.Sequential(nn.Flatten(), nn.Dropout2d()), "must have no dropout, got 1: Dropout2d"),
         (nn.Flatten(), "must have parameters to train"),
+        (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "1.weight waits for the first images"),
+        (nn.Linear(4, 3).double(), "must be float32, weight is torch.float64"),
         (frozen(), "must train all its parameters, 1.weight is frozen"),
         (Unused(), "must use all its parameters, spare.weight has no part"),
         (Noisy(), "two passes differed: leave out dropout"),
@@ -65,3 +68,44 @@ def test_check_network__takes_what_can_be_trained(outputs):
 def test_check_network__names_what_is_wrong(model, message):
     with pytest.raises(ValueError, match=message):
         check(model)
+
+
+def good() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+
+
+def drawn_elsewhere() -> nn.Module:
+    model = good()
+    model[1].weight.data = torch.from_numpy(np.random.default_rng().normal(size=(3, 4))).float()
+    return model
+
+
+def failing() -> nn.Module:
+    raise KeyError("width")
+
+
+NETWORK = good()
+
+
+@pytest.mark.parametrize(
+    ("make_model", "message"),
+    [
+        (NETWORK, "class or function that makes a network, .* got an object of type Sequential"),
+        (42, "got an object of type int"),
+        (nn.Linear, "model cannot make a network: .*missing 2 required positional arguments"),
+        (failing, "model cannot make a network: 'width'"),
+        (lambda: None, "must make a torch.nn.Module, got NoneType"),
+        (lambda: NETWORK, "make a new network each time, .* 1.weight of two is the same"),
+        (drawn_elsewhere, "from torch's generator alone, .* 1.weight of two networks"),
+        (frozen, "1.weight is frozen"),
+    ],
+)
+def test_check_maker__names_what_is_wrong(make_model, message):
+    with pytest.raises(ValueError, match=message):
+        check_maker(make_model, IMAGES, LABELS, 3)
+
+
+def test_check_maker__leaves_the_generator_of_torch_alone():
+    before = torch.get_rng_state()
+    check_maker(good, IMAGES, LABELS, 3)
+    assert torch.equal(torch.get_rng_state(), before)

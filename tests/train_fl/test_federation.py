@@ -274,6 +274,12 @@ def test_nodes__that_are_not_the_devices_are_refused(devices, told):
 def test_wrong_use__is_refused():
     with pytest.raises(ValueError, match="distances between the gradients"):
         PolicyStrategy(make_policy("divfl", SCENARIO), SCENARIO)
+    policy = make_policy("random", SCENARIO)
+    with pytest.raises(ValueError, match="must be one of fedavg, fedavgm, fedadam, got 'adam'"):
+        PolicyStrategy(policy, SCENARIO, server="adam")
+    other = PolicyStrategy(policy, SCENARIO.replace(model_bits=1e6))
+    with pytest.raises(ValueError, match=r"the scenario's model_bits is 1e\+06"):
+        other.initial_arrays(TASK)
     with pytest.raises(ValueError, match="at most the scenario's 10, got 11"):
         federated("random", LocalGrid(), rounds=11)
 

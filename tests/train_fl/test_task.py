@@ -213,6 +213,10 @@ class Net(nn.Sequential):
 
 def number():
     return 3
+
+
+def damaged():
+    raise FileNotFoundError("there is no points.csv")
 """
 
 
@@ -251,9 +255,11 @@ def test_factory__trains_own_data_and_network_by_the_names_of_their_file(own_fil
 def test_job__of_own_data_is_another_when_their_file_changes(own_file):
     scenario = Scenario.digits(num_devices=6, num_rounds=4)
     keys = []
-    for code in (OWN, OWN, OWN.replace("0.3", "0.2")):
+    options = {"model": f"{own_file}:Net"}
+    # Whether files are fetched makes no difference.
+    for code, download in ((OWN, False), (OWN, True), (OWN.replace("0.3", "0.2"), False)):
         own_file.write_text(code)
-        factory = TrainingEnvFactory(scenario, f"{own_file}:points", model=f"{own_file}:Net")
+        factory = TrainingEnvFactory(scenario, f"{own_file}:points", download=download, **options)
         (job,) = make_jobs([UniS(scenario)], scenario, [0], factory)
         keys.append(job.key)
     assert keys[0] == keys[1] != keys[2]
@@ -264,6 +270,7 @@ def test_job__of_own_data_is_another_when_their_file_changes(own_file):
     [
         ("{}:point", "{}:Net", "mine.py' has no 'point': did you mean 'points'"),
         ("{}:number", "{}:Net", "number must return a Dataset, got int"),
+        ("{}:damaged", "{}:Net", "damaged does not give its data: there is no points.csv"),
         ("{}:points", "{}:Nett", "mine.py' has no 'Nett': did you mean 'Net'"),
         ("{}:points", "{}:np", "np in .*mine.py' must be a class or function that makes"),
         ("{}:points", "cnn", r"the network does not take images of shape \(1, 2, 2\)"),
@@ -276,6 +283,29 @@ def test_make_task__names_what_is_wrong_with_own_files(own_file, data, model, me
         make_task(
             data.format(own_file), model=model.format(own_file), num_devices=6, learning_rate=0.1
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda images: images[:1], r"the shape of its own, \(64, 1, 4, 4\), got \(1, 1, 4, 4\)"),
+        (torch.Tensor.tolist, "got list"),
+        (torch.Tensor.double, "images of torch.float32, got torch.float64"),
+        (torch.rand_like, "twice the same images and generator"),
+    ],
+)
+def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
+    data = dataclasses.replace(own_data(), augment=lambda images, _: change(images))
+    with pytest.raises(ValueError, match=message):
+        make_own(data)
+    with pytest.raises(ValueError, match=r"called as augment\(images, rng\): .* takes 1"):
+        make_own(dataclasses.replace(data, augment=lambda images: change(images)))
+
+
+def test_make_task__takes_an_augmentation_that_draws_from_its_generator():
+    data = own_data()
+    given = dataclasses.replace(data, augment=lambda images, rng: images.mul_(rng.uniform()))
+    assert torch.equal(make_own(given).dataset.train_images, data.train_images)
 
 
 @pytest.mark.parametrize("missing", ["num_devices", "learning_rate", "model"])

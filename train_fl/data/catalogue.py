@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fl_edge_env.checks import did_you_mean
+from fl_edge_env.files import as_value_error
 from policies.own import load_own, names_own
 from train_fl.data.cifar10 import cifar10
 from train_fl.data.dataset import Dataset, DataSource
@@ -33,10 +34,12 @@ def own_dataset(name: str) -> Dataset:
     Raises
     ------
     ValueError
-        If there is no such function or folder, or it gives something else.
+        If there is no such function or folder, it fails or it gives something else.
     """
     if names_own(name):
-        dataset = load_own(name, kind="function that returns a Dataset", fits=callable)()
+        function = load_own(name, kind="function that returns a Dataset", fits=callable)
+        with as_value_error(f"{name} does not give its data: "):
+            dataset = function()
         if not isinstance(dataset, Dataset):
             raise ValueError(f"{name} must return a Dataset, got {type(dataset).__name__}")
         return dataset

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image
 from torch import Tensor
 
 from fl_edge_env.checks import integer_at_least, is_integer
@@ -39,7 +40,8 @@ class Dataset:
     train_writers : ndarray of int, shape (samples,), optional
         Who made each training sample, counted from 0, in data that come from several people.
     augment : callable, optional
-        Random changes of the images of a training batch.
+        Random changes of the images of a training batch: ``augment(images, rng)`` gives images of
+        the same shape, and draws its random numbers from the NumPy generator ``rng`` alone.
     """
 
     name: str
@@ -50,6 +52,45 @@ class Dataset:
     num_classes: int
     train_writers: IntArray | None = None
     augment: Augmentation | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.name}, {len(self.train_labels)} training and {len(self.test_labels)} "
+            f"test images of shape {tuple(self.train_images.shape[1:])}, {self.num_classes} "
+            "classes)"
+        )
+
+    def check_augment(self) -> None:
+        """Refuse an `augment` that does not give what it should.
+
+        Raises
+        ------
+        ValueError
+            If it fails, gives images of another shape or type, or draws random numbers that do
+            not come from its generator.
+        """
+        if self.augment is None:
+            return
+        images = self.train_images[:64]
+        with torch.random.fork_rng(devices=[]):
+            changed = []
+            for _ in range(2):
+                with as_value_error("augment must be called as augment(images, rng): "):
+                    changed.append(self.augment(images.clone(), np.random.default_rng(0)))
+        for result in changed:
+            if not isinstance(result, Tensor) or result.shape != images.shape:
+                got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+                raise ValueError(
+                    f"augment must give images of the shape of its own, {tuple(images.shape)}, "
+                    f"got {got}"
+                )
+            if result.dtype != images.dtype:
+                raise ValueError(f"augment must give images of {images.dtype}, got {result.dtype}")
+        if not torch.equal(*changed):
+            raise ValueError(
+                "augment must draw its random numbers from the generator it is given, as no seed "
+                "names others: twice the same images and generator gave different images"
+            )
 
     @classmethod
     def from_arrays(
@@ -76,7 +117,7 @@ class Dataset:
         train_writers : array_like of int, shape (samples,), optional
             Who made each training sample, counted from 0.
         augment : callable, optional
-            Random changes of the images of a training batch.
+            Random changes of the images of a training batch, as of a `Dataset`.
 
         Raises
         ------
@@ -148,7 +189,7 @@ class Dataset:
             With a length, and pairs of an image and its class. All images are tensors or arrays
             of one shape, (channels, height, width), as after torchvision's ``ToTensor``.
         augment : callable, optional
-            Random changes of the images of a training batch.
+            Random changes of the images of a training batch, as of a `Dataset`.
 
         Raises
         ------
@@ -165,9 +206,10 @@ class Dataset:
         ----------
         path : str or Path
             Folder with ``train/<class>/<picture>`` and ``test/<class>/<picture>``. All pictures
-            have one size, and are read in colour. Classes are numbered by their names' order.
+            have one size and 8 bits a channel, and are read in colour. Classes are numbered by
+            their names' order.
         augment : callable, optional
-            Random changes of the images of a training batch.
+            Random changes of the images of a training batch, as of a `Dataset`.
 
         Raises
         ------
@@ -181,7 +223,7 @@ class Dataset:
         splits = []
         for split in ("train", "test"):
             with as_value_error(f"cannot read the pictures in {str(path / split)!r}: "):
-                splits.append(ImageFolder(path / split, transform=to_tensor))
+                splits.append(ImageFolder(path / split, to_tensor, loader=_picture))
         train, test = splits
         if train.classes != test.classes:
             other = sorted({*train.classes} ^ {*test.classes})
@@ -237,7 +279,16 @@ def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     train, test : Tensor
     """
     deviation, mean = torch.std_mean(train, dim=(0, 2, 3), keepdim=True)
+    deviation = torch.where(deviation > 0, deviation, 1.0)  # of a channel that is the same all over
     return (train - mean) / deviation, (test - mean) / deviation
+
+
+def _picture(path: str) -> Image.Image:
+    with Image.open(path) as picture:
+        if picture.mode.startswith(("I", "F")):  # which convert would cut off at 255
+            raise ValueError(f"{path} has more than 8 bits a channel: convert it to 8")
+        colours: Image.Image = picture.convert("RGB")
+    return colours
 
 
 def _read(samples: Any, split: str) -> tuple[NDArray[np.float32], IntArray]:

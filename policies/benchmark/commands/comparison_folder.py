@@ -31,6 +31,8 @@ from policies.registry import POLICIES
 
 # Options that do not change the result, and with it not the folder.
 _SAME_RESULT = (*HOW_TO_RUN, "download", "out", "resume")
+# Of these, what a command asks to be left behind.
+_WANTED = ("save_models", "tensorboard")
 _LONGEST_NAME = 100
 # Rows of a table that are written at a time.
 _CSV_ROWS = 20_000
@@ -87,7 +89,9 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
             policies=tuple(options.policies),
             data_dir=Path(options.data_dir),
             out=given.resume,
-            **{name: getattr(given, name) for name in HOW_TO_RUN},
+            **{name: getattr(given, name) for name in HOW_TO_RUN}
+            # What was asked for once is still wanted.
+            | {name: getattr(given, name) or getattr(options, name) for name in _WANTED},
         )
     except Exception as error:  # what a damaged file can raise has no end
         raise ValueError(

@@ -231,7 +231,8 @@ def reports_note(policies: Mapping[str, Policy]) -> str:
     """
     costs: dict[str, list[str]] = {}
     for name, policy in policies.items():
-        if told := describe_reports(policy.scenario):
+        scenario = getattr(policy, "scenario", None)  # one of the user's own may have none
+        if scenario is not None and (told := describe_reports(scenario)):
             costs.setdefault(told, []).append(name)
     paid = [f"{' and '.join(names)} ({told})" for told, names in costs.items()]
     return f"Reports cost time and energy: {'; '.join(paid)}." if paid else ""

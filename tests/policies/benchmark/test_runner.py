@@ -22,6 +22,7 @@ from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS
 from policies.benchmark.jobs import Job, make_jobs
 from policies.benchmark.runner import JobsFailedError, run_jobs
 from policies.selection import BestChannel
+from train_fl import TrainingEnvFactory
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +163,14 @@ def test_run_episode__refuses_a_decision_that_is_no_allocation(scenario):
 def test_run_jobs__names_what_is_wrong(jobs, options, message):
     with pytest.raises(ValueError, match=message):
         run_jobs(jobs, **options)
+
+
+def test_job__keeps_its_rounds_where_the_last_model_cannot_be_written(tmp_path):
+    training = TrainingEnvFactory(Scenario.digits(num_devices=8, num_rounds=2), "digits").fitted()
+    (job,) = make_jobs([UniD(training.scenario)], training.scenario, [0], training)
+    with pytest.warns(RuntimeWarning, match="the last model is lost, .*: No such file"):
+        rounds = job.run(model=tmp_path / "none" / "model.pt")
+    assert len(rounds) == 2
 
 
 def test_make_jobs__trains_seeds_one_by_one_and_else_in_a_batch(scenario):

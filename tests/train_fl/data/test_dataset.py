@@ -112,6 +112,9 @@ def test_standardise__each_channel_by_the_moments_of_the_training_images():
                 atol=1e-5,
             )
     assert [images.dtype for images in scaled] == [torch.float32] * 2
+    train[:, 1] = test[:, 1] = 0.5
+    for images in standardise(torch.from_numpy(train), torch.from_numpy(test)):
+        assert (images[:, 1] == 0).all()  # a channel that says nothing, as of pictures without blue
 
 
 @pytest.mark.parametrize(
@@ -202,6 +205,9 @@ def test_from_folder__numbers_classes_by_name_and_standardises(tmp_path):
     mean = np.mean(pixels, axis=(0, 2, 3), keepdims=True)
     deviation = np.std(pixels, axis=(0, 2, 3), keepdims=True, ddof=1)
     np.testing.assert_allclose(dataset.train_images, (pixels - mean) / deviation, atol=1e-5)
+    Image.fromarray(np.full((5, 4), 300, dtype=np.uint16)).save(tmp_path / "test/dog/0.png")
+    with pytest.raises(ValueError, match=r"0\.png has more than 8 bits a channel: convert it"):
+        Dataset.from_folder(tmp_path)
     (tmp_path / "test" / "dog" / "0.png").write_bytes(b"no picture")
     with pytest.raises(ValueError, match=f"cannot read the pictures in '{tmp_path}"):
         Dataset.from_folder(tmp_path)

@@ -92,8 +92,8 @@ NETWORK = good()
     [
         (NETWORK, "class or function that makes a network, .* got an object of type Sequential"),
         (42, "got an object of type int"),
-        (nn.Linear, "model cannot make a network: .*missing 2 required positional arguments"),
-        (failing, "model cannot make a network: 'width'"),
+        (nn.Linear, "model makes no network: TypeError: .*missing 2 required"),
+        (failing, "model makes no network: KeyError: 'width'"),
         (lambda: None, "must make a torch.nn.Module, got NoneType"),
         (lambda: NETWORK, "make a new network each time, .* 1.weight of two is the same"),
         (drawn_elsewhere, "from torch's generator alone, .* 1.weight of two networks"),

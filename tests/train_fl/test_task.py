@@ -270,7 +270,11 @@ def test_job__of_own_data_is_another_when_their_file_changes(own_file):
     [
         ("{}:point", "{}:Net", "mine.py' has no 'point': did you mean 'points'"),
         ("{}:number", "{}:Net", "number must return a Dataset, got int"),
-        ("{}:damaged", "{}:Net", "damaged does not give its data: there is no points.csv"),
+        (
+            "{}:damaged",
+            "{}:Net",
+            "does not give its data: FileNotFoundError: there is no points.csv",
+        ),
         ("{}:points", "{}:Nett", "mine.py' has no 'Nett': did you mean 'Net'"),
         ("{}:points", "{}:np", "np in .*mine.py' must be a class or function that makes"),
         ("{}:points", "cnn", r"the network does not take images of shape \(1, 2, 2\)"),

@@ -22,15 +22,21 @@ if TYPE_CHECKING:
 
     Panel: TypeAlias = Callable[[Axes], None]
 
-# Okabe and Ito's colours with a line style each: apart also in grey and for the colour-blind.
-_STYLES = (
-    ("#0072B2", "-"),
-    ("#D55E00", "--"),
-    ("#009E73", "-."),
-    ("#CC79A7", ":"),
-    ("#E69F00", (0, (5, 1, 1, 1, 1, 1))),
-    ("#56B4E9", (0, (1, 1))),
+# Okabe and Ito's colours and four of Tol's, each with a line style: apart also in grey and for the
+# colour-blind.
+_COLORS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#882255",
+    "#999933",
+    "#332288",
+    "#777777",
 )
+_LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 
 
 # The files that `save_plots` may write.
@@ -175,7 +181,9 @@ class _Style(NamedTuple):
 def _styles(rounds: pd.DataFrame) -> dict[str, _Style]:
     styles = {}
     for index, (name, group) in enumerate(by_policy(rounds)):
-        color, line = _STYLES[index % len(_STYLES)]
+        # The second turn of the colours has other lines than the first.
+        color = _COLORS[index % len(_COLORS)]
+        line = _LINES[(index + index // len(_COLORS)) % len(_LINES)]
         feasible = bool(group.groupby("seed")["feasible"].last().all())
         alpha, label = (1.0, name) if feasible else (0.4, f"{name} (infeasible)")
         styles[name] = _Style(color, line, alpha, label)

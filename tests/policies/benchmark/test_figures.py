@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.figure import Figure
 
 from policies.benchmark.figures import draw_accuracy_over_time
 
@@ -17,7 +17,7 @@ def test_lines__of_many_policies_are_told_apart():
             for n in (1, 2)
         ]
     )
-    axes = plt.figure().add_subplot()
+    axes = Figure().add_subplot()
     draw_accuracy_over_time(axes, rounds.assign(elapsed_time=rounds["round"]))
     looks = {
         line.get_label(): (line.get_color(), str(line.get_linestyle()), str(line._dash_pattern))

@@ -6,14 +6,14 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fl_edge_env.checks import did_you_mean
-from fl_edge_env.files import as_value_error
+from fl_edge_env.files import as_value_error, reason
 from policies.base import Policy
 from policies.selection import Selector
 
@@ -93,6 +93,23 @@ def load_class(name: str) -> type[Policy] | type[Selector]:
         ),
     )
     return found
+
+
+@contextmanager
+def running_own(before: str) -> Iterator[None]:
+    """Raise whatever a function of the user's own raises as a `ValueError` of one line.
+
+    It tells the kind of error and keeps its traceback, as the mistake is in the user's code.
+
+    Parameters
+    ----------
+    before : str
+        What the message begins with.
+    """
+    try:
+        yield
+    except Exception as error:  # what it can raise has no end
+        raise ValueError(f"{before}: {type(error).__name__}: {reason(error)}") from error
 
 
 def own_source(name: str) -> Path | None:

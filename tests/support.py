@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -213,3 +214,8 @@ def outcome(read: Callable[[], Any]) -> tuple[Any, str]:
         return read(), ""
     except ValueError as error:
         return None, str(error)
+
+
+def without_times(output: str) -> str:
+    """The output of a command but for the times that it took."""
+    return re.sub(r"\d:\d\d:\d\d", "", output)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fl_edge_env.checks import did_you_mean
-from fl_edge_env.files import reason
-from policies.own import load_own, names_own
+from policies.own import load_own, names_own, running_own
 from train_fl.data.cifar10 import cifar10
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.digits import digits
@@ -38,11 +37,8 @@ def own_dataset(name: str) -> Dataset:
     """
     if names_own(name):
         function = load_own(name, kind="function that returns a Dataset", fits=callable)
-        try:
+        with running_own(f"{name} does not give its data"):
             dataset = function()
-        except Exception as error:  # what it can raise has no end
-            kind = type(error).__name__
-            raise ValueError(f"{name} does not give its data: {kind}: {reason(error)}") from error
         if not isinstance(dataset, Dataset):
             raise ValueError(f"{name} must return a Dataset, got {type(dataset).__name__}")
         return dataset

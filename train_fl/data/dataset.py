@@ -16,6 +16,7 @@ from torch import Tensor
 from fl_edge_env.checks import integer_at_least, is_integer
 from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
+from policies.own import running_own
 
 # Changes a batch of images at random, shape (batch, channels, height, width).
 Augmentation = Callable[[Tensor, np.random.Generator], Tensor]
@@ -75,7 +76,7 @@ class Dataset:
         with torch.random.fork_rng(devices=[]):
             changed = []
             for _ in range(2):
-                with as_value_error("augment must be called as augment(images, rng): "):
+                with running_own("augment must be called as augment(images, rng)"):
                     changed.append(self.augment(images.clone(), np.random.default_rng(0)))
         for result in changed:
             if not isinstance(result, Tensor) or result.shape != images.shape:

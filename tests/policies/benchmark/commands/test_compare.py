@@ -22,6 +22,7 @@ import torch
 
 from policies.benchmark.commands.comparison_folder import default_folder
 from policies.benchmark.commands.comparison_options import Options
+from tests.support import without_times
 from train_fl.command_line import main
 from train_fl.data.dataset import DataSource
 from train_fl.data.digits import digits
@@ -425,7 +426,7 @@ def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written
     call, capsys, tmp_path, monkeypatch
 ):
     call(f"--scenario digits --no-train --rounds 4 --seeds 2 --policies uni-d --out {tmp_path}")
-    first = re.sub(r"\d:\d\d:\d\d", "", capsys.readouterr().out)
+    first = without_times(capsys.readouterr().out)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     def read_only(path):
@@ -434,7 +435,7 @@ def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written
     for module in ("commands.compare", "runner"):
         monkeypatch.setattr(f"policies.benchmark.{module}.writable_folder", read_only)
     call(f"--resume {tmp_path}")
-    again = re.sub(r"\d:\d\d:\d\d", "", capsys.readouterr().out)
+    again = without_times(capsys.readouterr().out)
     assert "nothing written" in again
     assert again.splitlines()[:-1] == first.splitlines()[:-1]
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

@@ -13,6 +13,7 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from policies.benchmark.commands import experiment as experiment_module
 from policies.benchmark.commands import reproduce
+from tests.support import without_times
 from train_fl.command_line import main, make_training
 
 SMALL = "--scenarios digits --rounds 8 --seeds 2 --workers 1"
@@ -87,11 +88,6 @@ def test_baselines__with_training_draws_accuracies_and_is_not_run_twice(call, tm
     assert without_times(call(arguments)) == first
     assert (tmp_path / "baselines.csv").read_bytes() == data
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == jobs
-
-
-def without_times(output: str) -> str:
-    """The output of a command but for the times that it took."""
-    return re.sub(r"\d:\d\d:\d\d", "", output)
 
 
 def test_k_sweep__with_training_selects_by_accuracy(call, tmp_path):

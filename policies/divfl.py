@@ -16,12 +16,11 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import available, observed, real_array
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.base import Policy
-from policies.facility import PointDistances
 from policies.p2 import check_state
 from policies.resources import static_resources
 
-# Most devices whose distances by label histograms are kept as a matrix, of 8 N^2 bytes.
-_MOST_IN_MATRIX = 4096
+# The matrix of the distances between the devices takes 8 N^2 bytes.
+_MOST_DEVICES = 4096
 
 
 class DivFL(Policy):
@@ -32,8 +31,8 @@ class DivFL(Policy):
     histogram stands in for the gradient; up to sign it is the output-bias gradient of a
     classifier that predicts uniformly. The cohort is then the same in every round.
 
-    Where devices drop out, the choice is among those that are there, and they represent all; it has
-    fewer than K devices where fewer are there.
+    Where devices drop out, the choice is among the available ones, and they represent all; it has
+    fewer than K devices where fewer are available.
 
     The decision is a chosen cohort with the f and p of Uni-S. Like its authors, the server averages
     the models of the cohort by their sample counts, which is what a chosen cohort does by default.
@@ -41,7 +40,7 @@ class DivFL(Policy):
     Parameters
     ----------
     scenario : Scenario
-        The system it controls, with ``cohort_size <= num_devices``.
+        The system it controls, with ``cohort_size <= num_devices`` and at most 4096 devices.
     label_histogram : array_like, shape (N, C), optional
         Share of each class in each device's data. By default a Dirichlet(0.5) mix of ten
         classes drawn with a fixed seed, the paper's CIFAR-10 partition.
@@ -54,7 +53,7 @@ class DivFL(Policy):
     Raises
     ------
     ValueError
-        If there are fewer than K devices or the histogram does not fit.
+        If there are fewer than K or more than 4096 devices, or the histogram does not fit.
     """
 
     name = "DivFL"
@@ -67,6 +66,11 @@ class DivFL(Policy):
                 "DivFL chooses cohort_size distinct devices: cohort_size must be at most "
                 f"num_devices = {scenario.num_devices}, got {scenario.cohort_size}"
             )
+        if scenario.num_devices > _MOST_DEVICES:
+            raise ValueError(
+                "DivFL keeps the distances between all pairs of devices: num_devices must be at "
+                f"most {_MOST_DEVICES}, got {scenario.num_devices}"
+            )
         if label_histogram is None:
             rng = np.random.default_rng(0)
             label_histogram = rng.dirichlet(np.full(10, 0.5), size=scenario.num_devices)
@@ -78,19 +82,13 @@ class DivFL(Policy):
             )
         if not np.isfinite(histogram).all():
             raise ValueError("label_histogram must be finite, got NaN or infinity")
-        self._points: PointDistances | None = None
-        self._histogram_distance: FloatArray | None = None
-        if scenario.num_devices <= _MOST_IN_MATRIX:
-            self._histogram_distance = pairwise_distance(histogram)
-        else:
-            self._points = PointDistances(histogram)
+        self._histogram_distance = pairwise_distance(histogram)
         self.reset(0)
 
     def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - draws nothing
         """Forget the gradients of the last episode; see `Policy.reset`."""
         self.description = "label histogram"
-        known = self._histogram_distance
-        self._distance: FloatArray | None = None if known is None else known.copy()
+        self._distance = self._histogram_distance.copy()
 
     def feedback(self, info: Mapping[str, Any]) -> None:
         """Take in the rows of the distance matrix that are new; see `Policy.feedback`.
@@ -104,16 +102,12 @@ class DivFL(Policy):
         """
         if "gradient_distance" in info:
             devices, rows = info["gradient_devices"], info["gradient_distance"]
-            if self._distance is None:
-                number = self.scenario.num_devices
-                self._distance = np.zeros((number, number))
             self._distance[devices], self._distance[:, devices] = rows, rows.T
             self.description = "gradient"
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The distances and what they are of; see `Policy.state`."""
-        state = {"description": np.array(self.description)}
-        return state if self._distance is None else state | {"distance": self._distance.copy()}
+        return {"description": np.array(self.description), "distance": self._distance.copy()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take up saved distances; see `Policy.restore`.
@@ -123,14 +117,10 @@ class DivFL(Policy):
         ValueError
             If the state is not one of this policy with as many devices.
         """
-        if "description" not in state:
-            raise ValueError(f"state must hold description, got {list(state)}")
+        for name in ("description", "distance"):
+            if name not in state:
+                raise ValueError(f"state must hold {name}, got {list(state)}")
         description = str(state["description"])
-        if "distance" not in state:
-            if self._points is None or description == "gradient":
-                raise ValueError(f"state must hold distance, got {list(state)}")
-            self._distance, self.description = None, description
-            return
         shape = (self.scenario.num_devices, self.scenario.num_devices)
         distance = real_array("distance", state["distance"])
         if distance.shape != shape:
@@ -148,20 +138,14 @@ class DivFL(Policy):
         f, p = static_resources(channel_gain, self.scenario)
         there = available(observation)
         if there is None:
-            cohort = self._representatives(size)
+            cohort = facility_location(self._distance, size)
             return Allocation(f, p, cohort=np.broadcast_to(cohort, (*f.shape[:-1], size)))
         cohort = np.full((*f.shape[:-1], size), -1)
         for row in np.ndindex(f.shape[:-1]):
             count = min(size, int(there[row].sum()))
-            cohort[(*row, slice(count))] = self._representatives(count, there[row])
+            chosen = facility_location(self._distance, count, there[row])
+            cohort[(*row, slice(count))] = chosen
         return Allocation(f, p, cohort=cohort)
-
-    def _representatives(self, count: int, allowed: BoolArray | None = None) -> IntArray:
-        """The devices that represent all others best; see `facility_location`."""
-        if self._distance is None:
-            assert self._points is not None
-            return self._points.choose(count, allowed)
-        return facility_location(self._distance, count, allowed)
 
 
 def pairwise_distance(vectors: NDArray[np.floating]) -> FloatArray:

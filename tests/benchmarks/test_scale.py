@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from fl_edge_env import Scenario, Simulator
 from fl_edge_env.canvas import BarCanvas, CountCanvas
 from fl_edge_env.rendering import Dashboard
 from policies import UniS
-from policies.divfl import facility_location, pairwise_distance
-from policies.facility import PointDistances
 
 pytestmark = pytest.mark.benchmark
-
-
-def test_representatives__without_the_matrix_of_distances_against_with_it(report, seconds):
-    points = np.random.default_rng(0).dirichlet(np.full(10, 0.5), 2000)
-    matrix = seconds(lambda: facility_location(pairwise_distance(points), 4), 1, 3)
-    sums = seconds(lambda: PointDistances(points).choose(4), 1, 3)
-    report(
-        f"four of 2,000 devices that represent all: with the matrix of their distances "
-        f"{matrix:.2f} s, without it {sums:.2f} s ({matrix / sums:.1f} times faster)"
-    )
 
 
 def test_pictures__of_counts_against_a_bar_for_each_device(report, seconds, monkeypatch):

@@ -6,13 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario
 from policies import DivFL, UniS
 from policies.divfl import facility_location, pairwise_distance
-from policies.facility import PointDistances
 
 
 def cover(distance: np.ndarray, chosen: tuple[int, ...]) -> float:
@@ -58,51 +57,6 @@ def test_facility_location__of_some_is_the_best_of_them_for_all(seed, count):
         best = min(cover(distance, (*chosen[:k], j)) for j in rest if j not in chosen[:k])
         assert allowed[chosen[k]]
         assert cover(distance, chosen[: k + 1]) == pytest.approx(best, rel=1e-12)
-
-
-@settings(max_examples=10)  # threads wait for each other on a busy machine
-@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 7), st.booleans())
-def test_points__are_chosen_as_by_the_matrix_of_their_distances(seed, number, dimensions, ties):
-    rng = np.random.default_rng(seed)
-    points = (
-        rng.integers(0, 3, (number, dimensions)) if ties else rng.normal(size=(number, dimensions))
-    )
-    distance, known = pairwise_distance(points), PointDistances(points)
-    for allowed in (None, *(rng.random((3, number)) < 0.6)):
-        count = int(rng.integers(0, number if allowed is None else allowed.sum(), endpoint=True))
-        np.testing.assert_array_equal(
-            known.choose(count, allowed), facility_location(distance, count, allowed)
-        )
-
-
-@pytest.mark.parametrize("ties", [False, True])
-def test_points__bounds_that_spare_sums_change_no_choice(ties):
-    points = np.random.default_rng(0).normal(size=(700, 3))
-    if ties:  # after ten of them every sum is zero
-        points = np.eye(10)[np.arange(700) % 10]
-    chosen = PointDistances(points).choose(20)
-    np.testing.assert_array_equal(chosen, facility_location(pairwise_distance(points), 20))
-
-
-def test_divfl__of_very_many_devices_needs_no_matrix_and_chooses_the_same(monkeypatch):
-    scenario = Scenario(num_devices=40, cohort_size=5, availability=0.5)
-    matrix = DivFL(scenario)
-    monkeypatch.setattr("policies.divfl._MOST_IN_MATRIX", 39)
-    points = DivFL(scenario)
-    there = np.random.default_rng(0).random((4, 40)) < 0.5
-    seen = observation(scenario, 4) | {"available": there.astype(float)}
-    np.testing.assert_array_equal(points.decide(seen).cohort, matrix.decide(seen).cohort)
-    assert all(values.size < 40**2 for values in points.state().values())
-    points.restore(points.state())
-    # With gradients, of which the server knows all distances, it is the same policy again.
-    gradients = {
-        "gradient_devices": np.arange(40),
-        "gradient_distance": pairwise_distance(np.random.default_rng(1).normal(size=(40, 3))),
-    }
-    for policy in (matrix, points):
-        policy.feedback(gradients)
-    np.testing.assert_array_equal(points.decide(seen).cohort, matrix.decide(seen).cohort)
-    assert points.state().keys() == matrix.state().keys()
 
 
 def test_divfl__chooses_among_those_that_are_there():
@@ -179,9 +133,16 @@ def test_divfl__a_round_without_training_changes_nothing():
     np.testing.assert_array_equal(policy.decide(observation(scenario)).cohort, before)
 
 
-def test_divfl__refuses_more_draws_than_devices():
-    with pytest.raises(ValueError, match="at most num_devices = 3, got 4"):
-        DivFL(Scenario(num_devices=3, cohort_size=4))
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_devices": 3, "cohort_size": 4}, "at most num_devices = 3, got 4"),
+        ({"num_devices": 4097}, "num_devices must be at most 4096, got 4097"),
+    ],
+)
+def test_divfl__refuses_fewer_devices_than_places_and_too_many(fields, message):
+    with pytest.raises(ValueError, match=message):
+        DivFL(Scenario(**fields))
 
 
 @pytest.mark.parametrize(

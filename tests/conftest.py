@@ -1,4 +1,8 @@
-"""For all tests: the same examples in every run, a process for each core, windows unseen."""
+"""For all tests: which examples are drawn, a process for each core, no windows.
+
+By default each property sees the same few examples in every run. Where slow tests may run, as with
+``pytest -m "slow or hypothesis"``, it sees many random ones, and a failure says how to repeat it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,17 @@ import re
 import pytest
 from hypothesis import settings
 
-settings.register_profile("repeatable", deadline=None, derandomize=True)
-settings.load_profile("repeatable")
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=20)
+settings.register_profile(
+    "many", deadline=None, derandomize=False, max_examples=300, print_blob=True
+)
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the examples, unless ``--hypothesis-profile`` does."""
+    slow = "not slow" not in config.getoption("markexpr")
+    settings.load_profile("many" if slow else "repeatable")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

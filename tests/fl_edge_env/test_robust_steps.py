@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -192,7 +192,6 @@ def test_step__outside_an_episode_tells_so_whatever_the_action(action):
                 each.step(action)
 
 
-@settings(max_examples=40)
 @given(
     arrays(
         st.sampled_from([np.float16, np.float32, np.float64]),
@@ -305,7 +304,6 @@ def test_state__goes_on_alike_in_another_process(tmp_path: Path):
     np.testing.assert_equal(pickle.loads(here)[0], observation)
 
 
-@settings(max_examples=25)
 @given(st.integers(0, 6), st.integers(0, 2**63), st.booleans())
 def test_state__taken_up_anywhere_gives_the_same_trajectory(rounds, seed, delayed):
     scenario = SMALL.replace(delayed_csi=delayed)

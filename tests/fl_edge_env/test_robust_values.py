@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -52,20 +52,17 @@ def assert_finite_episode(scenario: Scenario, seed: int) -> None:
         assert result[3]
 
 
-@settings(max_examples=40)
 @given(field_values(10), st.integers(0, 2**32 - 1))
 def test_round__is_finite_ten_decades_around_the_defaults(fields, seed):
     assert_finite_episode(Scenario(**fields), seed)
 
 
-@settings(max_examples=80)
 @given(field_values(120), st.integers(0, 2**32 - 1))
 def test_round__is_finite_or_the_scenario_is_refused(fields, seed):
     if (scenario := scenario_of(fields)) is not None:
         assert_finite_episode(scenario, seed)
 
 
-@settings(max_examples=20)
 @given(field_values(3), st.integers(0, 2**32 - 1))
 def test_round__is_finite_with_tiers_and_recorded_gains(tmp_path_factory, fields, seed):
     path = tmp_path_factory.mktemp("trace") / "gains.csv"

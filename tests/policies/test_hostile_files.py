@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario
@@ -45,7 +45,6 @@ def saved(agent, tmp_path_factory) -> bytes:
     return path.read_bytes()
 
 
-@settings(max_examples=80)
 @given(st.data())
 def test_agent__damage_is_named_or_means_nothing(tmp_path_factory, agent, saved, data):
     path = tmp_path_factory.mktemp("agent") / "agent.pt"
@@ -307,7 +306,6 @@ def assert_run_anew(job: Job, folder: Path, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(rounds, expected, check_exact=True)
 
 
-@settings(max_examples=80)
 @given(st.data())
 def test_result__that_is_damaged_is_as_one_that_is_missing(tmp_path_factory, jobs, finished, data):
     files, rounds = finished

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import (
@@ -54,13 +54,11 @@ def assert_finite_episodes(scenario: Scenario, seed: int) -> None:
                 assert math.isfinite(solution.lower_bound)
 
 
-@settings(max_examples=20)
 @given(field_values(8), st.integers(0, 2**32 - 1))
 def test_policies__decide_validly_eight_decades_around_the_defaults(fields, seed):
     assert_finite_episodes(Scenario(**fields), seed)
 
 
-@settings(max_examples=60)
 @given(field_values(60), st.integers(0, 2**32 - 1))
 def test_policies__decide_validly_wherever_the_scenario_is_not_refused(fields, seed):
     if (scenario := scenario_of(fields)) is not None:

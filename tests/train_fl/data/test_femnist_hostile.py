@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -63,7 +63,6 @@ def assert_same(dataset: Dataset, other: Dataset) -> None:
         assert torch.equal(getattr(dataset, name), getattr(other, name))
 
 
-@settings(max_examples=40)
 @given(st.data())
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_femnist__a_file_cut_short_is_named_or_whole(tmp_path_factory, form, data):
@@ -77,7 +76,6 @@ def test_femnist__a_file_cut_short_is_named_or_whole(tmp_path_factory, form, dat
         assert_same(dataset, load(folder, form, whole))
 
 
-@settings(max_examples=40)
 @given(st.data())
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_femnist__a_changed_bit_is_named_or_within_the_range_of_the_data(

@@ -147,7 +147,7 @@ def summarise(
         The feasibility: `spent_ratio` and `worst_spent_ratio`, the energy really spent over the
         budget, as the mean over devices and of the worst one; `energy_ratio` and
         `worst_energy_ratio`, the same of the expected energy; `feasible`, see
-        `policies.benchmark.accounts.energy_tolerance`; `least_participation`, the participations
+        `policies.benchmark.feasibility.energy_tolerance`; `least_participation`, the participations
         of a device over those that its data weight asks for, of the device with the fewest; and
         `never_seen`, the number of devices that never took part. The distances: with bounds
         `gap`, the priced objective over its least possible mean on the same path, less one, and

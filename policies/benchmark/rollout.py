@@ -16,9 +16,9 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.benchmark.accounts import energy_tolerance
 from policies.benchmark.bound import Prices, priced_outcome
 from policies.benchmark.checkpoint import Checkpoints, Resumable, State, join, part
+from policies.benchmark.feasibility import energy_tolerance
 from policies.benchmark.live import Recorder, Row, recorded
 from policies.progress import track
 
@@ -68,7 +68,7 @@ def run_episode(
         the rounds so far: `worst_energy_ratio` and `worst_spent_ratio` (time average of the
         device with the largest), `over_budget` (share of devices whose expected energy is above
         the budget), `feasible` (1 if no device and not the mean of all has spent more than the
-        budget by more than `policies.benchmark.accounts.energy_tolerance`, else 0),
+        budget by more than `policies.benchmark.feasibility.energy_tolerance`, else 0),
         `least_participation` (participations over those that the data weight asks for, of the
         device with the fewest) and `never_seen` (devices that have not taken part). With prices
         `priced_objective`, the penalty and the priced energy beyond the budget [s], and

@@ -14,7 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from scipy import stats
 
-from policies.benchmark.accounts import EnergyTolerance
+from policies.benchmark.feasibility import EnergyTolerance
 from policies.benchmark.statistics import Interval, mean_interval, relative_interval
 
 

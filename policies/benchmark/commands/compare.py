@@ -12,7 +12,6 @@ import pandas as pd
 from rich.console import Console
 
 from fl_edge_env.files import writable_folder
-from policies.benchmark.accounts import energy_tolerance
 from policies.benchmark.bars import run_with_progress
 from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import print_whole
@@ -37,6 +36,7 @@ from policies.benchmark.commands.training import (
     training_of,
 )
 from policies.benchmark.evaluation import check_target, summarise
+from policies.benchmark.feasibility import energy_tolerance
 from policies.benchmark.figures import draw_partition, save_figure, save_plots
 from policies.benchmark.jobs import BoundJob, make_jobs
 from policies.benchmark.live import check_tensorboard, live_files

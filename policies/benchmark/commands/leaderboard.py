@@ -20,7 +20,6 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import writable_folder
 from policies.base import Policy
-from policies.benchmark.accounts import energy_tolerance
 from policies.benchmark.bars import run_with_progress
 from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import print_whole
@@ -50,6 +49,7 @@ from policies.benchmark.commands.training import (
     training_of,
 )
 from policies.benchmark.evaluation import check_target, summarise
+from policies.benchmark.feasibility import energy_tolerance
 from policies.benchmark.jobs import BoundJob, Job, Work, make_jobs
 from policies.benchmark.leaderboard import Board, save_overview, standings
 from policies.benchmark.live import check_tensorboard, live_files

@@ -13,9 +13,9 @@ from scipy import stats
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, Scenario
 from policies import LROA, POLICIES, DivFL, Policy, UniD, UniS, evaluate, make_policy
-from policies.benchmark.accounts import energy_tolerance
 from policies.benchmark.bound import path_bound, shadow_prices
 from policies.benchmark.evaluation import summarise
+from policies.benchmark.feasibility import energy_tolerance
 from policies.benchmark.rollout import run_episode
 from policies.benchmark.statistics import mean_interval
 

@@ -9,7 +9,7 @@ import pandas as pd
 from rich.console import Console
 
 from fl_edge_env import Scenario
-from policies.benchmark.accounts import energy_tolerance
+from policies.benchmark.feasibility import energy_tolerance
 from policies.benchmark.tables import coinciding, comparison_table, ranked
 
 

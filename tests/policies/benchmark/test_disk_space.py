@@ -14,9 +14,9 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, UniD
 from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.disk_space import tell_room
 from policies.benchmark.jobs import Job, make_jobs
 from policies.benchmark.rollout import run_episode
-from policies.benchmark.room import tell_room
 from train_fl import TrainingEnvFactory
 
 SCENARIO = Scenario.digits(num_devices=12, num_rounds=2)

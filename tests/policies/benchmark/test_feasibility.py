@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario
-from policies.benchmark.accounts import energy_tolerance, participation_target
+from policies.benchmark.feasibility import energy_tolerance, participation_target
 
 
 @given(

@@ -299,12 +299,13 @@ class Simulator:
             index, stream = self._indices[system], self._streams[system]
             stream.start_episode(seeds[system])
             # With delay, a round that nobody plays supplies the first observation.
-            left = int(round_index[index]) + self.scenario.delayed_csi
+            delayed = self.scenario.csi == "delayed"
+            left = int(round_index[index]) + delayed
             while left:
                 passed = min(left, len(self._block_gains))
                 last = stream.next_rounds(passed).gains[-1]
                 left -= passed
-                if self.scenario.delayed_csi:
+                if delayed:
                     self._known_gain[index] = last
             self._fill_block(system)
             first_time, first_energy = self.scenario.first_report

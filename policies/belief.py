@@ -171,5 +171,5 @@ def best_delay(scenario: Scenario) -> Delay:
     {"expected", "ignored"}
         The latter only where the channel cannot tell the law of its gains.
     """
-    cannot = scenario.delayed_csi and not has_conditional(scenario.channel)
+    cannot = scenario.csi == "delayed" and not has_conditional(scenario.channel)
     return "ignored" if cannot else "expected"

@@ -124,7 +124,7 @@ def field_values(draw, decades: float) -> dict[str, Any]:
         "mu": draw(st.sampled_from([0.0, number(1.0)])),
         "nu": number(1e5),
         "latency": draw(st.sampled_from(["proxy", "round_time"])),
-        "delayed_csi": draw(st.booleans()),
+        "csi": draw(st.sampled_from(["full", "delayed"])),
         "report_passes": draw(st.sampled_from([0.0, number(1.0)])),
         "report_bits": draw(st.sampled_from([0.0, number(3e8)])),
         "first_report_passes": draw(st.sampled_from([0.0, number(1.0)])),

@@ -214,7 +214,7 @@ def test_env__a_million_rounds_neither_leak_nor_drift():
 def test_vector_env__a_million_rounds_do_not_leak_and_the_last_are_those_of_single_ones(autoreset):
     scenario = Scenario.digits(num_devices=12, num_rounds=100, energy_budget_j=0.05)
     if autoreset == "NextStep":
-        scenario = scenario.replace(channel=MarkovChannel.correlated(0.8), delayed_csi=True)
+        scenario = scenario.replace(channel=MarkovChannel.correlated(0.8), csi="delayed")
     batch = gym.make_vec(
         "FLEdge-v0",
         num_envs=64,

@@ -97,8 +97,6 @@ class Scenario:
         Channel state information, the gains that the server knows when it decides: those of the
         coming round, those of the round before, or of each device the gain at its last
         participation.
-    delayed_csi : bool
-        Whether `csi` is ``"delayed"``; as a keyword another way to say so.
     objective : {"penalty", "outcome"}
         What the reward counts: the paper's drift-plus-penalty, or what came of the round, with
         participation queues beside those of energy (see `fl_edge_env.simulator.Round`).
@@ -170,8 +168,7 @@ class Scenario:
     lambda_: Any = None
     V: Any = None
     latency: str = "proxy"
-    csi: Any = None
-    delayed_csi: Any = None
+    csi: str = "full"
     objective: str = "penalty"
     initial_queue: PerDevice = 0.0
     initial_participation_queue: PerDevice = 0.0
@@ -228,7 +225,9 @@ class Scenario:
             raise ValueError(
                 f"objective must be one of {', '.join(lyapunov.OBJECTIVES)}, got {self.objective!r}"
             )
-        self._read_csi()
+        if not (isinstance(self.csi, str) and self.csi in _CSI):
+            meant = did_you_mean(self.csi, _CSI) if isinstance(self.csi, str) else ""
+            raise ValueError(f"csi must be one of {', '.join(_CSI)}, got {self.csi!r}{meant}")
         for name in ("availability_persistence", "upload_failure"):
             self._set(name, number_below_one(name, getattr(self, name)))
         if (beyond := self.availability > 1).any():
@@ -245,23 +244,6 @@ class Scenario:
                 f"{_LARGEST:g} and V lie in [{1 / _LARGEST:g}, {_LARGEST:g}]: choose another mu, "
                 "nu or energy_budget_j"
             )
-
-    def _read_csi(self) -> None:
-        """Set `csi` and `delayed_csi`, of which either may be given."""
-        delayed = self.delayed_csi
-        if delayed is not None and not isinstance(delayed, (bool, np.bool_)):
-            raise ValueError(f"delayed_csi must be True or False, got {delayed!r}")
-        csi = self.csi if self.csi is not None else ("delayed" if delayed else "full")
-        if not (isinstance(csi, str) and csi in _CSI):
-            meant = did_you_mean(csi, _CSI) if isinstance(csi, str) else ""
-            raise ValueError(f"csi must be one of {', '.join(_CSI)}, got {csi!r}{meant}")
-        if delayed is not None and delayed != (csi == "delayed") and (delayed or csi == "delayed"):
-            raise ValueError(
-                f"delayed_csi={bool(delayed)} is another way to say "
-                f"csi={'delayed' if delayed else 'full'!r}: give one of them, got csi={csi!r} too"
-            )
-        self._set("csi", csi)
-        self._set("delayed_csi", csi == "delayed")
 
     def _weigh(self) -> None:
         """Set lambda and V: as given, or as calibrated in the middle of the ranges."""
@@ -436,8 +418,6 @@ class Scenario:
             for weight, scale in scales.items()
             if fields.get(weight) is not None
         }
-        if fields.get("delayed_csi") is not None and self.csi in ("full", "delayed"):
-            default["csi"] = None
         return type(self)(**self.to_dict() | default | fields)
 
     @classmethod
@@ -535,12 +515,8 @@ class Scenario:
         return toml.dumps(self.saved_fields())
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as they were given; one value common to all devices is a scalar.
-
-        `csi` says what `delayed_csi` would, which is left out.
-        """
+        """The fields by name, as they were given; one value common to all devices is a scalar."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | self._given
-        del values["delayed_csi"]
         for name in self.per_device_fields:
             if np.all(values[name] == values[name][0]):
                 values[name] = float(values[name][0])

@@ -41,8 +41,6 @@ class ScenarioOptions:
     csi: str | None = None
     """Channel gains that the server knows when it decides.
     full: this round's; delayed: the last round's; participants: of their last participation."""
-    delayed_csi: bool = False
-    """The same as --csi delayed."""
     objective: str | None = None
     """What the reward counts.
     penalty: the paper's penalty; outcome: what a user pays (actions then rank the devices)."""
@@ -80,7 +78,6 @@ class ScenarioOptions:
         fields = {
             "channel": None if self.channel is None else make_channel(self.channel),
             "csi": self.csi,
-            "delayed_csi": self.delayed_csi or None,
             "objective": self.objective,
             "latency": self.latency,
             "availability": self.availability,

@@ -141,11 +141,11 @@ def test_streams__do_not_depend_on_the_decisions():
     np.testing.assert_array_equal(*seen)
 
 
-@pytest.mark.parametrize("delayed", [False, True])
+@pytest.mark.parametrize("csi", ["full", "delayed"])
 @pytest.mark.parametrize("chosen", [False, True])
-def test_batch__equals_the_single_systems_also_where_they_are_taken_up_again(chosen, delayed):
+def test_batch__equals_the_single_systems_also_where_they_are_taken_up_again(chosen, csi):
     scenario = OFTEN_EMPTY.replace(
-        num_devices=2000, availability=0.7, delayed_csi=delayed, num_samples=100.0
+        num_devices=2000, availability=0.7, csi=csi, num_samples=100.0
     )  # blocks of eight rounds
     seeds = [4, 9]
     batch, alone = Simulator(scenario, 2), [Simulator(scenario) for _ in seeds]
@@ -256,7 +256,7 @@ def test_failures__happen_as_often_as_they_should_and_only_in_the_cohort():
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"delayed_csi": True, "channel": MarkovChannel.correlated(0.8)}]
+    "fields", [{}, {"csi": "delayed", "channel": MarkovChannel.correlated(0.8)}]
 )
 def test_env__fits_its_spaces_and_the_checkers(fields):
     env = gym.make("FLEdge-v0", scenario=OFTEN_EMPTY.replace(**fields)).unwrapped

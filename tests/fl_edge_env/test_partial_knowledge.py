@@ -162,21 +162,8 @@ def test_csi__the_channel_and_the_accounts_do_not_depend_on_it(csi):
         )
 
 
-def test_csi__has_an_old_spelling_and_refuses_two_that_differ():
-    scenario = Scenario.cifar10()
-    assert (scenario.csi, scenario.delayed_csi) == ("full", False)
-    delayed = scenario.replace(delayed_csi=True)
-    assert delayed == scenario.replace(csi="delayed") == Scenario.cifar10(delayed_csi=True)
-    assert (delayed.csi, delayed.delayed_csi) == ("delayed", True)
-    assert delayed.replace(delayed_csi=False) == scenario == delayed.replace(csi="full")
-    assert delayed.replace(csi="participants").csi == "participants"
-    assert SCENARIO.replace(delayed_csi=False) == SCENARIO
-    assert Scenario.from_toml(delayed.to_toml()) == delayed
+def test_csi__is_saved_and_a_wrong_one_is_refused():
     assert Scenario.from_toml(SCENARIO.to_toml()) == SCENARIO
-    with pytest.raises(ValueError, match=r"delayed_csi=True is another way .* got csi='full' too"):
-        Scenario.cifar10(csi="full", delayed_csi=True)
-    with pytest.raises(ValueError, match=r"delayed_csi=False is another way .*csi='delayed' too"):
-        Scenario.cifar10(csi="delayed", delayed_csi=False)
     with pytest.raises(ValueError, match=r"csi must be one of .*'participant'.*'participants'"):
         Scenario.cifar10(csi="participant")
 

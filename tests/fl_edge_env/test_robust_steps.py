@@ -221,7 +221,9 @@ def make_copies(value: Any) -> list[Any]:
 
 @pytest.mark.parametrize("kind", ["clip", "markov"])
 def test_env__a_copy_in_mid_episode_goes_on_alike_and_on_its_own(kind):
-    scenario = SMALL.replace(channel=channel_of(kind, 0.1), delayed_csi=kind == "markov")
+    scenario = SMALL.replace(
+        channel=channel_of(kind, 0.1), csi="delayed" if kind == "markov" else "full"
+    )
     env = FLEdgeEnv(scenario)
     env.reset(seed=2)
     actions = random_actions(6)
@@ -258,7 +260,7 @@ def test_vector_env__a_copy_in_mid_episode_goes_on_alike_and_on_its_own(mode):
 @pytest.mark.parametrize("kind", ["clip", "resample", "correlated", "markov", "constant"])
 def test_values__are_equal_to_their_copies(kind):
     channel = channel_of(kind, 0.1)
-    scenario = Scenario.femnist(num_devices=5, channel=channel, delayed_csi=True)
+    scenario = Scenario.femnist(num_devices=5, channel=channel, csi="delayed")
     for twin in (*make_copies(channel), copy.copy(channel)):
         assert twin == channel
         gains = [c.draw(np.random.default_rng(0), 3, 5) for c in (twin, channel)]
@@ -285,7 +287,7 @@ def trajectory_from(saved: bytes) -> bytes:
 
 
 def test_state__goes_on_alike_in_another_process(tmp_path: Path):
-    env = FLEdgeEnv(SMALL.replace(channel=MarkovChannel.correlated(0.9), delayed_csi=True))
+    env = FLEdgeEnv(SMALL.replace(channel=MarkovChannel.correlated(0.9), csi="delayed"))
     env.reset(seed=9)
     actions = random_actions(6)
     for action in actions[:4]:
@@ -304,9 +306,9 @@ def test_state__goes_on_alike_in_another_process(tmp_path: Path):
     np.testing.assert_equal(pickle.loads(here)[0], observation)
 
 
-@given(st.integers(0, 6), st.integers(0, 2**63), st.booleans())
-def test_state__taken_up_anywhere_gives_the_same_trajectory(rounds, seed, delayed):
-    scenario = SMALL.replace(delayed_csi=delayed)
+@given(st.integers(0, 6), st.integers(0, 2**63), st.sampled_from(["full", "delayed"]))
+def test_state__taken_up_anywhere_gives_the_same_trajectory(rounds, seed, csi):
+    scenario = SMALL.replace(csi=csi)
     env, other = FLEdgeEnv(scenario), FLEdgeEnv(scenario)
     observation, _ = env.reset(seed=seed)
     actions = random_actions(6)

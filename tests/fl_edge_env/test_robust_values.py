@@ -143,9 +143,7 @@ def _may_be_a_queue(value, name):
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Scenario)])
 def test_scenario__names_the_field_whatever_stands_in_it(name):
     for value in NO_NUMBERS:
-        if name == "delayed_csi" and isinstance(value, (bool, np.bool_)):
-            continue
-        if name in ("lambda_", "V", "csi", "delayed_csi") and value is None:  # not given
+        if name in ("lambda_", "V") and value is None:  # not given
             continue
         if name.startswith("initial") and _may_be_a_queue(value, name):
             continue

@@ -239,7 +239,7 @@ def test_channel__equals_one_long_draw_of_its_stream():
 @pytest.mark.parametrize("num_envs", [None, 2])
 def test_channel__observed_late_is_that_of_the_round_before(num_envs):
     # Blocks of five rounds; the second system starts anew in the middle of one.
-    scenario = Scenario(num_devices=3000, num_rounds=20, delayed_csi=True)
+    scenario = Scenario(num_devices=3000, num_rounds=20, csi="delayed")
     simulator = Simulator(scenario, num_envs)
     seeds = [5, 6][: num_envs or 1]
     simulator.reset(seeds)
@@ -394,9 +394,9 @@ def test_advance__refuses_another_batch_size():
 )
 @pytest.mark.parametrize("num_envs", [None, 3])
 @pytest.mark.parametrize("rounds", [0, 4, 11, 12, 23])  # a block has twelve rounds
-@pytest.mark.parametrize("delayed", [False, True])
-def test_restore__goes_on_with_the_same_numbers(channel, num_envs, rounds, delayed):
-    scenario = Scenario(num_devices=1365, num_rounds=30, channel=channel, delayed_csi=delayed)
+@pytest.mark.parametrize("csi", ["full", "delayed"])
+def test_restore__goes_on_with_the_same_numbers(channel, num_envs, rounds, csi):
+    scenario = Scenario(num_devices=1365, num_rounds=30, channel=channel, csi=csi)
     seeds = [7, 1, 4][: num_envs or 1]
     whole, other = Simulator(scenario, num_envs), Simulator(scenario, num_envs)
     assert len(whole._block_gains) == 12

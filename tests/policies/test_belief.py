@@ -20,14 +20,14 @@ OLD = Scenario(
     capacitance=2e-26,
     p_max=10.0,
     channel=MarkovChannel.correlated(0.5),
-    delayed_csi=True,
+    csi="delayed",
 )
 PRICES = OutcomePrices(np.full(10, 0.5), np.full(10, 50.0))
 
 
 def test_belief__is_the_observed_gain_unless_that_is_old():
     observation = {"channel_gain": np.linspace(0.02, 0.4, 10), "queue": np.zeros(10)}
-    for belief in (Belief(OLD.replace(delayed_csi=False)), Belief(OLD, "ignored")):
+    for belief in (Belief(OLD.replace(csi="full")), Belief(OLD, "ignored")):
         assert belief.present_gain(observation) is observation["channel_gain"]
     law = Belief(OLD).present_gain(observation)
     assert isinstance(law, GainLaw)
@@ -49,7 +49,7 @@ def test_policies__follow_their_belief(make, tmp_path):
     with pytest.raises(ValueError, match=r"TraceChannel.*method conditional.*delay='ignored'"):
         make(trace)
     make(trace, delay="ignored")
-    make(trace.replace(delayed_csi=False))
+    make(trace.replace(csi="full"))
     with pytest.raises(ValueError, match="delay must be 'expected' or 'ignored', got 'old'"):
         make(OLD, delay="old")
     check_policy(make(OLD))
@@ -62,7 +62,7 @@ def test_policies__follow_their_belief(make, tmp_path):
         for scenario, options in (
             (OLD, {}),
             (OLD, {"delay": "ignored"}),
-            (OLD.replace(delayed_csi=False), {}),
+            (OLD.replace(csi="full"), {}),
         )
     )
     for policy in (expected, ignored, present):

@@ -36,7 +36,7 @@ def play(policy: Opportunistic, scenario: Scenario, seed: int = 0):
     [
         ({}, {}),
         ({"cohort_size": 12}, {"start": "cold"}),  # with cohorts that are not full
-        ({"delayed_csi": True, "channel": MarkovChannel.correlated(0.8)}, {"participation": False}),
+        ({"csi": "delayed", "channel": MarkovChannel.correlated(0.8)}, {"participation": False}),
     ],
 )
 def test_opportunistic__is_a_valid_policy(fields, options):

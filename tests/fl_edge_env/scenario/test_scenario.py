@@ -190,7 +190,7 @@ def test_copies__are_equal_and_stay_read_only():
 
 def test_equality__sees_every_field():
     scenario = Scenario.digits(num_devices=5, download_rate_bps=1e6)
-    others = {"latency": "round_time", "delayed_csi": True, "channel": ExponentialChannel(mean=0.2)}
+    others = {"latency": "round_time", "csi": "delayed", "channel": ExponentialChannel(mean=0.2)}
     others |= {"csi": "participants", "objective": "outcome"}
     others |= {"availability": 0.9, "availability_persistence": 0.5, "upload_failure": 0.5}
     for name in (field.name for field in dataclasses.fields(Scenario)):

@@ -29,7 +29,7 @@ from fl_edge_env.scenario.tiers import HARDWARE_TIERS
 )
 def test_file__gives_back_the_scenario_it_was_made_from(tmp_path, channel):
     scenario = Scenario.femnist(
-        channel=channel, cohort_size=5, mu=1 / 3, latency="round_time", delayed_csi=True
+        channel=channel, cohort_size=5, mu=1 / 3, latency="round_time", csi="delayed"
     )
     scenario.save(tmp_path / "scenario.toml")
     assert Scenario.load(tmp_path / "scenario.toml") == scenario

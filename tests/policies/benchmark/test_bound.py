@@ -73,7 +73,7 @@ def test_gap__is_never_negative_on_any_path(case, tmp_path):
     fields = {
         "loose and short": {"energy_budget_j": 0.1, "num_rounds": 10},
         "trace": {"channel": trace(tmp_path), "num_rounds": 20},
-        "delayed": {"channel": MarkovChannel.correlated(0.8), "delayed_csi": True},
+        "delayed": {"channel": MarkovChannel.correlated(0.8), "csi": "delayed"},
         "tight": {"energy_budget_j": 0.018},
     }[case]
     scenario = Scenario.digits(**{"num_rounds": 40} | fields)
@@ -84,7 +84,7 @@ def test_gap__is_never_negative_on_any_path(case, tmp_path):
 
 
 def test_path_bound__is_of_the_gains_that_the_simulator_gives():
-    for fields in ({}, {"delayed_csi": True, "channel": MarkovChannel.correlated(0.5)}):
+    for fields in ({}, {"csi": "delayed", "channel": MarkovChannel.correlated(0.5)}):
         scenario = Scenario.digits(num_devices=7, num_rounds=50, **fields)
         simulator = Simulator(scenario)
         simulator.reset([4])

@@ -62,7 +62,7 @@ def systems(draw) -> tuple[Scenario, OutcomePrices]:
         num_rounds=draw(st.integers(1, 8)),
         num_samples=400 * rng.uniform(0.2, 2, number),
         energy_budget_j=draw(st.sampled_from([1.0, 100.0, 1e4])) * rng.uniform(0.5, 2, number),
-        delayed_csi=draw(st.booleans()),
+        csi=draw(st.sampled_from(["full", "delayed"])),
         latency=draw(st.sampled_from(["proxy", "round_time"])),
         **fields,
     )

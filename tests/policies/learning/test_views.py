@@ -17,7 +17,7 @@ from policies.learning.credit import difference_reward, local_reward
 from policies.learning.views import FIRST_EPISODE, AgentView, DeviceView, JointView
 
 SCENARIO = with_tiers(Scenario.femnist(num_devices=6, cohort_size=3, num_rounds=4))
-LATE = SCENARIO.replace(delayed_csi=True, latency="round_time")
+LATE = SCENARIO.replace(csi="delayed", latency="round_time")
 VIEWS = [JointView, DeviceView]
 F = len(FEATURES)
 

@@ -98,7 +98,7 @@ def test_evaluate_agents__another_number_of_devices(call, agents):
 
 
 def test_evaluate_agents__headroom_settings_are_options(call, tmp_path):
-    options = "--latency round_time --delayed-csi --channel markov:0.8 --tiers hardware --seeds 2"
+    options = "--latency round_time --csi delayed --channel markov:0.8 --tiers hardware --seeds 2"
     told = call("evaluate-agents", f"{SYSTEM} {options} --out {tmp_path}")
     title = (
         "channel markov:0.8, delayed channel state, latency of the slowest, tiers hardware, rounds "

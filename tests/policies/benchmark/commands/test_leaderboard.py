@@ -68,7 +68,7 @@ num_devices = 6
 name = "correlated | late"
 scenario = "femnist"
 channel = "markov:0.8"
-delayed_csi = true
+csi = "delayed"
 seeds = 2
 num_devices = 4
 schedulers = ["lroa", {{ name = "best-channel", resources = "static" }}, "oort:static", "uni-d"]
@@ -98,7 +98,7 @@ def test_leaderboard__numbers_and_ranks_are_those_of_evaluate(system):
     ranks = pd.read_csv(folder / "out" / "leaderboard.csv")
     first = Scenario.cifar10(num_devices=6, num_rounds=12)
     late = Scenario.femnist(
-        num_devices=4, num_rounds=12, channel=MarkovChannel.correlated(0.8), delayed_csi=True
+        num_devices=4, num_rounds=12, channel=MarkovChannel.correlated(0.8), csi="delayed"
     )
     printed = LROA(first, variant="paper")
     printed.name = "LROA, printed"
@@ -252,7 +252,7 @@ ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'
         ),
         (ONE + "workers = 2", "setting 'a' cannot have a key 'workers'"),
         (ONE + 'mu = "1"', "setting 'a': mu must be a number, got '1'"),
-        (ONE + "delayed_csi = 1", "setting 'a': delayed_csi must be true or false, got 1"),
+        (ONE + "train = 1", "setting 'a': train must be true or false, got 1"),
         (ONE + "pay_reports = true", "setting 'a': pay_reports needs training"),
         (
             ONE + 'schedulers = [{ name = "divfl", pay_reports = 1 }]',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fl_edge_env import (
+    CellChannel,
     ExponentialChannel,
     FLEdgeEnv,
     MarkovChannel,
@@ -34,22 +36,18 @@ def assert_finite_episode(scenario: Scenario, seed: int) -> None:
     scaling = Scaling(scenario)
     space = scaling.feature_space()
     rng = np.random.default_rng(seed)
-    shape = (3, scenario.num_devices)
-    for _ in range(2):
-        observation, _ = env.reset(seed=seed)
-        assert env.observation_space.contains(observation)
-        for number in range(scenario.num_rounds):
-            action: Any = rng.choice(EXTREMES, shape)
-            if number == 1:
-                action = decode_action(action, scenario, 100.0)
-                again = encode_action(action, scenario, 100.0)
-                assert env.action_space.contains(again)
-            result = env.step(action)
-            assert_round(env, result)
-            features = scaling.features(result[0])
-            assert space.contains(features)
-            assert np.isfinite(scaling.reward(result[1]))
-        assert result[3]
+    observation, _ = env.reset(seed=seed)
+    assert env.observation_space.contains(observation)
+    for number in range(scenario.num_rounds):
+        action: Any = rng.choice(EXTREMES, (3, scenario.num_devices))
+        if number == 1:
+            action = decode_action(action, scenario, 100.0)
+            assert env.action_space.contains(encode_action(action, scenario, 100.0))
+        result = env.step(action)
+        assert_round(env, result)
+        assert space.contains(scaling.features(result[0]))
+        assert np.isfinite(scaling.reward(result[1]))
+    assert result[3]
 
 
 @given(field_values(10), st.integers(0, 2**32 - 1))
@@ -86,45 +84,25 @@ def test_decode__is_valid_however_wide_the_ranges_are(fields, action):
 
 NO_NUMBERS: list[Any] = [
     None,
-    "fast",
     "1",
-    b"1",
     True,
-    np.True_,
     1j,
     -1.0,
-    -1,
-    -math.inf,
     math.nan,
-    np.float64("nan"),
+    -math.inf,
     np.float16(-1),
     np.datetime64("2020-01-01"),
     [],
-    [[1.0]],
     [[1.0], [1.0, 2.0]],
     [1.0, None],
-    ["1", "2"],
     (1.0,) * 7,
-    {},
     {"a": 1.0},
-    {1.0},
-    range(7),
     Odd(),
-    Odd,
-    math.sin,
-    np.array(None),
     np.array([1.0, 2.0, 3.0], dtype=object),
     np.array([1.0, math.nan, 1.0]),
-    np.array([1.0, 0.0, 1.0]),
     np.full((3, 1), 1.0),
-    np.full(3, 1 + 1j),
     np.full(3, True),
-    np.full(3, "1"),
-    np.zeros((0,)),
-    np.zeros((0, 3)),
-    np.array("x"),
     np.ma.masked_array([1.0, -1.0, 1.0]),
-    np.array([(1.0, 2)], dtype=[("a", "f8"), ("b", "i4")]),
 ]
 
 
@@ -147,39 +125,25 @@ def test_scenario__names_the_field_whatever_stands_in_it(name):
             continue
         if name.startswith("initial") and _may_be_a_queue(value, name):
             continue
-        fields = {"num_devices": 3, name: value}
         with pytest.raises(ValueError, match=rf"^{name} must .*got ") as raised:
-            Scenario(**fields)
+            Scenario(**{"num_devices": 3, name: value})
         assert raised.value.__cause__ is None
-        with pytest.raises(ValueError, match=rf"^{name} must .*got "):
-            FLEdgeEnv(SMALL.replace(num_samples=100.0), **fields)
 
 
-@pytest.mark.parametrize("name", ["num_devices", "num_rounds"])
-def test_scenario__a_count_beyond_32_bits_is_named(name):
-    for value in (2**31, 10**400):
-        with pytest.raises(ValueError, match=f"{name} must be at most 2147483647, got {value}"):
-            Scenario(**{name: value})
-
-
-def test_scenario__a_wider_float_that_float64_cannot_hold_is_refused():
-    wide = np.longdouble("1e4000")
-    if not np.isfinite(wide):
-        pytest.skip("no wider float here")
-    for value in (wide, np.full(120, wide)):
-        with pytest.raises(ValueError, match=r"f_max must .*got inf"):
-            Scenario(f_max=value)
-
-
-# Each is far from any system, and would overflow within a round.
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"num_devices": 2**31}, "num_devices must be at most 2147483647, got 2147483648"),
+        ({"num_rounds": 10**400}, "num_rounds must be at most 2147483647, got 1000"),
+        # Where float64 cannot hold a wider float.
+        ({"f_max": np.longdouble("1e4000")}, "f_max must .*got inf"),
+        ({"f_max": np.full(120, np.longdouble("1e4000"))}, "f_max must .*got inf"),
+        # Each is far from any system, and would overflow within a round.
         (
             {"noise_power_w": 1e-300},
-            r"which must lie in \[1e-100, 1e\+100\]: choose another channel",
+            r"^the fields give .* which must lie in \[1e-100, 1e\+100\]: choose another channel",
         ),
-        ({"noise_power_w": 1e300}, "signal-to-noise ratio of .* noise_power_w"),
+        ({"noise_power_w": 1e300}, "fields give a signal-to-noise ratio of .* noise_power_w"),
         ({"num_devices": 2, "num_samples": [1e-200, 1.0]}, "data weight of .* num_samples"),
         ({"cycles_per_sample": 1e-200, "energy_budget_j": 1e-5}, r"compute time \[s\] of"),
         ({"model_bits": 1e-150}, r"upload time \[s\] of"),
@@ -192,7 +156,7 @@ def test_scenario__a_wider_float_that_float64_cannot_hold_is_refused():
     ],
 )
 def test_scenario__what_would_overflow_is_refused_and_says_why(fields, message):
-    with pytest.raises(ValueError, match=f"^the fields give .*({message})"):
+    with pytest.raises(ValueError, match=message):
         Scenario(**fields)
 
 
@@ -205,7 +169,7 @@ def test_scenario__any_other_keyword_is_a_type_error_that_names_it(name):
         assert name in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["mnist", None, ["digits"], np.array(["digits"])])
+@pytest.mark.parametrize("name", [None, ["digits"], np.array(["digits"])])
 def test_preset__what_is_no_name_is_refused(name):
     message = "scenario must be one of cifar10, femnist, fashion_mnist, digits, cell, phones, got "
     with pytest.raises(ValueError, match=message):
@@ -230,18 +194,25 @@ def test_exponential__names_the_parameter_whatever_stands_in_it(name):
         ExponentialChannel(gain_min=0.6)
 
 
-@pytest.mark.parametrize("number", [np.float32(0.25), np.longdouble(0.25), 0.25])
-def test_exponential__keeps_numbers_of_every_type_as_floats(tmp_path, number):
-    from fractions import Fraction
-
-    for mean in (number, Fraction(1, 4)):
-        channel = ExponentialChannel(mean, number / 2, 1)
-        assert [type(v) for v in (channel.mean, channel.gain_min, channel.gain_max)] == [float] * 3
-        assert channel == ExponentialChannel(0.25, 0.125, 1.0)
-        scenario = Scenario(channel=channel)
+@pytest.mark.parametrize(
+    "number", [np.float32(0.25), np.longdouble(0.25), np.float64(0.25), Fraction(1, 4)]
+)
+def test_channel__keeps_numbers_of_every_type_as_floats_also_in_files(tmp_path, number):
+    channels = [
+        ExponentialChannel(number, number / 2, 1),
+        MarkovChannel([number, 2 * number], [[number, 3 * number], [2 * number, 2 * number]]),
+        CellChannel(number, persistence=number, rician_factor=number, fading="rician"),
+    ]
+    floats = [
+        ExponentialChannel(0.25, 0.125, 1.0),
+        MarkovChannel([0.25, 0.5], [[0.25, 0.75], [0.5, 0.5]]),
+        CellChannel(0.25, persistence=0.25, rician_factor=0.25, fading="rician"),
+    ]
+    for channel, wanted in zip(channels, floats, strict=True):
+        assert repr(channel) == repr(wanted)
+        scenario = Scenario(num_devices=3, channel=channel)
         scenario.save(tmp_path / "scenario.toml")
         assert Scenario.load(tmp_path / "scenario.toml") == scenario
-        assert channel.draw(np.random.default_rng(0), 2, 3).dtype == np.float64
 
 
 def test_markov__names_the_parameter_whatever_stands_in_it():
@@ -254,28 +225,26 @@ def test_markov__names_the_parameter_whatever_stands_in_it():
             MarkovChannel([0.1, 0.2], value)
         with pytest.raises(ValueError, match=r"persistence must lie in .*got "):
             MarkovChannel.correlated(value)
-        if isinstance(value, int) and not isinstance(value, bool):
-            continue
-        with pytest.raises(ValueError, match=r"num_states must be .*got "):
-            MarkovChannel.correlated(0.5, num_states=value)
         if value is not None:
             with pytest.raises(ValueError, match=r"marginal must be .*got "):
                 MarkovChannel.correlated(0.5, marginal=value)
+        with pytest.raises(ValueError, match=r"num_states must be .*got "):
+            MarkovChannel.correlated(0.5, num_states=value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "message"),
     [
-        ({"tiers": None}, ValueError, "tiers must be a sequence of mappings"),
-        ({"tiers": "f_max"}, ValueError, "tiers must be a sequence of mappings"),
-        ({"tiers": [{"f_max": "2"}]}, ValueError, "factor on f_max must be a number, got '2'"),
-        ({"tiers": [{"f_max": math.nan}]}, ValueError, "f_max must be positive .*got nan"),
-        ({"shares": ["a", "b", "c"]}, ValueError, "shares must be 3 numbers"),
-        ({"shares": None, "seed": -1}, ValueError, "seed must be .*got -1"),
+        ({"tiers": None}, "tiers must be a sequence of mappings"),
+        ({"tiers": "f_max"}, "tiers must be a sequence of mappings"),
+        ({"tiers": [{"f_max": "2"}]}, "factor on f_max must be a number, got '2'"),
+        ({"tiers": [{"f_max": math.nan}]}, "f_max must be positive .*got nan"),
+        ({"shares": ["a", "b", "c"]}, "shares must be 3 numbers"),
+        ({"shares": None, "seed": -1}, "seed must be .*got -1"),
     ],
 )
-def test_tiers__names_what_is_no_tier(arguments, error, message):
-    with pytest.raises(error, match=message):
+def test_tiers__names_what_is_no_tier(arguments, message):
+    with pytest.raises(ValueError, match=message):
         with_tiers(SMALL, **arguments)
 
 

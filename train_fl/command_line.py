@@ -16,6 +16,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from fl_edge_env import Scenario
+    from policies.benchmark.training_options import TrainingOptions
     from train_fl.factory import TrainingEnvFactory
 
 
@@ -131,7 +132,7 @@ def main(
         chosen.run(options, console)
 
 
-def make_training(scenario: Scenario, task: str, **options: Any) -> TrainingEnvFactory:
+def make_training(scenario: Scenario, task: str, options: TrainingOptions) -> TrainingEnvFactory:
     """Training environments for a system, which is fitted to the data.
 
     Parameters
@@ -140,8 +141,8 @@ def make_training(scenario: Scenario, task: str, **options: Any) -> TrainingEnvF
         The system.
     task : str
         Name of the data set.
-    **options
-        Further fields of `TrainingEnvFactory`.
+    options : TrainingOptions
+        How models are trained.
 
     Raises
     ------
@@ -152,4 +153,4 @@ def make_training(scenario: Scenario, task: str, **options: Any) -> TrainingEnvF
     """
     from train_fl import TrainingEnvFactory
 
-    return TrainingEnvFactory(scenario, task, **options).fitted()
+    return TrainingEnvFactory(scenario, task, options).fitted()

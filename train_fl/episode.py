@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from train_fl.local_sgd import LocalTrainer, Precision
 from train_fl.task import Task
 
 
@@ -58,35 +57,6 @@ def initial_model(task: Task, seed: np.random.SeedSequence) -> nn.Module:
         return task.make_model()
 
 
-def make_trainer(
-    task: Task,
-    model: nn.Module,
-    *,
-    precision: Precision = "float32",
-    channels_last: bool = False,
-) -> LocalTrainer:
-    """What trains a network by a task's settings.
-
-    Parameters
-    ----------
-    task : Task
-        Supplies the settings of SGD.
-    model : torch.nn.Module
-        The network, whose parameters become those of the trainer.
-    precision, channels_last
-        As in `LocalTrainer`.
-    """
-    return LocalTrainer(
-        model,
-        batch_size=task.batch_size,
-        momentum=task.momentum,
-        weight_decay=task.weight_decay,
-        proximal=task.proximal,
-        precision=precision,
-        channels_last=channels_last,
-    )
-
-
 def sample_order(
     seed: np.random.SeedSequence, completed_rounds: int, device: int
 ) -> np.random.Generator:
@@ -118,4 +88,6 @@ def learning_rate(task: Task, completed_rounds: int, num_rounds: int) -> float:
         Rounds of the episode.
     """
     halvings = (completed_rounds >= 0.5 * num_rounds) + (completed_rounds >= 0.75 * num_rounds)
-    return task.learning_rate * 0.5**halvings
+    rate = task.options.learning_rate
+    assert rate is not None  # make_task has put the data set's own in its place
+    return rate * 0.5**halvings

@@ -45,9 +45,9 @@ from train_fl.episode import (
     TrainingSeeds,
     initial_model,
     learning_rate,
-    make_trainer,
     sample_order,
 )
+from train_fl.local_sgd import LocalTrainer
 from train_fl.server import (
     ServerOptimizer,
     aggregation_weights,
@@ -552,7 +552,7 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
     completed_rounds = int(config["server-round"]) - 1
     model = initial_model(task, seeds.model)
-    trainer = make_trainer(task, model)
+    trainer = LocalTrainer(model, task.options)
     parameters = _flat(message.content["arrays"], model)
     part = _parts(task, entropy, key)[device]
     data = task.dataset.train_images[part], task.dataset.train_labels[part]
@@ -594,7 +594,7 @@ def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:
         Takes the number of a round and the model, and gives ``test-loss`` and ``test-accuracy``.
     """
     model = new_model(task.make_model)
-    trainer = make_trainer(task, model)
+    trainer = LocalTrainer(model, task.options)
     test = task.dataset.test_images, task.dataset.test_labels
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:  # noqa: ARG001 - Flower's

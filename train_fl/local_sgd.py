@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from policies.benchmark.training_options import TrainingOptions
 from train_fl.data.dataset import Augmentation
-
-# Numbers that layers compute with; parameters and updates are always float32.
-Precision: TypeAlias = Literal["float32", "bfloat16"]
 
 # Samples in a forward pass at most, where the result does not depend on it.
 _CHUNK = 512
-
-
-def check_precision(precision: Precision) -> Precision:
-    """The precision, if it is one of `Precision`, or a `ValueError`."""
-    if precision not in get_args(Precision):
-        raise ValueError(f"precision must be 'float32' or 'bfloat16', got {precision!r}")
-    return precision
 
 
 class LocalTrainer:
@@ -36,50 +26,22 @@ class LocalTrainer:
     ----------
     model : torch.nn.Module
         The network; see `train_fl.check_network`.
-    batch_size : int
-        Samples in a step of SGD.
-    momentum : float
-        Momentum of SGD, zero at the start of every device's training.
-    weight_decay : float
-        Added to the gradient, this times the parameters.
-    proximal : float
-        FedProx's mu [Li2020]_: added to the gradient, this times the distance from the global
-        model, so that a device does not go far on its own data.
-    precision : {"float32", "bfloat16"}
-        With ``"bfloat16"`` convolutions and matrix products round their inputs to 8 bits of
-        mantissa, as torch's autocast does. It is faster on processors with such units.
-    channels_last : bool
-        Whether images are stored pixel by pixel rather than channel by channel, which makes some
-        networks faster. Only the last digits of results change.
-
-    Raises
-    ------
-    ValueError
-        If `precision` is another.
+    options : TrainingOptions
+        Of these `batch_size`, `momentum` (zero at the start of every device's training),
+        `weight_decay` (this times the parameters is added to the gradient), `proximal` (this times
+        the distance from the global model is added, so that a device does not go far on its own
+        data [Li2020]_), `precision` (with ``"bfloat16"`` convolutions and matrix products round
+        their inputs to 8 bits of mantissa, as torch's autocast does) and `channels_last`, which
+        changes only the last digits of results. Parameters and updates are always float32.
 
     References
     ----------
     .. [Li2020] Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        batch_size: int,
-        momentum: float,
-        weight_decay: float = 0.0,
-        proximal: float = 0.0,
-        precision: Precision = "float32",
-        channels_last: bool = False,
-    ) -> None:
-        self._model = model
-        self._batch_size = batch_size
-        self._momentum = momentum
-        self._weight_decay = weight_decay
-        self._proximal = proximal
-        self._rounds = check_precision(precision) == "bfloat16"
-        self._channels_last = channels_last
+    def __init__(self, model: nn.Module, options: TrainingOptions) -> None:
+        self._model, self._options = model, options
+        self._rounds = options.precision == "bfloat16"
         self._parameters = list(model.parameters())
         self._flat = torch.cat([p.detach().flatten() for p in self._parameters])
         self._velocity = torch.zeros_like(self._flat)
@@ -138,6 +100,7 @@ class LocalTrainer:
         loss : float
             Mean loss over the samples seen.
         """
+        options = self._options
         self._flat.copy_(parameters)
         self._velocity.zero_()
         received = self._views(parameters)
@@ -145,22 +108,22 @@ class LocalTrainer:
         for _ in range(epochs):
             order = torch.from_numpy(rng.permutation(len(labels))).to(images.device)
             for batch_images, batch_labels in _batches(
-                images[order], labels[order], self._batch_size
+                images[order], labels[order], options.batch_size
             ):
                 if augment is not None:
                     batch_images = augment(batch_images, rng)
                 loss, gradients = self._backward(batch_images, batch_labels)
-                if self._proximal:
+                if options.proximal:
                     moved = torch._foreach_sub(self._values, received)
-                    torch._foreach_add_(gradients, moved, alpha=self._proximal)
+                    torch._foreach_add_(gradients, moved, alpha=options.proximal)
                 # One pass over the memory: velocity = momentum * velocity + gradient,
                 # parameters -= learning rate * velocity.
                 torch._fused_sgd_(
                     self._values,
                     gradients,
                     self._velocities,
-                    weight_decay=self._weight_decay,
-                    momentum=self._momentum,
+                    weight_decay=options.weight_decay,
+                    momentum=options.momentum,
                     lr=learning_rate,
                     dampening=0.0,
                     nesterov=False,
@@ -236,7 +199,7 @@ class LocalTrainer:
 
     def _scores(self, images: Tensor) -> Tensor:
         """What the network gives for images, float32 of shape (batch, C)."""
-        if self._channels_last:
+        if self._options.channels_last:
             images = _channels_last(images)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self._rounds):
             scores: Tensor = self._model(images)

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.checks import did_you_mean, finite_number, is_real
+from fl_edge_env.checks import finite_number
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from policies.benchmark.training_options import one_of, share
 
 
 def aggregation_weights(
@@ -187,7 +188,7 @@ class FedAvgM(ServerOptimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _share("momentum", self.momentum)
+        share("momentum", self.momentum)
 
     def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:
         """See `ServerOptimizer.step`."""
@@ -224,8 +225,8 @@ class FedAdam(ServerOptimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _share("momentum", self.momentum)
-        _share("decay", self.decay)
+        share("momentum", self.momentum)
+        share("decay", self.decay)
         finite_number("epsilon", self.epsilon)
 
     def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:
@@ -258,11 +259,7 @@ def make_server_optimizer(name: str, learning_rate: float | None = None) -> Serv
     ValueError
         If there is no such optimiser, or the learning rate is not positive and finite.
     """
-    if name not in SERVER_OPTIMIZERS:
-        raise ValueError(
-            f"the server optimiser must be one of {', '.join(SERVER_OPTIMIZERS)}, got {name!r}"
-            f"{did_you_mean(name, SERVER_OPTIMIZERS)}"
-        )
+    one_of("the server optimiser", name, SERVER_OPTIMIZERS)
     options = {} if learning_rate is None else {"learning_rate": learning_rate}
     return SERVER_OPTIMIZERS[name](**options)
 
@@ -285,8 +282,3 @@ def check_server_optimizer(server: str | ServerOptimizer) -> ServerOptimizer:
     if not isinstance(server, ServerOptimizer):
         raise ValueError(f"server must be a name or a ServerOptimizer, got {server!r}")
     return server
-
-
-def _share(name: str, value: object) -> None:
-    if not (is_real(value) and 0 <= value < 1):
-        raise ValueError(f"{name} must lie in [0, 1), got {value!r}")

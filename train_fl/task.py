@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -14,14 +14,8 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import (
-    did_you_mean,
-    finite_number,
-    integer_at_least,
-    is_real,
-    positive_integer,
-)
 from fl_edge_env.typing import FloatArray, IntArray
+from policies.benchmark.training_options import TrainingOptions, one_of
 from policies.own import load_own, names_own
 from train_fl.check_network import check_maker
 from train_fl.data.catalogue import DATASETS, own_dataset
@@ -35,7 +29,7 @@ from train_fl.data.partition import (
     label_histogram,
 )
 from train_fl.models import MODELS
-from train_fl.server import FedAvg, ServerOptimizer, check_server_optimizer
+from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
 
 # Draws a split: the samples of each device.
 Split: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
@@ -53,16 +47,8 @@ class Task:
         Training samples of each device.
     make_model : callable
         Makes the network; its random numbers come from torch's generator.
-    batch_size : int
-        Samples in a step of SGD.
-    learning_rate : float
-        Initial learning rate.
-    momentum : float
-        Momentum of SGD.
-    weight_decay : float
-        Weight decay of SGD.
-    proximal : float
-        FedProx's mu; see `train_fl.local_sgd.LocalTrainer`.
+    options : TrainingOptions
+        Settings of local training; the learning rate is given.
     server : ServerOptimizer
         What the server does with the weighted sum of the updates.
     upload_parameters : int, optional
@@ -76,21 +62,19 @@ class Task:
     dataset: Dataset
     parts: list[IntArray]
     make_model: Callable[[], nn.Module]
-    batch_size: int
-    learning_rate: float
-    momentum: float
-    weight_decay: float = 0.0
-    proximal: float = 0.0
+    options: TrainingOptions
     server: ServerOptimizer = field(default_factory=FedAvg)
     upload_parameters: int | None = None
     split: Split | None = None
 
     def __repr__(self) -> str:
+        options = self.options
         return (
             f"Task({self.dataset.name}, {len(self.parts)} devices, "
-            f"{self.num_parameters} parameters, batch_size={self.batch_size}, "
-            f"learning_rate={self.learning_rate}, momentum={self.momentum}, "
-            f"weight_decay={self.weight_decay}, proximal={self.proximal}, server={self.server})"
+            f"{self.num_parameters} parameters, batch_size={options.batch_size}, "
+            f"learning_rate={options.learning_rate}, momentum={options.momentum}, "
+            f"weight_decay={options.weight_decay}, proximal={options.proximal}, "
+            f"server={self.server})"
         )
 
     def episode(self, seed: np.random.SeedSequence) -> Task:
@@ -174,17 +158,15 @@ class Task:
         return label_histogram(labels, self.parts, self.dataset.num_classes)
 
 
-Partition = Literal["dirichlet", "dirichlet-by-class", "iid", "place", "writer"]
-
 # Splits whose sizes do not depend on chance, so that each episode can have its own.
-_SAME_SIZES = ("dirichlet", "iid", "place")
+_SAME_SIZES = (None, "dirichlet", "iid", "place")
 
 
 class _Defaults(NamedTuple):
     model: str
     learning_rate: float
     num_devices: int = 120
-    partition: Partition = "dirichlet"
+    partition: str = "dirichlet"
 
 
 # The network of each data set, and the paper's settings for its own.
@@ -198,22 +180,14 @@ _DEFAULTS = {
 
 def make_task(
     dataset: str | Dataset,
+    options: TrainingOptions | None = None,
     *,
     num_devices: int | None = None,
-    partition: Partition | None = None,
-    concentration: float = 0.5,
     mean_gain: ArrayLike | None = None,
     seed: int | None = None,
-    batch_size: int = 32,
-    learning_rate: float | None = None,
-    momentum: float = 0.9,
-    weight_decay: float = 0.0,
-    proximal: float = 0.0,
-    server: str | ServerOptimizer = "fedavg",
     model: str | Callable[[], nn.Module] | None = None,
-    upload: str | None = None,
-    data_dir: str | Path = "data",
-    download: bool = False,
+    server: str | ServerOptimizer | None = None,
+    **changes: Any,
 ) -> Task:
     """A task from a data set, split over the devices.
 
@@ -223,45 +197,28 @@ def make_task(
         ``"digits"``, ``"fashion_mnist"``, ``"cifar10"`` or ``"femnist"``. Or one's own data, as a
         `Dataset`, the name of a function or a folder (see `train_fl.data.catalogue.own_dataset`),
         which need `num_devices`, `learning_rate` and `model`.
+    options : TrainingOptions, optional
+        How models are trained, see `policies.benchmark.training_options.TrainingOptions`. By
+        default FEMNIST is split by writer and the others by ``"dirichlet"``, and the learning rate
+        is the paper's for CIFAR-10 and FEMNIST, 0.02 for digits and 0.01 for Fashion-MNIST.
     num_devices : int, optional
         Number of devices N: 40 for digits and 120 for the others by default.
-    partition : {"dirichlet", "dirichlet-by-class", "iid", "place", "writer"}, optional
-        How samples are split, see `train_fl.data.partition`: into equal sizes with a Dirichlet
-        label mix, each class with Dirichlet shares, equally at random, into equal sizes with a
-        label mix that near and far devices differ in, or by writer. By default FEMNIST is split
-        by writer and the others by ``"dirichlet"``.
-    concentration : float
-        Of the Dirichlet distribution: small for devices that differ.
     mean_gain : ndarray, shape (N,), optional
         Mean gain of each device, such as `Scenario.mean_gain`, which the split by place needs.
     seed : int, optional
-        Seed of a split that all episodes share. By default each episode has a split of its own,
-        from the stream of its seed, where the devices' numbers of samples do not depend on it;
-        splits ``"dirichlet-by-class"`` and ``"writer"`` are then those of seed 0, as is the
-        draw of FEMNIST's writers.
-    batch_size : int
-        Samples in a step of SGD.
-    learning_rate : float, optional
-        Initial learning rate: by default the paper's for CIFAR-10 and FEMNIST, 0.02 for
-        digits and 0.01 for Fashion-MNIST.
-    momentum, weight_decay : float
-        Of SGD.
-    proximal : float
-        FedProx's mu: how strongly devices are held to the global model; 0 for plain SGD.
-    server : {"fedavg", "fedavgm", "fedadam"} or ServerOptimizer
-        What the server does with the weighted sum of the updates; see `train_fl.server`.
+        The option `split_seed`: seed of a split that all episodes share. By default each episode
+        has a split of its own, from the stream of its seed, where the devices' numbers of samples
+        do not depend on it; splits ``"dirichlet-by-class"`` and ``"writer"`` are then those of
+        seed 0, as is the draw of FEMNIST's writers.
     model : str or callable, optional
-        The network: a name in `train_fl.models.MODELS` (``"digits"``, ``"small"``, ``"cnn"`` or
-        ``"resnet18"``), or a class or function without arguments that makes one's own, perhaps by
-        its name as ``my_file.py:MyNet``; see `train_fl.check_network` for what it must be. Its
-        initial parameters come from torch's generator. By default that of the data set.
-    upload : str, optional
-        Name of the network whose size is uploaded, so that a small one can train in the place of
-        a large one whose times and energies are accounted for. By default that of `model`.
-    data_dir : str or Path
-        Folder with the data set's files.
-    download : bool
-        Whether to fetch missing files from the internet.
+        The network: the option `model`, or a class or function without arguments that makes one's
+        own; see `train_fl.check_network` for what it must be. Its initial parameters come from
+        torch's generator. By default that of the data set.
+    server : str or ServerOptimizer, optional
+        The option `server`, or a server optimiser; see `train_fl.server`.
+    **changes
+        Options in place of those in `options`, such as ``momentum=0.5``; see
+        `train_fl.data.partition` for the splits.
 
     Returns
     -------
@@ -275,68 +232,56 @@ def make_task(
     """
     if not isinstance(dataset, (str, Dataset)):
         raise ValueError(f"dataset must be a name or a Dataset, got {dataset!r}")
+    if seed is not None:
+        changes["split_seed"] = seed
+    options = replace(options or TrainingOptions(), **changes)
+    model = options.model if model is None else model
     if isinstance(dataset, str) and dataset not in DATASETS:
         dataset = own_dataset(dataset)
     if isinstance(dataset, str):
         defaults = _DEFAULTS[dataset]
         num_devices = defaults.num_devices if num_devices is None else num_devices
-        partition = defaults.partition if partition is None else partition
-        learning_rate = defaults.learning_rate if learning_rate is None else learning_rate
         model = defaults.model if model is None else model
-    elif num_devices is None or learning_rate is None or model is None:
+        if options.learning_rate is None:
+            options = replace(options, learning_rate=defaults.learning_rate)
+        if options.partition is None:
+            options = replace(options, partition=defaults.partition)
+    elif num_devices is None or options.learning_rate is None or model is None:
         raise ValueError(
             "data of one's own need num_devices, learning_rate and model, got "
-            f"{num_devices!r}, {learning_rate!r} and {model!r}"
+            f"{num_devices!r}, {options.learning_rate!r} and {model!r}"
         )
-    partition = partition or "dirichlet"
-    if partition not in get_args(Partition):
-        names = ", ".join(get_args(Partition))
-        nearest = did_you_mean(partition, get_args(Partition))
-        raise ValueError(f"partition must be one of {names}, got {partition!r}{nearest}")
-    batch_size = positive_integer("batch_size", batch_size)
-    finite_number("learning_rate", learning_rate)
-    if not (is_real(momentum) and 0 <= momentum < 1):
-        raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}")
-    for name, value in (("weight_decay", weight_decay), ("proximal", proximal)):
-        if not (is_real(value) and 0 <= value < np.inf):
-            raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
-    server = check_server_optimizer(server)
-    if seed is not None:
-        integer_at_least(0, "seed", seed)
+    options.check()
+    if not isinstance(server, ServerOptimizer):
+        rate = options.server_learning_rate
+        server = make_server_optimizer(options.server if server is None else server, rate)
     if isinstance(model, str) and names_own(model):
         model = load_own(model, kind="class or function that makes a network", fits=callable)
-    for option, named in (("model", model), ("upload", upload)):
-        if isinstance(named, str) and named not in MODELS:
-            nearest = did_you_mean(named, MODELS)
-            names = ", ".join(MODELS)
-            raise ValueError(f"{option} must be one of {names}, got {named!r}{nearest}")
+    for option, named in (("model", model), ("upload", options.upload)):
+        if isinstance(named, str):
+            one_of(option, named, MODELS)
+    seed = options.split_seed
     if isinstance(dataset, str):
-        dataset = DATASETS[dataset](DataSource(Path(data_dir), download, num_devices, seed or 0))
+        source = DataSource(Path(options.data_dir), options.download, num_devices, seed or 0)
+        dataset = DATASETS[dataset](source)
     split = partial(
-        _split,
-        dataset=dataset,
-        num_devices=num_devices,
-        partition=partition,
-        concentration=concentration,
-        mean_gain=mean_gain,
+        _split, dataset=dataset, options=options, num_devices=num_devices, mean_gain=mean_gain
     )
     parts = split(np.random.default_rng(seed or 0))
     classes = dataset.num_classes
     make_model = partial(MODELS[model], classes) if isinstance(model, str) else model
     check_maker(make_model, dataset.train_images[:2], dataset.train_labels[:2], classes)
     dataset.check_augment()
+    upload = options.upload
+    uploaded = None if upload is None else num_parameters(partial(MODELS[upload], classes))
     return Task(
         dataset,
         parts,
         make_model,
-        batch_size,
-        learning_rate,
-        momentum,
-        weight_decay,
-        proximal,
+        options,
         server,
-        None if upload is None else num_parameters(partial(MODELS[upload], classes)),
-        split if seed is None and partition in _SAME_SIZES else None,
+        uploaded,
+        split if seed is None and options.partition in _SAME_SIZES else None,
     )
 
 
@@ -367,25 +312,24 @@ def _split(
     rng: np.random.Generator,
     *,
     dataset: Dataset,
+    options: TrainingOptions,
     num_devices: int,
-    partition: Partition,
-    concentration: float,
     mean_gain: ArrayLike | None,
 ) -> list[IntArray]:
-    labels = dataset.train_labels.numpy()
-    if partition == "dirichlet":
-        return dirichlet_equal(labels, num_devices, concentration, rng)
-    if partition == "dirichlet-by-class":
+    labels, concentration = dataset.train_labels.numpy(), options.concentration
+    if options.partition == "dirichlet-by-class":
         return dirichlet_by_class(labels, num_devices, concentration, rng)
-    if partition == "iid":
+    if options.partition == "iid":
         return iid(len(labels), num_devices, rng)
-    if partition == "place":
+    if options.partition == "place":
         if mean_gain is None or np.asarray(mean_gain).shape != (num_devices,):
             raise ValueError(
                 f"a split by place needs the mean_gain of each of {num_devices} devices, "
                 f"got {mean_gain!r}"
             )
         return by_place(labels, mean_gain, concentration, rng)
-    if dataset.train_writers is None:
-        raise ValueError(f"the data set {dataset.name} does not say who its writers are")
-    return by_writer(dataset.train_writers, num_devices)
+    if options.partition == "writer":
+        if dataset.train_writers is None:
+            raise ValueError(f"the data set {dataset.name} does not say who its writers are")
+        return by_writer(dataset.train_writers, num_devices)
+    return dirichlet_equal(labels, num_devices, concentration, rng)

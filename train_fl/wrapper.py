@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +18,6 @@ from torch.nn.utils import vector_to_parameters
 
 from fl_edge_env import Allocation, FLEdgeEnv
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.checkpoint import State
@@ -26,15 +25,12 @@ from train_fl.episode import (
     TrainingSeeds,
     initial_model,
     learning_rate,
-    make_trainer,
     sample_order,
 )
 from train_fl.gradient_distance import GradientDistances
-from train_fl.local_sgd import Precision, check_precision
+from train_fl.local_sgd import LocalTrainer
 from train_fl.server import aggregation_weights, norms_of, weighted_sum
 from train_fl.task import Task, new_model
-
-NonFinite: TypeAlias = Literal["raise", "skip"]
 
 
 class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
@@ -86,20 +82,16 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         ``gym.make("FLEdge-v0")`` with a scenario that fits the task.
     task : Task
         Data, split, network and training settings.
-    eval_every : int
-        Rounds between evaluations on the test set; the last round is always evaluated.
     report_gradients : bool
         Whether the info carries `gradient_distance`; policies that set `uses_gradients` need it.
     report_losses, report_update_norms : bool
         The same for `local_losses`, and for `update_norms` after a reset; policies say so by
         `uses_losses` and `uses_update_norms`.
-    on_non_finite : {"raise", "skip"}
-        What to do with an update that is not finite: end with an error, or warn and go on without
-        it, its device then listed in ``info["skipped_devices"]``.
-    precision, channels_last
-        How layers compute; see `train_fl.local_sgd.LocalTrainer`.
-    device : str or torch.device
-        Where to train.
+    **options
+        `eval_every`, `precision`, `channels_last`, `on_non_finite` and `device` in place of those
+        of the task; see `policies.benchmark.training_options.TrainingOptions`. An update that is
+        not finite ends training with an error, or with ``on_non_finite="skip"`` is left out with
+        a warning, its device then listed in ``info["skipped_devices"]``.
 
     Attributes
     ----------
@@ -117,37 +109,28 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         env: gym.Env[Any, Any],
         task: Task,
         *,
-        eval_every: int = 10,
         report_gradients: bool = False,
         report_losses: bool = False,
         report_update_norms: bool = False,
-        on_non_finite: NonFinite = "raise",
-        precision: Precision = "float32",
-        channels_last: bool = False,
-        device: str | torch.device = "cpu",
+        **options: Any,
     ) -> None:
         super().__init__(env)
         if not isinstance(env.unwrapped, FLEdgeEnv):
             raise ValueError(f"env must be an FLEdge environment, got {env.unwrapped!r}")
-        integer_at_least(1, "eval_every", eval_every)
-        if on_non_finite not in get_args(NonFinite):
-            raise ValueError(f"on_non_finite must be 'raise' or 'skip', got {on_non_finite!r}")
         self._base = env.unwrapped
         self.scenario = self._base.scenario
         task.check_fit(self.scenario)
         self.task = self._given = task
-        self._eval_every = eval_every
-        self._precision, self._channels_last = check_precision(precision), channels_last
+        self._options = task.options.for_run(**options)
         self._report_losses, self._report_update_norms = report_losses, report_update_norms
-        self._on_non_finite = on_non_finite
-        self._device = _check_device(device)
+        self._device = _check_device(self._options.device)
         self._distances = (
             GradientDistances(self.scenario.num_devices, task.num_parameters, self._device)
             if report_gradients
             else None
         )
         dataset = task.dataset
-        self._test = dataset.test_images.to(device), dataset.test_labels.to(device)
+        self._test = dataset.test_images.to(self._device), dataset.test_labels.to(self._device)
         self._tested = np.bincount(dataset.test_labels.numpy(), minlength=dataset.num_classes)
         self._not_evaluated = {
             "test_loss": math.nan,
@@ -218,12 +201,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         if self._given.split is not None:
             self.task = self._given.episode(self._seeds.split)
             self._data = self._divide(self.task)
-        self._trainer = make_trainer(
-            self.task,
-            initial_model(self.task, self._seeds.model).to(self._device),
-            precision=self._precision,
-            channels_last=self._channels_last,
-        )
+        model = initial_model(self.task, self._seeds.model).to(self._device)
+        self._trainer = LocalTrainer(model, self._options)
         self._parameters = self._trainer.initial_parameters()
         self._kept = {name: torch.zeros_like(self._parameters) for name in self.task.server.keeps}
 
@@ -312,7 +291,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             row.copy_(update)
         info["skipped_devices"] = self._skip_non_finite(client_updates, participants, number)
         self._aggregate(client_updates, coefficients, number)
-        evaluated = truncated or number % self._eval_every == 0
+        evaluated = truncated or number % self._options.eval_every == 0
         info |= self._evaluate() if evaluated else self._not_evaluated
         info |= {
             "participants": participants,
@@ -348,11 +327,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         if len(devices):
             message = (
                 f"the update of device {', '.join(map(str, devices))} in round {number} "
-                f"is not finite: choose a learning rate below {self.task.learning_rate}, or a "
+                f"is not finite: choose a learning rate below {self._options.learning_rate}, or a "
                 "larger mu, which keeps the sampling probabilities and with them the aggregation "
                 "weights even"
             )
-            if self._on_non_finite == "raise":
+            if self._options.on_non_finite == "raise":
                 raise FloatingPointError(message)
             warnings.warn(message, RuntimeWarning, stacklevel=3)
             updates[~finite] = 0.0

@@ -47,10 +47,10 @@ def bare_round(task: Task, epochs: int, cohort: list[int]) -> Callable[[], None]
         updates = {name: torch.zeros_like(value) for name, value in state.items()}
         for device in cohort:
             model.load_state_dict(state)
-            optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=task.momentum)
+            optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=task.options.momentum)
             part = torch.from_numpy(task.parts[device])
             for _ in range(epochs):
-                for batch in part[torch.randperm(len(part))].split(task.batch_size):
+                for batch in part[torch.randperm(len(part))].split(task.options.batch_size):
                     optimizer.zero_grad()
                     loss = cross_entropy(
                         model(dataset.train_images[batch]), dataset.train_labels[batch]

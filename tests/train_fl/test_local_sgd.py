@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from policies.benchmark.training_options import TrainingOptions
 from train_fl.data.dataset import DataSource
 from train_fl.data.digits import digits
 from train_fl.local_sgd import LocalTrainer
@@ -31,7 +32,7 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
 def test_update__equals_torch_sgd_over_the_same_batches(model, data):
     images, labels = data
     reference = copy.deepcopy(model)
-    trainer = LocalTrainer(model, batch_size=8, momentum=0.9, weight_decay=0.02)
+    trainer = LocalTrainer(model, TrainingOptions(batch_size=8, momentum=0.9, weight_decay=0.02))
     start = trainer.initial_parameters()
     trainer.update(start, images, labels, epochs=1, learning_rate=0.1, rng=np.random.default_rng(1))
     update, loss = trainer.update(
@@ -59,7 +60,7 @@ def test_update__proximal_term_is_the_gradient_of_the_squared_distance(model, da
     images, labels = data
     reference = copy.deepcopy(model)
     anchors = [p.detach().clone() for p in reference.parameters()]
-    trainer = LocalTrainer(model, batch_size=8, momentum=0.9, proximal=0.7)
+    trainer = LocalTrainer(model, TrainingOptions(batch_size=8, momentum=0.9, proximal=0.7))
     start = trainer.initial_parameters()
     update, _ = trainer.update(
         start, images, labels, epochs=2, learning_rate=0.05, rng=np.random.default_rng(7)
@@ -79,7 +80,7 @@ def test_update__proximal_term_is_the_gradient_of_the_squared_distance(model, da
 
 
 def test_update__leaves_the_given_parameters_alone(model, data):
-    trainer = LocalTrainer(model, batch_size=8, momentum=0.9)
+    trainer = LocalTrainer(model, TrainingOptions(batch_size=8, momentum=0.9))
     start = trainer.initial_parameters()
     kept = start.clone()
     trainer.update(start, *data, epochs=1, learning_rate=0.1, rng=np.random.default_rng(0))
@@ -87,7 +88,7 @@ def test_update__leaves_the_given_parameters_alone(model, data):
 
 
 def test_gradient__of_chunks_is_that_of_the_whole(model, data, monkeypatch):
-    trainer = LocalTrainer(model, batch_size=8, momentum=0.9)
+    trainer = LocalTrainer(model, TrainingOptions(batch_size=8, momentum=0.9))
     start = trainer.initial_parameters()
     whole = trainer.gradient(start, *data)
     monkeypatch.setattr("train_fl.local_sgd._CHUNK", 7)
@@ -96,7 +97,7 @@ def test_gradient__of_chunks_is_that_of_the_whole(model, data, monkeypatch):
 
 def test_update__augments_every_batch_with_numbers_from_the_stream(model, data):
     images, labels = data
-    trainer = LocalTrainer(model, batch_size=8, momentum=0.9)
+    trainer = LocalTrainer(model, TrainingOptions(batch_size=8, momentum=0.9))
     start = trainer.initial_parameters()
     seen = []
 
@@ -132,7 +133,9 @@ def test_update__is_nearly_the_same_however_layers_compute(options, tolerance):
         )
     results = []
     for given in ({}, options):
-        trainer = LocalTrainer(copy.deepcopy(model), batch_size=8, momentum=0.9, **given)
+        trainer = LocalTrainer(
+            copy.deepcopy(model), TrainingOptions(batch_size=8, momentum=0.9, **given)
+        )
         start = trainer.initial_parameters()
         update, _ = trainer.update(
             start, images, labels, epochs=2, learning_rate=0.05, rng=np.random.default_rng(1)
@@ -145,13 +148,8 @@ def test_update__is_nearly_the_same_however_layers_compute(options, tolerance):
         assert 0 < difference < tolerance
 
 
-def test_update__refuses_another_precision(model):
-    with pytest.raises(ValueError, match="'float32' or 'bfloat16', got 'float16'"):
-        LocalTrainer(model, batch_size=8, momentum=0.9, precision="float16")
-
-
 def test_gradient__equals_finite_differences(model, data):
-    trainer = LocalTrainer(model.double(), batch_size=8, momentum=0.9)
+    trainer = LocalTrainer(model.double(), TrainingOptions(batch_size=8, momentum=0.9))
     images, labels = data[0].double(), data[1]
     at = trainer.initial_parameters()
     trainer.evaluate(at + 1, images, labels)  # the network now holds other parameters
@@ -166,7 +164,7 @@ def test_gradient__equals_finite_differences(model, data):
 
 def test_evaluate__counts_every_sample_once_over_several_batches(model, monkeypatch):
     dataset = digits(DataSource())
-    trainer = LocalTrainer(copy.deepcopy(model), batch_size=8, momentum=0.9)
+    trainer = LocalTrainer(copy.deepcopy(model), TrainingOptions(batch_size=8, momentum=0.9))
     monkeypatch.setattr("train_fl.local_sgd._CHUNK", 100)
     loss, right = trainer.evaluate(
         trainer.initial_parameters(), dataset.test_images, dataset.test_labels

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,14 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, check_regular, reason
 from fl_edge_env.scenario.toml import describe_channel
-from policies.benchmark.commands.comparison_options import HOW_TO_RUN, Options, fits
+from policies.benchmark.commands.comparison_options import (
+    HOW_TO_RUN,
+    KINDS,
+    Options,
+    as_values,
+    fits,
+    from_values,
+)
 from policies.benchmark.figures import PLOTS
 from policies.benchmark.jobs import code_hash
 from policies.own import names_own, own_source
@@ -61,11 +68,11 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
         If another option is given, or the folder holds no configuration that can be used.
     """
     assert given.resume is not None
-    for field in dataclasses.fields(Options):
-        new = getattr(given, field.name) != field.default
-        if new and field.name not in (*HOW_TO_RUN, "resume"):
+    defaults = as_values(Options())
+    for name, value in as_values(given).items():
+        if value != defaults[name] and name not in (*HOW_TO_RUN, "resume"):
             raise ValueError(
-                f"--resume takes the options from the folder: {field.name} cannot be given with "
+                f"--resume takes the options from the folder: {name} cannot be given with "
                 f"it, only {', '.join(HOW_TO_RUN)}"
             )
     path = given.resume / "config.json"
@@ -79,15 +86,12 @@ def stored(given: Options) -> tuple[Options, dict[str, Any]]:
         settings: dict[str, Any] = json.loads(path.read_text())
         if missing := {"command", "scenario", "code"} - settings.keys():
             raise KeyError(*missing)
-        kinds = get_type_hints(Options)
         for name, value in settings["options"].items():
-            if name in kinds and not fits(value, kinds[name]):
+            if name in KINDS and not fits(value, KINDS[name]):
                 raise ValueError(f"{name} cannot be {value!r}")
-        options = Options(**settings["options"])
+        options = from_values(settings["options"])
         options = dataclasses.replace(
             options,
-            policies=tuple(options.policies),
-            data_dir=Path(options.data_dir),
             out=given.resume,
             **{name: getattr(given, name) for name in HOW_TO_RUN}
             # What was asked for once is still wanted.
@@ -159,7 +163,7 @@ def config(options: Options, scenario: Scenario) -> dict[str, Any]:
         What goes to ``config.json``.
     """
     return (
-        {"command": ["python", *sys.argv], "options": plain(dataclasses.asdict(options))}
+        {"command": ["python", *sys.argv], "options": plain(as_values(options))}
         | system(scenario)
         | versions()
         | {"agents": file_hashes([*options.policies, *named_files(options)])}
@@ -174,7 +178,7 @@ def named_files(options: Options) -> list[str]:
     options : comparison_options.Options
         Those of a comparison.
     """
-    return [name for name in (options.dataset, options.model) if name is not None]
+    return [name for name in (options.training.dataset, options.training.model) if name is not None]
 
 
 def system(scenario: Scenario) -> dict[str, Any]:
@@ -308,11 +312,11 @@ def default_folder(options: Options) -> Path:
         ``runs/<scenario>``, and every option that changes the result and is not the default.
     """
     words = [Path(options.scenario).stem]
-    for field in dataclasses.fields(Options):
-        value = getattr(options, field.name)
-        if value == field.default or field.name in ("scenario", *_SAME_RESULT):
+    defaults = as_values(Options())
+    for field, value in as_values(options).items():
+        if value == defaults[field] or field in ("scenario", *_SAME_RESULT):
             continue
-        name = field.name.replace("_", "-")
+        name = field.replace("_", "-")
         if isinstance(value, bool):
             words.append(name if value else f"no-{name}")
         else:

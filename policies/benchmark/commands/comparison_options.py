@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from tyro.conf import OmitArgPrefixes
 
 from fl_edge_env.checks import integer_at_least
 from policies.benchmark.command_line import ScenarioOptions
 from policies.benchmark.runner import Backend
+from policies.benchmark.training_options import TrainingOptions
 
 # Options that do not change the result: with --resume they are those of the new command.
 HOW_TO_RUN = ("workers", "backend", "address", "checkpoint_every", "tensorboard", "save_models")
+
+
+_TRAINING = TrainingOptions()
 
 
 @dataclass(frozen=True)
@@ -28,53 +35,11 @@ class Options(ScenarioOptions):
     best-channel:static also names the resources of a scheduler."""
     train: bool = True
     """Train real models in every round. Only the data of digits come with the libraries."""
-    dataset: str | None = None
-    """Data set: digits, fashion_mnist, cifar10 or femnist, by default that of the scenario; or your
-    own, as my_file.py:function or a folder of pictures."""
-    data_dir: Path = Path("data")
-    """Folder with the files of the data set."""
-    download: bool = False
-    """Fetch missing data from the internet."""
-    partition: str | None = None
-    """Split of the data: dirichlet, dirichlet-by-class, iid, place or writer.
-    By default writer for FEMNIST, and dirichlet for the other data sets."""
-    concentration: float = 0.5
-    """Parameter of the Dirichlet split: the smaller, the more the devices' data differ."""
-    split_seed: int | None = None
-    """Seed of a split that all seeds share. By default each seed has a split of its own."""
-    model: str | None = None
-    """Network: digits, small, cnn or resnet18, by default that of the data set; or your own, as
-    my_file.py:MyNet."""
-    upload: str | None = None
-    """Network whose size is uploaded, such as cnn while small trains; by default the one of
-    --model."""
-    batch_size: int = 32
-    """Samples in a step of local training."""
-    learning_rate: float | None = None
-    """Initial learning rate; by default that of the data set."""
-    momentum: float = 0.9
-    """Momentum of local training."""
-    weight_decay: float = 0.0
-    """Weight decay of local training."""
-    proximal: float = 0.0
-    """FedProx's mu: how strongly devices are held to the global model."""
-    server: str = "fedavg"
-    """What the server does with the weighted sum of the updates: fedavg, fedavgm or fedadam."""
-    server_learning_rate: float | None = None
-    """The server's learning rate; by default 1, or 0.01 for fedadam."""
-    precision: str = "float32"
-    """What layers compute with: float32 or bfloat16, faster on processors with units for it."""
-    channels_last: bool = False
-    """Store images pixel by pixel, which makes some networks faster."""
+    training: Annotated[TrainingOptions, OmitArgPrefixes] = _TRAINING
+    """Training of real models."""
     pay_reports: bool = False
     """Let each policy pay for what it asks the devices to report, in time and energy.
     Gradients: a pass over the data and the bits of a model; losses: a third of a pass."""
-    on_non_finite: str = "raise"
-    """What to do with an update that is infinite or NaN: raise (stop with an error) or skip."""
-    device: str = "cpu"
-    """Device to train on, as PyTorch names it: cpu, cuda, cuda:1, and so on."""
-    threads: int = 1
-    """Threads of PyTorch in each process; another number may change the last digits of results."""
     seeds: int | None = None
     """Number of seeds; 5 with training, 30 without by default."""
     first_seed: int = 0
@@ -98,8 +63,6 @@ class Options(ScenarioOptions):
     """Write event files of runs that train models, for `tensorboard --logdir <out>/tensorboard`."""
     target_accuracy: float = 0.9
     """Test accuracy; the table shows when it is first reached."""
-    eval_every: int = 10
-    """Rounds between two evaluations on the test set."""
 
     def seed_range(self) -> range:
         """The seeds, as many as were asked for.
@@ -123,6 +86,31 @@ class Options(ScenarioOptions):
         """
         if self.pay_reports and not self.train:
             raise ValueError("pay_reports needs training: without it nothing is reported")
+
+
+# The types of all options by name, those of training among them.
+_OF_TRAINING = get_type_hints(TrainingOptions)
+KINDS = get_type_hints(Options) | _OF_TRAINING
+del KINDS["training"]
+
+
+def as_values(options: Options) -> dict[str, Any]:
+    """All options by name, those of training among them."""
+    values: dict[str, Any] = {}
+    for name, value in vars(options).items():
+        values |= vars(value) if name == "training" else {name: value}
+    return values
+
+
+def from_values(values: Mapping[str, Any]) -> Options:
+    """Options from some of `as_values`, perhaps as they come back from JSON or TOML."""
+    own = {name: value for name, value in values.items() if name not in _OF_TRAINING}
+    if "policies" in own:
+        own["policies"] = tuple(own["policies"])
+    training = {name: value for name, value in values.items() if name in _OF_TRAINING}
+    if "data_dir" in training:
+        training["data_dir"] = Path(training["data_dir"])
+    return Options(**own, training=TrainingOptions(**training))
 
 
 def fits(value: object, kind: Any) -> bool:

@@ -32,6 +32,7 @@ from policies.benchmark.figures import (
 from policies.benchmark.jobs import BoundJob, Job, Work, make_jobs
 from policies.benchmark.live import live_files
 from policies.benchmark.runner import Backend
+from policies.benchmark.training_options import TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -201,10 +202,12 @@ class Experiment(ABC):
         return make_training(
             scenario,
             name,
-            eval_every=self.eval_every,
-            data_dir=self.data_dir,
-            download=self.download,
-            device=self.device,
+            TrainingOptions(
+                eval_every=self.eval_every,
+                data_dir=self.data_dir,
+                download=self.download,
+                device=self.device,
+            ),
         )
 
     def save(self, stem: str, grid: list[list[Any]], data: dict[str, pd.DataFrame]) -> None:

@@ -8,18 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import as_value_error, check_regular
-from policies.benchmark.commands.comparison_options import HOW_TO_RUN, Options, fits
+from policies.benchmark.commands.comparison_options import (
+    HOW_TO_RUN,
+    KINDS,
+    Options,
+    fits,
+    from_values,
+)
 
 # The options of a comparison that are not a setting's.
 _OF_THE_COMMAND = (*HOW_TO_RUN, "data_dir", "out", "policies", "resume")
 
-SETTING_KEYS = tuple(
-    field.name for field in dataclasses.fields(Options) if field.name not in _OF_THE_COMMAND
-)
+SETTING_KEYS = tuple(name for name in KINDS if name not in _OF_THE_COMMAND)
 
 
 @dataclass(frozen=True)
@@ -116,18 +120,17 @@ def _setting(defaults: dict[str, Any], table: dict[str, Any], file: str, data_di
         raise ValueError(f"{where} needs a list schedulers, its own or above the settings")
     schedulers = tuple(_scheduler(entry, where) for entry in entries)
     del values["name"]
-    return Setting(name, Options(**values, data_dir=data_dir), schedulers)
+    return Setting(name, from_values(values | {"data_dir": data_dir}), schedulers)
 
 
 def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[str, Any]:
     """The values, if each has one of the keys and is of its type."""
-    kinds = get_type_hints(Options)
     for key, value in values.items():
         if key not in keys:
             nearest = did_you_mean(key, keys) or f": it may have {', '.join(keys)}"
             raise ValueError(f"{where} cannot have a key {key!r}{nearest}")
-        if key in kinds and (not fits(value, kinds[key]) or value is None):
-            raise ValueError(f"{where}: {key} must be {_words(kinds[key])}, got {value!r}")
+        if key in KINDS and (not fits(value, KINDS[key]) or value is None):
+            raise ValueError(f"{where}: {key} must be {_words(KINDS[key])}, got {value!r}")
     return values
 
 

@@ -13,6 +13,7 @@ from fl_edge_env.scenario.presets import PRESETS
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.benchmark.commands.comparison_options import Options
+from policies.benchmark.training_options import TrainingOptions
 from policies.divfl import DivFL
 from policies.registry import make_policy
 from policies.reports import describe_reports, with_reports
@@ -52,7 +53,7 @@ class Training(Protocol):
 class MakeTraining(Protocol):
     """Prepares training on a system, as `train_fl.command_line.make_training` does."""
 
-    def __call__(self, scenario: Scenario, task: str, **options: Any) -> Training:
+    def __call__(self, scenario: Scenario, task: str, options: TrainingOptions) -> Training:
         """Fit a system to a task.
 
         Parameters
@@ -61,8 +62,8 @@ class MakeTraining(Protocol):
             The system.
         task : str
             Name of the data set.
-        **options
-            Keywords of `train_fl.TrainingEnvFactory`.
+        options : TrainingOptions
+            How models are trained.
 
         Raises
         ------
@@ -145,35 +146,12 @@ def training_of(options: Options, scenario: Scenario, make_training: MakeTrainin
     ModuleNotFoundError
         If a package that training needs is not installed.
     """
-    if options.dataset is None and Path(options.scenario).suffix == ".toml":
+    if options.training.dataset is None and Path(options.scenario).suffix == ".toml":
         raise ValueError(
             f"the scenario file {options.scenario!r} names no data set: give one with --dataset, "
             "or --no-train"
         )
-    return make_training(
-        scenario,
-        task=dataset_of(options),
-        eval_every=options.eval_every,
-        partition=options.partition,
-        concentration=options.concentration,
-        split_seed=options.split_seed,
-        model=options.model,
-        upload=options.upload,
-        batch_size=options.batch_size,
-        learning_rate=options.learning_rate,
-        momentum=options.momentum,
-        weight_decay=options.weight_decay,
-        proximal=options.proximal,
-        server=options.server,
-        server_learning_rate=options.server_learning_rate,
-        precision=options.precision,
-        channels_last=options.channels_last,
-        on_non_finite=options.on_non_finite,
-        data_dir=options.data_dir,
-        download=options.download,
-        device=options.device,
-        threads=options.threads,
-    )
+    return make_training(scenario, dataset_of(options), options.training)
 
 
 def dataset_of(options: Options) -> str:
@@ -186,7 +164,7 @@ def dataset_of(options: Options) -> str:
     """
     preset = PRESETS.get(options.scenario)
     own = Path(options.scenario).stem if preset is None else preset.dataset or options.scenario
-    return options.dataset or own
+    return options.training.dataset or own
 
 
 def network_note(options: Options) -> str:
@@ -198,10 +176,10 @@ def network_note(options: Options) -> str:
         Those of the comparison.
     """
     told = []
-    if options.model is not None:
-        told.append(f"network {options.model.rpartition(':')[2]}")
-    if options.upload is not None:
-        told.append(f"uploads of the size of {options.upload}")
+    if options.training.model is not None:
+        told.append(f"network {options.training.model.rpartition(':')[2]}")
+    if options.training.upload is not None:
+        told.append(f"uploads of the size of {options.training.upload}")
     return ", ".join(told)
 
 

@@ -335,7 +335,7 @@ def test_compare__help_explains_every_option(call, capsys):
         ("--dataset mnist", "data set must be one of digits, fashion_mnist, cifar10, femnist"),
         ("--partition place", "a split by place needs devices of different mean gains"),
         ("--partition writer", "the data set digits does not say who its writers are"),
-        ("--on-non-finite stop", "on_non_finite must be 'raise' or 'skip', got 'stop'"),
+        ("--on-non-finite stop", "on_non_finite must be one of raise, skip, got 'stop'"),
         ("--threads 0", "threads must be an integer of at least 1, got 0"),
         ("--device gpu", "device must be one that torch has"),
         (

@@ -1,0 +1,133 @@
+"""The options of training real models: their names, defaults, help and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fl_edge_env.checks import (
+    did_you_mean,
+    finite_number,
+    integer_at_least,
+    is_real,
+    positive_integer,
+)
+
+PARTITIONS = ("dirichlet", "dirichlet-by-class", "iid", "place", "writer")
+
+# Options that say how a task is trained, and no part of the task itself.
+RUN_OPTIONS = ("eval_every", "precision", "channels_last", "on_non_finite", "device", "threads")
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Real models: data, network, local training, server and evaluation.
+
+    The text below each field is its help on the command line.
+    """
+
+    dataset: str | None = None
+    """Data set: digits, fashion_mnist, cifar10 or femnist, by default that of the scenario; or your
+    own, as my_file.py:function or a folder of pictures."""
+    data_dir: Path = Path("data")
+    """Folder with the files of the data set."""
+    download: bool = False
+    """Fetch missing data from the internet."""
+    partition: str | None = None
+    """Split of the data: dirichlet, dirichlet-by-class, iid, place or writer.
+    By default writer for FEMNIST, and dirichlet for the other data sets."""
+    concentration: float = 0.5
+    """Parameter of the Dirichlet split: the smaller, the more the devices' data differ."""
+    split_seed: int | None = None
+    """Seed of a split that all seeds share. By default each seed has a split of its own."""
+    model: str | None = None
+    """Network: digits, small, cnn or resnet18, by default that of the data set; or your own, as
+    my_file.py:MyNet."""
+    upload: str | None = None
+    """Network whose size is uploaded, such as cnn while small trains; by default the one of
+    --model."""
+    batch_size: int = 32
+    """Samples in a step of local training."""
+    learning_rate: float | None = None
+    """Initial learning rate; by default that of the data set."""
+    momentum: float = 0.9
+    """Momentum of local training."""
+    weight_decay: float = 0.0
+    """Weight decay of local training."""
+    proximal: float = 0.0
+    """FedProx's mu: how strongly devices are held to the global model."""
+    server: str = "fedavg"
+    """What the server does with the weighted sum of the updates: fedavg, fedavgm or fedadam."""
+    server_learning_rate: float | None = None
+    """The server's learning rate; by default 1, or 0.01 for fedadam."""
+    precision: str = "float32"
+    """What layers compute with: float32 or bfloat16, faster on processors with units for it."""
+    channels_last: bool = False
+    """Store images pixel by pixel, which makes some networks faster."""
+    on_non_finite: str = "raise"
+    """What to do with an update that is infinite or NaN: raise (stop with an error) or skip."""
+    eval_every: int = 10
+    """Rounds between two evaluations on the test set; the last round is always evaluated."""
+    device: str = "cpu"
+    """Device to train on, as PyTorch names it: cpu, cuda, cuda:1, and so on."""
+    threads: int = 1
+    """Threads of PyTorch in each process; another number may change the last digits of results."""
+
+    def check(self) -> None:
+        """Refuse values out of their range.
+
+        Names of data sets, networks, server optimisers and devices are checked where they are
+        looked up.
+
+        Raises
+        ------
+        ValueError
+            If a value is out of its range; the message names the option.
+        """
+        for name in ("batch_size", "eval_every", "threads"):
+            positive_integer(name, getattr(self, name))
+        if self.split_seed is not None:
+            integer_at_least(0, "split_seed", self.split_seed)
+        if self.partition is not None:
+            one_of("partition", self.partition, PARTITIONS)
+        finite_number("concentration", self.concentration)
+        if self.learning_rate is not None:
+            finite_number("learning_rate", self.learning_rate)
+        share("momentum", self.momentum)
+        for name in ("weight_decay", "proximal"):
+            finite_number(name, getattr(self, name), zero_allowed=True)
+        one_of("precision", self.precision, ("float32", "bfloat16"))
+        one_of("on_non_finite", self.on_non_finite, ("raise", "skip"))
+
+    def for_run(self, **changes: Any) -> TrainingOptions:
+        """These with other `RUN_OPTIONS`.
+
+        Raises
+        ------
+        ValueError
+            If an option belongs to the task, or has a value out of its range.
+        """
+        for name in changes:
+            if name not in RUN_OPTIONS:
+                raise ValueError(
+                    f"{name} belongs to the task: give it to make_task, which made the task"
+                )
+        options = replace(self, **changes)
+        options.check()
+        return options
+
+
+def one_of(name: str, value: object, known: Iterable[str]) -> None:
+    """Refuse what is not one of some words; `name` is that of the option, for the error."""
+    words = list(known)
+    if value not in words:
+        nearest = did_you_mean(value, words) if isinstance(value, str) else ""
+        raise ValueError(f"{name} must be one of {', '.join(words)}, got {value!r}{nearest}")
+
+
+def share(name: str, value: object) -> None:
+    """Refuse what does not lie in [0, 1)."""
+    if not (is_real(value) and 0 <= value < 1):
+        raise ValueError(f"{name} must lie in [0, 1), got {value!r}")

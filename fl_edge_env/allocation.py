@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.checks import all_true, real_array
+from fl_edge_env.decision import PARTS, SETTINGS, extremes
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
-# How far a decision may miss its bounds: relative for f and p, so that bounds that were rounded
-# to 32 bits pass, and absolute for the sum of q.
-BOUND_TOLERANCE = 1e-7
-_SUM_TOLERANCE = 1e-6
-# Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
-_LEAST_Q = 1e-100
+_NAMES = tuple(part.name for part in PARTS)
+_SETTINGS = tuple(part.name for part in SETTINGS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,20 +60,23 @@ class Allocation:
     weights: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        for name in ("f", "p", "q", "weights"):
-            if (value := getattr(self, name)) is not None or name in ("f", "p"):
-                object.__setattr__(self, name, real_array(name, value))
+        for name in (*_NAMES, "weights"):
+            value = getattr(self, name)
+            if value is not None or name in ("f", "p"):
+                array = real_array(name, value)
+                if array is not value:
+                    object.__setattr__(self, name, array)
         if (self.q is None) == (self.cohort is None):
             given = "neither" if self.q is None else "both"
             raise ValueError(
                 "a decision has either q, from which K devices are drawn, or cohort, the devices "
                 f"chosen; got {given}"
             )
-        named = ("f", "p") if self.q is None else ("f", "p", "q")
+        named = [name for name in _NAMES if getattr(self, name) is not None]
         shapes = [getattr(self, name).shape for name in named]
         if len(set(shapes)) > 1 or self.f.ndim == 0:
             raise ValueError(
-                f"{_listed(named)} must have the same shape (..., N), got {_listed(shapes)}"
+                f"{listed(named)} must have the same shape (..., N), got {listed(shapes)}"
             )
         if self.cohort is not None:
             object.__setattr__(self, "cohort", _index_array(self.cohort))
@@ -96,7 +97,7 @@ class Allocation:
             )
         if not all_true((self.weights >= 0) & (self.weights < np.inf)):
             raise ValueError(
-                f"weights must be finite and at least zero, got {_extremes(self.weights)}"
+                f"weights must be finite and at least zero, got {extremes(self.weights)}"
             )
 
     def validate(self, scenario: Scenario) -> None:
@@ -105,7 +106,7 @@ class Allocation:
         Parameters
         ----------
         scenario : Scenario
-            Supplies N, K and the ranges of f and p.
+            Supplies N, K and the ranges.
 
         Raises
         ------
@@ -114,39 +115,19 @@ class Allocation:
         """
         if self.f.shape[-1] != scenario.num_devices:
             raise ValueError(
-                f"f, p and q must have {scenario.num_devices} entries, one for each device, "
-                f"got shape {self.f.shape}"
+                f"{listed(part.name for part in scenario.decision)} must have "
+                f"{scenario.num_devices} entries, one for each device, got shape {self.f.shape}"
             )
-        _check_range("f", self.f, scenario.f_min, scenario.f_max)
-        _check_range("p", self.p, scenario.p_min, scenario.p_max)
-        if self.q is not None:
-            _check_distribution(self.q)
-        else:
-            self._check_cohort(scenario)
+        for part in scenario.decision:
+            part.check(self, scenario)
+        for part in PARTS if len(scenario.decision) < len(PARTS) else ():
+            if part not in scenario.decision and getattr(self, part.name) is not None:
+                raise ValueError(f"{part.name} is no part of a decision in this scenario")
 
-    def _check_cohort(self, scenario: Scenario) -> None:
-        cohort = self.cohort
-        assert cohort is not None
-        size, most = cohort.shape[-1] if cohort.ndim else 0, scenario.cohort_size
-        if cohort.shape[:-1] != self.f.shape[:-1] or not cohort.ndim or not 1 <= size <= most:
-            expected = ", ".join([*map(str, self.f.shape[:-1]), "k"])
-            raise ValueError(
-                f"cohort must have shape ({expected}) with k from 1 to cohort_size = {most}, "
-                f"got {cohort.shape}"
-            )
-        if cohort.min() < -1 or cohort.max() >= scenario.num_devices:
-            raise ValueError(
-                f"cohort must hold device indices from 0 to {scenario.num_devices - 1}, "
-                f"or -1 for none, got {cohort.tolist()}"
-            )
-        named = np.count_nonzero(cohort >= 0, axis=-1)
-        if not np.all(named > 0):
-            raise ValueError(f"cohort must name at least one device, got {cohort.tolist()}")
-        if np.any(np.count_nonzero(self.participates, axis=-1) != named):
-            raise ValueError(
-                f"cohort must name each device once, got {cohort.tolist()}: to draw with "
-                "replacement give q in its place"
-            )
+    @property
+    def settings(self) -> dict[str, FloatArray]:
+        """The settings of the devices by name, as `physics.time_and_energy` takes them."""
+        return {n: value for n in _SETTINGS if (value := getattr(self, n)) is not None}
 
     @cached_property
     def participates(self) -> BoolArray:
@@ -173,23 +154,22 @@ def decode_action(
 ) -> Allocation:
     """Turn an action, an array of numbers in [-1, 1], into an allocation.
 
-    The rows are f, p and q. The first two map linearly to their ranges; the third is a score
-    that a softmax turns into a distribution, so that the zero action is the middle of both
-    ranges with uniform sampling. Where the scenario's objective is the outcome, the scores rank
-    the devices instead: the cohort is the K devices with the highest scores, of equal ones the
-    first.
-    Entries outside the box are clipped.
+    The rows are the parts of the scenario's decision, f, p and q. The first two map linearly to
+    their ranges; the third is a score that a softmax turns into a distribution, so that the zero
+    action is the middle of both ranges with uniform sampling. Where the scenario's objective is
+    the outcome, the scores rank the devices instead: the cohort is the K devices with the highest
+    scores, of equal ones the first. Entries outside the box are clipped.
 
     Parameters
     ----------
     action : ndarray, shape (..., 3, N)
         The action.
     scenario : Scenario
-        Supplies N and the ranges.
+        Supplies N, the parts and their ranges.
     softmax_scale : float
         Factor on the scores: q varies over devices by at most ``exp(2 * softmax_scale)``.
     available : ndarray of bool, shape (..., N), optional
-        Who is there, and may be in a cohort that is ranked; all by default.
+        Devices that may be in a cohort that is ranked; all by default.
 
     Returns
     -------
@@ -201,54 +181,20 @@ def decode_action(
     ValueError
         If the shape is wrong or an entry is NaN or not a number.
     """
-    values = real_array("action", action)
-    if values.ndim < 2 or values.shape[-2:] != (3, scenario.num_devices):
+    values, parts = real_array("action", action), scenario.decision
+    shape = (len(parts), scenario.num_devices)
+    if values.ndim < 2 or values.shape[-2:] != shape:
         raise ValueError(
-            f"action must be an Allocation or an array of shape (3, {scenario.num_devices}) "
-            f"with rows f, p, q, got shape {values.shape}"
+            f"action must be an Allocation or an array of shape {shape} "
+            f"with rows {', '.join(part.name for part in parts)}, got shape {values.shape}"
         )
     if np.isnan(values).any():
         raise ValueError("action must hold numbers in [-1, 1], got NaN")
     unit = np.clip(values, -1.0, 1.0)
-    f = scenario.f_mid + 0.5 * (scenario.f_max - scenario.f_min) * unit[..., 0, :]
-    p = scenario.p_mid + 0.5 * (scenario.p_max - scenario.p_min) * unit[..., 1, :]
-    # Near the lower end rounding has the size of the upper one, which may be far larger.
-    f = np.maximum(f, (1 - BOUND_TOLERANCE) * scenario.f_min)
-    p = np.maximum(p, (1 - BOUND_TOLERANCE) * scenario.p_min)
-    if scenario.objective == "outcome":
-        places = min(scenario.cohort_size, scenario.num_devices)
-        return Allocation(f, p, cohort=highest(unit[..., 2, :], places, available))
-    score = softmax_scale * unit[..., 2, :]
-    odds = np.exp(score - score.max(axis=-1, keepdims=True))
-    return Allocation(f, p, odds / odds.sum(axis=-1, keepdims=True))
-
-
-def highest(
-    score: NDArray[np.floating], count: int, available: BoolArray | None = None
-) -> IntArray:
-    """The devices of the highest scores, of equal ones the first.
-
-    Parameters
-    ----------
-    score : ndarray, shape (..., N)
-        A score of each device.
-    count : int
-        How many to name.
-    available : ndarray of bool, shape (..., N), optional
-        Who may be named; all by default.
-
-    Returns
-    -------
-    ndarray of int, shape (..., count)
-        Filled up with -1 where fewer are there.
-    """
-    rank = -score if available is None else np.where(available, -score, np.inf)
-    order = np.argsort(rank, axis=-1, kind="stable")[..., :count]
-    named: IntArray = np.where(np.take_along_axis(rank, order, axis=-1) < np.inf, order, -1)
-    if (lacking := count - named.shape[-1]) > 0:
-        nobody = np.full((*named.shape[:-1], lacking), -1)
-        named = np.concatenate([named, nobody], axis=-1)
-    return named
+    decided: dict[str, NDArray[Any]] = {}
+    for row, part in enumerate(parts):
+        part.decode(unit[..., row, :], scenario, softmax_scale, available, decided)
+    return Allocation(**decided)
 
 
 def encode_action(
@@ -266,7 +212,7 @@ def encode_action(
     allocation : Allocation
         A decision with fields of shape (..., N).
     scenario : Scenario
-        Supplies the ranges.
+        Supplies the parts and their ranges.
     softmax_scale : float
         As in `decode_action`.
 
@@ -280,30 +226,15 @@ def encode_action(
         If the kind of the decision is not that of the scenario's actions: with the objective
         ``"outcome"`` they are chosen, and sampled otherwise.
     """
-    if (allocation.q is None) != (scenario.objective == "outcome"):
-        kinds = ("chosen", "sampled") if allocation.q is None else ("sampled", "chosen")
-        raise ValueError(
-            f"an action holds a {kinds[1]} decision where the objective is "
-            f"{scenario.objective!r}: a {kinds[0]} decision cannot be encoded"
-        )
-    if allocation.q is None:
-        score = np.where(allocation.participates, 1.0, -1.0)
-    else:
-        score = np.log(allocation.q) / softmax_scale
-        low, high = score.min(axis=-1, keepdims=True), score.max(axis=-1, keepdims=True)
-        score = score - 0.5 * (low + high)
-    rows = (
-        _to_unit(allocation.f, scenario.f_min, scenario.f_max),
-        _to_unit(allocation.p, scenario.p_min, scenario.p_max),
-        score,
-    )
+    rows = [part.encode(allocation, scenario, softmax_scale) for part in scenario.decision]
     action: NDArray[np.float32] = np.clip(np.stack(rows, axis=-2), -1.0, 1.0).astype(np.float32)
     return action
 
 
-def _to_unit(value: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    span = np.where(high > low, high - low, 1.0)  # an empty range maps to 0
-    return np.where(high > low, 2.0 * (value - low) / span - 1.0, 0.0)
+def listed(items: Iterable[object]) -> str:
+    """Items in words: ``a, b and c``."""
+    *others, last = map(str, items)
+    return f"{', '.join(others)} and {last}"
 
 
 def _index_array(value: object) -> IntArray:
@@ -314,39 +245,3 @@ def _index_array(value: object) -> IntArray:
         return array.astype(np.int64)
     except (TypeError, ValueError):
         raise ValueError(f"cohort must hold integer device indices, got {value!r}") from None
-
-
-def _check_distribution(q: FloatArray) -> None:
-    # Written so that NaN fails the comparisons.
-    if not all_true((q >= _LEAST_Q) & (q <= 1)):
-        raise ValueError(
-            f"q must lie in (0, 1] for every device and not be below {_LEAST_Q:g}, "
-            f"got {_extremes(q)}; a device that must not take part needs a chosen cohort "
-            "in place of q"
-        )
-    total = q.sum(axis=-1)
-    if not all_true(np.abs(total - 1) <= _SUM_TOLERANCE):
-        raise ValueError(
-            f"q must sum to 1 within {_SUM_TOLERANCE:g}, got a sum of {_extremes(total)}"
-        )
-
-
-def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray) -> None:
-    if all_true((value >= low) & (value <= high)):
-        return
-    inside = (value >= low * (1 - BOUND_TOLERANCE)) & (value <= high * (1 + BOUND_TOLERANCE))
-    if not all_true(inside):
-        worst = np.unravel_index(int(np.argmin(inside)), inside.shape)
-        device = int(worst[-1])
-        raise ValueError(
-            f"{name} must lie in [{low[device]:.12g}, {high[device]:.12g}] for device {device}, "
-            f"got {value[worst]:.12g}"
-        )
-
-
-def _listed(items: Sequence[object]) -> str:
-    return f"{', '.join(map(str, items[:-1]))} and {items[-1]}"
-
-
-def _extremes(value: FloatArray) -> str:
-    return f"values from {value.min():.9g} to {value.max():.9g}"

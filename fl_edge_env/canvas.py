@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from fl_edge_env.decision import Setting
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
@@ -26,13 +27,6 @@ _LEFT, _RIGHT, _BOTTOM, _TOP = 100, 16, 44, 96  # margins [px]
 _GAP = 20  # between panels [px]
 _BAR, _DRAWN, _FAINT = "#9DB8CC", "#D55E00", "#6B7280"
 
-PANELS = (
-    ("channel_gain", "gain h"),
-    ("queue", "queue Q, J"),
-    ("q", "sampling q"),
-    ("f", "CPU f, GHz"),
-    ("p", "power p, W"),
-)
 _NOTE_WIDTH = 36.0  # what a point of the note's font takes [px]
 _LEAST_BAR_WITH_GAP = 4  # narrower bars touch [px]
 _HEADINGS = (  # and where they stand, from the left end of the panels to the right one
@@ -41,6 +35,13 @@ _HEADINGS = (  # and where they stand, from the left end of the panels to the ri
     (0.55, "time so far"),
     (0.73, "energy / budget (worst)"),
 )
+
+
+def labels(scenario: Scenario) -> dict[str, str]:
+    """The panels by name, with their labels: what is observed, the selection, the settings."""
+    parts = sorted(scenario.decision, key=lambda part: isinstance(part, Setting))
+    decided = {part.name: part.label for part in parts}
+    return {"channel_gain": "gain h", "queue": "queue Q, J"} | decided
 
 
 class Canvas(ABC):
@@ -88,7 +89,7 @@ class Canvas(ABC):
 
     @abstractmethod
     def _make_panels(self, scenario: Scenario) -> None:
-        """Add axes with what shows the other devices and the cohort for each of `PANELS`."""
+        """Add axes with what shows the other devices and the cohort for each of the `labels`."""
 
     @abstractmethod
     def _draw_devices(self, values: Mapping[str, FloatArray], drawn: BoolArray) -> None:
@@ -116,7 +117,7 @@ class Canvas(ABC):
         Parameters
         ----------
         values : mapping of ndarray, shape (N,)
-            For each of `PANELS` those of the devices.
+            For each of the `labels` those of the devices.
         largest : mapping of float
             What the axes of queues and probabilities have to reach.
         drawn : ndarray of bool, shape (N,)
@@ -163,16 +164,14 @@ class BarCanvas(Canvas):
         room = width - _LEFT - _RIGHT
         bar = room // devices
         across = bar * devices or room
-        high = (height - _TOP - _BOTTOM + _GAP) // len(PANELS) - _GAP
+        panels = labels(scenario)
+        high = (height - _TOP - _BOTTOM + _GAP) // len(panels) - _GAP
         gap = 1 / bar if bar >= _LEAST_BAR_WITH_GAP else 0.0
         self._heights = np.tile((1.0, 0.0), devices)
         edges = np.append((np.arange(devices)[:, None] + (0.0, 1.0 - gap)).ravel(), devices) - 0.5
-        tops = {
-            "channel_gain": min(scenario.channel.gain_max, self._usual_gain),
-            "f": float(scenario.f_max.max()) / 1e9,
-            "p": float(scenario.p_max.max()),
-        }
-        for row, (name, label) in enumerate(PANELS):
+        tops = {part.name: part.ends(scenario)[1] for part in scenario.decision}
+        tops["channel_gain"] = min(scenario.channel.gain_max, self._usual_gain)
+        for row, (name, label) in enumerate(panels.items()):
             bottom = height - _TOP - (row + 1) * high - row * _GAP
             axes = self._figure.add_axes(
                 (_LEFT / width, bottom / height, across / width, high / height),
@@ -181,7 +180,7 @@ class BarCanvas(Canvas):
                 ylabel=label,
             )
             axes.spines[["top", "right"]].set_visible(False)
-            axes.tick_params(labelbottom=row == len(PANELS) - 1)
+            axes.tick_params(labelbottom=row == len(panels) - 1)
             axes.yaxis.set_label_coords(-78 / across, 0.5)
             others, cohort = (
                 axes.stairs(0 * self._heights, edges, fill=True, color=color, animated=True)
@@ -221,13 +220,7 @@ _FAINT_GAIN = 1e-3
 # An axis over more decades has a mark for each, and no others.
 _MOST_MARKED_DECADES = 2.5
 
-_COUNT_LABELS = {
-    "channel_gain": "gain h (logarithmic)",
-    "queue": "queue Q, J",
-    "q": "sampling q, in 1/N",
-    "f": "CPU f, GHz",
-    "p": "power p, W",
-}
+_COUNT_LABELS = {"channel_gain": "gain h (logarithmic)", "q": "sampling q, in 1/N"}
 
 
 def counted(
@@ -261,16 +254,15 @@ class CountCanvas(Canvas):
         width, height = self._size
         channel = scenario.channel
         least = max(channel.gain_min, _FAINT_GAIN * float(scenario.mean_gain.min()))
-        ends = {
-            "channel_gain": (least, min(channel.gain_max, self._usual_gain)),
-            "f": (float(scenario.f_min.min()) / 1e9, float(scenario.f_max.max()) / 1e9),
-            "p": (float(scenario.p_min.min()), float(scenario.p_max.max())),
-        }
+        panels = labels(scenario) | _COUNT_LABELS
+        ends = {part.name: part.ends(scenario) for part in scenario.decision}
+        ends["channel_gain"] = least, min(channel.gain_max, self._usual_gain)
+        rows = len(panels) // 2 + 1  # with a place for what the colours mean
         self._edges: dict[str, FloatArray] = {}
         self._uniform = scenario.num_devices  # one over the probability of uniform sampling
         across = (width - _LEFT - _RIGHT - _COLUMN_GAP) // 2
-        high = (height - _TOP - _ROW_GAP + 10) // 3 - _ROW_GAP + 10
-        for place, (name, _) in enumerate(PANELS):
+        high = (height - _TOP - _ROW_GAP + 10) // rows - _ROW_GAP + 10
+        for place, (name, label) in enumerate(panels.items()):
             row, column = divmod(place, 2)
             left = _LEFT + column * (across + _COLUMN_GAP)
             bottom = height - _TOP - (row + 1) * high - row * _ROW_GAP
@@ -281,7 +273,7 @@ class CountCanvas(Canvas):
                 (left / width, bottom / height, across / width, high / height),
                 yscale="log",
                 ylim=(_COUNT_BOTTOM, 2.0 * scenario.num_devices),
-                xlabel=_COUNT_LABELS[name],
+                xlabel=label,
                 ylabel="" if column else "devices",
             )
             axes.spines[["top", "right"]].set_visible(False)
@@ -311,13 +303,14 @@ class CountCanvas(Canvas):
                 for color in (_BAR, _DRAWN)
             )
             self._panels[name] = axes, everyone, cohort
-        # Where a sixth panel would stand.
-        left = _LEFT + across + _COLUMN_GAP
+        # Where one more panel would stand.
+        row, column = divmod(len(panels), 2)
+        left = _LEFT + column * (across + _COLUMN_GAP)
         lines = (
             (_BAR, f"all {scenario.num_devices:,} devices"),
             (_DRAWN, "took part in the last round"),
         )
-        top = height - _TOP - 2 * (high + _ROW_GAP)
+        top = height - _TOP - row * (high + _ROW_GAP)
         for line, (color, text) in enumerate(lines):
             y = (top - 20 - 26 * line) / height
             self._figure.text(left / width, y, "\u25a0", color=color, fontsize=16, va="center")

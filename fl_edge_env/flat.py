@@ -246,11 +246,11 @@ def _flat_space(scaling: Scaling) -> Box:
 
 
 def _rows(action: Any, scenario: Scenario, batch: tuple[int, ...] = ()) -> Any:
-    """An action with its three rows apart, shape (*batch, 3, N); an allocation as it is."""
+    """An action with its rows apart, shape (*batch, 3, N); an allocation as it is."""
     if isinstance(action, Allocation):
         return action
-    devices = scenario.num_devices
-    flat, rows = (*batch, 3 * devices), (*batch, 3, devices)
+    devices, parts = scenario.num_devices, scenario.decision
+    flat, rows = (*batch, len(parts) * devices), (*batch, len(parts), devices)
     values = real_array("action", action)
     if values.shape == rows:
         raise ValueError(
@@ -259,7 +259,8 @@ def _rows(action: Any, scenario: Scenario, batch: tuple[int, ...] = ()) -> Any:
         )
     if values.shape != flat:
         raise ValueError(
-            f"action must be an Allocation or an array of shape {flat}, the frequencies, then the "
-            f"powers, then the scores of {devices} devices, got shape {values.shape}"
+            f"action must be an Allocation or an array of shape {flat}, "
+            f"{', then '.join(f'the {part.plural}' for part in parts)} of {devices} devices, "
+            f"got shape {values.shape}"
         )
     return values.reshape(rows)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.canvas import PANELS, BarCanvas, Canvas, CountCanvas
+from fl_edge_env.canvas import BarCanvas, Canvas, CountCanvas
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
@@ -68,7 +68,7 @@ class Dashboard:
             Number of rounds played already.
         """
         nothing = np.zeros(self.scenario.num_devices)
-        self._bars = {name: nothing for name, _ in PANELS} | dict(observation)
+        self._bars = {part.name: nothing for part in self.scenario.decision} | dict(observation)
         self._drawn: BoolArray = nothing > 0
         self._round = round_index
         self._recorded = 0
@@ -91,10 +91,15 @@ class Dashboard:
             What `Simulator.advance` made of it.
         """
         scenario = self.scenario
-        q = np.zeros(scenario.num_devices) if allocation.q is None else allocation.q
-        q = q if outcome.q is None else outcome.q
+        decided = {}
+        for part in scenario.decision:
+            values = getattr(allocation, part.name)
+            nothing = np.zeros(scenario.num_devices)
+            decided[part.name] = nothing if values is None else values / part.shown_in
+        if outcome.q is not None:
+            decided["q"] = outcome.q
         self._note = "cohort chosen by the policy, not drawn from q" if allocation.q is None else ""
-        self._bars = dict(observation) | {"q": q, "f": allocation.f / 1e9, "p": allocation.p}
+        self._bars = dict(observation) | decided
         self._drawn = np.isin(np.arange(scenario.num_devices), outcome.cohort)
         self._round += 1
         self._recorded += 1

@@ -19,6 +19,7 @@ from scipy import special
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.checks import available as who_is_there
 from fl_edge_env.checks import observed, real_array
+from fl_edge_env.decision import settings_at
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import observation_space
@@ -106,13 +107,12 @@ class Scaling:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.names = feature_names(scenario)
+        self._mid = settings_at(scenario, "mid")
         uniform = np.full(scenario.num_devices, 1.0 / scenario.num_devices)
         gain = scenario.mean_gain
         if scenario.csi == "participants":  # who is far the server does not know
             gain = np.full(scenario.num_devices, float(scenario.channel.mean))
-        device_time, device_energy = physics.time_and_energy(
-            gain, scenario.f_mid, scenario.p_mid, scenario
-        )
+        device_time, device_energy = self._middle(gain)
         self.time = float(device_time.mean())
         participation = physics.participation_probability(uniform, scenario.cohort_size)
         compute_power = scenario.capacitance * scenario.f_mid**3
@@ -131,6 +131,10 @@ class Scaling:
         if self._outcome:
             self._participation_price = lyapunov.participation_weight(scenario) / scenario.V
             self._reward_offset = scenario.V * self.time
+
+    def _middle(self, gain: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Time [s] and energy [J] of each device at the middle of all ranges."""
+        return physics.time_and_energy(gain, system=self.scenario, **self._mid)
 
     def features(self, observation: Mapping[str, FloatArray]) -> Features:
         """Features of each device.
@@ -171,7 +175,7 @@ class Scaling:
             raise ValueError(f"channel_gain must be positive, got {gain.min()}")
         if not (queue >= 0).all():
             raise ValueError(f"queue must not be negative, got {queue.min()}")
-        device_time, _ = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
+        device_time, _ = self._middle(gain)
         result = np.empty((*gain.shape, len(self.names)), dtype=np.float32)
         result[..., 0] = np.log(device_time / self.time)
         result[..., 1] = np.log(queue / self.queue + _QUEUE_FLOOR)
@@ -202,7 +206,7 @@ class Scaling:
 
         features = {}
         if self._outcome:
-            _, energy = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
+            _, energy = self._middle(gain)
             z = self._participation_price * part("participation_queue")
             there = who_is_there(observation)
             features["energy"] = np.log(energy / self._energy)
@@ -213,7 +217,7 @@ class Scaling:
             )
         if scenario.csi == "participants":
             remembered = part("remembered_gain")
-            time, _ = physics.time_and_energy(remembered, scenario.f_mid, scenario.p_mid, scenario)
+            time, _ = self._middle(remembered)
             features["age"] = np.log(np.minimum(part("age") * self._target, _OLD))
             features["measurements"] = np.log1p(part("measurements"))
             features["remembered time"] = np.log(time / self.time)
@@ -237,7 +241,8 @@ class Scaling:
         log = 1.0 + special.lambertw((ratio - 1.0) / np.e).real
         f = np.clip(f, scenario.f_min, scenario.f_max)
         p = np.clip(np.expm1(log) / snr, scenario.p_min, scenario.p_max)
-        time, energy = physics.time_and_energy(gain, f, p, scenario)
+        settings = self._mid | {"f": f, "p": p}
+        time, energy = physics.time_and_energy(gain, system=scenario, **settings)
         cost = time / places + m * energy - z
         ranked = np.sort(cost if there is None else np.where(there, cost, np.inf), axis=-1)
         last = ranked[..., min(places, scenario.num_devices) - 1]
@@ -290,10 +295,10 @@ class Scaling:
         scenario, gain = self.scenario, np.ones(self.scenario.num_devices)
         channel = scenario.channel
         best, _ = physics.time_and_energy(
-            channel.gain_max * gain, scenario.f_max, scenario.p_max, scenario
+            channel.gain_max * gain, system=scenario, **settings_at(scenario, "fastest")
         )
         worst, _ = physics.time_and_energy(
-            channel.gain_min * gain, scenario.f_min, scenario.p_min, scenario
+            channel.gain_min * gain, system=scenario, **settings_at(scenario, "slowest")
         )
         return float(np.log(best.min() / self.time)), float(np.log(worst.max() / self.time))
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
-from fl_edge_env.allocation import Allocation
+from fl_edge_env.allocation import Allocation, listed
 from fl_edge_env.checks import all_true, integer_at_least, positive_integer, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.streams import Streams
@@ -424,12 +424,13 @@ class Simulator:
         available = None if self.available is None else self.available.copy()
         if allocation.f.shape != self.queue.shape:
             raise ValueError(
-                f"f, p and q must have shape {self.queue.shape}, got {allocation.f.shape}"
+                f"{listed(part.name for part in scenario.decision)} must have shape "
+                f"{self.queue.shape}, got {allocation.f.shape}"
                 f"{_other_batch(allocation.f.shape, self.queue.shape)}"
             )
         allocation.validate(scenario)
         device_time, device_energy = physics.time_and_energy(
-            self.channel_gain, allocation.f, allocation.p, scenario
+            self.channel_gain, system=scenario, **allocation.settings
         )
         drawn_from = None
         if allocation.q is None:

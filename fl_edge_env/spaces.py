@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fl_edge_env import physics
-from fl_edge_env.allocation import BOUND_TOLERANCE
+from fl_edge_env.decision import BOUND_TOLERANCE, settings_at
 from fl_edge_env.scenario import Scenario
 
 
@@ -31,9 +31,11 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
     channel = scenario.channel
     _, largest_energy = physics.time_and_energy(
         np.full(shape, channel.gain_min),
-        (1 + BOUND_TOLERANCE) * scenario.f_max,
-        (1 + BOUND_TOLERANCE) * scenario.p_max,
-        scenario,
+        system=scenario,
+        **{
+            name: (1 + BOUND_TOLERANCE) * most
+            for name, most in settings_at(scenario, "max").items()
+        },
     )
     overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
     # Adding up rounds rounds; and a queue that never grows still needs an interval of some width.
@@ -59,11 +61,11 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
 
 
 def action_space(scenario: Scenario) -> spaces.Box:
-    """``Box(-1, 1, (3, N), float32)`` with rows f, p and q.
+    """``Box(-1, 1, (3, N), float32)`` with a row for each part of the decision: f, p and q.
 
     Parameters
     ----------
     scenario : Scenario
         The system.
     """
-    return spaces.Box(-1.0, 1.0, (3, scenario.num_devices), np.float32)
+    return spaces.Box(-1.0, 1.0, (len(scenario.decision), scenario.num_devices), np.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +38,7 @@ class Calibration(NamedTuple):
 def calibrate(
     system: lyapunov.System,
     gain: FloatArray,
-    f: FloatArray,
-    p: FloatArray,
+    settings: Mapping[str, FloatArray],
     mu: float,
     nu: float,
     lambda_: float | None = None,
@@ -54,8 +54,10 @@ def calibrate(
     ----------
     system : System
         The system; its `lambda_` and `V` are not read.
-    gain, f, p : ndarray, shape (N,)
-        The point: channel gains, frequencies [Hz] and powers [W].
+    gain : ndarray, shape (N,)
+        Channel gains at the point.
+    settings : mapping of ndarray, shape (N,)
+        The settings of the devices there, by name.
     mu, nu : float
         Scale factors of lambda and V.
 
@@ -66,7 +68,7 @@ def calibrate(
     -------
     Calibration
     """
-    device_time, device_energy = physics.time_and_energy(gain, f, p, system)
+    device_time, device_energy = physics.time_and_energy(gain, system=system, **settings)
     time_0 = float(np.mean(device_time))
     error_0 = float(lyapunov.sampling_error(system.weights, system.weights))
     if lambda_ is None:
@@ -113,7 +115,7 @@ def warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
 
 
 def warn_of_budget(
-    system: lyapunov.System, gain: FloatArray, f_min: FloatArray, p_min: FloatArray
+    system: lyapunov.System, gain: FloatArray, least: Mapping[str, FloatArray]
 ) -> None:
     """Warn where no sampled decision meets the budgets at the mean gain.
 
@@ -125,10 +127,12 @@ def warn_of_budget(
     ----------
     system : System
         The system.
-    gain, f_min, p_min : ndarray, shape (N,)
-        Mean gains, least frequencies [Hz] and powers [W].
+    gain : ndarray, shape (N,)
+        Mean gains.
+    least : mapping of ndarray, shape (N,)
+        The least settings of the devices, by name.
     """
-    _, least_energy = physics.time_and_energy(gain, f_min, p_min, system)
+    _, least_energy = physics.time_and_energy(gain, system=system, **least)
     share = np.minimum(system.energy_budget_j / least_energy, 1.0)
     q = -np.expm1(np.log1p(-share[share < 1.0]) / system.cohort_size)
     total = float(q.sum()) + int(np.count_nonzero(share == 1.0))

@@ -24,6 +24,7 @@ from fl_edge_env.checks import (
     positive_integer,
     read_only,
 )
+from fl_edge_env.decision import PARTS, SETTINGS, Part, settings_at
 from fl_edge_env.files import as_value_error, atomic_path
 from fl_edge_env.scenario import toml
 from fl_edge_env.scenario.calibration import calibrate, warn_of_budget, warn_of_collapse
@@ -208,7 +209,7 @@ class Scenario:
                     least=_LEAST.get(name),
                 ),
             )
-        for low, high in (("f_min", "f_max"), ("p_min", "p_max")):
+        for low, high in ((f"{part.name}_min", f"{part.name}_max") for part in SETTINGS):
             wrong = getattr(self, low) > getattr(self, high)
             if wrong.any():
                 raise ValueError(
@@ -250,13 +251,13 @@ class Scenario:
         gain = self.mean_gain
         with np.errstate(over="ignore", invalid="ignore"):  # told by __post_init__
             calibrated = calibrate(
-                self, gain, self.f_mid, self.p_mid, self.mu, self.nu, self._given["lambda_"]
+                self, gain, settings_at(self, "mid"), self.mu, self.nu, self._given["lambda_"]
             )
             self._set("lambda_", calibrated.lambda_)
             if self.V is None:
                 self._set("V", calibrated.V)
                 warn_of_collapse(calibrated.V, calibrated.excess, self.energy_budget_j)
-            warn_of_budget(self, gain, self.f_min, self.p_min)
+            warn_of_budget(self, gain, settings_at(self, "min"))
 
     def _check_magnitudes(self) -> None:
         """Refuse what could overflow in a round, at any decision and any gain."""
@@ -264,9 +265,9 @@ class Scenario:
         worst, best = channel.gain_min * ones, channel.gain_max * ones
         with np.errstate(all="ignore"):
             snr = np.append(worst * self.p_min, best * self.p_max) / self.noise_power_w
-            slowest, _ = physics.time_and_energy(worst, self.f_min, self.p_min, self)
+            slowest, _ = physics.time_and_energy(worst, system=self, **settings_at(self, "slowest"))
             fastest = physics.upload_time(best, self.p_max, self)
-            _, energy = physics.time_and_energy(worst, self.f_max, self.p_max, self)
+            _, energy = physics.time_and_energy(worst, system=self, **settings_at(self, "max"))
             # Of no report they are zero.
             first_time, first_energy = self.first_report
             first = np.maximum(np.append(first_energy, first_time), 1 / _LARGEST)
@@ -637,6 +638,11 @@ class Scenario:
         time = np.max(self.download_time + compute) + np.maximum.reduceat(upload, groups).sum()
         energy = share * physics.compute_energy(self.f_mid, self) + self.p_mid * upload
         return float(time), read_only(energy)
+
+    @cached_property
+    def decision(self) -> tuple[Part, ...]:
+        """The parts of a decision in this system, in the order of the rows of an action."""
+        return tuple(part for part in PARTS if part.exists(self))
 
     @cached_property
     def f_mid(self) -> FloatArray:

@@ -1,0 +1,299 @@
+"""The parts of a decision: the one table of what the server sets in a round.
+
+Every part is a field of `Allocation` and a row of an action; `Scenario.decision` holds those of a
+scenario, in the order of the rows. Encoding, spaces, checks, scaling and pictures go over the
+table, so that a part is added here, to `Allocation`, and to the scenario and physics that use it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_edge_env.checks import all_true
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from fl_edge_env.allocation import Allocation
+    from fl_edge_env.scenario import Scenario
+
+# How far a decision may miss its bounds: relative for settings, so that bounds that were rounded
+# to 32 bits pass, and absolute for the sum of q.
+BOUND_TOLERANCE = 1e-7
+_SUM_TOLERANCE = 1e-6
+# Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
+_LEAST_Q = 1e-100
+
+
+@dataclass(frozen=True, eq=False)
+class Part(ABC):
+    """A part of the decision.
+
+    Attributes
+    ----------
+    name : str
+        Name of the field of `Allocation`.
+    plural : str
+        Name of its values, for messages.
+    label : str
+        Label of its panel in pictures, with the unit.
+    shown_in : float
+        Size of the label's unit in SI units.
+    """
+
+    name: str
+    plural: str
+    label: str
+    shown_in: float = 1.0
+
+    def exists(self, scenario: Scenario) -> bool:  # noqa: ARG002 - for parts that are options
+        """Tell if decisions of a scenario have this part, and its actions the row."""
+        return True
+
+    @abstractmethod
+    def ends(self, scenario: Scenario) -> tuple[float, float]:
+        """Least and largest value over all devices, in the unit of the label."""
+
+    @abstractmethod
+    def decode(
+        self,
+        row: FloatArray,
+        scenario: Scenario,
+        softmax_scale: float,
+        available: BoolArray | None,
+        decided: dict[str, Any],
+    ) -> None:
+        """Add to the fields of `Allocation` that of a row in [-1, 1], shape (..., N)."""
+
+    @abstractmethod
+    def encode(
+        self, allocation: Allocation, scenario: Scenario, softmax_scale: float
+    ) -> FloatArray:
+        """The row from which `decode` makes the part again."""
+
+    @abstractmethod
+    def check(self, allocation: Allocation, scenario: Scenario) -> None:
+        """Raise `ValueError` where the part of an allocation does not fit the scenario."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setting(Part):
+    """A number for each device, in the range from the scenario's ``name_min`` to ``name_max``.
+
+    A row maps linearly to the range. A device takes most energy at the upper end, and most time at
+    the end `slowest`.
+    """
+
+    slowest: Literal["min", "max"] = "min"
+
+    @cached_property
+    def _range(self) -> Callable[[Scenario], tuple[FloatArray, FloatArray, FloatArray]]:
+        """Gives the lower end, the middle and the upper end of the range, shape (N,)."""
+        return attrgetter(*(f"{self.name}_{point}" for point in ("min", "mid", "max")))
+
+    def at(self, scenario: Scenario, point: str) -> FloatArray:
+        """Value at a point of the range, shape (N,): min, mid, max, slowest or fastest."""
+        if point == "slowest":
+            point = self.slowest
+        elif point == "fastest":
+            point = "max" if self.slowest == "min" else "min"
+        value: FloatArray = getattr(scenario, f"{self.name}_{point}")
+        return value
+
+    def ends(self, scenario: Scenario) -> tuple[float, float]:
+        """See `Part.ends`."""
+        low, _, high = self._range(scenario)
+        return float(low.min()) / self.shown_in, float(high.max()) / self.shown_in
+
+    def decode(
+        self,
+        row: FloatArray,
+        scenario: Scenario,
+        softmax_scale: float,  # noqa: ARG002
+        available: BoolArray | None,  # noqa: ARG002
+        decided: dict[str, Any],
+    ) -> None:
+        """See `Part.decode`."""
+        low, mid, high = self._range(scenario)
+        # Near the lower end rounding has the size of the upper one, which may be far larger.
+        decided[self.name] = np.maximum(mid + 0.5 * (high - low) * row, (1 - BOUND_TOLERANCE) * low)
+
+    def encode(
+        self,
+        allocation: Allocation,
+        scenario: Scenario,
+        softmax_scale: float,  # noqa: ARG002
+    ) -> FloatArray:
+        """See `Part.encode`."""
+        low, _, high = self._range(scenario)
+        value = getattr(allocation, self.name)
+        span = np.where(high > low, high - low, 1.0)  # an empty range maps to 0
+        return np.where(high > low, 2.0 * (value - low) / span - 1.0, 0.0)
+
+    def check(self, allocation: Allocation, scenario: Scenario) -> None:
+        """See `Part.check`."""
+        value: FloatArray = getattr(allocation, self.name)
+        low, _, high = self._range(scenario)
+        if all_true((value >= low) & (value <= high)):
+            return
+        inside = (value >= low * (1 - BOUND_TOLERANCE)) & (value <= high * (1 + BOUND_TOLERANCE))
+        if not all_true(inside):
+            worst = np.unravel_index(int(np.argmin(inside)), inside.shape)
+            device = int(worst[-1])
+            raise ValueError(
+                f"{self.name} must lie in [{low[device]:.12g}, {high[device]:.12g}] for device "
+                f"{device}, got {value[worst]:.12g}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Selection(Part):
+    """The choice of devices: probabilities from which they are drawn, or a cohort.
+
+    A row holds scores. A softmax turns them into probabilities; where the scenario's objective is
+    the outcome, the K devices with the highest scores are the cohort.
+    """
+
+    def ends(self, scenario: Scenario) -> tuple[float, float]:  # noqa: ARG002
+        """See `Part.ends`."""
+        return 0.0, 1.0
+
+    def decode(
+        self,
+        row: FloatArray,
+        scenario: Scenario,
+        softmax_scale: float,
+        available: BoolArray | None,
+        decided: dict[str, Any],
+    ) -> None:
+        """See `Part.decode`."""
+        if scenario.objective == "outcome":
+            places = min(scenario.cohort_size, scenario.num_devices)
+            decided["cohort"] = highest(row, places, available)
+            return
+        score = softmax_scale * row
+        odds = np.exp(score - score.max(axis=-1, keepdims=True))
+        decided["q"] = odds / odds.sum(axis=-1, keepdims=True)
+
+    def encode(
+        self, allocation: Allocation, scenario: Scenario, softmax_scale: float
+    ) -> FloatArray:
+        """See `Part.encode`."""
+        if (allocation.q is None) != (scenario.objective == "outcome"):
+            kinds = ("chosen", "sampled") if allocation.q is None else ("sampled", "chosen")
+            raise ValueError(
+                f"an action holds a {kinds[1]} decision where the objective is "
+                f"{scenario.objective!r}: a {kinds[0]} decision cannot be encoded"
+            )
+        if allocation.q is None:
+            return np.where(allocation.participates, 1.0, -1.0)
+        score = np.log(allocation.q) / softmax_scale
+        low, high = score.min(axis=-1, keepdims=True), score.max(axis=-1, keepdims=True)
+        centred: FloatArray = score - 0.5 * (low + high)
+        return centred
+
+    def check(self, allocation: Allocation, scenario: Scenario) -> None:
+        """See `Part.check`."""
+        if allocation.q is None:
+            _check_cohort(allocation, scenario)
+            return
+        q = allocation.q
+        # Written so that NaN fails the comparisons.
+        if not all_true((q >= _LEAST_Q) & (q <= 1)):
+            raise ValueError(
+                f"q must lie in (0, 1] for every device and not be below {_LEAST_Q:g}, "
+                f"got {extremes(q)}; a device that must not take part needs a chosen cohort "
+                "in place of q"
+            )
+        total = q.sum(axis=-1)
+        if not all_true(np.abs(total - 1) <= _SUM_TOLERANCE):
+            raise ValueError(
+                f"q must sum to 1 within {_SUM_TOLERANCE:g}, got a sum of {extremes(total)}"
+            )
+
+
+PARTS: tuple[Part, ...] = (
+    Setting("f", "frequencies", "CPU f, GHz", shown_in=1e9),
+    Setting("p", "powers", "power p, W"),
+    Selection("q", "scores", "sampling q"),
+)
+SETTINGS = tuple(part for part in PARTS if isinstance(part, Setting))
+
+
+def settings_at(scenario: Scenario, point: str) -> dict[str, FloatArray]:
+    """Settings of a scenario at a point of their ranges, as `physics.time_and_energy` takes them.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    point : str
+        ``"min"``, ``"mid"`` or ``"max"``; ``"slowest"`` or ``"fastest"``. A device takes the most
+        energy at ``"max"``.
+    """
+    return {part.name: part.at(scenario, point) for part in SETTINGS if part.exists(scenario)}
+
+
+def highest(
+    score: NDArray[np.floating], count: int, available: BoolArray | None = None
+) -> IntArray:
+    """The devices of the highest scores, of equal ones the first.
+
+    Parameters
+    ----------
+    score : ndarray, shape (..., N)
+        A score of each device.
+    count : int
+        Number of devices to name.
+    available : ndarray of bool, shape (..., N), optional
+        Devices that may be named; all by default.
+
+    Returns
+    -------
+    ndarray of int, shape (..., count)
+        Filled up with -1 where fewer are available.
+    """
+    rank = -score if available is None else np.where(available, -score, np.inf)
+    order = np.argsort(rank, axis=-1, kind="stable")[..., :count]
+    named: IntArray = np.where(np.take_along_axis(rank, order, axis=-1) < np.inf, order, -1)
+    if (lacking := count - named.shape[-1]) > 0:
+        nobody = np.full((*named.shape[:-1], lacking), -1)
+        named = np.concatenate([named, nobody], axis=-1)
+    return named
+
+
+def extremes(value: FloatArray) -> str:
+    """The least and the largest value, for messages."""
+    return f"values from {value.min():.9g} to {value.max():.9g}"
+
+
+def _check_cohort(allocation: Allocation, scenario: Scenario) -> None:
+    cohort, batch = allocation.cohort, allocation.f.shape[:-1]
+    assert cohort is not None
+    size, most = cohort.shape[-1] if cohort.ndim else 0, scenario.cohort_size
+    if cohort.shape[:-1] != batch or not cohort.ndim or not 1 <= size <= most:
+        expected = ", ".join([*map(str, batch), "k"])
+        raise ValueError(
+            f"cohort must have shape ({expected}) with k from 1 to cohort_size = {most}, "
+            f"got {cohort.shape}"
+        )
+    if cohort.min() < -1 or cohort.max() >= scenario.num_devices:
+        raise ValueError(
+            f"cohort must hold device indices from 0 to {scenario.num_devices - 1}, "
+            f"or -1 for none, got {cohort.tolist()}"
+        )
+    named = np.count_nonzero(cohort >= 0, axis=-1)
+    if not np.all(named > 0):
+        raise ValueError(f"cohort must name at least one device, got {cohort.tolist()}")
+    if np.any(np.count_nonzero(allocation.participates, axis=-1) != named):
+        raise ValueError(
+            f"cohort must name each device once, got {cohort.tolist()}: to draw with "
+            "replacement give q in its place"
+        )

@@ -35,7 +35,7 @@ from policies.learning.ranges import (
 from policies.learning.settings import AgentSettings
 from policies.learning.views import device_rows, gather_rows
 
-_FORMAT = 2  # with the range of the features in training
+_FORMAT = 3
 AGENT_FILE = "agent.pt"
 
 
@@ -89,7 +89,7 @@ class SB3Policy(Policy):
     Raises
     ------
     ValueError
-        If the network is for another number of devices, or for other features.
+        If the network is for other features.
     """
 
     def __init__(
@@ -110,12 +110,6 @@ class SB3Policy(Policy):
         self.seen = dict(seen or {})
         self._told: tuple[str, ...] = ()  # what the user has been warned of before the first round
         self.name = f"{settings.label} {settings.seed}"
-        known = self.trained_in.num_devices
-        if settings.needs_number_of_devices and scenario.num_devices != known:
-            raise ValueError(
-                f"the agent {self.name!r} decides for {known} devices at a time and cannot run "
-                f"with {scenario.num_devices}: use the view 'devices' or the network 'shared'"
-            )
         # What it counts is a matter of its training, not of the environment.
         self._own = scenario
         if scenario.objective != self.trained_in.objective:
@@ -241,12 +235,9 @@ class SB3Policy(Policy):
         single = features.ndim == 2
         if single:
             features = features[None]
-        if self.settings.view == "devices":
-            features = device_rows(features)
         with torch_threads(1):
-            action, _ = self._network.predict(features, deterministic=True)
-        if self.settings.view == "devices":
-            action = gather_rows(action, self.scenario.num_devices)
+            rows, _ = self._network.predict(device_rows(features), deterministic=True)
+        action = gather_rows(rows, self.scenario.num_devices)
         if single:
             action = action[0]
         decided = decode_action(
@@ -345,7 +336,7 @@ class SB3Policy(Policy):
             if content["features"] != list(feature_names(trained_in)):
                 raise ValueError("it was written by another version: train the agent anew")
             settings = AgentSettings(**json.loads(content["settings"]))
-            _check_size(settings, trained_in, path.stat().st_size)
+            _check_size(settings, path.stat().st_size)
             policy = cls(
                 scenario if scenario is not None else trained_in,
                 settings,
@@ -379,14 +370,12 @@ def _restored(state: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ..
     return values.copy()
 
 
-def _check_size(settings: AgentSettings, scenario: Scenario, size: int) -> None:
+def _check_size(settings: AgentSettings, size: int) -> None:
     """Raise `ValueError`, before it is built, where a file cannot hold the network it tells of."""
-    inputs = scenario.num_devices if settings.needs_number_of_devices else 1
-    least = 4 * settings.width * max(settings.width, inputs)
+    least = 4 * settings.width**2
     if least > size:
         raise ValueError(
-            f"its width {settings.width} and its {scenario.num_devices} devices make at least "
-            f"{least} bytes of weights, and it has {size}"
+            f"its width {settings.width} makes at least {least} bytes of weights, and it has {size}"
         )
 
 

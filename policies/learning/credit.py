@@ -1,4 +1,8 @@
-"""What a device's own decision is worth: rewards for agents that decide for one device each."""
+"""Rewards of single devices, for agents that decide for one device each.
+
+Both say how the system's reward changes with the device's own decision, and need the system's
+model: `difference_reward` for sampled decisions, `ranked_difference_reward` for cohorts.
+"""
 
 from __future__ import annotations
 
@@ -9,49 +13,8 @@ import numpy as np
 from fl_edge_env import Allocation, Scenario, lyapunov, physics
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
-Credit = Literal["difference", "local", "team"]
+Credit = Literal["difference", "team"]
 CREDITS: tuple[str, ...] = get_args(Credit)
-
-
-def local_reward(
-    channel_gain: FloatArray,
-    queue: FloatArray,
-    allocation: Allocation,
-    scenario: Scenario,
-    available: BoolArray | None = None,
-) -> FloatArray:
-    """Each device's own terms of the reward, which add up to the reward where it is the proxy.
-
-    ``-(V (q_n T_n + lambda w_n^2/q_n) + Q_n a_n)``: it leaves out what a larger q takes from the
-    other devices. The time is always counted by the proxy, of which a device has its own part.
-
-    Parameters
-    ----------
-    channel_gain, queue : ndarray, shape (..., N)
-        State of the round; queues in joules.
-    allocation : Allocation
-        Decision of the round, with fields of that shape.
-    scenario : Scenario
-        The system.
-    available : ndarray of bool, shape (..., N), optional
-        Who was there, where devices drop out; `allocation` then has the q that the cohort was drawn
-        from, zero for the others.
-
-    Returns
-    -------
-    ndarray, shape (..., N)
-    """
-    q = allocation.q
-    assert q is not None  # an agent's action is a sampled decision
-    device_time, device_energy = physics.time_and_energy(
-        channel_gain, allocation.f, allocation.p, scenario
-    )
-    participation = physics.participation_probability(q, scenario.cohort_size)
-    _, excess = lyapunov.energy_excess(participation, device_energy, scenario)
-    there = q if available is None else np.where(available, q, np.inf)
-    penalty = q * device_time + scenario.lambda_ * scenario.weights**2 / there
-    reward: FloatArray = -(scenario.V * penalty + queue * excess)
-    return reward
 
 
 def difference_reward(
@@ -63,22 +26,15 @@ def difference_reward(
 ) -> FloatArray:
     """The reward less what it would be, had the device decided for the middle of everything.
 
-    For device n the others keep f, p and the ratios of their q, while n has the middle of both
-    ranges and ``q = 1/N``. The difference varies with the device's own decision exactly as the
-    reward does, and far less with those of the others. It needs the model of the system. Where
-    devices drop out, N counts those that are there, and it is zero for the others.
-
-    Parameters
-    ----------
-    channel_gain, queue, allocation, scenario, available
-        As in `local_reward`.
-
-    Returns
-    -------
-    ndarray, shape (..., N)
+    All arrays have shape (..., N), queues are in joules. For device n the others keep f, p and the
+    ratios of their q, while n has the middle of both ranges and ``q = 1/N``. The difference varies
+    with the device's own decision exactly as the reward does, and far less with those of the
+    others. Where devices drop out, `available` tells which are there, and `allocation` has the q
+    that the cohort was drawn from, zero for the others: N counts the available ones, and the reward
+    of the others is zero.
     """
     q = allocation.q
-    assert q is not None  # an agent's action is a sampled decision
+    assert q is not None  # the objective is the penalty
     if channel_gain.ndim > 1:  # N^2 numbers at a time stay in the cache
         presence = [None] * len(q) if available is None else available
         systems = [
@@ -95,8 +51,10 @@ def difference_reward(
         uniform = np.full(q.shape, 1.0 / scenario.num_devices)
     else:
         uniform = np.where(available, 1.0 / np.count_nonzero(available), 0.0)
-    others = (1.0 - uniform) / _share_of_others(q)
-    instead = _with_diagonal(q, uniform, others)
+    # ``1 - q`` to full precision, also where a device has almost all of q.
+    rest = np.where(q < 0.5, 1.0 - q, _with_diagonal(q, np.zeros(q.shape)).sum(axis=-1))
+    rest = np.maximum(rest, np.finfo(np.float64).tiny)  # a single device has no others
+    instead = _with_diagonal(q, uniform, (1.0 - uniform) / rest)
     reward: FloatArray = lyapunov.objective(
         _with_diagonal(time, default[0]),
         _with_diagonal(energy, default[1]),
@@ -106,13 +64,6 @@ def difference_reward(
         available,
     ) - lyapunov.objective(time, energy, queue, q, scenario, available)
     return reward if available is None else np.where(available, reward, 0.0)
-
-
-def _share_of_others(q: FloatArray) -> FloatArray:
-    """``1 - q`` to full precision, also where a device has almost all of q."""
-    summed = _with_diagonal(q, np.zeros(q.shape)).sum(axis=-1)
-    share: FloatArray = np.where(q < 0.5, 1.0 - q, summed)
-    return np.maximum(share, np.finfo(np.float64).tiny)  # a single device has no others
 
 
 def _with_diagonal(
@@ -132,28 +83,12 @@ def ranked_difference_reward(
     next_device: IntArray,
     scenario: Scenario,
 ) -> FloatArray:
-    """How much more the round would have cost, had the device been left out of the ranking.
+    """The additional cost of the round, had the device been left out of the ranking [J^2].
 
     Where the objective is the outcome, the devices ranked highest take part. Without a device of
-    the cohort the next one in the ranking takes its place, or nobody where none is left; without
-    another one nothing changes, so that their reward is zero. It needs the model of the system,
-    and the gains of the round.
-
-    Parameters
-    ----------
-    channel_gain, queue, participation_queue : ndarray, shape (..., N)
-        State of the round; queues in joules and rounds.
-    allocation : Allocation
-        Decision of the round, with the K devices ranked highest as its cohort.
-    next_device : ndarray of int, shape (...)
-        The one ranked after them, -1 where there is none.
-    scenario : Scenario
-        The system.
-
-    Returns
-    -------
-    ndarray, shape (..., N)
-        In J^2.
+    the cohort the `next_device` of the ranking, shape (...), takes its place, or nobody (-1) where
+    none is left; without another one nothing changes, so that their reward is zero. State, decision
+    and reward have shape (..., N), queues are in joules and rounds.
     """
     assert allocation.cohort is not None
     cohort = allocation.cohort
@@ -174,31 +109,3 @@ def ranked_difference_reward(
     reward = np.zeros((*time.shape[:-1], time.shape[-1] + 1))  # the last column is nobody's
     np.put_along_axis(reward, cohort, longer + dearer, axis=-1)
     return reward[..., :-1]
-
-
-def ranked_local_reward(
-    channel_gain: FloatArray,
-    queue: FloatArray,
-    participation_queue: FloatArray,
-    allocation: Allocation,
-    scenario: Scenario,
-) -> FloatArray:
-    """What a participant's own energy and participation are worth, less its K-th of its time.
-
-    ``-x_n (V T_n / K + Q_n E_n - kappa Z_n)``, where the objective is the outcome.
-
-    Parameters
-    ----------
-    channel_gain, queue, participation_queue, allocation, scenario
-        As in `ranked_difference_reward`.
-
-    Returns
-    -------
-    ndarray, shape (..., N)
-        In J^2.
-    """
-    time, energy = physics.time_and_energy(channel_gain, allocation.f, allocation.p, scenario)
-    worth = lyapunov.participation_weight(scenario) * participation_queue
-    cost = scenario.V * time / scenario.cohort_size + queue * energy - worth
-    reward: FloatArray = np.where(allocation.participates, -cost, 0.0)
-    return reward

@@ -1,4 +1,4 @@
-"""Learning first from what was best, as one tells who knows the model and all gains."""
+"""Imitation learning (DAgger) from an oracle that sees the true gains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.allocation import encode_action
 from fl_edge_env.lyapunov import participation_weight
 from fl_edge_env.typing import FloatArray
-from policies.learning.views import AgentView
+from policies.learning.views import DeviceView, by_device
 from policies.outcome import solve_round
 
 # Proven relative distance of the teacher's decisions to the optimum.
@@ -34,7 +34,7 @@ _ROUNDS = 32
 _STEP, _STEEPEST, _FOLLOWED, _TOP, _SPAN = 1e-3, 5.0, 0.1, 0.5, 4.0
 
 
-def teacher_decision(view: AgentView) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def teacher_decision(view: DeviceView) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The best actions in the present states, and how much each device's counts.
 
     They are those of `solve_round` on the queues and the true gains of the round. The score of a
@@ -42,7 +42,7 @@ def teacher_decision(view: AgentView) -> tuple[NDArray[np.float32], NDArray[np.f
 
     Parameters
     ----------
-    view : AgentView
+    view : DeviceView
         The systems, with the outcome as their objective.
 
     Returns
@@ -121,7 +121,7 @@ def costs_and_slopes(
     return cost(np.clip(unit, -1.0, 1.0)), np.stack(slopes, axis=1)
 
 
-def imitate(model: OnPolicyAlgorithm, view: AgentView, rounds: int, seed: int) -> None:
+def imitate(model: OnPolicyAlgorithm, view: DeviceView, rounds: int, seed: int) -> None:
     """Teach an agent what was best, on the states that it comes to itself.
 
     The agent acts, and learns from all rounds so far: Ross, Gordon and Bagnell, "A reduction of
@@ -136,7 +136,7 @@ def imitate(model: OnPolicyAlgorithm, view: AgentView, rounds: int, seed: int) -
     ----------
     model : OnPolicyAlgorithm
         The agent, whose network changes.
-    view : AgentView
+    view : DeviceView
         A view of devices with the outcome as their objective.
     rounds : int
         Rounds to play in all systems together.
@@ -156,7 +156,7 @@ def imitate(model: OnPolicyAlgorithm, view: AgentView, rounds: int, seed: int) -
         lesson.add(rows, actions, weights)
         # At first the teacher's own states: an agent that knows nothing leads astray.
         if step < 0.1 * steps:
-            chosen = _by_row(actions)
+            chosen = by_device(actions)
         else:
             chosen, _ = policy.predict(rows, deterministic=True)
         view.step_async(chosen)
@@ -174,7 +174,7 @@ def imitate(model: OnPolicyAlgorithm, view: AgentView, rounds: int, seed: int) -
 class _Decisions:
     """Rounds whose best decision is known: any rows of them make a fit."""
 
-    def __init__(self, view: AgentView) -> None:
+    def __init__(self, view: DeviceView) -> None:
         del view
         self._kept: list[tuple[NDArray[np.float32], ...]] = []
 
@@ -184,7 +184,7 @@ class _Decisions:
         actions: NDArray[np.float32],
         weights: NDArray[np.float32],
     ) -> None:
-        self._kept.append((rows, _by_row(actions), weights.ravel()))
+        self._kept.append((rows, by_device(actions), weights.ravel()))
 
     def loss(self, policy: Any, rng: np.random.Generator) -> torch.Tensor:
         rounds = rng.integers(len(self._kept), size=_ROUNDS)
@@ -205,7 +205,7 @@ class _Decisions:
 class _Costs:
     """Rounds whose gains are known only to the model: whole systems of them make a fit."""
 
-    def __init__(self, view: AgentView) -> None:
+    def __init__(self, view: DeviceView) -> None:
         self._view = view
         self._kept: list[tuple[NDArray[Any], ...]] = []
 
@@ -237,11 +237,6 @@ class _Costs:
         score = np.clip(_TOP - cost.ravel() / (_SPAN * scale), -1.0, 1.0).astype(np.float32)
         error = (means[:, 2] - torch.as_tensor(score)) ** 2
         return (_FOLLOWED * downhill + beyond + error).mean()
-
-
-def _by_row(actions: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Actions of systems, shape (B, 3, N), as those of their devices, shape (B N, 3)."""
-    return np.ascontiguousarray(actions.swapaxes(-1, -2)).reshape(-1, 3)
 
 
 def _means(policy: Any, rows: torch.Tensor) -> torch.Tensor:

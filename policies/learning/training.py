@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecMonitor
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, is_integer, positive_integer
@@ -36,7 +35,6 @@ from policies.benchmark.runner import run_jobs
 from policies.learned import AGENT_FILE, SB3Policy, read_checked, torch_threads, weights_of
 from policies.learning.imitation import imitate
 from policies.learning.settings import AgentSettings
-from policies.learning.views import AgentView
 from policies.lroa import LROA
 from policies.outcome import settle_prices
 
@@ -193,26 +191,14 @@ def train_agent(
             f"imitation_rounds must be fewer than the rounds of the budget, {budget.rounds}, "
             f"got {settings.imitation_rounds}"
         )
-    view = settings.make_view(scenario)
-    run = _Run(
-        SB3Policy(scenario, settings, {}),
-        view,
-        budget,
-        folder,
-        eval_every,
-        allowed,
-        on_progress,
-    )
+    run = _Run(settings, scenario, budget, folder, eval_every, allowed, on_progress)
     outputs = [TensorBoardOutputFormat(str(folder / "tensorboard"))] if tensorboard else []
     with torch_threads(threads):
-        if saved is None:
-            model = settings.make_model(view, run.learning_rate)
-        else:
-            model = run.restore(saved)
+        model = run.untrained() if saved is None else run.restored(saved)
         # The default logger would leave an empty folder behind.
         model.set_logger(Logger(None, list(outputs)))
-        if saved is None:
-            run.teach(model)
+        if saved is None and settings.imitation_rounds:
+            run.imitate(model)
         # The run itself ends the training.
         model.learn(2**62, run, reset_num_timesteps=False)
         if model._n_updates == 0:
@@ -241,8 +227,8 @@ class _Run(BaseCallback):
 
     def __init__(
         self,
-        untrained: SB3Policy,
-        view: AgentView,
+        settings: AgentSettings,
+        scenario: Scenario,
         budget: Budget,
         folder: Path,
         eval_every: int,
@@ -250,21 +236,23 @@ class _Run(BaseCallback):
         on_progress: Callable[[Progress], None],
     ) -> None:
         super().__init__()
-        self.settings, self.scenario = untrained.settings, untrained.scenario
-        self.view, self.budget, self.folder = view, budget, folder
+        self.settings, self.scenario = settings, scenario
+        self.budget, self.folder = budget, folder
         self.eval_every, self.allowed_energy = eval_every, allowed_energy
         self.on_progress = on_progress
-        self.learning_rate = _LearningRate(self.settings.learning_rate)
-        self.best = untrained
+        self.learning_rate = _LearningRate(settings.learning_rate)
+        self.best = SB3Policy(scenario, settings, {})
+        self.view = settings.make_view(scenario)
+        self.monitor = VecMonitor(self.view)
         self.history: list[dict[str, float]] = []
         self.next_eval = eval_every
         self.start = time.monotonic()
 
-    def teach(self, model: BaseAlgorithm) -> None:
-        """Let an untrained agent learn from the teacher first, where its settings say so."""
-        if not self.settings.imitation_rounds:
-            return
-        assert isinstance(model, OnPolicyAlgorithm)
+    def untrained(self) -> PPO:
+        return self.settings.make_model(self.monitor, self.learning_rate)
+
+    def imitate(self, model: PPO) -> None:
+        """Let the untrained agent learn from the oracle first."""
         imitate(model, self.view, self.settings.imitation_rounds, self.settings.seed)
         self.model = model
         self._validate()  # the agent that it is then may stay the best
@@ -272,7 +260,7 @@ class _Run(BaseCallback):
 
     @property
     def rounds(self) -> int:
-        return self.settings.imitation_rounds + self.num_timesteps // self.view.rows_per_env
+        return self.settings.imitation_rounds + self.num_timesteps // self.scenario.num_devices
 
     @property
     def minutes(self) -> float:
@@ -350,14 +338,13 @@ class _Run(BaseCallback):
             torch.save(state, temporary)
 
     def _state(self) -> dict[str, Any]:
-        model, replay = self.model, None
-        if isinstance(model, OffPolicyAlgorithm):
-            replay = _to_bytes(model.save_replay_buffer)
+        model, buffer = self.model, io.BytesIO()
+        model.save(buffer)
         return {
             "finished": False,
-            "model": _to_bytes(model.save),
-            "replay": replay,
+            "model": buffer.getvalue(),
             "view": self.view.state(),
+            "episodes": (self.monitor.episode_returns, self.monitor.episode_lengths),
             "best": (self.best.weights, self.best.seen),
             "history": self.history,
             "next_eval": self.next_eval,
@@ -368,17 +355,16 @@ class _Run(BaseCallback):
             "torch": torch.get_rng_state(),
         }
 
-    def restore(self, state: dict[str, Any]) -> BaseAlgorithm:
+    def restored(self, state: dict[str, Any]) -> PPO:
         """Take up what `_state` gave; returns the agent as it was."""
-        model = self.settings.algorithm_class.load(
+        model = PPO.load(
             io.BytesIO(state["model"]),
-            env=self.view,
+            env=self.monitor,
             device="cpu",
             custom_objects={"learning_rate": self.learning_rate, "lr_schedule": self.learning_rate},
             force_reset=False,
         )
-        if isinstance(model, OffPolicyAlgorithm):
-            model.load_replay_buffer(io.BytesIO(state["replay"]))
+        self.monitor.episode_returns, self.monitor.episode_lengths = state["episodes"]
         self.view.restore(state["view"])
         weights, seen = state["best"]
         self.best = SB3Policy(self.scenario, self.settings, weights, seen=seen)
@@ -389,12 +375,6 @@ class _Run(BaseCallback):
         np.random.set_state(state["numpy"])  # noqa: NPY002
         torch.set_rng_state(state["torch"])
         return model
-
-
-def _to_bytes(save: Callable[[Any], None]) -> bytes:
-    buffer = io.BytesIO()
-    save(buffer)
-    return buffer.getvalue()
 
 
 def _differing(path: Path, told: dict[str, Any]) -> list[str]:

@@ -137,7 +137,7 @@ def with_settings(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (with_settings(width=10**6), "make at least 4000000000000 bytes of weights"),
+        (with_settings(width=10**6), "makes at least 4000000000000 bytes of weights"),
         (with_settings(learning_rate=10**400), ""),
         (with_settings(seed=-1), "seed must be"),
         ({"settings": "[" * 10**5}, "recursion"),

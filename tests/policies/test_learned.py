@@ -19,23 +19,14 @@ from policies.learned import SB3Policy, torch_threads, weights_of
 from policies.learning.settings import AgentSettings
 
 SCENARIO = Scenario.femnist(num_devices=6, num_rounds=15)
-KINDS = [
-    {"view": "devices"},
-    {"view": "joint", "network": "shared"},
-    {"view": "joint"},
-    {"view": "devices", "algorithm": "sac"},
-    {"view": "joint", "algorithm": "td3"},
-]
-
-
 LEAVES = "PPO privileged leaves what it was trained with: "
 # Of an agent that has seen queues up to a tenth of the reference.
 LOW_QUEUE = (np.log(0.1), np.log(0.2))
 
 
-def agent(scenario: Scenario = SCENARIO, **kind: str) -> SB3Policy:
+def agent(scenario: Scenario = SCENARIO) -> SB3Policy:
     """One with random weights, which has seen all that can be."""
-    settings = AgentSettings(**kind)
+    settings = AgentSettings()
     torch.manual_seed(0)
     network = settings.make_network(scenario)
     with torch.no_grad():  # far enough from where they start for decisions to differ
@@ -59,9 +50,8 @@ def observation(scenario: Scenario, batch: int) -> dict[str, np.ndarray]:
     return seen | {"queue": np.random.default_rng(0).uniform(0, 50, seen["queue"].shape)}
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
-def test_agent__from_a_file_decides_the_same(tmp_path, kind):
-    policy = agent(**kind)
+def test_agent__from_a_file_decides_the_same(tmp_path):
+    policy = agent()
     policy.save(tmp_path / "agent.pt")
     seen = observation(SCENARIO, 3)
     expected = policy.decide(seen)
@@ -81,9 +71,8 @@ def test_agent__from_a_file_decides_the_same(tmp_path, kind):
             np.testing.assert_array_equal(getattr(decided, name), getattr(expected, name))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
-def test_agent__decides_for_each_system_of_a_batch_on_its_own(kind):
-    policy, seen = agent(**kind), observation(SCENARIO, 4)
+def test_agent__decides_for_each_system_of_a_batch_on_its_own():
+    policy, seen = agent(), observation(SCENARIO, 4)
     batch = policy.decide(seen)
     for system in range(4):
         alone = policy.decide({name: values[system] for name, values in seen.items()})
@@ -92,9 +81,8 @@ def test_agent__decides_for_each_system_of_a_batch_on_its_own(kind):
             np.testing.assert_allclose(getattr(alone, name), together, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS[:2], ids=["devices", "shared"])
-def test_agent__for_each_device_runs_with_any_number_of_them(tmp_path, kind):
-    agent(**kind).save(tmp_path / "agent.pt")
+def test_agent__runs_with_any_number_of_devices(tmp_path):
+    agent().save(tmp_path / "agent.pt")
     scenario = SCENARIO.replace(num_devices=11, num_samples=200)
     policy = SB3Policy.load(tmp_path, scenario)
     assert policy.trained_in == SCENARIO
@@ -105,13 +93,6 @@ def test_agent__for_each_device_runs_with_any_number_of_them(tmp_path, kind):
     decided = policy.decide(same)
     np.testing.assert_allclose(decided.q, 1 / 11, rtol=1e-6)
     np.testing.assert_allclose(decided.f, decided.f[0], rtol=1e-6)
-
-
-def test_agent__of_a_plain_network_for_all_devices_is_refused_with_another_number(tmp_path):
-    agent(view="joint").save(tmp_path / "agent.pt")
-    message = r"'PPO plain 0' decides for 6 devices at a time and cannot run with 11"
-    with pytest.raises(ValueError, match=message):
-        SB3Policy.load(tmp_path, SCENARIO.replace(num_devices=11, num_samples=200))
 
 
 def test_load__in_another_system_warns_of_what_can_be_foreseen_and_once(tmp_path):

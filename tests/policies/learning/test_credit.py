@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from fl_edge_env import Allocation, Scenario, lyapunov, physics, with_tiers
 from fl_edge_env.allocation import decode_action, highest
 from fl_edge_env.lyapunov import drift_plus_penalty
-from policies.learning.credit import (
-    difference_reward,
-    local_reward,
-    ranked_difference_reward,
-    ranked_local_reward,
-)
+from policies.learning.credit import difference_reward, ranked_difference_reward
 
 LATENCIES = ["proxy", "round_time"]
 MIXED = with_tiers(Scenario.femnist(num_devices=7, cohort_size=3))
@@ -141,31 +136,6 @@ def test_difference__with_two_devices_worked_out_by_hand():
     np.testing.assert_allclose(result, expected, rtol=1e-12)
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_local__adds_up_to_the_teams_reward_of_the_proxy(seed):
-    state = random_round(MIXED, seed, (3,))
-    total = local_reward(*state, MIXED).sum(axis=-1)
-    np.testing.assert_allclose(total, team_reward(*state, MIXED), rtol=1e-10)
-    # It always counts time by the proxy.
-    other = MIXED.replace(latency="round_time")
-    np.testing.assert_array_equal(local_reward(*state, other), local_reward(*state, MIXED))
-
-
-def test_local__is_the_rewards_part_that_only_this_devices_decision_and_state_change():
-    gain, queue, allocation = random_round(MIXED, 5)
-    before = local_reward(gain, queue, allocation, MIXED)
-    for n in range(7):
-        f, p = allocation.f.copy(), allocation.p.copy()
-        f[n], p[n] = MIXED.f_mid[n], MIXED.p_mid[n]
-        gains, queues = gain.copy(), queue.copy()
-        gains[n], queues[n] = 0.2, 2 * queue[n] + 1
-        state = gains, queues, Allocation(f, p, allocation.q)
-        change = local_reward(*state, MIXED) - before
-        team = team_reward(*state, MIXED) - team_reward(gain, queue, allocation, MIXED)
-        assert np.flatnonzero(change).tolist() == [n]
-        np.testing.assert_allclose(change[n], team, rtol=1e-8)
-
-
 @pytest.mark.parametrize("latency", LATENCIES)
 def test_one_device__has_its_own_f_and_p_to_answer_for(latency):
     scenario = Scenario.digits(num_devices=1, latency=latency)
@@ -176,8 +146,6 @@ def test_one_device__has_its_own_f_and_p_to_answer_for(latency):
     expected = team_reward(gain, queue, fast, scenario) - team_reward(gain, queue, zero, scenario)
     assert expected != 0
     assert difference_reward(gain, queue, fast, scenario)[0] == pytest.approx(expected, rel=1e-9)
-    local = local_reward(gain, queue, fast, scenario)[0]
-    assert local == pytest.approx(float(team_reward(gain, queue, fast, scenario)), rel=1e-12)
 
 
 @pytest.mark.parametrize("softmax_scale", [10.0, 40.0])
@@ -226,8 +194,6 @@ def test_rewards__where_devices_drop_out_are_those_of_a_system_of_the_others(see
     np.testing.assert_array_equal(
         difference_reward(*batch, twice, scenario, np.stack([there, there])), [result, result]
     )
-    if latency == "proxy":
-        assert local_reward(*state).sum() == pytest.approx(actual, rel=1e-9)
 
 
 def cost_of(cohort: list[int], time, energy, queue, backlog, scenario: Scenario) -> float:
@@ -252,7 +218,6 @@ def test_ranked_difference__is_what_the_cohort_without_the_device_would_cost_mor
     decision = decode_action(action, scenario, 2.0, there)
     after = highest(action[:, 2], places + 1, there)[:, -1]
     result = ranked_difference_reward(gain, queue, backlog, decision, after, scenario)
-    local = ranked_local_reward(gain, queue, backlog, decision, scenario)
     time, energy = physics.time_and_energy(gain, decision.f, decision.p, scenario)
     for row in range(2):
         state = time[row], energy[row], queue[row], backlog[row], scenario
@@ -272,8 +237,6 @@ def test_ranked_difference__is_what_the_cohort_without_the_device_would_cost_mor
             np.testing.assert_allclose(
                 result[row, n], expected, rtol=1e-9, atol=1e-9 * scenario.V * time.max()
             )
-            own = -cost_of([n], time[row] / places, *state[1:]) if n in played else 0.0
-            np.testing.assert_allclose(local[row, n], own, rtol=1e-9)
         single = Allocation(decision.f[row], decision.p[row], cohort=decision.cohort[row])
         np.testing.assert_array_equal(
             ranked_difference_reward(

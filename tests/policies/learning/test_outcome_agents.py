@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fl_edge_env import CellChannel, Scenario, Simulator
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.lyapunov import participation_weight
-from policies.learned import AGENT_FILE, SB3Policy
+from policies.learned import SB3Policy
 from policies.learning.imitation import teacher_decision
 from policies.learning.settings import AgentSettings
 from policies.learning.training import Budget, Progress, train_agent
-from policies.learning.views import DeviceView, JointView
+from policies.learning.views import DeviceView, by_device
 from policies.outcome import settled_scenario, solve_round
 
 FULL = Scenario.cifar10().replace(
@@ -80,8 +78,7 @@ def test_teacher__decides_as_the_solution_of_the_round_on_the_true_gains():
         np.testing.assert_allclose(decided.f, solution.f, rtol=1e-6)
         np.testing.assert_allclose(decided.p, solution.p, rtol=1e-5)
         assert weights.mean() == pytest.approx(1.0, rel=1e-5)
-        view.step_async(actions.swapaxes(-1, -2).reshape(-1, 3))
-        view.step_wait()
+        view.step(by_device(actions))
 
 
 @pytest.mark.parametrize("kind", ["full", "partial"])
@@ -155,26 +152,15 @@ def test_training__a_killed_one_ends_in_the_same_agent(trained, tmp_path):
     assert (tmp_path / "history.csv").read_bytes() == (folder / "history.csv").read_bytes()
 
 
-def test_joint_view__ranks_the_devices_too():
-    view = JointView(settled_scenario(PARTIAL), 3, seed=1)
-    observation = view.reset()
-    assert view.observation_space.contains(observation[0])
-    actions = np.random.default_rng(0).uniform(-1, 1, (3, 3, 12)).astype(np.float32)
-    rows, reward, _, _ = view.step(actions)
-    assert np.isfinite(rows).all()
-    assert np.isfinite(reward).all()
-
-
 def test_first_episodes__end_one_after_the_other():
     view = DeviceView(settled_scenario(FULL), 4)
     view.reset()
-    lengths: dict[int, list[int]] = {system: [] for system in range(4)}
-    for _ in range(85):
-        view.step_async(np.zeros((48, 3), np.float32))
-        _, _, done, info = view.step_wait()
+    ends: dict[int, list[int]] = {system: [] for system in range(4)}
+    for played in range(1, 86):
+        _, _, done, _ = view.step(np.zeros((48, 3), np.float32))
         for row in np.flatnonzero(done)[::12]:
-            lengths[row // 12].append(info[row]["episode"]["l"])
-    assert lengths == {0: [10, 40], 1: [20, 40], 2: [30, 40], 3: [40, 40]}
+            ends[row // 12].append(played)
+    assert ends == {0: [10, 50], 1: [20, 60], 2: [30, 70], 3: [40, 80]}
 
 
 def test_agents__are_refused_where_they_would_see_other_features(trained):
@@ -183,16 +169,3 @@ def test_agents__are_refused_where_they_would_see_other_features(trained):
         SB3Policy.load(folder, PARTIAL)
     with pytest.raises(ValueError, match="are for the objective 'outcome'"):
         train_agent(SETTINGS, FULL.replace(objective="penalty"), Budget(rounds=400), folder)
-    with pytest.raises(ValueError, match="imitation_rounds are for the view 'devices'"):
-        AgentSettings(view="joint", imitation_rounds=1)
-
-
-def test_agents__of_before_there_was_a_teacher_still_load(trained, tmp_path):
-    content = torch.load(trained["full"][0] / AGENT_FILE, weights_only=True)
-    settings = json.loads(content["settings"])
-    del settings["imitation_rounds"]
-    torch.save(content | {"settings": json.dumps(settings)}, tmp_path / AGENT_FILE)
-    assert SB3Policy.load(tmp_path).settings.imitation_rounds == 0
-    torch.save(content | {"features": content["features"][:5]}, tmp_path / AGENT_FILE)
-    with pytest.raises(ValueError, match="written by another version: train the agent anew"):
-        SB3Policy.load(tmp_path)

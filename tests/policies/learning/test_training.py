@@ -23,13 +23,6 @@ from policies.learning.training import Budget, Progress, train_agent
 
 SCENARIO = Scenario.digits(num_devices=5, num_rounds=20)
 SETTINGS = AgentSettings(num_envs=4, episode_rounds=20)
-# Every algorithm, view and network that is saved in a way of its own.
-KINDS = [
-    pytest.param({"view": "devices", "algorithm": "ppo"}, id="devices-ppo"),
-    pytest.param({"view": "joint", "algorithm": "ppo", "network": "shared"}, id="joint-ppo-shared"),
-    pytest.param({"view": "devices", "algorithm": "sac"}, id="devices-sac"),
-    pytest.param({"view": "joint", "algorithm": "td3"}, id="joint-td3", marks=pytest.mark.slow),
-]
 
 
 class KilledError(Exception):
@@ -67,19 +60,13 @@ def folder(finished, tmp_path) -> Path:
     return shutil.copytree(finished[0], tmp_path / "run")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_training__a_killed_one_ends_in_the_same_agent(tmp_path, monkeypatch, kind):
-    settings = AgentSettings(num_envs=4, episode_rounds=60, seed=3, width=16, **kind)
-    if kind["algorithm"] == "ppo":
-        rounds, every, kills = 500, 150, (100, 300)
-    else:  # the kills find them before and after they begin to learn, after 75 rounds
-        rounds, every, kills = 160, 50, (40, 90, 140)
-        first = {"devices": (375, 900), "joint": (75, 180)}
-        monkeypatch.setattr("policies.learning.settings._OFF_POLICY", first)
-    options = {"budget": Budget(rounds=rounds), "eval_every": every}
+def test_training__a_killed_one_ends_in_the_same_agent(tmp_path):
+    settings = AgentSettings(num_envs=4, episode_rounds=60, seed=3, width=16)
+    rounds = 500
+    options = {"budget": Budget(rounds=rounds), "eval_every": 150}
 
     whole = train(tmp_path / "whole", settings, **options)
-    for number, kill in enumerate(kills):
+    for number, kill in enumerate((100, 300)):
         with pytest.raises(KilledError):
             train(tmp_path / "killed", settings, on_progress=kill_after(kill), **options)
         assert (tmp_path / "killed" / "checkpoint.pt").exists() == (number > 0)
@@ -256,13 +243,7 @@ def test_training__a_wrong_option_is_named(tmp_path, options, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"algorithm": "dqn"}, "ppo, sac, td3, which act in continuous spaces, got 'dqn'"),
-        ({"view": "flat"}, "view must be one of devices, joint, got 'flat'"),
-        ({"credit": "none"}, "credit must be one of difference, local, team, got 'none'"),
-        ({"network": "MultiInputPolicy"}, "arrays and not dictionaries, got 'MultiInputPolicy'"),
-        ({"network": "shared"}, "network 'shared' is for the view 'joint'.*got view 'devices'"),
-        ({"view": "joint", "credit": "team"}, "credit is for the view 'devices', got 'team'"),
-        ({"network": "shared", "view": "joint", "algorithm": "sac"}, "use 'mlp', got .*'sac'"),
+        ({"credit": "none"}, "credit must be one of difference, team, got 'none'"),
         ({"num_envs": 0}, "num_envs must be an integer of at least 1, got 0"),
         ({"width": 1.5}, r"width must be an integer of at least 1, got 1\.5"),
         ({"gamma": 1.0}, r"gamma must lie in \[0, 1\), got 1\.0"),

@@ -29,26 +29,26 @@ def call(monkeypatch, capsys):
 
 @pytest.fixture
 def agents(call, tmp_path) -> Path:
-    """Two training seeds of an agent for each device, and one of a plain network."""
+    """Two training seeds of an agent, and one of another."""
     for seed in (0, 1):
         call("train", f"{QUICK} --seed {seed} --out {tmp_path}/devices")
-    call("train", f"{QUICK} --view joint --network mlp --out {tmp_path}/plain")
+    call("train", f"{QUICK} --credit team --out {tmp_path}/team")
     return tmp_path
 
 
 def test_agents__from_training_to_the_table(call, agents, monkeypatch):
     run = agents / "devices" / "seed-1"
     settings = json.loads((run / "settings.json").read_text())["settings"]
-    assert (settings["algorithm"], settings["view"], settings["seed"]) == ("ppo", "devices", 1)
+    assert (settings["credit"], settings["seed"]) == ("difference", 1)
     again = call("train", f"{QUICK} --seed 1 --out {agents}/devices")
     assert "seed-1" in again
 
-    folders = f"{agents}/devices {agents}/plain"
+    folders = f"{agents}/devices {agents}/team"
     monkeypatch.setenv("COLUMNS", "80")  # too narrow for the table, which stays whole
     told = call("evaluate-agents", f"{folders} {SYSTEM} --seeds 3 --out {agents}/out")
     assert "…" not in told
     table = pd.read_csv(agents / "out" / "agents.csv").set_index("method")
-    assert {"LROA", "Uni-D", "PPO privileged", "PPO plain"} <= set(table.index)
+    assert {"LROA", "Uni-D", "PPO privileged", "PPO team"} <= set(table.index)
     for method in table.index:
         assert f"{method} " in told
     # The same numbers when it is run again, from the finished jobs.
@@ -57,11 +57,11 @@ def test_agents__from_training_to_the_table(call, agents, monkeypatch):
     assert (agents / "out" / "agents.csv").read_bytes() == before
 
     out = f"--no-train --seeds 3 --out {agents}/compare"
-    told = call("compare", f"{SYSTEM} --policies lroa {run} {agents}/plain/seed-0 {out}")
+    told = call("compare", f"{SYSTEM} --policies lroa {run} {agents}/team/seed-0 {out}")
     assert "PPO privileged 1" in told
     summary = pd.read_csv(agents / "compare" / "summary.csv")
-    penalty = summary[summary["policy"] == "PPO plain 0"]["mean_objective"].mean()
-    assert penalty == pytest.approx(table.loc["PPO plain", "penalty"], rel=1e-9)
+    penalty = summary[summary["policy"] == "PPO team 0"]["mean_objective"].mean()
+    assert penalty == pytest.approx(table.loc["PPO team", "penalty"], rel=1e-9)
 
 
 def test_evaluate_agents__refuses_a_training_that_is_not_finished(call, capsys, agents):
@@ -92,9 +92,6 @@ def test_evaluate_agents__another_number_of_devices(call, agents):
     assert "digits, N = 8" in told
     differs = "num_devices 5, not 8; num_rounds 20, not 10; "
     assert f"PPO privileged was trained in another scenario: {differs}" in told
-    with pytest.raises(SystemExit) as error:
-        call("evaluate-agents", f"{agents}/plain {system} --out {agents}/out")
-    assert error.value.code == 2
 
 
 def test_evaluate_agents__headroom_settings_are_options(call, tmp_path):
@@ -133,10 +130,7 @@ def test_agents__of_the_outcome_are_trained_and_compared_by_what_a_user_pays(cal
     [
         ("evaluate-agents", f"{SYSTEM} --objective outcome", "fl-edge compare takes them among"),
         ("evaluate-agents", f"{SYSTEM} --availability 0.5", "needs availability = 1 for every"),
-        ("train", "--algorithm dqn", "which act in continuous spaces, got 'dqn'"),
-        ("train", "--network MultiInputPolicy", "not dictionaries, got 'MultiInputPolicy'"),
-        ("train", "--network mlp", "--network mlp is for --view joint, and the view is 'devices'"),
-        ("train", "--view flat", "view must be one of devices, joint, got 'flat'"),
+        ("train", "--credit local", "credit must be one of difference, team, got 'local'"),
         ("train", "--scenario nowhere", "scenario must be one of"),
         ("train", "--train-rounds 0", "rounds must be an integer of at least 1, got 0"),
         ("train", "--threads 0", "threads must be an integer from 1 to"),
@@ -159,7 +153,7 @@ def test_commands__tell_what_is_wrong_in_one_line(
 
 
 def test_commands__refuse_a_folder_that_mixes_agents(call, capsys, agents):
-    shutil.copytree(agents / "plain" / "seed-0", agents / "devices" / "seed-2")
+    shutil.copytree(agents / "team" / "seed-0", agents / "devices" / "seed-2")
     with pytest.raises(SystemExit):
         call("evaluate-agents", f"{agents}/devices {SYSTEM} --out {agents}/out")
     assert "has other settings or another scenario than the first" in capsys.readouterr().out

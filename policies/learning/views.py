@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
 from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
-from fl_edge_env.allocation import decode_action, highest
+from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import is_integer, is_real
+from fl_edge_env.decision import highest
 from fl_edge_env.env import check_softmax_scale
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scaling import Features, Scaling

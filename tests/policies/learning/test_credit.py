@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, Scenario, lyapunov, physics, with_tiers
-from fl_edge_env.allocation import decode_action, highest
+from fl_edge_env.allocation import decode_action
+from fl_edge_env.decision import highest
 from fl_edge_env.lyapunov import drift_plus_penalty
 from policies.learning.credit import difference_reward, ranked_difference_reward
 

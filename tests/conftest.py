@@ -32,9 +32,8 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """All cores, but one process where soak tests or benchmarks may run: they measure."""
-    left_out = re.findall(r"\bnot (slow|benchmark)\b", config.getoption("markexpr"))
-    return None if {*left_out} == {"slow", "benchmark"} else 0
+    """All cores, but one process where benchmarks may run: they measure."""
+    return 0 if re.search(r"(?<!not )\bbenchmark\b", config.getoption("markexpr")) else None
 
 
 @pytest.hookimpl(optionalhook=True)

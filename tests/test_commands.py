@@ -1,9 +1,10 @@
-"""The commands of README and documentation run, and print what the pages show below them."""
+"""Commands of README and documentation have options that exist, run, and print what is shown."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import tyro
+
+from train_fl import command_line
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -27,6 +31,7 @@ LEFT_OUT = {
     "train_torchrl": "needs an extra that is not in `all`",
     "flwr run": "needs an extra that is not in `all`",
     "tradeoff": "takes more than ten minutes",
+    "tail -F": "never ends",
 }
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```|`((?:python examples/|fl-edge )[^`]*)`", re.M | re.S)
 # What is not run of a block: installing, testing, remarks.
@@ -67,12 +72,36 @@ def to_run() -> list[Command]:
     return list(kept.values())
 
 
+def options() -> list[list[str]]:
+    """The command of `fl-edge` and its options in each line that has no place to fill."""
+    found = set()
+    for command in commands():
+        for line in re.split(r"\n|;|&&", command.text.replace("\\\n", " ")):
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["do"]:
+                words = words[1:]
+            if words[:1] == ["python"] and len(words) > 1 and words[1].startswith("examples/"):
+                called = re.search(r'main\(command="([\w-]+)"', (ROOT / words[1]).read_text())
+                words = ["fl-edge", called[1], *words[2:]] if called else []
+            if words[:1] == ["fl-edge"] and len(words) > 1 and not re.search(r"[<$…]|\.\.\.", line):
+                found.add(tuple(words[1:]))
+    return [list(words) for words in sorted(found)]
+
+
 def test_commands__of_all_pages_are_found():
     texts = [command.text for command in commands()]
     assert len(to_run()) >= 9
     for reason in LEFT_OUT:
         assert any(reason in text for text in texts), f"no command holds {reason!r} any more"
     assert sum("feasible" in command.printed for command in to_run()) >= 2
+    assert {"compare", "leaderboard", "reproduce", "train"} <= {words[0] for words in options()}
+
+
+@pytest.mark.parametrize("words", options(), ids=" ".join)
+def test_command__has_options_that_exist(words):
+    if words[-1] in ("--policies", "--help"):  # these are asked for words that are not there
+        return
+    tyro.cli(command_line._COMMANDS[words[0]]().options, args=words[1:])
 
 
 @pytest.mark.slow

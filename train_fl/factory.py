@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
 import gymnasium as gym
 import torch
+from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
 from policies.base import Policy
@@ -76,7 +79,7 @@ class TrainingEnvFactory:
         object.__setattr__(self, "options", options)
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
-        """Make it, and set torch to its threads and to deterministic kernels in this process.
+        """Make it; torch computes in it with its threads and deterministic kernels, and only in it.
 
         Parameters
         ----------
@@ -89,9 +92,7 @@ class TrainingEnvFactory:
         ValueError
             If an option is wrong, or the data are missing or damaged.
         """
-        torch.set_num_threads(self.options.threads)
-        torch.backends.cudnn.deterministic = True
-        return TrainingWrapper(
+        return _Repeatable(
             gym.make("FLEdge-v0", scenario=system_of(policy, self.scenario)),
             self.make_task(),
             report_gradients=policy.uses_gradients,
@@ -144,6 +145,33 @@ class TrainingEnvFactory:
             # As a tuple, by which the task is kept in the cache.
             mean_gain=tuple(self.scenario.mean_gain) if placed else None,
         )
+
+
+class _Repeatable(TrainingWrapper):
+    """Trains with the threads of its options and deterministic kernels; leaves torch as it was."""
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        with self._settings():
+            return super().reset(**options)
+
+    def restore(self, seed: int, state: Mapping[str, NDArray[Any]]) -> Any:
+        with self._settings():
+            return super().restore(seed, state)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        with self._settings():
+            return super().step(action)
+
+    @contextmanager
+    def _settings(self) -> Iterator[None]:
+        threads, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
+        torch.set_num_threads(self._options.threads)
+        torch.backends.cudnn.deterministic = True
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.backends.cudnn.deterministic = deterministic
 
 
 _cached_task = lru_cache(maxsize=1)(make_task)

@@ -39,6 +39,7 @@ except ModuleNotFoundError as error:
 
 from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.checks import finite_number, integer_at_least
+from fl_edge_env.contributions import contributions
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
 from train_fl.episode import (
@@ -50,10 +51,9 @@ from train_fl.episode import (
 from train_fl.local_sgd import LocalTrainer
 from train_fl.server import (
     ServerOptimizer,
-    aggregation_weights,
+    apply_contributions,
     check_server_optimizer,
     norms_of,
-    weighted_sum,
 )
 from train_fl.task import Task, new_model
 
@@ -70,7 +70,7 @@ class _Round(NamedTuple):
     number: int
     arrays: ArrayRecord
     participants: IntArray
-    coefficients: FloatArray
+    weights: FloatArray
     info: dict[str, Any]
 
 
@@ -80,7 +80,7 @@ class PolicyStrategy(Strategy):
     In each round the policy decides from the channel gains and the queues. The devices that it
     draws or chooses are sent the model, and reply with the model that they have trained. The new
     model is the old one plus the sum of their updates, each times the weight that the decision
-    gives it (see `train_fl.server.aggregation_weights`); these weights need not sum to one. A
+    gives it (see `fl_edge_env.contributions.contributions`); these weights need not sum to one. A
     server optimiser may make another step of that sum. Times, energies and queues follow from the
     scenario, as in `FLEdgeEnv`.
 
@@ -237,10 +237,9 @@ class PolicyStrategy(Strategy):
             self._observation = self._env.simulator.observe()
         decision = self.policy.decide(self._observation)
         self._observation, _, _, _, info = self._env.step(decision)
-        participants, coefficients = aggregation_weights(
-            decision, info["cohort"], self.scenario, q=info.get("q"), failed=info.get("failed")
-        )
-        self._round = _Round(server_round, arrays, participants, coefficients, info)
+        came = contributions(decision, info, self.scenario)
+        participants, weights = came.participants, came.weight[came.arrived]
+        self._round = _Round(server_round, arrays, participants, weights, info)
         return self._messages(self._round, config, decision.f, decision.p)
 
     def aggregate_train(
@@ -271,14 +270,14 @@ class PolicyStrategy(Strategy):
         ValueError
             If a reply does not have what the class describes.
         FloatingPointError
-            If a device's update is not finite.
+            If a device's update is not finite, or the new model is not.
         """
         if self._round is None or self._round.number != server_round:
             raise ValueError(f"round {server_round} was not configured before its replies came")
         sent, self._round = self._round, None
         received, reasons = self._received(sent, replies)
         arrived = np.isin(sent.participants, list(received))
-        participants, weights = sent.participants[arrived], sent.coefficients[arrived]
+        participants, weights = sent.participants[arrived], sent.weights[arrived]
         missing = sent.participants[~arrived]
         info = sent.info
         if len(missing):
@@ -295,7 +294,7 @@ class PolicyStrategy(Strategy):
         arrays, norms = sent.arrays, np.empty(0, dtype=np.float32)
         if updates:
             together = torch.from_numpy(np.stack(updates))
-            arrays, norms = self._moved(arrays, together, weights), norms_of(together)
+            arrays, norms = self._moved(sent, together, weights), norms_of(together)
         metrics = [received[int(n)][1] for n in participants]
         info |= {"participants": participants, "update_norms": norms}
         if self.policy.uses_losses:
@@ -382,18 +381,18 @@ class PolicyStrategy(Strategy):
         norms = np.concatenate([norms_of(row) for row in rows])
         return {"participants": everyone, "update_norms": norms.astype(np.float64)}
 
-    def _moved(self, arrays: ArrayRecord, updates: Tensor, weights: FloatArray) -> ArrayRecord:
-        """The model after a step."""
-        total = weighted_sum(updates, weights)
-        if not self._kept:
-            self._kept = {name: torch.zeros_like(total) for name in self._server.keeps}
-        step = self._server.step(total, self._kept).numpy()
-        moved, start = {}, 0
-        for name, array in arrays.items():
-            old = array.numpy()
-            part = step[start : (start := start + old.size)].reshape(old.shape)
-            moved[name] = torch.from_numpy((old + part).astype(old.dtype))
-        return ArrayRecord(moved)
+    def _moved(self, sent: _Round, updates: Tensor, weights: FloatArray) -> ArrayRecord:
+        """The model after a round."""
+        old = {name: array.numpy() for name, array in sent.arrays.items()}
+        model = torch.from_numpy(np.concatenate([values.ravel() for values in old.values()]))
+        apply_contributions(model, updates, weights, self._server, self._kept, sent.number)
+        parts = np.split(model.numpy(), np.cumsum([values.size for values in old.values()])[:-1])
+        return ArrayRecord(
+            {
+                name: torch.from_numpy(part.reshape(values.shape).astype(values.dtype))
+                for (name, values), part in zip(old.items(), parts, strict=True)
+            }
+        )
 
     def _messages(
         self, sent: _Round, config: ConfigRecord, f: FloatArray, p: FloatArray

@@ -1,4 +1,4 @@
-"""What the server does with the updates of a cohort: their weights, and its own optimiser.
+"""The server's step of the global model, and its optimisers.
 
 The weighted sum of the updates is the step of plain federated averaging. A server optimiser takes
 it for the negative of a gradient [Reddi2021]_.
@@ -20,94 +20,57 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import finite_number
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.typing import FloatArray
 from policies.benchmark.training_options import one_of, share
 
 
-def aggregation_weights(
-    allocation: Allocation,
-    cohort: IntArray,
-    scenario: Scenario,
-    *,
-    q: FloatArray | None = None,
-    failed: BoolArray | None = None,
-) -> tuple[IntArray, FloatArray]:
-    """Coefficients of the updates in the global model's step.
-
-    In a sampled decision each draw counts ``w_n / (K q_n)``, equation (4). A device that was drawn
-    twice trains once and counts twice, which makes the expected update over draws equal to the
-    one with all devices, ``sum_n w_n delta_n``. A chosen cohort is averaged: each device counts
-    its share of the cohort's data, unless the decision gives `weights`.
-
-    Where devices drop out, the draws are from the q of those that are there, and the expected
-    update is ``sum w_n delta_n`` over them. An upload that failed brings nothing. In a scenario
-    with failures the weights of draws and those that a decision gives are therefore divided by
-    ``1 - upload_failure``, which leaves the expected update as it is without failures; the shares
-    of a cohort's data are those of the data that arrived.
+def apply_contributions(
+    parameters: Tensor,
+    updates: Tensor,
+    weights: FloatArray,
+    optimizer: ServerOptimizer,
+    kept: dict[str, Tensor],
+    round_number: int,
+) -> None:
+    """Move the global model by the updates of a round; without any it stays as it is.
 
     Parameters
     ----------
-    allocation : Allocation
-        The decision, for a single system.
-    cohort : ndarray of int, shape (K,) or (k,)
-        The devices drawn or chosen, as in `fl_edge_env.simulator.Round`.
-    scenario : Scenario
-        Supplies the data weights and the probability of a failure.
-    q : ndarray, shape (N,), optional
-        What the cohort was drawn from, where it is not the decision's q.
-    failed : ndarray of bool, shape (N,), optional
-        Devices whose upload failed; none by default.
-
-    Returns
-    -------
-    participants : ndarray of int, shape (k,)
-        The distinct devices whose update arrived, ascending; none where all uploads failed.
-    coefficients : ndarray, shape (k,)
-        Coefficient of each participant's update.
-    """
-    data, arrives = scenario.weights, 1.0 - scenario.upload_failure
-    if allocation.q is not None:
-        q = allocation.q if q is None else q
-        participants, counts = np.unique(cohort, return_counts=True)
-        coefficients = counts * data[participants] / (len(cohort) * q[participants]) / arrives
-        if failed is None:
-            return participants, coefficients
-        arrived = ~failed[participants]
-        return participants[arrived], coefficients[arrived]
-    named = np.flatnonzero(cohort >= 0)
-    order = named[np.argsort(cohort[named])]
-    if failed is not None:
-        order = order[~failed[cohort[order]]]
-    participants = cohort[order]
-    if allocation.weights is not None:
-        return participants, allocation.weights[order] / arrives
-    return participants, data[participants] / data[participants].sum()
-
-
-def weighted_sum(updates: Tensor, coefficients: FloatArray) -> Tensor:
-    """The updates of a round together, shape (d,).
-
-    Parameters
-    ----------
+    parameters : Tensor, shape (d,)
+        The global model, changed in place.
     updates : Tensor, shape (k, d)
-        Those of the participants.
-    coefficients : ndarray, shape (k,)
-        As `aggregation_weights` gives them.
+        Those that arrived.
+    weights : ndarray, shape (k,)
+        As `fl_edge_env.contributions.contributions` gives them.
+    optimizer : ServerOptimizer
+        Takes the weighted sum of the updates.
+    kept : dict of Tensor, shape (d,)
+        What the optimiser keeps, changed in place; empty before the first round.
+    round_number : int
+        For the error.
+
+    Raises
+    ------
+    FloatingPointError
+        If the new model is not finite.
     """
-    total: Tensor = torch.as_tensor(coefficients).to(updates) @ updates
-    return total
+    if not len(updates):
+        return
+    for name in optimizer.keeps:
+        if name not in kept:
+            kept[name] = torch.zeros_like(parameters)
+    parameters += optimizer.step(torch.as_tensor(weights).to(updates) @ updates, kept)
+    if not torch.isfinite(parameters).all():
+        raise FloatingPointError(
+            f"the global model after round {round_number} is not finite: its largest aggregation "
+            f"weight is {weights.max():g}; choose a larger mu, which keeps the sampling "
+            "probabilities and with them the aggregation weights even"
+        )
 
 
 def norms_of(updates: Tensor) -> NDArray[np.float32]:
-    """Euclidean norm of each update, shape (k,).
-
-    Parameters
-    ----------
-    updates : Tensor, shape (k, d)
-        Those of the participants.
-    """
+    """Euclidean norms of updates of shape (k, d), shape (k,)."""
     norms: NDArray[np.float32] = torch.linalg.vector_norm(updates, dim=1).cpu().numpy()
     return norms
 
@@ -265,18 +228,7 @@ def make_server_optimizer(name: str, learning_rate: float | None = None) -> Serv
 
 
 def check_server_optimizer(server: str | ServerOptimizer) -> ServerOptimizer:
-    """A server optimiser, given as itself or by its name.
-
-    Parameters
-    ----------
-    server : str or ServerOptimizer
-        As a user gives it.
-
-    Raises
-    ------
-    ValueError
-        If it is neither.
-    """
+    """A server optimiser, given as itself or by its name, or a `ValueError`."""
     if isinstance(server, str):
         return make_server_optimizer(server)
     if not isinstance(server, ServerOptimizer):

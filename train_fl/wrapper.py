@@ -18,6 +18,7 @@ from torch.nn.utils import vector_to_parameters
 
 from fl_edge_env import Allocation, FLEdgeEnv
 from fl_edge_env.allocation import decode_action
+from fl_edge_env.contributions import contributions
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.checkpoint import State
@@ -29,15 +30,15 @@ from train_fl.episode import (
 )
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
-from train_fl.server import aggregation_weights, norms_of, weighted_sum
+from train_fl.server import apply_contributions, norms_of
 from train_fl.task import Task, new_model
 
 
 class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """Trains the cohort of each round from the global model and aggregates the updates.
 
-    The weighted sum of the updates (see `train_fl.server.aggregation_weights`) goes to the task's
-    server optimiser, which by default adds it to the global model.
+    The sum of the updates, weighted as in `fl_edge_env.contributions.contributions`, goes to the
+    task's server optimiser, which by default adds it to the global model.
 
     The learning rate is halved after half and after three quarters of the rounds. The initial
     model, the order of the samples and, unless the task has one for all episodes, their split over
@@ -279,9 +280,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             available = self._base.simulator.available
             action = decode_action(action, self.scenario, self._base.softmax_scale, available)
         observation, reward, terminated, truncated, info = self.env.step(action)
-        participants, coefficients = aggregation_weights(
-            action, info["cohort"], self.scenario, q=info.get("q"), failed=info.get("failed")
-        )
+        came = contributions(action, info, self.scenario)
+        participants, weights = came.participants, came.weight[came.arrived]
         info |= self._gradients(participants) | self._losses(participants)
         number = int(self._base.simulator.round_index)
         trained = [self._train(device, number - 1) for device in participants]
@@ -290,7 +290,9 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         for row, (update, _) in zip(client_updates, trained, strict=True):
             row.copy_(update)
         info["skipped_devices"] = self._skip_non_finite(client_updates, participants, number)
-        self._aggregate(client_updates, coefficients, number)
+        apply_contributions(
+            self._parameters, client_updates, weights, self.task.server, self._kept, number
+        )
         evaluated = truncated or number % self._options.eval_every == 0
         info |= self._evaluate() if evaluated else self._not_evaluated
         info |= {
@@ -343,18 +345,6 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         if not seen.any():
             return math.nan
         return float(np.average(losses[seen], weights=self.task.num_samples[participants][seen]))
-
-    def _aggregate(self, updates: Tensor, coefficients: FloatArray, number: int) -> None:
-        if not len(updates):  # all uploads failed: there is nothing to step for
-            return
-        update = weighted_sum(updates, coefficients)
-        self._parameters += self.task.server.step(update, self._kept)
-        if not torch.isfinite(self._parameters).all():
-            raise FloatingPointError(
-                f"the global model after round {number} is not finite: its largest "
-                f"aggregation weight is {coefficients.max():g}; choose a larger mu, which keeps "
-                "the sampling probabilities and with them the aggregation weights even"
-            )
 
     def _evaluate(self) -> dict[str, Any]:
         """What an evaluation on the test set adds to the info."""

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fl_edge_env import FLEdgeEnv, MarkovChannel, Scenario, lyapunov
+from fl_edge_env.contributions import contributions
 from policies import Opportunistic, check_policy, evaluate
 from policies.outcome import OutcomePrices, settle_prices
 from tests.policies.outcome.test_prices import UNEVEN
-from train_fl.server import aggregation_weights
 
 
 def zero_prices(scenario: Scenario) -> OutcomePrices:
@@ -50,8 +50,7 @@ def test_opportunistic__data_weigh_alike_in_the_long_run():
     scenario = UNEVEN.replace(num_rounds=1000)
     total, spent = np.zeros((2, 8))
     for allocation, info in play(Opportunistic(scenario, prices=settle_prices(UNEVEN)), scenario):
-        participants, coefficients = aggregation_weights(allocation, info["cohort"], scenario)
-        total[participants] += coefficients
+        total += contributions(allocation, info, scenario).weight
         spent += info["energy_spent"]
     np.testing.assert_allclose(total / 1000, scenario.weights, rtol=0.03)
     assert np.all(spent / 1000 <= 1.02 * scenario.energy_budget_j)

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from fl_edge_env import Allocation, Scenario
-from policies import LROA, DivFL, UniD, evaluate, make_policy
+from fl_edge_env.contributions import contributions
+from policies import LROA, DivFL, UniD, UniS, evaluate, make_policy
 from policies.divfl import pairwise_distance
 from train_fl import Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.dataset import DataSource
@@ -23,7 +24,7 @@ from train_fl.data.partition import dirichlet_equal
 from train_fl.episode import learning_rate
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import DigitsCNN, FemnistCNN, resnet18_group_norm
-from train_fl.server import FedAdam, FedAvgM, aggregation_weights
+from train_fl.server import FedAdam, FedAvgM
 from train_fl.wrapper import device_accuracy
 
 
@@ -85,9 +86,10 @@ def test_step__moves_the_model_by_the_weighted_updates(scenario, task):
     for decision in (uneven, chosen(scenario, 5, 3)):
         before = env.parameters
         _, _, _, _, info = env.step(decision)
-        participants, coefficients = aggregation_weights(decision, info["cohort"], scenario)
-        assert len(participants) < 3
-        np.testing.assert_array_equal(info["participants"], participants)
+        came = contributions(decision, info, scenario)
+        np.testing.assert_array_equal(info["participants"], came.participants)
+        assert len(came.participants) < 3
+        coefficients = came.weight[came.arrived]
         expected = before + coefficients @ info["client_updates"].astype(np.float64)
         np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
         assert np.all(np.linalg.norm(info["client_updates"], axis=1) > 0)
@@ -516,9 +518,8 @@ def test_step__an_upload_that_failed_brings_no_update_and_costs_as_usual(scenari
         sizes.add(len(info["participants"]))
         assert len(info["client_updates"]) == len(info["participants"])
         if len(info["participants"]):
-            _, coefficients = aggregation_weights(
-                uniform(failing), info["cohort"], failing, q=info["q"], failed=info["failed"]
-            )
+            came = contributions(uniform(failing), info, failing)
+            coefficients = came.weight[came.arrived]
             expected = before + coefficients @ info["client_updates"].astype(np.float64)
             np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
         else:
@@ -552,3 +553,14 @@ def test_evaluate__divfl_trains_where_devices_drop_out_and_uploads_fail(scenario
     env = wrap(harsh, task)
     _, info = env.reset(seed=0)
     assert table["final_accuracy"][0] != info["test_accuracy"]  # some upload arrived
+
+
+def test_evaluate__leaves_torch_as_it_was(scenario):
+    before = torch.get_num_threads(), torch.backends.cudnn.deterministic
+    torch.set_num_threads(3)
+    make_env = TrainingEnvFactory(scenario.replace(num_rounds=1), "digits").fitted()
+    try:
+        evaluate([UniS(make_env.scenario)], make_env.scenario, [0], make_env=make_env, gaps=False)
+        assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == (3, before[1])
+    finally:
+        torch.set_num_threads(before[0])

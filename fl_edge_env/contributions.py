@@ -1,0 +1,83 @@
+"""Contributions to the global model: whose updates a round brings, and with which weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fl_edge_env.allocation import Allocation
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+
+
+class Contributions(NamedTuple):
+    """Whose updates arrived, and the weight of each in the step of the global model.
+
+    Attributes
+    ----------
+    arrived : ndarray of bool, shape (..., N)
+        Devices of the cohort whose upload did not fail.
+    weight : ndarray, shape (..., N)
+        Zero for the others.
+    """
+
+    arrived: BoolArray
+    weight: FloatArray
+
+    @property
+    def participants(self) -> IntArray:
+        """The devices whose update arrived in a single system, ascending, shape (k,)."""
+        return np.flatnonzero(self.arrived)
+
+
+def contributions(
+    decision: Allocation, info: Mapping[str, Any], scenario: Scenario
+) -> Contributions:
+    """The contributions of a round, for a single system or a batch.
+
+    In a sampled decision each draw counts ``w_n / (K q_n)``, equation (4). A device that was drawn
+    twice trains once and counts twice, which makes the expected update over draws equal to the
+    one with all devices, ``sum_n w_n delta_n``. A chosen cohort is averaged: each device counts
+    its share of the cohort's data, unless the decision gives `weights`.
+
+    Where devices drop out, the draws are from the q of the available devices, and the expected
+    update is ``sum w_n delta_n`` over them. An upload that failed brings nothing. In a scenario
+    with failures the weights of draws and those that a decision gives are therefore divided by
+    ``1 - upload_failure``, which leaves the expected update as it is without failures; the shares
+    of a cohort's data are those of the data that arrived.
+
+    Parameters
+    ----------
+    decision : Allocation
+        The decision, with q or cohort of shape (..., N) or (..., k).
+    info : mapping
+        The round's `cohort` of shape (..., K) or (..., k), and where there are such `q` and
+        `failed`, as in `fl_edge_env.simulator.Round` and in the info of a step.
+    scenario : Scenario
+        Supplies the data weights and the probability of a failure.
+    """
+    data, arrives = scenario.weights, 1.0 - scenario.upload_failure
+    cohort, failed = np.asarray(info["cohort"]), info.get("failed")
+    batch, size = cohort.shape[:-1], cohort.shape[-1]
+    named = cohort >= 0
+    # The place of each device of the cohorts among those of all systems.
+    systems = np.arange(cohort.size // size).reshape(*batch, 1)
+    places = (systems * scenario.num_devices + cohort)[named]
+    shape = (*batch, scenario.num_devices)
+    count = np.bincount(places, minlength=int(np.prod(shape))).reshape(shape)
+    arrived = count > 0 if failed is None else (count > 0) & ~failed
+    weight = np.zeros(shape)
+    if decision.q is not None:
+        drawn_from = decision.q if info.get("q") is None else info["q"]
+        np.divide(count * data, size * drawn_from, out=weight, where=arrived)
+    elif decision.weights is not None:
+        weight.reshape(-1)[places] = decision.weights[named]
+        weight[~arrived] = 0.0
+    else:
+        there = arrived.reshape(-1, scenario.num_devices)
+        total = np.array([data[row].sum() for row in there]).reshape(*batch, 1)
+        np.divide(data, total, out=weight, where=arrived)
+        return Contributions(arrived, weight)
+    return Contributions(arrived, weight / arrives)

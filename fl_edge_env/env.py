@@ -44,9 +44,10 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     ``Dict(channel_gain, queue)``, both of shape (N,) and type float64: the gains of the coming
     round and the energy queues [J]. With ``csi="delayed"`` the gains are those of the round
     before; with ``csi="participants"`` each is that of the device's last participation, and
-    ``age`` holds the rounds since. With ``objective="outcome"`` there is ``participation_queue``
-    [rounds]. Where devices drop out (``availability`` below 1) there is also ``available``, float64
-    of shape (N,): 1 for the devices that are there in the coming round, 0 for the others.
+    ``age`` holds the rounds since, or `fl_edge_env.spaces.NEVER_MEASURED`, 2^31, before the first,
+    whatever the length of the episode. With ``objective="outcome"`` there is
+    ``participation_queue`` [rounds]. Where devices drop out (``availability`` below 1) there is
+    also ``available``, float64 of shape (N,): 1 for the available devices, 0 for the others.
 
     ## Rewards
     The negative drift-plus-penalty, ``-(V (sum q T + lambda sum w^2/q) + sum Q a)`` [J^2], with

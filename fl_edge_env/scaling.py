@@ -22,7 +22,7 @@ from fl_edge_env.checks import observed, real_array
 from fl_edge_env.decision import settings_at
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.spaces import observation_space
+from fl_edge_env.spaces import NEVER_MEASURED, observation_space
 from fl_edge_env.typing import FloatArray
 
 Features: TypeAlias = NDArray[np.float32]
@@ -281,7 +281,11 @@ class Scaling:
             rounds = np.full(gain.shape, float(self.scenario.num_rounds))
             best |= {"age": np.ones(gain.shape), "measurements": 0.0 * rounds}
             best["remembered_gain"] = gain.high
-            worst |= {"age": rounds + 1.0, "measurements": rounds, "remembered_gain": gain.low}
+            worst |= {
+                "age": np.full(gain.shape, NEVER_MEASURED),
+                "measurements": rounds,
+                "remembered_gain": gain.low,
+            }
         low, high = self.features(best), self.features(worst)
         for column, name in enumerate(self.names):
             if name.endswith("cost"):

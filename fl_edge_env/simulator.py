@@ -16,6 +16,7 @@ from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation, listed
 from fl_edge_env.checks import all_true, integer_at_least, positive_integer, real_array
 from fl_edge_env.scenario import Scenario
+from fl_edge_env.spaces import NEVER_MEASURED
 from fl_edge_env.streams import Streams
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
@@ -314,14 +315,9 @@ class Simulator:
                 self.participation_queue[index] = self.scenario.initial_participation_queue
             if self._age is not None:
                 self._known_gain[index] = self.scenario.channel.mean
-                self._age[index] = self._never
+                self._age[index] = NEVER_MEASURED
             self.round_index[index] = round_index[index]
             self.elapsed_time[index] = first_time
-
-    @property
-    def _never(self) -> float:
-        """The age of a gain that was not measured yet, above all others [rounds]."""
-        return self.scenario.num_rounds + 1.0
 
     def state(self) -> dict[str, FloatArray | IntArray]:
         """What the rounds so far have left, to be taken up by `restore`; copies."""
@@ -361,7 +357,7 @@ class Simulator:
         saved = {name: _saved(state, name, now) for name, now in self._left().items()}
         for name, what, most in (
             ("round_index", "num_rounds", self.scenario.num_rounds),
-            ("age", "num_rounds + 1", self._never),
+            ("age", "NEVER_MEASURED", NEVER_MEASURED),
             ("known_gain", "the channel's gain_max", self.scenario.channel.gain_max),
         ):
             if name in saved and saved[name].max() > most:
@@ -381,7 +377,7 @@ class Simulator:
 
         Where the server knows the gains of participants alone, ``channel_gain`` is that of each
         device's last participation and ``age`` the rounds since, from 1 on; before the first
-        participation they are the channel's mean, the same for all, and ``num_rounds + 1``.
+        participation they are the channel's mean, the same for all, and `NEVER_MEASURED`.
         Where the objective is the outcome there are participation queues [rounds].
 
         Where devices drop out, ``available`` is 1 for those that are there in the coming round,
@@ -500,7 +496,7 @@ class Simulator:
             self._known_gain[...] = self.channel_gain
         elif self._age is not None:
             np.copyto(self._known_gain, self.channel_gain, where=participates)
-            self._age[...] = np.where(participates, 1.0, np.minimum(self._age + 1, self._never))
+            self._age[...] = np.where(participates, 1.0, np.minimum(self._age + 1, NEVER_MEASURED))
 
     def _sampled(
         self,

@@ -11,11 +11,16 @@ from fl_edge_env import physics
 from fl_edge_env.decision import BOUND_TOLERANCE, settings_at
 from fl_edge_env.scenario import Scenario
 
+# The age of a gain that was not measured yet [rounds]: above that of any other, in episodes of any
+# length.
+NEVER_MEASURED = 2.0**31
+
 
 def observation_space(scenario: Scenario) -> spaces.Dict:
     """``Dict(channel_gain, queue)`` and what options add, finite float64 of shape (N,).
 
-    Where the server knows the gains of participants alone there is also ``age``, in rounds; where
+    Where the server knows the gains of participants alone there is also ``age``, in rounds, which
+    is `NEVER_MEASURED` of a device that has not taken part; where
     the objective is the outcome, ``participation_queue``, in rounds; and where devices drop out
     ``available``: 1 for the devices that are there, 0 for the others.
 
@@ -47,7 +52,7 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
         "queue": spaces.Box(np.zeros(shape), queue_max, shape, np.float64),
     }
     if scenario.csi == "participants":
-        parts["age"] = spaces.Box(1.0, scenario.num_rounds + 1.0, shape, np.float64)
+        parts["age"] = spaces.Box(1.0, NEVER_MEASURED, shape, np.float64)
     if scenario.objective == "outcome":
         reach = (1 + 1e-9) * scenario.num_rounds  # a round moves a queue by at most one
         middle = scenario.initial_participation_queue

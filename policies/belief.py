@@ -12,6 +12,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.channels import GainLaw, conditional_law
 from fl_edge_env.channels.protocol import conditional_law_after, has_conditional
 from fl_edge_env.checks import observed
+from fl_edge_env.spaces import NEVER_MEASURED
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.estimate import GainEstimator
@@ -57,7 +58,6 @@ class Belief:
         if not isinstance(delay, str) or delay not in get_args(Delay):
             raise ValueError(f"delay must be 'expected' or 'ignored', got {delay!r}")
         self._channel = scenario.channel
-        self._never = scenario.num_rounds
         self._csi = scenario.csi if delay == "expected" else "full"
         self.estimator: GainEstimator | None = None
         if self._csi == "participants" and not hasattr(scenario.channel, "conditional_after"):
@@ -91,7 +91,7 @@ class Belief:
         age = observation["age"]
         if self.estimator is None:
             # A gain that was not measured yet says nothing.
-            known = np.where(age > self._never, np.inf, age)
+            known = np.where(age >= NEVER_MEASURED, np.inf, age)
             return conditional_law_after(self._channel, gain, known)
         self.estimator.update(gain, age == 1.0)
         return self.estimator.law()

@@ -19,6 +19,7 @@ from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel
 from fl_edge_env.checks import (
     did_you_mean,
     finite_number,
+    is_real,
     number_below_one,
     per_device,
     positive_integer,
@@ -412,13 +413,13 @@ class Scenario:
             If a keyword is not a field.
         """
         self._check_names(fields)
-        # A weight that is given takes the place of its scale.
-        scales = {"lambda_": "mu", "V": "nu"}
-        default = {
-            scale: getattr(type(self), scale)
-            for weight, scale in scales.items()
-            if fields.get(weight) is not None
-        }
+        # Of a weight and its scale, one that is given takes the place of the other.
+        default: dict[str, Any] = {}
+        for weight, scale in (("lambda_", "mu"), ("V", "nu")):
+            if fields.get(weight) is not None:
+                default[scale] = getattr(type(self), scale)
+            elif scale in fields:
+                default[weight] = None
         return type(self)(**self.to_dict() | default | fields)
 
     @classmethod
@@ -446,7 +447,7 @@ class Scenario:
         return self.replace(**fields)
 
     @classmethod
-    def load(cls, path: str | Path) -> Scenario:
+    def load(cls, path: str | Path, *, num_devices: int | None = None) -> Scenario:
         """Read a scenario from a TOML file, as `save` writes it.
 
         A key ``preset`` names the preset that supplies the fields not given, CIFAR-10 by default.
@@ -455,14 +456,24 @@ class Scenario:
         ----------
         path : str or Path
             The file.
+        num_devices : int, optional
+            Number of devices, in place of the file's. As in a preset, all samples are shared out
+            among them where the file gives one number of samples for all.
 
         Raises
         ------
         ValueError
-            If the file is missing, not TOML, has an unknown key or a wrong value.
+            If the file is missing, not TOML, has an unknown key or a wrong value, or gives a field
+            for each device and `num_devices` is another number.
         """
         values = toml.read(Path(path))
         with as_value_error(f"in the scenario {str(path)!r}: "):
+            scenario = cls._from_values(values)
+            if num_devices is None or num_devices == scenario.num_devices:
+                return scenario
+            values["num_devices"] = number = positive_integer("num_devices", num_devices)
+            if is_real(share := values.get("num_samples")):
+                values["num_samples"] = share * scenario.num_devices / number
             return cls._from_values(values)
 
     @classmethod

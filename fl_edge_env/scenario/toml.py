@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from fl_edge_env.channels import (
     CellChannel,
@@ -49,9 +49,8 @@ def dumps(fields: Mapping[str, Any]) -> str:
     """
     channel = describe_channel(fields["channel"])
     given = {n: value for n, value in fields.items() if n != "channel" and value is not None}
-    lines = [f"{name} = {_toml(value)}" for name, value in given.items()]
-    lines += ["", "[channel]", *(f"{name} = {_toml(value)}" for name, value in channel.items())]
-    return "\n".join(lines) + "\n"
+    plain = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in given.items()}
+    return tomli_w.dumps({**plain, "channel": channel})
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -133,17 +132,3 @@ def make_channel(description: Any) -> ChannelModel:
     parameters = {name: value for name, value in description.items() if name != "type"}
     channel: ChannelModel = _CHANNELS[description["type"]](**parameters)
     return channel
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        escaped = re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\u{ord(match[0]):04x}", escaped)
-        return f'"{escaped}"'
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value)  # integers and floats, inf included, are the same in TOML

@@ -59,7 +59,8 @@ class ScenarioOptions:
     rounds: int | None = None
     """Number of rounds; by default that of the scenario."""
     num_devices: int | None = None
-    """Number of devices, N; by default that of the scenario."""
+    """Number of devices, N; by default that of the scenario.
+    They share out all its samples, where it gives one number of samples for all."""
     cohort_size: int | None = None
     """Number of devices drawn in a round, K; by default that of the scenario."""
     mu: float | None = None
@@ -91,7 +92,8 @@ class ScenarioOptions:
         }
         given = {name: value for name, value in fields.items() if value is not None}
         if self.scenario.endswith(".toml"):
-            scenario = Scenario.load(self.scenario).replace(**given)
+            devices = given.pop("num_devices", None)
+            scenario = Scenario.load(self.scenario, num_devices=devices).replace(**given)
         else:
             scenario = Scenario.preset(self.scenario, **given)
         return scenario if self.tiers is None else _mixed(scenario, self.tiers)

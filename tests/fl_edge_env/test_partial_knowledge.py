@@ -17,6 +17,7 @@ from fl_edge_env import (
     lyapunov,
     physics,
 )
+from fl_edge_env.spaces import NEVER_MEASURED
 
 SCENARIO = Scenario.cifar10(
     num_devices=6, num_samples=100.0, cohort_size=2, num_rounds=12, csi="participants"
@@ -72,7 +73,7 @@ def test_the_observation_is_the_last_measured_gain_and_its_age():
     env = FLEdgeEnv(SCENARIO, num_rounds=40)
     rng = np.random.default_rng(0)
     observation, _ = env.reset(seed=3)
-    gain, age = np.full(6, SCENARIO.channel.mean), np.full(6, 41.0)
+    gain, age = np.full(6, SCENARIO.channel.mean), np.full(6, NEVER_MEASURED)
     for _ in range(40):
         np.testing.assert_array_equal(observation["channel_gain"], gain)
         np.testing.assert_array_equal(observation["age"], age)
@@ -80,12 +81,12 @@ def test_the_observation_is_the_last_measured_gain_and_its_age():
         true = env.simulator.channel_gain.copy()
         allocation = decision(env.scenario, rng, chosen=True)
         observation, *_ = env.step(allocation)
-        age = np.where(age < 41, age + 1, 41.0)
+        age = np.where(age < NEVER_MEASURED, age + 1, age)
         gain[allocation.participates], age[allocation.participates] = (
             true[allocation.participates],
             1,
         )
-    assert np.isin([1, 41], age).any()
+    assert np.isin([1, NEVER_MEASURED], age).any()
     assert age.min() == 1
 
 

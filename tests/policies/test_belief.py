@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fl_edge_env import CellChannel, MarkovChannel, Scenario, TraceChannel, UplinkChannel
+from fl_edge_env import CellChannel, FLEdgeEnv, MarkovChannel, Scenario, TraceChannel, UplinkChannel
 from fl_edge_env.channels import GainLaw, conditional_law
 from policies import LROA, Opportunistic, UniD, check_policy
 from policies.belief import Belief
@@ -33,6 +33,17 @@ def test_belief__is_the_observed_gain_unless_that_is_old():
     assert isinstance(law, GainLaw)
     expected = conditional_law(OLD.channel, observation["channel_gain"])
     for part, other in zip(law, expected, strict=True):
+        np.testing.assert_array_equal(part, other)
+
+
+def test_belief__a_gain_never_measured_is_none_whatever_the_number_of_rounds():
+    scenario = OLD.replace(csi="participants", num_rounds=5)
+    observation, _ = FLEdgeEnv(scenario).reset(seed=0)
+    law, longer = (
+        Belief(made_for).present_gain(observation)
+        for made_for in (scenario, scenario.replace(num_rounds=500))
+    )
+    for part, other in zip(law, longer, strict=True):
         np.testing.assert_array_equal(part, other)
 
 

@@ -8,6 +8,7 @@ from scipy import stats
 from scipy.integrate import trapezoid
 
 from fl_edge_env import CellChannel, ExponentialChannel, FLEdgeEnv, MarkovChannel, Scenario
+from fl_edge_env.spaces import NEVER_MEASURED
 from policies import Opportunistic, check_policy, make_policy
 from policies.belief import Belief
 from policies.estimate import GainEstimator
@@ -122,7 +123,7 @@ def test_belief__needs_no_learning_where_devices_are_alike():
     markov = MarkovChannel.correlated(0.5, num_states=3)
     rng = np.random.default_rng(0)
     gain = np.array(markov.gains)[rng.integers(0, 3, 10)]
-    age = np.array([1.0] * 4 + [3.0] * 5 + [41.0])
+    age = np.array([1.0] * 4 + [3.0] * 5 + [NEVER_MEASURED])
     observation = {"channel_gain": gain, "queue": np.zeros(10), "age": age}
     belief = Belief(CELL.replace(channel=markov))
     law = belief.present_gain(observation)

@@ -175,6 +175,13 @@ def test_replace__equals_building_anew():
     assert unequal.replace(num_devices=2, f_max=5e9).f_max.shape == (2,)
 
 
+@pytest.mark.parametrize(("weight", "scale"), [("lambda_", "mu"), ("V", "nu")])
+def test_replace__lets_a_weight_and_its_scale_take_each_others_place(weight, scale):
+    calibrated, given = Scenario(**{scale: 2.0}), Scenario(**{weight: 10.0})
+    assert given.replace(**{scale: 2.0}) == calibrated
+    assert calibrated.replace(**{weight: 10.0}) == given
+
+
 def test_copies__are_equal_and_stay_read_only():
     scenario = Scenario.femnist(mu=0.3, channel=ExponentialChannel(filter="resample"))
     for twin in (copy.deepcopy(scenario), pickle.loads(pickle.dumps(scenario)), scenario.replace()):

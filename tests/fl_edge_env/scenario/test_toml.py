@@ -153,3 +153,41 @@ def test_save__refuses_a_channel_that_is_derived_from_one_of_ours(tmp_path):
     with pytest.raises(ValueError, match=r"only channels of exponential, .*can be saved, got "):
         Scenario(channel=Own()).save(tmp_path / "scenario.toml")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        (ExponentialChannel, {"mean": 0.2, "gain_min": 0.01, "gain_max": 0.5}),
+        (CellChannel, {"mean": 0.2, "persistence": 0.5, "place_seed": 4, "fading_min": 0.2}),
+        (UplinkChannel, {"share_hz": 2e6, "noise_power_w": 0.02, "place_seed": 3}),
+        (MarkovChannel, {"gains": [0.1, 0.2], "transition": [[0.5, 0.5], [0.25, 0.75]]}),
+    ],
+)
+def test_file__holds_the_numbers_of_a_channel_that_was_given_numpys(kind, parameters):
+    def numpy_scalars(value):
+        if isinstance(value, list):
+            return [numpy_scalars(item) for item in value]
+        return np.float64(value) if isinstance(value, float) else np.int64(value)
+
+    given = {name: numpy_scalars(value) for name, value in parameters.items()}
+    text = Scenario(channel=kind(**given), V=np.float64(3.0), mu=np.float64(2.0)).to_toml()
+    assert "np." not in text
+    assert Scenario.from_toml(text) == Scenario(channel=kind(**parameters), V=3.0, mu=2.0)
+
+
+@pytest.mark.parametrize("text", ['preset = "cifar10"', 'preset = "phones"', 'preset = "femnist"'])
+def test_load__with_another_number_of_devices_is_the_preset_with_it(tmp_path, text):
+    path, name = tmp_path / "scenario.toml", text.split('"')[1]
+    path.write_text(text)
+    assert Scenario.load(path, num_devices=60) == Scenario.preset(name, num_devices=60)
+
+
+def test_load__shares_out_all_samples_of_a_saved_scenario(tmp_path):
+    path = tmp_path / "scenario.toml"
+    Scenario.digits().save(path)
+    assert Scenario.load(path, num_devices=60) == Scenario.digits(num_devices=60)
+    assert Scenario.load(path, num_devices=40) == Scenario.digits()
+    Scenario.femnist().save(path)
+    with pytest.raises(ValueError, match=r"num_samples must .*shape \(60,\)"):
+        Scenario.load(path, num_devices=60)

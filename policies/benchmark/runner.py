@@ -328,7 +328,8 @@ def _attempt(missing: _Missing, board: JobsBoard, workers: int) -> _Outcome:
             raise KeyboardInterrupt from error
         return index, traceback.format_exc()
     finally:
-        numba.set_num_threads(threads)
+        if workers > 1:  # as torch would get as many threads
+            numba.set_num_threads(threads)
 
 
 _LONGEST_TITLE = 80

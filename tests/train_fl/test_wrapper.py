@@ -16,6 +16,7 @@ import torch
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.contributions import contributions
 from policies import LROA, DivFL, UniD, UniS, evaluate, make_policy
+from policies.benchmark.jobs import make_jobs
 from policies.divfl import pairwise_distance
 from train_fl import Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.dataset import DataSource
@@ -555,12 +556,13 @@ def test_evaluate__divfl_trains_where_devices_drop_out_and_uploads_fail(scenario
     assert table["final_accuracy"][0] != info["test_accuracy"]  # some upload arrived
 
 
-def test_evaluate__leaves_torch_as_it_was(scenario):
+def test_job__that_trains_leaves_torch_as_it_was(scenario):
     before = torch.get_num_threads(), torch.backends.cudnn.deterministic
     torch.set_num_threads(3)
     make_env = TrainingEnvFactory(scenario.replace(num_rounds=1), "digits").fitted()
+    (job,) = make_jobs([UniS(make_env.scenario)], make_env.scenario, [0], make_env)
     try:
-        evaluate([UniS(make_env.scenario)], make_env.scenario, [0], make_env=make_env, gaps=False)
+        job.run()
         assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == (3, before[1])
     finally:
         torch.set_num_threads(before[0])

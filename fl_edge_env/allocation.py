@@ -17,6 +17,7 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 _NAMES = tuple(part.name for part in PARTS)
 _SETTINGS = tuple(part.name for part in SETTINGS)
+_REQUIRED = tuple(part.name for part in SETTINGS if part.default is None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ class Allocation:
     def __post_init__(self) -> None:
         for name in (*_NAMES, "weights"):
             value = getattr(self, name)
-            if value is not None or name in ("f", "p"):
+            if value is not None or name in _REQUIRED:
                 array = real_array(name, value)
                 if array is not value:
                     object.__setattr__(self, name, array)

@@ -32,6 +32,10 @@ _SUM_TOLERANCE = 1e-6
 _LEAST_Q = 1e-100
 
 
+def _always(scenario: Scenario) -> bool:  # noqa: ARG001
+    return True
+
+
 @dataclass(frozen=True, eq=False)
 class Part(ABC):
     """A part of the decision.
@@ -46,16 +50,15 @@ class Part(ABC):
         Label of its panel in pictures, with the unit.
     shown_in : float
         Size of the label's unit in SI units.
+    exists : callable
+        Tells if decisions of a scenario have this part, and its actions the row.
     """
 
     name: str
     plural: str
     label: str
     shown_in: float = 1.0
-
-    def exists(self, scenario: Scenario) -> bool:  # noqa: ARG002 - for parts that are options
-        """Tell if decisions of a scenario have this part, and its actions the row."""
-        return True
+    exists: Callable[[Scenario], bool] = _always
 
     @abstractmethod
     def ends(self, scenario: Scenario) -> tuple[float, float]:
@@ -88,10 +91,11 @@ class Setting(Part):
     """A number for each device, in the range from the scenario's ``name_min`` to ``name_max``.
 
     A row maps linearly to the range. A device takes most energy at the upper end, and most time at
-    the end `slowest`.
+    the end `slowest`. An allocation may leave out what has a `default`, that of the physics.
     """
 
     slowest: Literal["min", "max"] = "min"
+    default: float | None = None
 
     @cached_property
     def _range(self) -> Callable[[Scenario], tuple[FloatArray, FloatArray, FloatArray]]:
@@ -133,15 +137,16 @@ class Setting(Part):
     ) -> FloatArray:
         """See `Part.encode`."""
         low, _, high = self._range(scenario)
-        value = getattr(allocation, self.name)
+        given: FloatArray | None = getattr(allocation, self.name)
+        value = given if given is not None else np.full(allocation.f.shape, self.default)
         span = np.where(high > low, high - low, 1.0)  # an empty range maps to 0
         return np.where(high > low, 2.0 * (value - low) / span - 1.0, 0.0)
 
     def check(self, allocation: Allocation, scenario: Scenario) -> None:
         """See `Part.check`."""
-        value: FloatArray = getattr(allocation, self.name)
+        value: FloatArray | None = getattr(allocation, self.name)
         low, _, high = self._range(scenario)
-        if all_true((value >= low) & (value <= high)):
+        if value is None or all_true((value >= low) & (value <= high)):
             return
         inside = (value >= low * (1 - BOUND_TOLERANCE)) & (value <= high * (1 + BOUND_TOLERANCE))
         if not all_true(inside):

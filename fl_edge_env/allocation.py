@@ -102,18 +102,7 @@ class Allocation:
             )
 
     def validate(self, scenario: Scenario) -> None:
-        """Check the decision against a scenario.
-
-        Parameters
-        ----------
-        scenario : Scenario
-            Supplies N, K and the ranges.
-
-        Raises
-        ------
-        ValueError
-            If a shape, a bound, the sum of `q` or the cohort is wrong, or a value not finite.
-        """
+        """Raise `ValueError` where a shape, bound, sum or cohort does not fit a scenario."""
         if self.f.shape[-1] != scenario.num_devices:
             raise ValueError(
                 f"{listed(part.name for part in scenario.decision)} must have "
@@ -132,12 +121,9 @@ class Allocation:
 
     @cached_property
     def participates(self) -> BoolArray:
-        """Whether each device is in the chosen cohort, shape (..., N).
+        """Members of the chosen cohort, bool of shape (..., N).
 
-        Raises
-        ------
-        ValueError
-            If the decision is a sampled one.
+        Raises `ValueError` for a sampled decision.
         """
         if self.cohort is None:
             raise ValueError("who takes part in a sampled decision is not known before the draw")

@@ -12,12 +12,8 @@ from fl_edge_env.typing import BoolArray, FloatArray
 class Presence(NamedTuple):
     """Some rounds of the devices' on-off chains.
 
-    Attributes
-    ----------
-    available : ndarray of bool, shape (rounds, N)
-        Who is there; in every round at least one device.
-    last : ndarray of bool, shape (N,)
-        State of the chains in the last round, from which the next draw goes on.
+    `available`, shape (rounds, N), has at least one device in every round; `last`, shape (N,), is
+    the chains' state in the last round, from which the next draw goes on.
     """
 
     available: BoolArray
@@ -84,20 +80,5 @@ def draw_presence(
 
 
 def sample_presence(rng: np.random.Generator, count: int, availability: FloatArray) -> BoolArray:
-    """Draw which devices are there in independent rounds.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of randomness.
-    count : int
-        Number of rounds.
-    availability : ndarray, shape (N,)
-        Long-run probability that a device is there, in (0, 1].
-
-    Returns
-    -------
-    ndarray of bool, shape (count, N)
-        In every round at least one device is there.
-    """
+    """Available devices in independent rounds, at least one in each, shape (count, N)."""
     return draw_presence(rng, count, availability).available

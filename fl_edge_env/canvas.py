@@ -45,17 +45,7 @@ def labels(scenario: Scenario) -> dict[str, str]:
 
 
 class Canvas(ABC):
-    """A figure of which the axes are drawn when they change, and the rest in every frame.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    title : str
-        What stands in the corner.
-    size : tuple of int
-        Width and height [px].
-    """
+    """A figure of which the axes are drawn when they change, and the rest in every frame."""
 
     def __init__(self, scenario: Scenario, title: str, size: tuple[int, int]) -> None:
         self._size = width, height = size
@@ -112,24 +102,11 @@ class Canvas(ABC):
         numbers: list[str],
         note: str,
     ) -> NDArray[np.uint8]:
-        """Draw a frame.
+        """Draw a frame, shape (height, width, 3).
 
-        Parameters
-        ----------
-        values : mapping of ndarray, shape (N,)
-            For each of the `labels` those of the devices.
-        largest : mapping of float
-            What the axes of queues and probabilities have to reach.
-        drawn : ndarray of bool, shape (N,)
-            The cohort.
-        numbers : list of str
-            What stands above the panels.
-        note : str
-            What stands in the panel of the probabilities.
-
-        Returns
-        -------
-        ndarray of uint8, shape (height, width, 3)
+        `values` are those of the devices for each of the `labels`, `largest` what the axes of
+        queues and probabilities have to reach, `drawn` is the cohort, `numbers` stand above the
+        panels and the `note` in that of the probabilities.
         """
         for name, value in largest.items():
             self._fit(name, max(value, self._smallest_tops[name]))
@@ -226,22 +203,7 @@ _COUNT_LABELS = {"channel_gain": "gain h (logarithmic)", "q": "sampling q, in 1/
 def counted(
     values: FloatArray, edges: FloatArray, members: BoolArray
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Devices in each bin, all and those of the cohort; values beyond the ends count in the last.
-
-    Parameters
-    ----------
-    values : ndarray, shape (N,)
-        One for each device.
-    edges : ndarray, shape (bins + 1,)
-        Ends of the bins, ascending.
-    members : ndarray of bool, shape (N,)
-        The cohort.
-
-    Returns
-    -------
-    everyone, cohort : ndarray of int, shape (bins,)
-        With the sums N and the size of the cohort.
-    """
+    """Devices in each bin, all and those of the cohort; what is beyond the ends is in the last."""
     bins = len(edges) - 1
     place = np.clip(edges.searchsorted(values, side="right") - 1, 0, bins - 1)
     return np.bincount(place, minlength=bins), np.bincount(place[members], minlength=bins)

@@ -145,23 +145,11 @@ def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatAr
 
 
 def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
-    """Who is there in the coming round, or None where everyone always is.
+    """Available devices of the coming round, bool, or None where everyone always is.
 
-    Parameters
-    ----------
-    observation : mapping
-        An observation, in which ``available`` of shape (N,) or (B, N) is 1 for the devices that
-        are there and 0 for the others; scenarios with ``availability = 1`` have no such key. The
-        info of a round tells under the same name who was there.
-
-    Returns
-    -------
-    ndarray of bool, shape (N,) or (B, N), or None
-
-    Raises
-    ------
-    ValueError
-        If there are other numbers, or in a row nobody is there.
+    In an observation ``available``, shape (N,) or (B, N), is 1 for them and 0 for the others; the
+    info of a round holds it under the same name. Raises `ValueError` for other numbers, or if a row
+    names nobody.
     """
     if "available" not in observation:
         return None

@@ -233,15 +233,10 @@ SETTINGS = tuple(part for part in PARTS if isinstance(part, Setting))
 
 
 def settings_at(scenario: Scenario, point: str) -> dict[str, FloatArray]:
-    """Settings of a scenario at a point of their ranges, as `physics.time_and_energy` takes them.
+    """Settings at a point of their ranges by name, as `physics.time_and_energy` takes them.
 
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    point : str
-        ``"min"``, ``"mid"`` or ``"max"``; ``"slowest"`` or ``"fastest"``. A device takes the most
-        energy at ``"max"``.
+    The `point` is ``"min"``, ``"mid"``, ``"max"``, ``"slowest"`` or ``"fastest"``. A device takes
+    the most energy at ``"max"``.
     """
     return {part.name: part.at(scenario, point) for part in SETTINGS if part.exists(scenario)}
 
@@ -249,21 +244,9 @@ def settings_at(scenario: Scenario, point: str) -> dict[str, FloatArray]:
 def highest(
     score: NDArray[np.floating], count: int, available: BoolArray | None = None
 ) -> IntArray:
-    """The devices of the highest scores, of equal ones the first.
+    """Indices of the `count` highest scores, of equal ones the first, shape (..., count).
 
-    Parameters
-    ----------
-    score : ndarray, shape (..., N)
-        A score of each device.
-    count : int
-        Number of devices to name.
-    available : ndarray of bool, shape (..., N), optional
-        Devices that may be named; all by default.
-
-    Returns
-    -------
-    ndarray of int, shape (..., count)
-        Filled up with -1 where fewer are available.
+    Only `available` devices are named, by default all. Filled up with -1 where there are fewer.
     """
     rank = -score if available is None else np.where(available, -score, np.inf)
     order = np.argsort(rank, axis=-1, kind="stable")[..., :count]

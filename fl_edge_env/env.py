@@ -136,18 +136,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode; a seed fixes it and all episodes that follow without one.
 
-        Parameters
-        ----------
-        seed : int, optional
-            Seed of the channel, cohort and training streams.
-        options : dict, optional
-            Not used.
-
-        Returns
-        -------
-        observation : dict of ndarray, shape (N,)
-        info : dict
-            Empty.
+        Returns the observation and an empty info; there are no `options`.
         """
         super().reset(seed=seed)
         self.simulator.reset([seed])
@@ -290,22 +279,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
 
 
 def resolve_scenario(scenario: Scenario | str, **fields: Any) -> Scenario:
-    """A scenario from an object or a preset's name, with some fields changed.
-
-    Parameters
-    ----------
-    scenario : Scenario or str
-        The system, or the name of a preset.
-    **fields
-        Fields of the scenario to change.
-
-    Raises
-    ------
-    ValueError
-        If a field has a wrong value or the preset does not exist.
-    TypeError
-        If `scenario` is neither, or a keyword is not a field of `Scenario`.
-    """
+    """A scenario from an object or a preset's name, with some fields changed."""
     if isinstance(scenario, str):
         return Scenario.preset(scenario, **fields)
     if not isinstance(scenario, Scenario):

@@ -13,22 +13,9 @@ from pathlib import Path
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Give a temporary path that takes the place of `path` when the block ends without error.
+    """Give a temporary path beside `path`, which it replaces when the block ends without error.
 
-    Parameters
-    ----------
-    path : Path
-        The file to write, in an existing folder.
-
-    Yields
-    ------
-    Path
-        A file beside it, with the same suffix, to write instead.
-
-    Raises
-    ------
-    ValueError
-        If no file can be made there.
+    Raises `ValueError` if no file can be made there.
     """
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
     try:
@@ -45,23 +32,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def writable_folder(path: Path) -> Path:
-    """Make a folder, with its parents, and check that files can be written in it.
-
-    Parameters
-    ----------
-    path : Path
-        The folder.
-
-    Returns
-    -------
-    Path
-        The same folder.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be made or written.
-    """
+    """Make a folder with its parents; `ValueError` if it cannot be made or written."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -72,37 +43,17 @@ def writable_folder(path: Path) -> Path:
 
 
 def check_regular(path: Path) -> None:
-    """Raise `ValueError` for a folder, a pipe or a device, which may be without end.
-
-    Parameters
-    ----------
-    path : Path
-        What is to be read; where it is missing, reading tells so.
-    """
+    """Raise `ValueError` for a folder, a pipe or a device, which may be without end."""
     if path.exists() and not path.is_file():
         raise ValueError("it is not a regular file")
 
 
 def check_zip(path: Path) -> list[str]:
-    """Check the checksums of a ZIP file whose parts are not compressed, as NumPy and torch write.
+    """Names of the parts of a ZIP file as NumPy and torch write them, uncompressed.
 
-    Their readers see a checksum only if they read its part to the end, which a changed shape can
-    prevent. As nothing is compressed, no part is longer than the file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    list of str
-        The names of its parts.
-
-    Raises
-    ------
-    ValueError
-        If it is no such file, or damaged; reading may raise other errors, too.
+    Raises `ValueError` if it is no such file, or damaged: their readers see a checksum only if they
+    read its part to the end, which a changed shape can prevent. As nothing is compressed, no part
+    is longer than the file.
     """
     check_regular(path)
     with path.open("rb") as opened:
@@ -125,11 +76,6 @@ def as_value_error(before: str, after: str = "") -> Iterator[None]:
     """Raise whatever goes wrong in the block as a `ValueError` of one line.
 
     For what comes from outside: what a damaged or hostile file can raise has no end.
-
-    Parameters
-    ----------
-    before, after : str
-        What the message says before and after the error's own words.
     """
     try:
         yield
@@ -138,24 +84,12 @@ def as_value_error(before: str, after: str = "") -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """What an error says, in one line; its type where it says nothing.
-
-    Parameters
-    ----------
-    error : Exception
-        The error.
-    """
+    """The message of an error in one line; its type where it has none."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def in_bytes(size: float) -> str:
-    """A size for people, such as ``1.6 GB``.
-
-    Parameters
-    ----------
-    size : float
-        Bytes.
-    """
+    """A size in bytes for people, such as ``1.6 GB``."""
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"

@@ -69,26 +69,7 @@ class FlatEnv(ScaledEnv):
         return spec
 
     def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
-        """Play one round; see `FLEdgeEnv.step`.
-
-        Parameters
-        ----------
-        action : ndarray, shape (3 N,), or Allocation
-            The decision.
-
-        Returns
-        -------
-        observation : ndarray of float32, shape (N F,)
-        reward : float
-            Scaled.
-        terminated, truncated : bool
-        info : dict
-
-        Raises
-        ------
-        ValueError
-            If the action is not valid.
-        """
+        """See `FLEdgeEnv.step`: the action has shape (rows N,), the observation (N F,)."""
         return super().step(_rows(action, self.scaling.scenario))
 
     def _features(self, observation: Mapping[str, FloatArray]) -> Features:
@@ -138,20 +119,7 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Features, dict[str, Any]]:
-        """Start episodes; see `FLEdgeVectorEnv.reset`.
-
-        Parameters
-        ----------
-        seed : int or sequence of int or None, optional
-            An integer seeds sub-environment i with ``seed + i``.
-        options : dict, optional
-            ``reset_mask``, an array of bool of shape (B,).
-
-        Returns
-        -------
-        observation : ndarray of float32, shape (B, N F)
-        info : dict
-        """
+        """See `FLEdgeVectorEnv.reset`; the observation has shape (B, N F)."""
         observation, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         if self._memory is not None:
             self._memory.start((options or {}).get("reset_mask"))
@@ -160,26 +128,10 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
     def step(
         self, actions: Any
     ) -> tuple[Features, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
-        """Play one round in every sub-environment; see `FLEdgeVectorEnv.step`.
+        """See `FLEdgeVectorEnv.step`: actions have shape (B, rows N), observations (B, N F).
 
-        Parameters
-        ----------
-        actions : ndarray, shape (B, 3 N), or Allocation with fields of shape (B, N)
-            The decisions.
-
-        Returns
-        -------
-        observation : ndarray of float32, shape (B, N F)
-        reward : ndarray, shape (B,)
-            Scaled; 0 where a step has only started the next episode.
-        terminated, truncated : ndarray of bool, shape (B,)
-        info : dict
-            In same-step mode ``final_obs`` is flat, too.
-
-        Raises
-        ------
-        ValueError
-            If the actions are not valid.
+        The reward is scaled, and 0 where a step has only started the next episode. In same-step
+        mode ``final_obs`` is flat, too.
         """
         actions = _rows(actions, self.scaling.scenario, (self.num_envs,))
         observation, reward, terminated, truncated, info = self.env.step(actions)
@@ -217,24 +169,12 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
 
 
 def make_flat(**keywords: Any) -> FlatEnv:
-    """``FLEdgeFlat-v0``: a `FlatEnv`.
-
-    Parameters
-    ----------
-    **keywords
-        As in `FLEdgeEnv`.
-    """
+    """``FLEdgeFlat-v0``: a `FlatEnv`, with the keywords of `FLEdgeEnv`."""
     return FlatEnv(FLEdgeEnv(**keywords))
 
 
 def make_flat_vector(**keywords: Any) -> FlatVectorEnv:
-    """The native batch of ``FLEdgeFlat-v0``: a `FlatVectorEnv`.
-
-    Parameters
-    ----------
-    **keywords
-        As in `FLEdgeVectorEnv`.
-    """
+    """The native batch of ``FLEdgeFlat-v0``, with the keywords of `FLEdgeVectorEnv`."""
     return FlatVectorEnv(FLEdgeVectorEnv(**keywords))
 
 

@@ -44,18 +44,7 @@ def sampling_error(
 ) -> FloatArray:
     """``sum_n w_n**2 / q_n``, the sampling term of the convergence bound, equation (18).
 
-    Parameters
-    ----------
-    q : ndarray, shape (..., N)
-        Sampling probabilities, positive.
-    weights : ndarray, shape (N,)
-        Data weights w_n.
-    available : ndarray of bool, shape (..., N), optional
-        Who is there, and counts; the others may have q = 0. All by default.
-
-    Returns
-    -------
-    ndarray, shape (...)
+    Only `available` devices count; the others may have q = 0. Shape (...).
     """
     if available is not None:
         terms = np.where(available, weights**2 / np.where(available, q, 1.0), 0.0)
@@ -66,18 +55,9 @@ def sampling_error(
 
 
 def participation_target(system: System) -> FloatArray:
-    """Share of the rounds in which each device takes part when its data count their weight.
+    """Share of the rounds in which each device's data count their weight, shape (N,).
 
     It is ``min(K w_n, 1)``: K places in a round, shared out by the data.
-
-    Parameters
-    ----------
-    system : System
-        Supplies K and the data weights.
-
-    Returns
-    -------
-    ndarray, shape (N,)
     """
     target: FloatArray = np.minimum(system.cohort_size * system.weights, 1.0)
     return target
@@ -87,36 +67,17 @@ def participation_weight(system: System) -> float:
     """Weight of a participation queue against the energy queues [J^2].
 
     It is the mean over the devices of ``(budget_n / target_n)**2``, the square of the energy that
-    the budget allows for a participation: a participation at that energy then moves the cost of
-    the device's next one alike through either queue.
-
-    Parameters
-    ----------
-    system : System
-        Supplies the budgets, K and the data weights.
+    the budget allows for a participation: a participation at that energy then moves the cost of the
+    device's next one alike through either queue.
     """
     return float(np.mean((system.energy_budget_j / participation_target(system)) ** 2))
 
 
 def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArray:
-    """The part of the penalty that stands for the round time [s].
+    """The part of the penalty that stands for the round time [s], shape (...).
 
     By default the paper's proxy ``sum_n q_n T_n``, equation (11); in a system with
-    ``latency="round_time"`` the mean of the largest time in the cohort, which is at least as
-    long.
-
-    Parameters
-    ----------
-    device_time : ndarray, shape (..., N)
-        Time of each device T_n [s].
-    q : ndarray, shape (..., N)
-        Sampling probabilities.
-    system : System
-        Supplies K and which of the two it is.
-
-    Returns
-    -------
-    ndarray, shape (...)
+    ``latency="round_time"`` the mean of the largest time in the cohort, which is at least as long.
     """
     if system.latency == "round_time":
         return physics.expected_maximum(device_time, q, system.cohort_size)
@@ -127,24 +88,10 @@ def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArra
 def energy_excess(
     participation: FloatArray, device_energy: FloatArray, system: System
 ) -> tuple[FloatArray, FloatArray]:
-    """Expected energy and its excess over the budget, equation (20).
+    """Expected energy ``pi_n E_n`` and its excess over the budget a_n [J], equation (20).
 
-    Parameters
-    ----------
-    participation : ndarray, shape (..., N)
-        Probability that each device takes part in the round: pi_n of equation (16), or 1 for the
-        devices of a chosen cohort and 0 for the others.
-    device_energy : ndarray, shape (..., N)
-        Energy of each device if it takes part [J].
-    system : System
-        Supplies the budgets.
-
-    Returns
-    -------
-    energy_expected : ndarray, shape (..., N)
-        ``pi_n E_n`` [J].
-    excess : ndarray, shape (..., N)
-        a_n, the expected energy less the budget [J].
+    `participation` is the probability that each device takes part: pi_n of equation (16), or 1 for
+    the devices of a chosen cohort and 0 for the others. All have shape (..., N).
     """
     energy_expected = participation * device_energy
     return energy_expected, energy_expected - system.energy_budget_j
@@ -170,19 +117,9 @@ def drift_plus_penalty(
     q: FloatArray,
     system: System,
 ) -> FloatArray:
-    """Objective of P2: ``V (latency + lambda sum w^2/q) + sum Q a``.
+    """Objective of P2, ``V (latency + lambda sum w^2/q) + sum Q a``, shape (...).
 
-    Parameters
-    ----------
-    channel_gain, queue, f, p, q : ndarray, shape (..., N)
-        State and decision of the round.
-    system : System
-        The system; in P2 the latency is the proxy.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        The objective; the reward of the round is its negative.
+    The reward of the round is its negative.
     """
     device_time, device_energy = physics.time_and_energy(channel_gain, f, p, system)
     return objective(device_time, device_energy, queue, q, system)

@@ -14,14 +14,8 @@ from fl_edge_env.typing import BoolArray, FloatArray
 class GainMemory:
     """Number and mean of the gains that each device has measured in an episode.
 
-    It follows from the observations alone: an age of 1 means a new measurement.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system, in which the server knows the gains of participants alone.
-    shape : tuple of int
-        Of the observed gains, (N,) or (B, N).
+    It follows from the observations alone: an age of 1 means a new measurement. The `shape` is that
+    of the observed gains, (N,) or (B, N).
     """
 
     def __init__(self, scenario: Scenario, shape: tuple[int, ...]) -> None:
@@ -33,46 +27,22 @@ class GainMemory:
 
     @classmethod
     def where_needed(cls, scenario: Scenario, shape: tuple[int, ...]) -> GainMemory | None:
-        """A memory where the server knows the gains of participants alone; elsewhere none.
-
-        Parameters
-        ----------
-        scenario, shape
-            As of the class.
-        """
+        """A memory where the server knows the gains of participants alone; elsewhere none."""
         return cls(scenario, shape) if scenario.csi == "participants" else None
 
     def start(self, mask: BoolArray | None = None) -> None:
-        """Forget all; with a mask, shape (B,), in those systems alone.
-
-        Parameters
-        ----------
-        mask : ndarray of bool, optional
-            The systems.
-        """
+        """Forget all; with a mask, shape (B,), in those systems alone."""
         for values in (self.measurements, self.total):
             values[() if mask is None else mask] = 0.0
 
     def note(self, observation: Mapping[str, FloatArray]) -> None:
-        """Take up the measurements of the round before; once for each observation.
-
-        Parameters
-        ----------
-        observation : mapping
-            ``channel_gain`` and ``age``.
-        """
+        """Take up the measurements of the round before; once for each observation."""
         new = np.asarray(observation["age"]) == 1.0
         self.measurements += new
         self.total += np.where(new, observation["channel_gain"], 0.0)
 
     def added_to(self, observation: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-        """The observation with ``measurements`` and ``remembered_gain``, their mean.
-
-        Parameters
-        ----------
-        observation : mapping
-            The observation.
-        """
+        """The observation with ``measurements`` and ``remembered_gain``, their mean."""
         mean = (self.total + self._first) / (self.measurements + 1.0)
         return {**observation, "measurements": self.measurements.copy(), "remembered_gain": mean}
 
@@ -81,18 +51,7 @@ class GainMemory:
         return {"measurements": self.measurements.copy(), "measured": self.total.copy()}
 
     def restore(self, state: Mapping[str, NDArray[np.float64]]) -> None:
-        """Take up what `state` gave.
-
-        Parameters
-        ----------
-        state : mapping
-            As `state` returned it.
-
-        Raises
-        ------
-        ValueError
-            If it is not the state of a memory of this shape.
-        """
+        """Take up what `state` gave; `ValueError` if it is not that of a memory of this shape."""
         for name, now in (("measurements", self.measurements), ("measured", self.total)):
             if name not in state:
                 raise ValueError(f"state must hold {name}, got {list(state)}")

@@ -52,21 +52,8 @@ class System(Protocol):
 def upload_rate(channel_gain: FloatArray, p: FloatArray, system: System) -> FloatArray:
     """Upload rate of each device [bit/s], equation (5): FDMA with B/K hertz for each draw.
 
-    The paper calls N0 a density; with the bandwidth it states the figures only come out when
-    N0 is the total noise power, as it is read here.
-
-    Parameters
-    ----------
-    channel_gain : ndarray, shape (..., N)
-        Channel gain h_n.
-    p : ndarray, shape (..., N)
-        Transmission power [W].
-    system : System
-        Supplies B, K and N0.
-
-    Returns
-    -------
-    ndarray, shape (..., N)
+    The paper calls N0 a density; with the bandwidth it states the figures only come out when N0 is
+    the total noise power, as it is read here.
     """
     bandwidth = system.bandwidth_hz / system.cohort_size
     snr = channel_gain * p / system.noise_power_w
@@ -125,13 +112,6 @@ def participation_probability(q: FloatArray, cohort_size: int) -> FloatArray:
 
     Built up from one draw by doubling, in sums and products of positive terms: full relative
     precision for tiny `q`, and the exact limit at q = 1.
-
-    Parameters
-    ----------
-    q : ndarray, shape (..., N)
-        Sampling probabilities in [0, 1].
-    cohort_size : int
-        Number of draws K.
     """
     probability = q
     for bit in f"{cohort_size:b}"[1:]:
@@ -142,24 +122,11 @@ def participation_probability(q: FloatArray, cohort_size: int) -> FloatArray:
 
 
 def expected_maximum(value: FloatArray, q: FloatArray, cohort_size: int) -> FloatArray:
-    """Mean of the largest of K values drawn with replacement with probabilities `q`.
+    """Mean of the largest of K values drawn with replacement with probabilities `q`, shape (...).
 
-    With the values in ascending order and F their cumulative probability, it is
-    ``sum_i value_(i) (F_i**K - F_(i-1)**K)``. For device times this is the exact expected
-    round time, which the paper replaces by ``sum_n q_n T_n``, equation (11).
-
-    Parameters
-    ----------
-    value : ndarray, shape (..., N)
-        The values, one for each device.
-    q : ndarray, shape (..., N)
-        Sampling probabilities, summing to one.
-    cohort_size : int
-        Number of draws K.
-
-    Returns
-    -------
-    ndarray, shape (...)
+    With the values in ascending order and F their cumulative probability, it is ``sum_i value_(i)
+    (F_i**K - F_(i-1)**K)``. For device times this is the exact expected round time, which the paper
+    replaces by ``sum_n q_n T_n``, equation (11).
     """
     if value.shape != q.shape:
         value, q = np.broadcast_arrays(value, q)

@@ -24,25 +24,13 @@ MOST_BARS = 1000
 class Dashboard:
     """A picture of the last round: what was observed, what was decided, who took part.
 
-    One bar a device in each panel; the devices of the cohort stand out in another colour and
-    have a mark above the panels. Of more than a thousand devices each panel is a histogram
-    instead, which counts every device once, and those of the cohort in another colour. The energy
-    is the expected one, averaged over the rounds that were recorded.
+    One bar a device in each panel; the devices of the cohort stand out in another colour and have a
+    mark above the panels. Of more than a thousand devices each panel is a histogram instead, which
+    counts every device once, and those of the cohort in another colour.
 
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    title : str
-        What stands in the corner.
-    size : tuple of int
-        Width and height [px].
-
-    Attributes
-    ----------
-    numbers : list of str
-        What stands above the panels: rounds played, time of the last one, time so far, energy
-        over budget as the mean over devices and, in brackets, of the worst one.
+    `numbers`, above the panels, are the rounds played, the time of the last one, the time so far,
+    and the expected energy over the budget in the rounds recorded: the mean over devices and, in
+    brackets, the worst one.
     """
 
     def __init__(
@@ -58,15 +46,7 @@ class Dashboard:
         return self.__dict__ | {"_canvas": None, "_window": None}  # made anew by the copy
 
     def begin(self, observation: Mapping[str, FloatArray], round_index: int = 0) -> None:
-        """Start with the observation that the next decision will be made from.
-
-        Parameters
-        ----------
-        observation : mapping of ndarray, shape (N,)
-            Channel gains and queues [J].
-        round_index : int
-            Number of rounds played already.
-        """
+        """Start with the observation that the next decision will be made from."""
         nothing = np.zeros(self.scenario.num_devices)
         self._bars = {part.name: nothing for part in self.scenario.decision} | dict(observation)
         self._drawn: BoolArray = nothing > 0
@@ -79,17 +59,7 @@ class Dashboard:
     def record(
         self, observation: Mapping[str, FloatArray], allocation: Allocation, outcome: Round
     ) -> None:
-        """Take in a round.
-
-        Parameters
-        ----------
-        observation : mapping of ndarray, shape (N,)
-            What the decision was made from.
-        allocation : Allocation
-            The decision, with fields of shape (N,).
-        outcome : Round
-            What `Simulator.advance` made of it.
-        """
+        """Take in a round: the observation that the decision was made from, and what came of it."""
         scenario = self.scenario
         decided = {}
         for part in scenario.decision:
@@ -113,17 +83,7 @@ class Dashboard:
         ]
 
     def draw(self, beside: Sequence[Dashboard] = ()) -> NDArray[np.uint8]:
-        """The picture.
-
-        Parameters
-        ----------
-        beside : sequence of Dashboard
-            Others that it is shown with: the axes then have room for the bars of all.
-
-        Returns
-        -------
-        ndarray of uint8, shape (height, width, 3)
-        """
+        """The picture, shape (height, width, 3); its axes have room for those `beside` it, too."""
         if self._canvas is None:
             many = self.scenario.num_devices > MOST_BARS
             kind = CountCanvas if many else BarCanvas
@@ -137,15 +97,7 @@ class Dashboard:
     def show(self, frames_per_second: float) -> None:
         """Draw into a window, and wait until the picture before has stood long enough.
 
-        Parameters
-        ----------
-        frames_per_second : float
-            Highest rate.
-
-        Raises
-        ------
-        gymnasium.error.DependencyNotInstalled
-            If pygame is not installed.
+        Raises `gymnasium.error.DependencyNotInstalled` without pygame.
         """
         if self._window is None:
             self._window = _Window(self.title, self.size)

@@ -46,13 +46,7 @@ _OLD = 10.0
 
 
 def feature_names(scenario: Scenario) -> tuple[str, ...]:
-    """Names of a device's features in a scenario.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    """
+    """Names of a device's features in a scenario."""
     names: tuple[str, ...] = FEATURES
     outcome = scenario.objective == "outcome"
     if outcome:
@@ -260,10 +254,7 @@ class Scaling:
     def feature_space(self, first_queue: float = 0.0) -> spaces.Box:
         """The box, of shape (N, F), in which the features lie.
 
-        Parameters
-        ----------
-        first_queue : float
-            Largest queue at the start of an episode, over `queue`.
+        `first_queue` is the largest queue at the start of an episode, over `queue`.
         """
         raw = observation_space(self.scenario)
         gain, queue = raw["channel_gain"], raw["queue"]
@@ -321,18 +312,8 @@ class Scaling:
 def observed_scenario(env: object, wrapper: object) -> Scenario:
     """The scenario of the environment that a wrapper is put around.
 
-    Parameters
-    ----------
-    env : gymnasium.Env or gymnasium.vector.VectorEnv
-        What is wrapped.
-    wrapper : gymnasium.Wrapper or gymnasium.vector.VectorWrapper
-        A wrapper that turns the observations of ``FLEdge-v0`` into features.
-
-    Raises
-    ------
-    TypeError
-        If `env` is another environment, a batch where the wrapper is for one system or the other
-        way round, or its observations are no longer those of ``FLEdge-v0``.
+    Raises `TypeError` if `env` is another environment, a batch where the wrapper is for one system
+    or the other way round, or its observations are no longer those of ``FLEdge-v0``.
     """
     name, batch = type(wrapper).__name__, isinstance(wrapper, VectorEnv)
     scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
@@ -361,15 +342,8 @@ def observed_scenario(env: object, wrapper: object) -> Scenario:
 class ScaledEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """An `FLEdgeEnv` whose observations are the features of the devices, with a scaled reward.
 
-    Parameters
-    ----------
-    env : gymnasium.Env
-        An `FLEdgeEnv`, possibly in other wrappers that leave its observations as they are.
-
-    Raises
-    ------
-    TypeError
-        If there is no `FLEdgeEnv` inside, or the wrappers inside change its observations.
+    Raises `TypeError` if there is no `FLEdgeEnv` inside, or the wrappers inside change its
+    observations.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -383,41 +357,14 @@ class ScaledEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Features, dict[str, Any]]:
-        """Start an episode; see `FLEdgeEnv.reset`.
-
-        Parameters
-        ----------
-        seed : int, optional
-            Seed of the episode.
-        options : dict, optional
-            Passed on.
-
-        Returns
-        -------
-        features : ndarray of float32, shape (N, F)
-        info : dict
-        """
+        """Start an episode; see `FLEdgeEnv.reset`. The features have shape (N, F)."""
         observation, info = self.env.reset(seed=seed, options=options)
         if self._memory is not None:
             self._memory.start()
         return self._features(observation), info
 
     def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
-        """Play one round; see `FLEdgeEnv.step`.
-
-        Parameters
-        ----------
-        action : ndarray, shape (3, N), or Allocation
-            The decision.
-
-        Returns
-        -------
-        features : ndarray of float32, shape (N, F)
-        reward : float
-            Scaled.
-        terminated, truncated : bool
-        info : dict
-        """
+        """Play one round; see `FLEdgeEnv.step`. The reward is scaled."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         features = self._features(observation)
         return features, self.scaling.reward(reward), terminated, truncated, info

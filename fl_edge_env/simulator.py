@@ -218,17 +218,9 @@ class Simulator:
         return None if self._block_available is None else self._block_available[self._position]
 
     def measure(self, gain: FloatArray) -> None:
-        """Let measured gains take the place of those drawn for the coming round.
+        """Let measured gains, shape (B, N), take the place of those drawn for the coming round.
 
-        Parameters
-        ----------
-        gain : ndarray, shape (B, N)
-            Gains from the channel's `gain_min` to its `gain_max`.
-
-        Raises
-        ------
-        ValueError
-            If the gains have another shape, or lie outside the channel's range.
+        Raises `ValueError` where they have another shape, or lie outside the channel's range.
         """
         channel, measured = self.scenario.channel, real_array("gain", gain)
         if measured.shape != self.queue.shape:

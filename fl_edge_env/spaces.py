@@ -66,11 +66,5 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
 
 
 def action_space(scenario: Scenario) -> spaces.Box:
-    """``Box(-1, 1, (3, N), float32)`` with a row for each part of the decision: f, p and q.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    """
+    """``Box(-1, 1, (3, N), float32)`` with a row for each part of the decision: f, p and q."""
     return spaces.Box(-1.0, 1.0, (len(scenario.decision), scenario.num_devices), np.float32)

@@ -25,13 +25,8 @@ class Drawn(NamedTuple):
 class Streams:
     """The random numbers of one system: each episode has its own streams, one for each purpose.
 
-    The streams of an episode come from one seed sequence, and do not depend on the decisions:
-    every policy meets the same channel under the same seed.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
+    The streams of an episode come from one seed sequence, and do not depend on the decisions: every
+    policy meets the same channel under the same seed.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -39,13 +34,7 @@ class Streams:
         self._root = np.random.SeedSequence()
 
     def start_episode(self, seed: int | None) -> None:
-        """Start the streams of a seed's first episode, or without a seed of the next one.
-
-        Parameters
-        ----------
-        seed : int, optional
-            Seed of the streams.
-        """
+        """Start the streams of a seed's first episode, or without a seed of the next one."""
         if seed is not None:
             self._root = np.random.SeedSequence(seed)
         channel, cohort, self.training, presence, uploads = self._root.spawn(1)[0].spawn(5)
@@ -58,18 +47,7 @@ class Streams:
         self._last: FloatArray | None = None
 
     def next_rounds(self, count: int) -> Drawn:
-        """The random numbers of the next rounds.
-
-        Parameters
-        ----------
-        count : int
-            Number of rounds.
-
-        Raises
-        ------
-        ValueError
-            If a channel of the user's own draws what it must not.
-        """
+        """The random numbers of the next `count` rounds."""
         scenario = self._scenario
         gains = scenario.channel.draw(
             self._channel,
@@ -114,21 +92,9 @@ def _check_gains(gains: object, count: int, scenario: Scenario) -> None:
 def episode_gains(
     scenario: Scenario, seed: int, *, block_rounds: int = 1024
 ) -> Iterator[FloatArray]:
-    """The true gains of a seed's first episode, which are the same for every policy.
+    """Yield the true gains of a seed's first episode, shape (rounds, N), some rounds at a time.
 
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    seed : int
-        Seed of the episode.
-    block_rounds : int
-        Most rounds at a time.
-
-    Yields
-    ------
-    ndarray, shape (rounds, N)
-        Gains of the next rounds, until all `num_rounds` are given.
+    They are the same for every policy.
     """
     for gains, _ in episode_states(scenario, seed, block_rounds=block_rounds):
         yield gains
@@ -137,20 +103,7 @@ def episode_gains(
 def episode_states(
     scenario: Scenario, seed: int, *, block_rounds: int = 1024
 ) -> Iterator[tuple[FloatArray, BoolArray | None]]:
-    """The true gains of a seed's first episode, and who is there.
-
-    Parameters
-    ----------
-    scenario, seed, block_rounds
-        As in `episode_gains`.
-
-    Yields
-    ------
-    gains : ndarray, shape (rounds, N)
-        Gains of the next rounds, until all `num_rounds` are given.
-    available : ndarray of bool, shape (rounds, N), or None
-        Who is there in them; None where everyone always is.
-    """
+    """Yield gains as `episode_gains`, and the available devices; None where everyone always is."""
     streams = Streams(scenario)
     streams.start_episode(seed)
     if scenario.csi == "delayed":

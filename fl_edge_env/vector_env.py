@@ -87,23 +87,9 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode in every sub-environment, or in those of ``options["reset_mask"]``.
 
-        Parameters
-        ----------
-        seed : int or sequence of int or None, optional
-            An integer seeds sub-environment i with ``seed + i``.
-        options : dict, optional
-            ``reset_mask``, an array of bool of shape (B,).
-
-        Returns
-        -------
-        observation : dict of ndarray, shape (B, N)
-        info : dict
-            Empty.
-
-        Raises
-        ------
-        ValueError
-            If the number of seeds or the mask does not fit.
+        An integer seeds sub-environment i with ``seed + i``; a sequence has one seed, or None, for
+        each. The observation has shape (B, N), the info is empty. Raises `ValueError` if the number
+        of seeds or the mask does not fit.
         """
         seeds = self._seeds(seed)
         mask = (options or {}).get("reset_mask")

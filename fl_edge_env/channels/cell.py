@@ -134,18 +134,7 @@ class CellChannel:
         return _LOSS_PER_DECADE_DB * math.log10(self.radius_m / self.least_distance_m)
 
     def distances(self, num_devices: int) -> FloatArray:
-        """Distance of each user to the server.
-
-        Parameters
-        ----------
-        num_devices : int
-            Number of users N.
-
-        Returns
-        -------
-        ndarray, shape (N,)
-            In metres.
-        """
+        """Distance of each user to the server [m], shape (N,)."""
         # Areas are uniform where squares of radii are.
         share = self._places(num_devices)[:, 0]
         inner, outer = self.least_distance_m**2, self.radius_m**2
@@ -153,18 +142,7 @@ class CellChannel:
         return distance
 
     def device_mean(self, num_devices: int) -> FloatArray:
-        """Mean gain of each user, before the fading is cut.
-
-        Parameters
-        ----------
-        num_devices : int
-            Number of users N.
-
-        Returns
-        -------
-        ndarray, shape (N,)
-            With the average `mean`.
-        """
+        """Mean gain of each user before the fading is cut, shape (N,); their average is `mean`."""
         loss = _LOSS_PER_DECADE_DB * np.log10(self.distances(num_devices) / self.least_distance_m)
         if self.shadowing_db > 0:
             # A normal number out of [loss - most, loss], by its distribution function.
@@ -202,21 +180,11 @@ class CellChannel:
         return self._gain(rng.random((count, 2, num_devices)))
 
     def conditional(self, previous: FloatArray) -> GainLaw:
-        """The law of the gains given those of the round before; see `conditional_law`.
+        """See `conditional_law`; shape (..., N, 27).
 
-        A user keeps the gain of the round before with probability `persistence`, which is the
-        first node. The others are those of a new fading: a quadrature rule of its density, and an
-        atom at each end of its interval.
-
-        Parameters
-        ----------
-        previous : ndarray, shape (..., N)
-            Gains of the round before.
-
-        Returns
-        -------
-        GainLaw
-            Of shape (..., N, 27).
+        A user keeps the gain of the round before with probability `persistence`, which is the first
+        node. The others are those of a new fading: a quadrature rule of its density, and an atom at
+        each end of its interval.
         """
         factor = self.rician_factor if self.fading == "rician" else 0.0
         power, probability = rice_power_law(factor, self.fading_min, self.fading_max)

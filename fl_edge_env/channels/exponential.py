@@ -75,36 +75,14 @@ class ExponentialChannel:
         return self.draw(rng, count, num_devices)
 
     def conditional(self, previous: FloatArray) -> GainLaw:
-        """The law of the gains given those of the round before; see `conditional_law`.
+        """See `conditional_law`; always the same, shape (..., N, 26).
 
-        Rounds are independent, so that it is always the same: a quadrature rule of the density
-        and, where outliers are clipped, an atom at each end.
-
-        Parameters
-        ----------
-        previous : ndarray, shape (..., N)
-            Gains of the round before.
-
-        Returns
-        -------
-        GainLaw
-            Of shape (..., N, 26).
+        A quadrature rule of the density and, where outliers are clipped, an atom at each end.
         """
         return same_for_all(_law(self), previous)
 
     def conditional_after(self, previous: FloatArray, age: FloatArray) -> GainLaw:  # noqa: ARG002
-        """The same, however old the gains are; see `conditional_law_after`.
-
-        Parameters
-        ----------
-        previous, age : ndarray, shape (..., N)
-            Gains as they were, and the rounds since.
-
-        Returns
-        -------
-        GainLaw
-            Of shape (..., N, 26).
-        """
+        """See `conditional_law_after`; the same, however old the gains are."""
         return self.conditional(previous)
 
 

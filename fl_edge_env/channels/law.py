@@ -52,20 +52,10 @@ class FadingLaw(NamedTuple):
 
 
 def density_nodes(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The nodes of a quadrature rule on [low, high], and its weights as those of a density.
+    """Nodes x and weights of an integral over [low, high], ``sum(weight * g(x), axis=-1)``.
 
-    It is the Gauss-Legendre rule in the logarithm of x: what is summed up, such as
-    ``1 / ln(1 + s x)``, varies with the logarithm, and is smooth in it.
-
-    Parameters
-    ----------
-    low, high : ndarray, shape (...)
-        Positive ends.
-
-    Returns
-    -------
-    x, weight : ndarray, shape (..., J)
-        The integral of g is about ``sum(weight * g(x), axis=-1)``.
+    It is the Gauss-Legendre rule in the logarithm of x: what is summed up, such as ``1 / ln(1 + s
+    x)``, varies with the logarithm, and is smooth in it. Shape (..., J).
     """
     node, weight = np.polynomial.legendre.leggauss(DENSITY_NODES)
     middle, half = 0.5 * np.log(low * high), 0.5 * np.log(high / low)
@@ -116,22 +106,11 @@ def with_atoms(
     inside_weight: FloatArray,
     inside: FloatArray | float,
 ) -> GainLaw:
-    """A density on an interval, and atoms at its ends.
+    """A density on an interval, and atoms at its ends, shape (..., J + 2).
 
-    Parameters
-    ----------
-    least, most : float or ndarray, shape (...)
-        The ends.
-    x, inside_weight : ndarray, shape (..., J)
-        Nodes inside and their weights times the density.
-    below, inside : float or ndarray, shape (...)
-        Probabilities of the atom at the lower end, and of the interval without its ends, to which
-        the weights are scaled.
-
-    Returns
-    -------
-    GainLaw
-        Of shape (..., J + 2).
+    `x` are the nodes inside and `inside_weight` their weights times the density, scaled to the
+    probability `inside`; `below` is that of the atom at `least`, and the one at `most` has the
+    rest.
     """
     shape = x.shape[:-1]
     low, high, first, middle = (

@@ -67,26 +67,10 @@ def read_packets(path: str | Path) -> IntArray:
 
 
 def mean_rates(times: IntArray, window_s: float, count: int) -> FloatArray:
-    """Mean rates of a link over successive windows.
+    """Mean rates of a link over successive windows of `window_s` seconds [bit/s], shape (count,).
 
-    Parameters
-    ----------
-    times : ndarray of int, shape (packets,)
-        As `read_packets` gives them; they begin again after the last.
-    window_s : float
-        Length of a window [s].
-    count : int
-        Number of windows.
-
-    Returns
-    -------
-    ndarray, shape (count,)
-        In bit/s. A packet at the edge of two windows belongs to the earlier.
-
-    Raises
-    ------
-    ValueError
-        If `window_s` is not positive or `count` no positive integer.
+    `times` are those of `read_packets`, which begin again after the last. A packet at the edge of
+    two windows belongs to the earlier.
     """
     window_ms = 1e3 * finite_number("window_s", window_s)
     edges = np.round(window_ms * np.arange(positive_integer("count", count) + 1), 6)

@@ -157,20 +157,9 @@ class MarkovChannel:
         return drawn
 
     def conditional(self, previous: FloatArray) -> GainLaw:
-        """The law of the gains given those of the round before; see `conditional_law`.
+        """See `conditional_law`; exact, shape (..., N, S).
 
-        It is exact: the row of the transition matrix that belongs to the state nearest to the
-        gain before.
-
-        Parameters
-        ----------
-        previous : ndarray, shape (..., N)
-            Gains of the round before.
-
-        Returns
-        -------
-        GainLaw
-            Of shape (..., N, S).
+        It is the row of the transition matrix that belongs to the state nearest to the gain before.
         """
         gains = np.array(self.gains)
         state = np.searchsorted(0.5 * (gains[1:] + gains[:-1]), previous)
@@ -178,20 +167,7 @@ class MarkovChannel:
         return GainLaw(np.broadcast_to(gains, probability.shape), probability)
 
     def conditional_after(self, previous: FloatArray, age: FloatArray) -> GainLaw:
-        """The law given gains of any age; see `conditional_law_after`.
-
-        Parameters
-        ----------
-        previous : ndarray, shape (..., N)
-            Gains as they were.
-        age : ndarray, shape (..., N)
-            Rounds since, from 1 on; infinite for a gain that says nothing.
-
-        Returns
-        -------
-        GainLaw
-            Of shape (..., N, S).
-        """
+        """See `conditional_law_after`; exact, shape (..., N, S)."""
         gains, matrix = np.array(self.gains), np.array(self.transition)
         state = np.searchsorted(0.5 * (gains[1:] + gains[:-1]), previous)
         rounds, which = np.unique(age, return_inverse=True)

@@ -145,26 +145,10 @@ def conditional_law(channel: ChannelModel, previous: FloatArray) -> GainLaw:
 
 
 def conditional_law_after(channel: ChannelModel, previous: FloatArray, age: FloatArray) -> GainLaw:
-    """The law of each device's gain in a round, given its gain some rounds before.
+    """The law of each device's gain given its gain some rounds before, shape (..., N, J).
 
-    Parameters
-    ----------
-    channel : ChannelModel
-        A channel with the method ``conditional_after``.
-    previous : ndarray, shape (..., N)
-        Gains as they were, positive.
-    age : ndarray, shape (..., N)
-        Rounds since, from 1 on; infinite for a gain that says nothing.
-
-    Returns
-    -------
-    GainLaw
-        Of shape (..., N, J).
-
-    Raises
-    ------
-    ValueError
-        If the channel returns something else than a law of these devices.
+    `age` counts the rounds, from 1 on, and is infinite for a gain that says nothing. The channel
+    has the method ``conditional_after``; where it returns no law of these devices, `ValueError`.
     """
     law: object = channel.conditional_after(previous, age)  # type: ignore[attr-defined]
     kind = type(channel).__name__
@@ -179,26 +163,10 @@ def has_conditional(channel: object) -> bool:
 
 
 def check_law(name: str, law: GainLaw, shape: tuple[int, ...]) -> GainLaw:
-    """`law`, if it is one of gains of a shape.
+    """`law`, if it is one of gains of a `shape`, (..., N).
 
-    Parameters
-    ----------
-    name : str
-        What is named in the error.
-    law : GainLaw
-        The law, of shape (*shape, J).
-    shape : tuple of int
-        Shape of the gains, (..., N).
-
-    Returns
-    -------
-    GainLaw
-
-    Raises
-    ------
-    ValueError
-        If a shape is another, a gain is not positive and finite, or the probabilities are negative
-        or do not sum to one.
+    Raises `ValueError` where a shape is another, a gain not positive and finite, or the
+    probabilities are negative or do not sum to one.
     """
     gain, probability = (
         real_array(f"the {part} of {name}", values)

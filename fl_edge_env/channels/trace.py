@@ -52,17 +52,7 @@ class TraceChannel:
         return float(self.trace.mean())
 
     def device_mean(self, num_devices: int) -> FloatArray:
-        """Mean gain of each recorded device, and of all of them for a device without a record.
-
-        Parameters
-        ----------
-        num_devices : int
-            Number of devices N.
-
-        Returns
-        -------
-        ndarray, shape (N,)
-        """
+        """Mean gain of each device, and of the whole record for one without its own, shape (N,)."""
         mean = np.full(num_devices, self.mean)
         recorded = min(num_devices, self.trace.shape[1])
         mean[:recorded] = self.trace[:, :recorded].mean(axis=0)
@@ -106,21 +96,9 @@ class TraceChannel:
 
 
 def read_trace(path: Path) -> FloatArray:
-    """Read recorded gains.
+    """Recorded gains of a file as `TraceChannel` describes it, shape (rounds, N).
 
-    Parameters
-    ----------
-    path : Path
-        A file as `TraceChannel` describes it.
-
-    Returns
-    -------
-    ndarray, shape (rounds, N)
-
-    Raises
-    ------
-    ValueError
-        If the file is missing or not of this form; the message names it and what is wrong.
+    Raises `ValueError`, which names the file and what is wrong.
     """
     import pandas as pd  # only here: the environment itself does without
 

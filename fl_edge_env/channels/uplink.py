@@ -112,34 +112,13 @@ class UplinkChannel:
         return float(self._mean_gain.mean())
 
     def uplinks(self, num_devices: int) -> IntArray:
-        """Which of the measured uplinks each device has.
-
-        Parameters
-        ----------
-        num_devices : int
-            Number of devices N.
-
-        Returns
-        -------
-        ndarray of int, shape (N,)
-            Indices into `MEASURED_UPLINKS_BPS`.
-        """
+        """Index into `MEASURED_UPLINKS_BPS` of each device's uplink, shape (N,)."""
         rng, count = np.random.default_rng(self.place_seed), len(_MEAN)
         turns = np.tile(np.arange(count), (-(-num_devices // count), 1))
         return rng.permuted(turns, axis=1).ravel()[:num_devices]
 
     def device_mean(self, num_devices: int) -> FloatArray:
-        """Mean gain of each device.
-
-        Parameters
-        ----------
-        num_devices : int
-            Number of devices N.
-
-        Returns
-        -------
-        ndarray, shape (N,)
-        """
+        """Mean gain of each device, shape (N,)."""
         return self._mean_gain[self.uplinks(num_devices)]
 
     def draw(
@@ -161,20 +140,9 @@ class UplinkChannel:
         return self.draw(rng, count, num_devices)
 
     def conditional(self, previous: FloatArray) -> GainLaw:
-        """The law of the gains given those of the round before; see `conditional_law`.
+        """See `conditional_law`; always that of the device's uplink, shape (..., N, 26).
 
-        Rounds are independent, so that it is always that of the device's uplink: a quadrature
-        rule of the density of the rate, and an atom at each end of its interval.
-
-        Parameters
-        ----------
-        previous : ndarray, shape (..., N)
-            Gains of the round before.
-
-        Returns
-        -------
-        GainLaw
-            Of shape (..., N, 26).
+        A quadrature rule of the density of the rate, and an atom at each end of its interval.
         """
         uplink = self.uplinks(np.shape(previous)[-1])
         rate, probability = _rate_laws()

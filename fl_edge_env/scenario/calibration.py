@@ -18,17 +18,7 @@ _LEAST_EXCESS = 0.05
 
 
 class Calibration(NamedTuple):
-    """The weights of the objective, and the excess that V was calibrated by.
-
-    Attributes
-    ----------
-    lambda_ : float
-        Weight of the sampling error [s].
-    V : float
-        Weight of the penalty against the queues [J^2/s].
-    excess : float
-        Root mean square over devices of the excess a0 [J].
-    """
+    """Weights lambda [s] and V [J^2/s], and the root mean square of the excess a0 behind V [J]."""
 
     lambda_: float
     V: float
@@ -45,28 +35,10 @@ def calibrate(
 ) -> Calibration:
     """The weights lambda and V at a nominal operating point of the system.
 
-    ``lambda = mu T0 / F0`` with T0 the mean device time at the point, and F0 the sampling error
-    at ``q = w``, which is one. ``V = nu mean(a0**2) / (T0 + lambda F0)`` with a0 the energy
-    excess at the point and ``q = 1/N``. The paper's point is the middle of the frequency and
-    power ranges at the mean gain.
-
-    Parameters
-    ----------
-    system : System
-        The system; its `lambda_` and `V` are not read.
-    gain : ndarray, shape (N,)
-        Channel gains at the point.
-    settings : mapping of ndarray, shape (N,)
-        The settings of the devices there, by name.
-    mu, nu : float
-        Scale factors of lambda and V.
-
-    lambda_ : float, optional
-        Takes the place of ``mu T0 / F0`` [s].
-
-    Returns
-    -------
-    Calibration
+    ``lambda = mu T0 / F0`` with T0 the mean device time at the point, and F0 the sampling error at
+    ``q = w``, which is one; a `lambda_` that is given takes its place. ``V = nu mean(a0**2) / (T0 +
+    lambda F0)`` with a0 the energy excess at the point and ``q = 1/N``. The paper's point is the
+    middle of the frequency and power ranges at the mean gain.
     """
     device_time, device_energy = physics.time_and_energy(gain, system=system, **settings)
     time_0 = float(np.mean(device_time))
@@ -93,15 +65,6 @@ def warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
 
     V0 is the square of what the nominal point spends beyond the budget. Where it spends just the
     budget, V vanishes, and with it the weight of time against energy.
-
-    Parameters
-    ----------
-    V : float
-        As calibrated [J^2/s].
-    excess : float
-        Root mean square of the excess a0 [J].
-    budget : ndarray, shape (N,)
-        Energy budgets [J].
     """
     scale = float(np.sqrt(np.mean(budget**2)))
     if excess < _LEAST_EXCESS * scale:
@@ -119,18 +82,9 @@ def warn_of_budget(
 ) -> None:
     """Warn where no sampled decision meets the budgets at the mean gain.
 
-    A device with energy E at its least frequency and power meets its budget if it is drawn with a
-    probability of at most ``budget / E``. The budgets can be met where probabilities so small
-    still sum to one over the devices.
-
-    Parameters
-    ----------
-    system : System
-        The system.
-    gain : ndarray, shape (N,)
-        Mean gains.
-    least : mapping of ndarray, shape (N,)
-        The least settings of the devices, by name.
+    A device with energy E at its least settings meets its budget if it is drawn with a probability
+    of at most ``budget / E``. The budgets can be met where probabilities so small still sum to one
+    over the devices.
     """
     _, least_energy = physics.time_and_energy(gain, system=system, **least)
     share = np.minimum(system.energy_budget_j / least_energy, 1.0)

@@ -27,21 +27,11 @@ _MEDIAN = dict(PHONE_SCORES)[0.5]
 
 
 def phone_speeds(num_devices: int, *, seed: int = 0) -> FloatArray:
-    """Speeds of phones over that of the median phone, from 0.07 to 2.8.
+    """Speeds of phones over that of the median phone, from 0.07 to 2.8, shape (N,).
 
     They come from the measured quantiles, with straight lines between them. Each of N equal parts
-    of the distribution gives one phone, so that a few phones already stand for all.
-
-    Parameters
-    ----------
-    num_devices : int
-        Number of phones N.
-    seed : int
-        Seed of their order, and of the place of each within its part.
-
-    Returns
-    -------
-    ndarray, shape (N,)
+    of the distribution gives one phone, so that a few phones already stand for all; the seed is
+    that of their order, and of the place of each within its part.
     """
     rng = np.random.default_rng(seed)
     level = (np.arange(num_devices) + rng.random(num_devices)) / num_devices
@@ -54,18 +44,8 @@ def phone_factors(num_devices: int, *, seed: int = 0) -> dict[str, FloatArray]:
 
     Frequencies grow with the speed, and the capacitance falls with its third power, so that every
     phone takes the same power at full speed. A round's computing then takes a slow phone as much
-    longer, and as much more energy, as it is slower; its budget is as much larger, so that it
-    binds one phone like another.
-
-    Parameters
-    ----------
-    num_devices, seed
-        As in `phone_speeds`.
-
-    Returns
-    -------
-    dict
-        For each field its factors, shape (N,).
+    longer, and as much more energy, as it is slower; its budget is as much larger, so that it binds
+    one phone like another.
     """
     speed = phone_speeds(num_devices, seed=seed)
     return {

@@ -19,17 +19,7 @@ _DIGITS_TRAIN_IMAGES = 1_440
 
 
 class Preset(NamedTuple):
-    """A system by name.
-
-    Attributes
-    ----------
-    fields : callable
-        Gives the fields that differ from the defaults of `Scenario`, for a number of devices.
-    num_devices : int
-        Number of devices where none is given.
-    dataset : str, optional
-        Name of the data set to train on, where it is not that of the preset.
-    """
+    """Fields that differ from the defaults for a number of devices, and the data set's name."""
 
     fields: Callable[[int], dict[str, Any]]
     num_devices: int = 120

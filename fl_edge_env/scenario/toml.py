@@ -35,18 +35,7 @@ _MOST_DEVICES = 1_000_000
 
 
 def dumps(fields: Mapping[str, Any]) -> str:
-    """The fields of a scenario as TOML.
-
-    Parameters
-    ----------
-    fields : mapping
-        As `Scenario.to_dict` gives them.
-
-    Raises
-    ------
-    ValueError
-        If the channel is not one of this package.
-    """
+    """The fields that `Scenario.to_dict` gives as TOML; `ValueError` for a channel of one's own."""
     channel = describe_channel(fields["channel"])
     given = {n: value for n, value in fields.items() if n != "channel" and value is not None}
     plain = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in given.items()}
@@ -54,37 +43,13 @@ def dumps(fields: Mapping[str, Any]) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a file says, before it is known to be a scenario.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If it is missing or not TOML.
-    """
+    """The values in a file, before it is known to be a scenario."""
     with as_value_error(f"cannot read the scenario {str(path)!r}: "):
         return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a scenario out of the values of a TOML document, with its channel made.
-
-    Parameters
-    ----------
-    values : mapping
-        As `tomllib` gives them.
-
-    Raises
-    ------
-    TypeError
-        If a parameter of the channel is unknown.
-    ValueError
-        If there are too many devices or the channel is wrong.
-    """
+    """Fields of a scenario out of the values of a TOML document, with its channel made."""
     number = values.get("num_devices")
     if is_integer(number) and number > _MOST_DEVICES:
         raise ValueError(f"num_devices must be at most {_MOST_DEVICES} in a file, got {number}")
@@ -93,18 +58,7 @@ def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_channel(channel: ChannelModel) -> dict[str, Any]:
-    """The type and the parameters of a channel of this package.
-
-    Parameters
-    ----------
-    channel : ChannelModel
-        The channel.
-
-    Raises
-    ------
-    ValueError
-        If it is of another type.
-    """
+    """The type and the parameters of a channel; `ValueError` if it is not one of this package."""
     for name, kind in _CHANNELS.items():
         parameters = [field.name for field in fields(kind)]
         if type(channel) is kind:  # one derived from it would come back as another
@@ -113,20 +67,7 @@ def describe_channel(channel: ChannelModel) -> dict[str, Any]:
 
 
 def make_channel(description: Any) -> ChannelModel:
-    """The channel that `describe_channel` describes.
-
-    Parameters
-    ----------
-    description : dict
-        ``type`` and the parameters of that type.
-
-    Raises
-    ------
-    TypeError
-        If a parameter is unknown.
-    ValueError
-        If the type is unknown or a parameter is wrong.
-    """
+    """The channel that `describe_channel` describes."""
     if not isinstance(description, dict) or description.get("type") not in _CHANNELS:
         raise ValueError(f"channel needs a type out of {', '.join(_CHANNELS)}, got {description!r}")
     parameters = {name: value for name, value in description.items() if name != "type"}

@@ -52,17 +52,7 @@ PLOTS = (
 
 
 def save_plots(rounds: pd.DataFrame, bounds: pd.DataFrame | None, folder: Path) -> None:
-    """Draw each panel to a PNG file of its own, and the main ones to ``overview.png``.
-
-    Parameters
-    ----------
-    rounds : pandas.DataFrame
-        As `policies.benchmark.rollout.run_episode` gives it, all policies together.
-    bounds : pandas.DataFrame, optional
-        As a `BoundJob` gives it, all seeds together; drawn with the priced objective.
-    folder : Path
-        Existing folder for the files.
-    """
+    """Draw each panel to a PNG file of its own, and the main ones to ``overview.png``."""
     panels: dict[str, Panel] = {"energy": lambda axes: draw_energy(axes, rounds)}
     if bounds is not None:
         panels["objective"] = lambda axes: draw_objective(axes, rounds, bounds)
@@ -89,17 +79,9 @@ def save_figure(
     *,
     panel_size: tuple[float, float] = (5.2, 3.7),
 ) -> None:
-    """Draw a grid of panels to files.
+    """Draw a grid of panels to files, each in the format of its suffix.
 
-    Parameters
-    ----------
-    grid : sequence of sequences of callable
-        Rows of panels, all of the same length; each draws on the axes it is given. What they
-        label is explained at the end of each row, outside the panels.
-    paths : sequence of Path
-        The files, with a suffix for each format.
-    panel_size : tuple of float
-        Width and height of a panel [inch].
+    What the panels of a row label is explained at its end. `panel_size` is in inches.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -157,13 +139,7 @@ _MOST_POINTS = 2000
 
 
 def thinned(values: pd.DataFrame) -> pd.DataFrame:
-    """Rows at even distances, the first and the last among them, where there are very many.
-
-    Parameters
-    ----------
-    values : pandas.DataFrame
-        A row for each point of a curve.
-    """
+    """Rows at even distances, the first and the last among them, where there are very many."""
     if len(values) <= _MOST_POINTS:
         return values
     return values.iloc[np.linspace(0, len(values) - 1, _MOST_POINTS).round().astype(np.int64)]
@@ -270,15 +246,7 @@ def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
 
 
 def draw_partition(axes: Axes, counts: FloatArray) -> None:
-    """Samples of each class on each device, stacked.
-
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    counts : ndarray, shape (N, C)
-        Number of samples.
-    """
+    """Samples of each class on each device, stacked, of counts of shape (N, C)."""
     devices, colors = np.arange(len(counts)), mpl.colormaps["viridis"]
     base = np.zeros(len(counts))
     for label, height in enumerate(counts.T):
@@ -341,17 +309,7 @@ def draw_penalty(axes: Axes, rounds: pd.DataFrame) -> None:
 
 
 def draw_objective(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame) -> None:
-    """Time-average priced objective above the bound along the same path, of policies that sample.
-
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-        Where to draw.
-    rounds : pandas.DataFrame
-        With the `priced_objective`.
-    bounds : pandas.DataFrame
-        As a `BoundJob` gives it, all seeds together.
-    """
+    """Time-average priced objective above its path bound, of policies that sample."""
     least = _time_average(bounds.pivot(index="round", columns="seed", values="bound"))
     curves = _curves(rounds, "priced_objective")
     for name, style in _styles(rounds).items():

@@ -55,20 +55,9 @@ BOUND_NAME = "bound"
 class Job:
     """A policy on a scenario under some seeds.
 
-    Attributes
-    ----------
-    policy : Policy
-        As it is before its first episode.
-    scenario : Scenario
-        The system.
-    seeds : tuple of int
-        Run as one batch; a single seed where models are trained.
-    make_env : callable, optional
-        Makes the training environment; without it no models are trained.
-    prices : Prices, optional
-        Prices of both bounds, at which the rounds are counted too.
-    title : str, optional
-        What it is called beside its seeds, by default as the policy.
+    The policy is as it is before its first episode. The seeds run as one batch; where `make_env`
+    makes an environment that trains models, there is one. At the `prices`, those of both bounds,
+    the rounds are counted too. `title` stands beside the seeds, in place of the policy's name.
     """
 
     policy: Policy
@@ -173,17 +162,7 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class BoundJob:
-    """Both bounds along the path of a seed, at some prices.
-
-    Attributes
-    ----------
-    scenario : Scenario
-        The system.
-    seed : int
-        The path.
-    prices : Prices
-        Those of both bounds.
-    """
+    """Both bounds along the path of a seed, at some prices."""
 
     scenario: Scenario
     seed: int
@@ -278,20 +257,9 @@ def make_jobs(
 ) -> list[Job]:
     """The jobs of a comparison: all seeds in a batch, or one by one where models are trained.
 
-    Of very many devices or seeds there are several batches, so that memory suffices.
-
-    Parameters
-    ----------
-    policies, scenario, seeds, make_env
-        As in `policies.evaluate`. What reports cost a policy is as in the scenario it was made
-        with; see `policies.reports.system_of`.
-    prices, title
-        As for `Job`.
-
-    Raises
-    ------
-    ValueError
-        If names or seeds repeat or are missing, or are of another type.
+    Of very many devices or seeds there are several batches, so that memory suffices. The reports of
+    a policy cost what they do in the scenario it was made with; see `policies.reports.system_of`.
+    Raises `ValueError` if names or seeds repeat or are missing, or are of another type.
     """
     check_scenario(scenario)
     if wrong := [policy for policy in policies if not isinstance(policy, Policy)]:

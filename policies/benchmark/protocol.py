@@ -34,13 +34,7 @@ TUNING = sorted(
 
 
 def tuning_candidates(scenario: Scenario) -> list[Policy]:
-    """LROA and Uni-D as they are, and as they would decide with other mu and nu, named by both.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    """
+    """LROA and Uni-D as they are, and as they would decide with other mu and nu, named by both."""
     candidates: list[Policy] = []
     kinds: tuple[type[LROA | UniD], ...] = (LROA, UniD)
     for kind, (mu, nu) in itertools.product(kinds, TUNING):
@@ -52,19 +46,7 @@ def tuning_candidates(scenario: Scenario) -> list[Policy]:
 
 
 def tuned(candidates: Sequence[Policy], validation: pd.DataFrame) -> list[Policy]:
-    """The best candidate of each kind by its runs on the validation seeds.
-
-    Parameters
-    ----------
-    candidates : sequence of Policy
-        As `tuning_candidates` gives them.
-    validation : pandas.DataFrame
-        Their rounds, as `policies.benchmark.rollout.run_episode` gives them.
-
-    Returns
-    -------
-    list of Policy
-    """
+    """The best candidate of each kind by its rounds on the validation seeds."""
     runs = run_table(validation)
     allowed = allowed_energy(runs.loc[runs["policy"] == LROA.name, "worst_energy_ratio"])
     best: dict[type[Policy], tuple[tuple[float, float], Policy]] = {}
@@ -77,26 +59,12 @@ def tuned(candidates: Sequence[Policy], validation: pd.DataFrame) -> list[Policy
 
 
 def allowed_energy(lroa: pd.Series) -> float:
-    """What a device may use at most: its budget, or as much of it as LROA's worst device.
-
-    Parameters
-    ----------
-    lroa : pandas.Series
-        Energy over budget of the worst device in each run of LROA.
-    """
+    """Most energy over budget of a device: one, or that of the worst device in LROA's runs."""
     return max(1.0, float(lroa.max()))
 
 
 def constrained_rank(penalty: float, worst: float, allowed: float) -> tuple[float, float]:
-    """What the best has least of: excess over the allowed energy first, then penalty [s].
-
-    Parameters
-    ----------
-    penalty : float
-        Time-average penalty [s].
-    worst, allowed : float
-        Time-average energy over budget, of the worst device, and `allowed_energy`.
-    """
+    """A rank, least for the best: excess over the allowed energy first, then penalty [s]."""
     excess = worst - allowed
     return (excess if excess > ENERGY_TOLERANCE else 0.0), penalty
 
@@ -108,17 +76,9 @@ TABLE_WIDTH = 112
 def run_table(rounds: pd.DataFrame) -> pd.DataFrame:
     """A row for each run.
 
-    Parameters
-    ----------
-    rounds : pandas.DataFrame
-        As `policies.benchmark.rollout.run_episode` gives it.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `policy`, `seed`, `penalty` (time average [s]), `worst_energy_ratio`, `over_budget` (share
-        of devices), `largest_queue` (over devices and rounds [J]), and of rounds with prices
-        `priced`, the time average of the priced objective [s].
+    `penalty` is a time average [s], `over_budget` a share of devices and `largest_queue` over
+    devices and rounds [J]; `priced`, the time average of the priced objective [s], is there for
+    rounds with prices.
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
     table = groups.agg(
@@ -138,27 +98,25 @@ def method_table(
     bounds: pd.DataFrame,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """A row for each method, by the protocol.
+    """A row for each method by the protocol, those within the constraint first, then by score.
 
     Parameters
     ----------
     rounds : pandas.DataFrame
-        As `policies.benchmark.rollout.run_episode` gives it, on the same seeds for every policy,
-        with LROA and Uni-D.
+        On the same seeds for every policy, with LROA and Uni-D.
     methods : mapping
         For each method the names of its policies, one for each training seed.
     bounds : pandas.DataFrame
-        As a `BoundJob` gives it for each of the seeds, at the prices of `rounds`: the score's 1.
+        Of a `BoundJob` for each of the seeds, at the prices of `rounds`: the score's 1.
     seed : int
         Seed of the resamples for `better`, which are drawn anew for each method.
 
     Returns
     -------
     pandas.DataFrame
-        The best first, those within the constraint before the others: `method`; `score`,
-        `score_low`, `score_high`; `penalty` (mean over runs [s]); `better`, `better_low`,
-        `better_high`, the probability to be better than LROA; `worst_energy_ratio`, `over_budget`,
-        `largest_queue`; and `allowed`, whether the worst device uses no more than
+        `method`; `score`, `score_low`, `score_high`; `penalty` (mean over runs [s]); `better`,
+        `better_low`, `better_high`, the probability to be better than LROA; `worst_energy_ratio`,
+        `over_budget`, `largest_queue`; and `allowed`, whether the worst device uses no more than
         `allowed_energy`.
     """
     runs = run_table(rounds)
@@ -202,17 +160,7 @@ def method_table(
 
 
 class Cost(NamedTuple):
-    """What a method costs.
-
-    Attributes
-    ----------
-    decision : float
-        Time of a decision for one system [s].
-    trainings : int
-        Number of training seeds; 0 where nothing is trained.
-    rounds, minutes : float
-        Mean length of a training in rounds, and its time [min].
-    """
+    """A method's decision time [s], number of training seeds, and mean training (rounds, min)."""
 
     decision: float
     trainings: int = 0
@@ -221,17 +169,7 @@ class Cost(NamedTuple):
 
 
 def decision_time(policy: Policy, scenario: Scenario, repetitions: int = 200) -> float:
-    """Median time of a decision for one system on this machine [s].
-
-    Parameters
-    ----------
-    policy : Policy
-        The policy.
-    scenario : Scenario
-        Its system.
-    repetitions : int
-        Decisions to time, in as many successive rounds.
-    """
+    """Median time of a decision for one system on this machine [s], in successive rounds."""
     simulator = Simulator(scenario)
     simulator.reset([VALIDATION_SEEDS[0]])
     policy.reset(0)
@@ -251,17 +189,7 @@ def _interval(mean: float, low: float, high: float) -> str:
 
 
 def printed_table(methods: pd.DataFrame, costs: Mapping[str, Cost], title: str) -> Table:
-    """The methods for the terminal.
-
-    Parameters
-    ----------
-    methods : pandas.DataFrame
-        As `method_table` gives it.
-    costs : mapping
-        The cost of each method.
-    title : str
-        Stands above the table.
-    """
+    """The table of the methods for the terminal."""
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     names = ("", "score", "penalty, s", "better", "worst", "over", "queue, J", "decide", "train")
     for name in names:

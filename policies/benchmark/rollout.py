@@ -38,50 +38,35 @@ def run_episode(
     prices: Prices | None = None,
     recorders: Sequence[Recorder] = (),
 ) -> pd.DataFrame:
-    """Run a policy for one episode.
+    """Run a policy for one episode, and give a row for each round and seed.
 
-    Parameters
-    ----------
-    policy : Policy
-        The policy.
-    env : gymnasium.Env or gymnasium.vector.VectorEnv
-        A single environment, or a batch of as many as there are seeds.
-    scenario : Scenario
-        The environment's scenario.
-    seeds : sequence of int
-        One seed for a single environment.
-    checkpoints : Checkpoints, optional
-        Where to save the run as it goes, and to look first for where it stopped. Nothing is saved
-        where the environment is not `Resumable`, as is one in another wrapper, or the policy not
-        `resumable`.
-    prices : Prices, optional
-        Prices of both bounds; see `policies.benchmark.bound`.
-    recorders : sequence of Recorder
-        What is told of each round of a single environment when it is played.
+    The environment is a batch of as many systems as there are seeds, or a single one. Nothing is
+    saved where it is not `Resumable`, as is one in another wrapper, or the policy not `resumable`.
+    Recorders are told of each round of a single environment when it is played.
 
     Returns
     -------
     pandas.DataFrame
-        A row per round and seed with `policy`, `seed`, `round`, the round's scalars, `reward`,
-        `energy_ratio` (mean over devices of expected energy over budget in this round),
-        `spent_ratio` (the same of the energy really spent), `mean_queue` and `max_queue` [J]. Of
-        the rounds so far: `worst_energy_ratio` and `worst_spent_ratio` (time average of the
-        device with the largest), `over_budget` (share of devices whose expected energy is above
-        the budget), `feasible` (1 if no device and not the mean of all has spent more than the
-        budget by more than `policies.benchmark.feasibility.energy_tolerance`, else 0),
-        `least_participation` (participations over those that the data weight asks for, of the
-        device with the fewest) and `never_seen` (devices that have not taken part). With prices
-        `priced_objective`, the penalty and the priced energy beyond the budget [s], and
-        `priced_outcome`, what the round cost a user [s]. Where models are trained `train_loss`,
-        `test_loss`, `test_accuracy`, `mean_device_accuracy` and `worst_tenth_accuracy` (the mean
-        of the tenth of the devices with the least), and `real_time`, the time the round took on
-        this machine [s]. Where all devices report before the first round, `elapsed_time` counts
-        it, and so do the energies and the priced columns of the first round.
+        With `policy`, `seed`, `round`, the round's scalars, `reward`, `energy_ratio` (mean over
+        devices of expected energy over budget in this round), `spent_ratio` (the same of the energy
+        realized), `mean_queue` and `max_queue` [J]. Of the rounds so far: `worst_energy_ratio` and
+        `worst_spent_ratio` (time average of the device with the largest), `over_budget` (share of
+        devices whose expected energy is above the budget), `feasible` (1 if no device and not the
+        mean of all has spent more than the budget by more than
+        `policies.benchmark.feasibility.energy_tolerance`, else 0), `least_participation`
+        (participations over those that the data weight asks for, of the device with the fewest) and
+        `never_seen` (devices that have not taken part). With prices `priced_objective`, the penalty
+        and the priced energy beyond the budget [s], and `priced_outcome`, the cost of the round to
+        a user [s]. Where models are trained `train_loss`, `test_loss`, `test_accuracy`,
+        `mean_device_accuracy` and `worst_tenth_accuracy` (the mean of the tenth of the devices with
+        the least), and `real_time`, the time the round took on this machine [s]. Where all devices
+        report before the first round, `elapsed_time` counts it, and so do the energies and the
+        priced columns of the first round.
 
     Raises
     ------
     ValueError
-        If the policy decides what is no `Allocation`, or one that is not valid.
+        If the policy decides something else than an `Allocation`, or one that is not valid.
     """
     seed: Any = list(seeds) if isinstance(env, VectorEnv) else seeds[0]
     records = _Records(scenario, len(seeds), prices)

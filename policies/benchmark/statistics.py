@@ -26,24 +26,9 @@ class Interval(NamedTuple):
 
 
 def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Mean of independent values with Student's t interval.
+    """Mean of independent values, one for each seed, with Student's t interval.
 
-    Parameters
-    ----------
-    values : array_like, shape (n,)
-        One value for each seed.
-    confidence : float
-        Coverage, in (0, 1).
-
-    Returns
-    -------
-    Interval
-        With NaN ends for a single value, which says nothing about the spread.
-
-    Raises
-    ------
-    ValueError
-        If there are no values or `confidence` is outside (0, 1).
+    A single value says nothing about the spread: the ends of its interval are NaN.
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or sample.size == 0:
@@ -58,27 +43,10 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
 
 
 def relative_interval(values: ArrayLike, reference: ArrayLike) -> Interval:
-    """How much larger values are than those they are paired with, relative, with its interval.
+    """Mean of ``values / reference - 1`` over seeds, with its 95 % interval.
 
     Under common random numbers a seed means the same luck for both, and much of it cancels in the
     ratio: the interval is that of the mean of the ratios, not of a ratio of means.
-
-    Parameters
-    ----------
-    values : array_like, shape (n,)
-        One value for each seed.
-    reference : array_like, shape (n,)
-        Positive values of the same seeds in the same order.
-
-    Returns
-    -------
-    Interval
-        Mean of ``values / reference - 1`` with Student's 95 % interval.
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ or a reference is not positive.
     """
     sample = np.asarray(values, dtype=np.float64)
     base = np.asarray(reference, dtype=np.float64)
@@ -90,32 +58,14 @@ def relative_interval(values: ArrayLike, reference: ArrayLike) -> Interval:
 
 
 def crossed_interval(scores: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Mean of an agent's scores over training and evaluation seeds with a t interval.
+    """Mean of scores over training and evaluation seeds with a t interval; shape (S, E).
 
-    The agents of all training seeds meet the same evaluation seeds. Entries in a column share
-    the luck of an evaluation seed, and entries in a row that of a training seed, so that they are
-    not independent. The squared errors of the mean of the row means and of that of the column
-    means are added, and the degrees of freedom are Satterthwaite's: near those of the training
-    seeds where these differ most, and near those of the evaluation seeds otherwise.
-
-    Parameters
-    ----------
-    scores : array_like, shape (S, E)
-        A row for each training seed and a column for each evaluation seed. A policy that is not
-        trained has S = 1; its interval is over evaluation seeds only.
-    confidence : float
-        Coverage, in (0, 1).
-
-    Returns
-    -------
-    Interval
-        With NaN ends for a single score, which says nothing about the spread.
-
-    Raises
-    ------
-    ValueError
-        If `scores` is not of that shape, is empty or not finite, or `confidence` is outside
-        (0, 1).
+    The agents of all training seeds (rows) meet the same evaluation seeds (columns). Entries in a
+    column share the luck of an evaluation seed, and entries in a row that of a training seed, so
+    that they are not independent. The squared errors of the mean of the row means and of that of
+    the column means are added, and the degrees of freedom are Satterthwaite's: near those of the
+    training seeds where these differ most, and near those of the evaluation seeds otherwise. A
+    policy that is not trained has S = 1, and an interval over evaluation seeds alone.
 
     Notes
     -----
@@ -153,38 +103,14 @@ def probability_of_improvement(
     confidence: float = 0.95,
     num_resamples: int = 2000,
 ) -> Interval:
-    """Probability that a run of one agent scores higher than a run of another.
+    """Probability that a run of one agent, of shape (S1, E), scores higher than one of (S2, E).
 
-    For an evaluation seed it is the share of pairs (a run of x, a run of y) in which x is
-    higher, where ties count one half: the Mann-Whitney U divided by S1 S2. The mean over the
-    evaluation seeds is returned. The interval is a percentile bootstrap: training seeds of x and
-    of y are drawn independently, evaluation seeds once for both, since both met the same. Seeds
-    are drawn whole, as entries that share one are not independent (see `crossed_interval`).
-
-    Parameters
-    ----------
-    x : array_like, shape (S1, E)
-        Scores of one agent: a row for each training seed, a column for each evaluation seed.
-    y : array_like, shape (S2, E)
-        Scores of the other with the same evaluation seeds in the same order.
-    rng : numpy.random.Generator
-        Draws the resamples.
-    confidence : float
-        Coverage, in (0, 1), that the interval has for many training seeds.
-    num_resamples : int
-        Number of resamples.
-
-    Returns
-    -------
-    Interval
-        `mean` is the probability. The ends are NaN if both have a single score, and have no
-        length if all pairs of runs agree, as x always higher: no resample can then differ.
-
-    Raises
-    ------
-    ValueError
-        If `x` or `y` is not of that shape, is empty or not finite, they differ in E,
-        `confidence` is outside (0, 1) or `num_resamples` is less than one.
+    For an evaluation seed it is the share of pairs (a run of x, a run of y) in which x is higher,
+    where ties count one half: the Mann-Whitney U divided by S1 S2. The mean over the evaluation
+    seeds is returned. The interval is a percentile bootstrap: training seeds of x and of y are
+    drawn independently, evaluation seeds once for both, since both met the same. Seeds are drawn
+    whole, as entries that share one are not independent (see `crossed_interval`). Its ends are NaN
+    if both have a single score, and coincide if all pairs of runs agree.
 
     Notes
     -----

@@ -19,13 +19,7 @@ from policies.benchmark.statistics import Interval, mean_interval, relative_inte
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """A unit in which a duration reads well, and its length [s].
-
-    Parameters
-    ----------
-    seconds : float
-        The duration.
-    """
+    """A unit in which a duration in seconds reads well, and its length [s]."""
     for name, length in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
         if seconds >= 3 * length:
             return name, length
@@ -50,26 +44,9 @@ def comparison_table(
 ) -> Table:
     """A table for the terminal: a row for each policy, means with 95 % intervals over seeds.
 
-    Feasible policies come first, and the fastest first among them. If the terminal is narrow, the
-    table leaves out the least important columns.
-
-    Parameters
-    ----------
-    summary : pandas.DataFrame
-        As `policies.benchmark.evaluation.summarise` returns it. The first policy is what the
-        others' time is compared with.
-    target_accuracy : float, optional
-        The accuracy to which `time_to_target` refers.
-    tolerance : EnergyTolerance, optional
-        By which feasibility was judged; it is told below the table.
-    width : int
-        Columns of the terminal.
-    time : {"total_time", "time_to_target"}
-        Which time is compared with that of the first policy.
-
-    Returns
-    -------
-    rich.table.Table
+    Feasible policies come first, and the fastest first among them. Their `time`, total or to the
+    target, is compared with that of the first policy of the summary. If the terminal is narrow, the
+    table leaves out the least important columns. The `tolerance` is told below.
     """
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     first = next(iter(runs))
@@ -105,16 +82,8 @@ def comparison_markdown(
 ) -> str:
     """The table of a comparison in Markdown: policies by rank, and below what the columns mean.
 
-    Parameters
-    ----------
-    summary, target_accuracy, tolerance
-        As for `comparison_table`. The others' time is compared with that of the leader.
-    left_out : mapping, optional
-        Policies that were not run, and why.
-
-    Returns
-    -------
-    str
+    The others' time is compared with that of the leader. `left_out` names policies that were not
+    run, and why.
     """
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     names = ranked(summary)
@@ -134,18 +103,7 @@ def comparison_markdown(
 
 
 def judged_by(summary: pd.DataFrame) -> str:
-    """The column by which `ranked` orders policies that are alike otherwise.
-
-    Parameters
-    ----------
-    summary : pandas.DataFrame
-        As `policies.benchmark.evaluation.summarise` returns it.
-
-    Returns
-    -------
-    str
-        ``"time_to_target"`` where there is a target, and ``"total_time"`` elsewhere.
-    """
+    """The column by which `ranked` orders policies that are alike otherwise."""
     return "time_to_target" if "time_to_target" in summary else "total_time"
 
 
@@ -162,11 +120,6 @@ def ranked(summary: pd.DataFrame) -> list[str]:
 
     The time is that to the target where there is one, and a policy that reaches it in every run
     comes before one that does not.
-
-    Parameters
-    ----------
-    summary : pandas.DataFrame
-        As `policies.benchmark.evaluation.summarise` returns it.
     """
     rank = {}
     for name, group in by_policy(summary):
@@ -303,13 +256,7 @@ def _reached(values: pd.Series) -> str:
 
 
 def coinciding(rounds: pd.DataFrame) -> list[list[str]]:
-    """Policies whose models had the same accuracy in every round of every seed, in groups.
-
-    Parameters
-    ----------
-    rounds : pandas.DataFrame
-        As `policies.benchmark.rollout.run_episode` gives it; without training there are none.
-    """
+    """Policies whose models had the same accuracy in every round of every seed, in groups."""
     if "test_accuracy" not in rounds:
         return []
     groups: list[tuple[pd.DataFrame, list[str]]] = []
@@ -324,18 +271,9 @@ def coinciding(rounds: pd.DataFrame) -> list[list[str]]:
 
 
 def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
-    """The data of the curves: for each policy and round the mean over seeds and its 95 % interval.
+    """The data of the curves: for each policy and round the mean over seeds of each quantity.
 
-    Parameters
-    ----------
-    rounds : pandas.DataFrame
-        As `policies.benchmark.rollout.run_episode` gives it, all policies together.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `policy`, `round`, and for each quantity a column with the mean and one with the half
-        width of Student's t interval, NaN for a single seed.
+    Columns `*_half_width` have half the width of Student's 95 % interval, NaN for a single seed.
     """
     names = ["elapsed_time", "energy_ratio", "spent_ratio", "penalty", "sampling_error"]
     names += ["train_loss", "test_loss", "test_accuracy"]

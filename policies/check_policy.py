@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -95,13 +96,10 @@ def _episode(
             policy.restore(state)
         allocation = _decision(policy, observation, env.scenario)
         decisions.append(allocation)
-        fields: dict[str, Any] = dict(allocation)
-        observation, *_, info = env.step(Allocation(**fields))
+        decided: dict[str, Any] = dict(allocation)
+        observation, *_, info = env.step(Allocation(**decided))
         policy.feedback(info)
     return decisions
-
-
-_FIELDS = ("f", "p", "q", "cohort", "weights")
 
 
 def _decision(
@@ -125,8 +123,8 @@ def _decision(
         allocation.validate(scenario)
     except ValueError as error:
         raise ValueError(f"decide of {policy.name} is not valid: {error}") from None
-    fields = {name: getattr(allocation, name) for name in _FIELDS}
-    return {name: value.copy() for name, value in fields.items() if value is not None}
+    values = {field.name: getattr(allocation, field.name) for field in fields(allocation)}
+    return {name: value.copy() for name, value in values.items() if value is not None}
 
 
 def _check_state(policy: Policy, scenario: Scenario) -> None:

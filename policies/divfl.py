@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import available, observed, real_array
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.base import Policy
+from policies.base import Policy, saved_array
 from policies.p2 import check_state
 from policies.resources import static_resources
 
@@ -117,19 +117,16 @@ class DivFL(Policy):
         ValueError
             If the state is not one of this policy with as many devices.
         """
-        for name in ("description", "distance"):
-            if name not in state:
-                raise ValueError(f"state must hold {name}, got {list(state)}")
-        description = str(state["description"])
         shape = (self.scenario.num_devices, self.scenario.num_devices)
-        distance = real_array("distance", state["distance"])
-        if distance.shape != shape:
-            raise ValueError(f"distance must have shape {shape}, got {distance.shape}")
+        distance = saved_array(state, "distance", shape, least=np.nan)
+        if "description" not in state:
+            raise ValueError(f"state must hold description, got {list(state)}")
+        description = str(state["description"])
         if description not in ("label histogram", "gradient"):
             raise ValueError(
                 f"description must be 'label histogram' or 'gradient', got {description!r}"
             )
-        self._distance, self.description = distance.copy(), description
+        self._distance, self.description = distance, description
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,14 +18,15 @@ import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.policies import BasePolicy
 
-from fl_edge_env import Allocation, Scenario, lyapunov
+from fl_edge_env import Allocation, ExponentialChannel, Scenario, lyapunov
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.checks import available, is_real, observed, real_array
+from fl_edge_env.checks import available, is_real, observed
 from fl_edge_env.files import as_value_error, atomic_path, check_zip
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scaling import FEATURES, Features, Scaling, feature_names
+from fl_edge_env.scenario import toml
 from fl_edge_env.typing import FloatArray
-from policies.base import Policy
+from policies.base import Policy, saved_array
 from policies.learning.ranges import (
     Range,
     SeenRange,
@@ -41,15 +43,10 @@ AGENT_FILE = "agent.pt"
 
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
-    """Give torch a number of threads, and after the block what it had before.
+    """Give torch a number of threads, and after the block the number that it had before.
 
     With small networks threads only wait for each other, the more so where several processes
     share a machine; and another number may change the last digits.
-
-    Parameters
-    ----------
-    number : int
-        Number of threads.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(number)
@@ -139,7 +136,7 @@ class SB3Policy(Policy):
         return network
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it consists of, without what follows from it."""
+        """The attributes without those that follow from others."""
         derived = ("_system", "_scaling", "_network", "_has_warned")
         return {name: value for name, value in vars(self).items() if name not in derived}
 
@@ -148,26 +145,20 @@ class SB3Policy(Policy):
         self._reset(np.shape(seed))
 
     def _reset(self, batch: tuple[int, ...]) -> None:
-        shape = (*batch, self.scenario.num_devices)
-        self._queues: dict[str, FloatArray] = {}
-        self._memory = GainMemory.where_needed(self._own, shape)
+        self._shape = (*batch, self.scenario.num_devices)
+        self._queues: dict[str, FloatArray] | None = None
+        self._memory = GainMemory.where_needed(self._own, self._shape)
         self._has_news = False  # measurements that the memory has not taken up
-        if self._own.objective == "outcome":
-            zero = np.zeros(shape)
-            # Settling takes seconds: only who decides needs the queues.
-            self._queues = {"queue": zero, "participation_queue": zero}
-            self._begins = True
-        self._shape = shape
 
-    def _begin(self) -> None:
-        """Set the queues to their first values where that is still to be done."""
-        if self._queues and self._begins:
-            first = (self._system.initial_queue, self._system.initial_participation_queue)
-            self._queues = {
-                name: np.broadcast_to(values, self._shape).copy()
-                for name, values in zip(self._queues, first, strict=True)
-            }
-            self._begins = False
+    def _own_queues(self) -> dict[str, FloatArray]:
+        """Its queues by name; empty where those of the environment count."""
+        if self._queues is None:  # settling takes seconds, and some never need them
+            self._queues = {}
+            if self._own.objective == "outcome":
+                for name in ("queue", "participation_queue"):
+                    first: FloatArray = getattr(self._system, f"initial_{name}")
+                    self._queues[name] = np.broadcast_to(first, self._shape).copy()
+        return self._queues
 
     def feedback(self, info: Mapping[str, Any]) -> None:
         """Move the queues by what the round took; see `Policy.feedback`.
@@ -180,20 +171,19 @@ class SB3Policy(Policy):
         if "energy_spent" not in info:
             return
         self._has_news = self._memory is not None
-        if self._queues:
-            self._begin()
+        if queues := self._own_queues():
             spent = info["energy_spent"]
-            queue = lyapunov.next_queue(
-                self._queues["queue"], spent - self.scenario.energy_budget_j
-            )
             missing = lyapunov.participation_target(self.scenario) - (spent > 0)
-            backlog = self._queues["participation_queue"] + missing
-            self._queues = {"queue": queue, "participation_queue": backlog}
+            self._queues = {
+                "queue": lyapunov.next_queue(
+                    queues["queue"], spent - self.scenario.energy_budget_j
+                ),
+                "participation_queue": queues["participation_queue"] + missing,
+            }
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Its queues and what it remembers; see `Policy.state`."""
-        self._begin()
-        state: dict[str, NDArray[Any]] = {n: v.copy() for n, v in self._queues.items()}
+        state: dict[str, NDArray[Any]] = {n: v.copy() for n, v in self._own_queues().items()}
         if self._memory is not None:
             state |= self._memory.state() | {"has_news": np.array(self._has_news)}
         return state
@@ -206,20 +196,20 @@ class SB3Policy(Policy):
         ValueError
             If the state is not one of this policy with as many devices and systems.
         """
-        queues = {name: _restored(state, name, self._shape) for name in self._queues}
+        least = {"queue": 0.0, "participation_queue": -math.inf}
+        names = least if self._own.objective == "outcome" else {}
+        queues = {name: saved_array(state, name, self._shape, least[name]) for name in names}
         if self._memory is not None:
             self._memory.restore(state)
             self._has_news = bool(np.asarray(state.get("has_news", False)))
-        self._queues, self._begins = queues, False
+        self._queues = queues
 
     def _as_it_sees(self, observation: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
         """The observation with its own queues and what it remembers."""
         shape = np.shape(observed(observation)[0])
-        if (self._queues or self._memory is not None) and shape != self._shape:
+        if shape != self._shape:
             self._reset(shape[:-1])  # of a batch for which it was not reset
-        if self._queues:
-            self._begin()
-            observation = {**observation, **self._queues}
+        observation = {**observation, **self._own_queues()}
         if self._memory is not None:
             if self._has_news:
                 self._memory.note(observation)
@@ -281,7 +271,7 @@ class SB3Policy(Policy):
             "format": _FORMAT,
             "features": list(feature_names(self.trained_in)),
             "settings": json.dumps(dataclasses.asdict(self.settings)),
-            "scenario": self.trained_in.to_toml(),
+            **scenario_texts(self.trained_in),
             "cost": self.cost,
             "seen": {name: list(ends) for name, ends in self.seen.items()},
             "weights": {name: torch.as_tensor(w) for name, w in self.weights.items()},
@@ -298,7 +288,8 @@ class SB3Policy(Policy):
         path : str or Path
             The file, or the folder of a training.
         scenario : Scenario, optional
-            The system it is to control; the one it was trained in by default.
+            The system it is to control; the one it was trained in by default. An agent that was
+            trained with a channel class of the user's own needs one with this channel.
 
         Raises
         ------
@@ -332,11 +323,16 @@ class SB3Policy(Policy):
                 is_real(value) or isinstance(value, bool) for value in content["cost"].values()
             ):
                 raise ValueError(f"its cost must be numbers, got {content['cost']!r}")
-            trained_in = Scenario.from_toml(content["scenario"])
+            trained_in = _trained_in(content, scenario)
             if content["features"] != list(feature_names(trained_in)):
                 raise ValueError("it was written by another version: train the agent anew")
             settings = AgentSettings(**json.loads(content["settings"]))
-            _check_size(settings, path.stat().st_size)
+            least, size = 4 * settings.width**2, path.stat().st_size
+            if least > size:  # before it is built
+                raise ValueError(
+                    f"its width {settings.width} makes at least {least} bytes of weights, and it "
+                    f"has {size}"
+                )
             policy = cls(
                 scenario if scenario is not None else trained_in,
                 settings,
@@ -355,28 +351,24 @@ class SB3Policy(Policy):
         return policy
 
 
-def _restored(state: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> FloatArray:
-    """A queue of a saved state."""
-    if name not in state:
-        raise ValueError(f"state must hold {name}, got {list(state)}")
-    values = real_array(name, state[name])
-    if values.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {values.shape}")
-    if not np.isfinite(values).all() or (name == "queue" and values.min() < 0):
-        raise ValueError(
-            f"{name} must be finite{' and at least zero' if name == 'queue' else ''}, "
-            f"got values from {values.min()} to {values.max()}"
-        )
-    return values.copy()
+def scenario_texts(scenario: Scenario) -> dict[str, str]:
+    """The scenario as TOML; beside it a channel class of the user's own, which no file can hold."""
+    fields = scenario.saved_fields()
+    try:
+        return {"scenario": toml.dumps(fields), "channel": ""}
+    except ValueError:
+        other = fields | {"channel": ExponentialChannel()}
+        return {"scenario": toml.dumps(other), "channel": repr(scenario.channel)}
 
 
-def _check_size(settings: AgentSettings, size: int) -> None:
-    """Raise `ValueError`, before it is built, where a file cannot hold the network it tells of."""
-    least = 4 * settings.width**2
-    if least > size:
-        raise ValueError(
-            f"its width {settings.width} makes at least {least} bytes of weights, and it has {size}"
-        )
+def _trained_in(content: Mapping[str, str], scenario: Scenario | None) -> Scenario:
+    """The inverse of `scenario_texts`; a channel class of the user's own is that of `scenario`."""
+    if not (channel := content["channel"]):
+        return Scenario.from_toml(content["scenario"])
+    if scenario is None or repr(scenario.channel) != channel:
+        raise ValueError(f"it was trained with the channel {channel}: give a scenario with it")
+    fields = toml.fields_of(tomllib.loads(content["scenario"]))
+    return Scenario(**fields | {"channel": scenario.channel})
 
 
 def read_checked(path: Path, *, weights_only: bool) -> Any:

@@ -6,11 +6,12 @@ model: `difference_reward` for sampled decisions, `ranked_difference_reward` for
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from fl_edge_env import Allocation, Scenario, lyapunov, physics
+from fl_edge_env.decision import settings_at
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 Credit = Literal["difference", "team"]
@@ -37,15 +38,15 @@ def difference_reward(
     assert q is not None  # the objective is the penalty
     if channel_gain.ndim > 1:  # N^2 numbers at a time stay in the cache
         presence = [None] * len(q) if available is None else available
-        systems = [
-            difference_reward(gain, backlog, Allocation(f, p, q), scenario, there)
-            for gain, backlog, f, p, q, there in zip(
-                channel_gain, queue, allocation.f, allocation.p, q, presence, strict=True
-            )
-        ]
+        systems = []
+        for row, there in enumerate(presence):
+            settings: dict[str, Any] = {n: v[row] for n, v in allocation.settings.items()}
+            own = Allocation(q=q[row], **settings)
+            systems.append(difference_reward(channel_gain[row], queue[row], own, scenario, there))
         return np.stack(systems)
-    time, energy = physics.time_and_energy(channel_gain, allocation.f, allocation.p, scenario)
-    default = physics.time_and_energy(channel_gain, scenario.f_mid, scenario.p_mid, scenario)
+    time, energy = physics.time_and_energy(channel_gain, system=scenario, **allocation.settings)
+    middle = settings_at(scenario, "mid")
+    default = physics.time_and_energy(channel_gain, system=scenario, **middle)
     # In the rows of (N, N) one device after the other has decided otherwise.
     if available is None:
         uniform = np.full(q.shape, 1.0 / scenario.num_devices)
@@ -92,7 +93,7 @@ def ranked_difference_reward(
     """
     assert allocation.cohort is not None
     cohort = allocation.cohort
-    time, energy = physics.time_and_energy(channel_gain, allocation.f, allocation.p, scenario)
+    time, energy = physics.time_and_energy(channel_gain, system=scenario, **allocation.settings)
     own = queue * energy - lyapunov.participation_weight(scenario) * participation_queue
     named = np.concatenate([cohort, next_device[..., None]], axis=-1)
     # Of nobody, -1, the time and the cost are those of a device that takes none.

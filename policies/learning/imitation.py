@@ -7,64 +7,57 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3 import PPO
 
 from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.allocation import encode_action
+from fl_edge_env.decision import Setting, settings_at
 from fl_edge_env.lyapunov import participation_weight
 from fl_edge_env.typing import FloatArray
-from policies.learning.views import DeviceView, by_device
+from policies.learning.views import DeviceView, by_device, score_row
 from policies.outcome import solve_round
 
-# Proven relative distance of the teacher's decisions to the optimum.
+# Proven relative distance of the oracle's decisions to the optimum.
 _TOLERANCE = 1e-4
 # Differences of costs, in shares of the time scale, that count by their logarithm from there on,
 # and how many such logarithms the scores' range holds.
 _UNIT, _LOGARITHMS = 0.05, 5.0
 # Devices whose cost is further from having a place than this, in shares of the time scale, count
-# less: whether they take part is not in doubt, and their f and p do not matter.
+# less: whether they take part is not in doubt, and their settings do not matter.
 _NEAR = 0.1
 # Rounds between fits, steps and rows of a fit, and the learning rate at the start.
 _EVERY, _STEPS, _ROWS, _LEARNING_RATE = 4, 8, 2048, 2e-3
 # Rounds that the rows of a fit are from.
 _ROUNDS = 32
-# Of the lesson by costs: the step of a slope, in halves of a range, the steepest one that counts
-# and how much it does; the score of a device that costs nothing, and the cost that is worth one
-# unit of the score, in shares of the time scale.
+# Of the fit to costs: the step of a slope, in halves of a range, the steepest one that counts and
+# how much it does; the score of a device that costs nothing, and the cost that is worth one unit of
+# the score, in shares of the time scale.
 _STEP, _STEEPEST, _FOLLOWED, _TOP, _SPAN = 1e-3, 5.0, 0.1, 0.5, 4.0
 
 
-def teacher_decision(view: DeviceView) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The best actions in the present states, and how much each device's counts.
+def oracle_decision(view: DeviceView) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Best actions in the present states, (B, parts, N), and each device's weight in a fit, (B, N).
 
     They are those of `solve_round` on the queues and the true gains of the round. The score of a
-    device grows with what it costs less than the dearest one that has a place.
-
-    Parameters
-    ----------
-    view : DeviceView
-        The systems, with the outcome as their objective.
-
-    Returns
-    -------
-    actions : ndarray of float32, shape (B, 3, N)
-    weights : ndarray of float32, shape (B, N)
-        With mean one.
+    device grows with what it costs less than the dearest one that has a place. Weights have mean
+    one.
     """
     scenario, simulator = view.scenario, view.batch.simulator
     gain, queue = simulator.channel_gain.copy(), simulator.queue.copy()
     assert simulator.participation_queue is not None
     worth = participation_weight(scenario) * simulator.participation_queue
-    there = simulator.available
+    available = simulator.available
     solution = solve_round(
         gain,
         queue,
         worth,
         scenario,
         tolerance=_TOLERANCE,
-        available=None if there is None else there.copy(),
+        available=None if available is None else available.copy(),
     )
-    time, energy = physics.time_and_energy(gain, solution.f, solution.p, scenario)
+    middle = {n: np.broadcast_to(v, gain.shape) for n, v in settings_at(scenario, "mid").items()}
+    settings: dict[str, Any] = middle | {"f": solution.f, "p": solution.p}
+    time, energy = physics.time_and_energy(gain, system=scenario, **settings)
     late = np.maximum(time - np.asarray(solution.deadline)[:, None], 0.0)
     cost = late + (queue * energy - worth) / scenario.V
     inside = np.where(solution.participates, cost, -np.inf).max(axis=-1)
@@ -72,10 +65,10 @@ def teacher_decision(view: DeviceView) -> tuple[NDArray[np.float32], NDArray[np.
     edge = np.where(np.isfinite(outside), 0.5 * (inside + outside), inside)
     distance = (cost - edge[:, None]) / view.scaling.time
     cohort = np.zeros((len(gain), 1), dtype=np.int64)  # the scores take its place
-    actions = encode_action(
-        Allocation(solution.f, solution.p, cohort=cohort), scenario, view.softmax_scale
+    actions = encode_action(Allocation(cohort=cohort, **settings), scenario, view.softmax_scale)
+    actions[:, score_row(scenario)] = np.clip(
+        -np.arcsinh(distance / _UNIT) / _LOGARITHMS, -1.0, 1.0
     )
-    actions[:, 2] = np.clip(-np.arcsinh(distance / _UNIT) / _LOGARITHMS, -1.0, 1.0)
     weights: FloatArray = 0.02 + 1.0 / (1.0 + (distance / _NEAR) ** 2)
     return actions, (weights / weights.mean()).astype(np.float32)
 
@@ -83,78 +76,51 @@ def teacher_decision(view: DeviceView) -> tuple[NDArray[np.float32], NDArray[np.
 def costs_and_slopes(
     unit: FloatArray, gain: FloatArray, m: FloatArray, z: FloatArray, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
-    """What each device costs with its own f and p, and how that changes with them.
+    """Cost of each device with its own settings [s], and its derivatives with respect to them.
 
-    The cost is ``T/K + m E - z`` at the prices m and z, as each of K devices bears its share of the
-    time.
-
-    Parameters
-    ----------
-    unit : ndarray, shape (B, 2, N)
-        f and p in their ranges, from -1 to 1.
-    gain, m, z : ndarray, shape (B, N)
-        Gains and prices of the round.
-    scenario : Scenario
-        The system.
-
-    Returns
-    -------
-    cost : ndarray, shape (B, N)
-        In seconds.
-    slope : ndarray, shape (B, 2, N)
-        Its derivatives with respect to `unit` [s].
+    `unit`, shape (B, S, N), has the settings in their ranges, from -1 to 1. The cost, shape (B, N),
+    is ``T/K + m E - z`` at the gains and prices of the round, as each of K devices bears its share
+    of the time.
     """
+    parts = [part for part in scenario.decision if isinstance(part, Setting)]
 
     def cost(inside: FloatArray) -> FloatArray:
-        f = scenario.f_mid + 0.5 * (scenario.f_max - scenario.f_min) * inside[:, 0]
-        p = scenario.p_mid + 0.5 * (scenario.p_max - scenario.p_min) * inside[:, 1]
-        time, energy = physics.time_and_energy(gain, f, p, scenario)
+        decided: dict[str, Any] = {}
+        for row, part in enumerate(parts):
+            part.decode(inside[:, row], scenario, 1.0, None, decided)
+        time, energy = physics.time_and_energy(gain, system=scenario, **decided)
         value: FloatArray = time / scenario.cohort_size + m * energy - z
         return value
 
     centre = np.clip(unit, _STEP - 1.0, 1.0 - _STEP)
     slopes = []
-    for row in range(2):
-        step = np.zeros((2, 1))
-        step[row] = _STEP
+    for step in _STEP * np.eye(len(parts))[:, :, None]:
         slopes.append((cost(centre + step) - cost(centre - step)) / (2.0 * _STEP))
     return cost(np.clip(unit, -1.0, 1.0)), np.stack(slopes, axis=1)
 
 
-def imitate(model: OnPolicyAlgorithm, view: DeviceView, rounds: int, seed: int) -> None:
-    """Teach an agent what was best, on the states that it comes to itself.
+def imitate(model: PPO, view: DeviceView, rounds: int, seed: int) -> None:
+    """Teach an agent the best decisions, on the states that it comes to itself.
 
-    The agent acts, and learns from all rounds so far: Ross, Gordon and Bagnell, "A reduction of
-    imitation learning and structured prediction to no-regret online learning" (2011). Where the
-    server knows the gains of the round, the means of its actions are fitted to the decision of
-    `solve_round`. Where it does not, the decision that would have been best says little about what
-    is best under what is known: there f and p follow the slopes of the cost that they really had
-    (`costs_and_slopes`), and the score is fitted to that cost, so that the agent learns means over
-    what it does not see.
-
-    Parameters
-    ----------
-    model : OnPolicyAlgorithm
-        The agent, whose network changes.
-    view : DeviceView
-        A view of devices with the outcome as their objective.
-    rounds : int
-        Rounds to play in all systems together.
-    seed : int
-        Seed of the choice of rows.
+    The agent acts, for so many rounds of all systems together, and learns from all rounds so far:
+    Ross, Gordon and Bagnell, "A reduction of imitation learning and structured prediction to
+    no-regret online learning" (2011). Where the server knows the gains of the round, the means of
+    its actions are fitted to the decision of `solve_round`. Where it does not, the decision that
+    would have been best says little about what is best under what is known: there the settings
+    follow the slopes of the cost that they really had (`costs_and_slopes`), and the score is fitted
+    to that cost, so that the agent learns means over what it does not see.
     """
     policy: Any = model.policy
     rng = np.random.default_rng([seed, 2])
     optimizer = torch.optim.Adam(policy.parameters(), lr=_LEARNING_RATE)
     rows: NDArray[np.float32] = view.reset()
     steps = max(1, rounds // view.batch.num_envs)
-    lesson: _Decisions | _Costs
-    lesson = _Decisions(view) if view.scenario.csi == "full" else _Costs(view)
+    lesson = _Decisions() if view.scenario.csi == "full" else _Costs(view)
     policy.set_training_mode(True)
     for step in range(steps):
-        actions, weights = teacher_decision(view)
+        actions, weights = oracle_decision(view)
         lesson.add(rows, actions, weights)
-        # At first the teacher's own states: an agent that knows nothing leads astray.
+        # At first the oracle's own states: an agent that knows nothing leads astray.
         if step < 0.1 * steps:
             chosen = by_device(actions)
         else:
@@ -174,8 +140,7 @@ def imitate(model: OnPolicyAlgorithm, view: DeviceView, rounds: int, seed: int) 
 class _Decisions:
     """Rounds whose best decision is known: any rows of them make a fit."""
 
-    def __init__(self, view: DeviceView) -> None:
-        del view
+    def __init__(self) -> None:
         self._kept: list[tuple[NDArray[np.float32], ...]] = []
 
     def add(
@@ -202,12 +167,14 @@ class _Decisions:
         return (weights[:, None] * error).mean()
 
 
-class _Costs:
+class _Costs(_Decisions):
     """Rounds whose gains are known only to the model: whole systems of them make a fit."""
 
     def __init__(self, view: DeviceView) -> None:
+        super().__init__()
         self._view = view
-        self._kept: list[tuple[NDArray[Any], ...]] = []
+        self._score = score_row(view.scenario)
+        self._settings = [i for i in range(len(view.scenario.decision)) if i != self._score]
 
     def add(
         self,
@@ -228,14 +195,15 @@ class _Costs:
         chosen = [self._kept[index] for index in rng.integers(len(self._kept), size=count)]
         rows, gain, m, z = (np.stack(part) for part in zip(*chosen, strict=True))
         means = _means(policy, torch.as_tensor(rows.reshape(-1, rows.shape[-1])))
-        unit = means.detach().numpy().reshape(*gain.shape, 3).swapaxes(-1, -2)
-        cost, slope = costs_and_slopes(unit[:, :2].astype(np.float64), gain, m, z, scenario)
+        settings = means[:, self._settings]
+        unit = settings.detach().numpy().astype(np.float64).reshape(*gain.shape, -1)
+        cost, slope = costs_and_slopes(unit.swapaxes(-1, -2), gain, m, z, scenario)
         scale = self._view.scaling.time
-        slope = np.clip(slope / scale, -_STEEPEST, _STEEPEST).swapaxes(-1, -2).reshape(-1, 2)
-        downhill = (torch.as_tensor(slope.astype(np.float32)) * means[:, :2]).sum(dim=-1)
-        beyond = torch.relu(means[:, :2].abs() - 1.0).square().sum(dim=-1)
+        steep = by_device(np.clip(slope / scale, -_STEEPEST, _STEEPEST).astype(np.float32))
+        downhill = (torch.as_tensor(steep) * settings).sum(dim=-1)
+        beyond = torch.relu(settings.abs() - 1.0).square().sum(dim=-1)
         score = np.clip(_TOP - cost.ravel() / (_SPAN * scale), -1.0, 1.0).astype(np.float32)
-        error = (means[:, 2] - torch.as_tensor(score)) ** 2
+        error = (means[:, self._score] - torch.as_tensor(score)) ** 2
         return (_FOLLOWED * downhill + beyond + error).mean()
 
 

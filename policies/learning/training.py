@@ -32,7 +32,14 @@ from policies.benchmark.evaluation import evaluate
 from policies.benchmark.jobs import code_hash, make_jobs
 from policies.benchmark.protocol import VALIDATION_SEEDS, allowed_energy, constrained_rank
 from policies.benchmark.runner import run_jobs
-from policies.learned import AGENT_FILE, SB3Policy, read_checked, torch_threads, weights_of
+from policies.learned import (
+    AGENT_FILE,
+    SB3Policy,
+    read_checked,
+    scenario_texts,
+    torch_threads,
+    weights_of,
+)
 from policies.learning.imitation import imitate
 from policies.learning.settings import AgentSettings
 from policies.lroa import LROA
@@ -397,7 +404,7 @@ def _continue_or_start(
     """The saved state of this training, or None where it begins; another training is refused."""
     told = {
         "settings": dataclasses.asdict(settings),
-        "scenario": scenario.to_toml(),
+        **scenario_texts(scenario),
         "budget": dataclasses.asdict(budget),
         "eval_every": eval_every,
         "threads": threads,

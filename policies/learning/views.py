@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
-from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
+from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import is_integer, is_real
-from fl_edge_env.decision import highest
+from fl_edge_env.decision import Selection, highest
 from fl_edge_env.env import check_softmax_scale
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scaling import Features, Scaling
@@ -62,7 +63,7 @@ class DeviceView(VecEnv):
     """A batch of systems with a row for each device: one agent decides for every device.
 
     A row sees the features of its device beside their mean and spread over all devices, shape
-    (3 F,), and its action is the device's part of each row of `FLEdgeEnv`'s: f, p and the score.
+    (3 F,), and its action is the device's column of `FLEdgeEnv`'s: f, p and the score.
     What it has learned can be used for any number of devices. Agents do not see which devices are
     available where they drop out: the environment renormalises their q, and ranks the available
     ones.
@@ -124,17 +125,14 @@ class DeviceView(VecEnv):
         self.batch = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=AutoresetMode.DISABLED)
         features = self.scaling.feature_space(_QUEUE_SPREAD[1])
         low, high = features.low.min(axis=0), features.high.max(axis=0)
-        shape = self.batch.single_action_space.shape
-        assert shape is not None
-        parts, devices = shape
         super().__init__(
-            self.batch.num_envs * devices,
+            self.batch.num_envs * scenario.num_devices,
             spaces.Box(
                 np.concatenate([low, low, np.zeros_like(low)]),
                 np.concatenate([high, high, high - low]),
                 dtype=np.float32,
             ),
-            spaces.Box(-1.0, 1.0, (parts,), np.float32),
+            spaces.Box(-1.0, 1.0, (len(scenario.decision),), np.float32),
         )
         self._first_episode = self._next_episode = FIRST_EPISODE * (seed + 1)
         self._episodes = np.zeros(self.batch.num_envs, dtype=np.int64)
@@ -192,7 +190,7 @@ class DeviceView(VecEnv):
         backlog = next_device = None
         if simulator.participation_queue is not None:
             backlog = simulator.participation_queue.copy()
-            score = np.clip(action[:, 2], -1.0, 1.0)
+            score = np.clip(action[:, score_row(scenario)], -1.0, 1.0)
             next_device = highest(score, scenario.cohort_size + 1, simulator.available)[:, -1]
         observed, team_reward, _, truncated, info = self.batch.step(allocation)
         if self._memory is not None:
@@ -206,7 +204,7 @@ class DeviceView(VecEnv):
             own = ranked_difference_reward(gain, queue, backlog, allocation, next_device, scenario)
         else:
             if "q" in info:  # the decision's q as renormalised over the available devices
-                allocation = Allocation(allocation.f, allocation.p, info["q"])
+                allocation = replace(allocation, q=info["q"])
             own = difference_reward(gain, queue, allocation, scenario, info.get("available"))
         return self.scaling.device_reward(own).ravel(), truncated
 
@@ -288,6 +286,12 @@ class DeviceView(VecEnv):
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002
         """The rows are in no wrapper."""
         return [False] * len(list(self._get_indices(indices)))
+
+
+def score_row(scenario: Scenario) -> int:
+    """The row of an action that holds the devices' scores."""
+    parts = scenario.decision
+    return next(row for row, part in enumerate(parts) if isinstance(part, Selection))
 
 
 def device_rows(features: Features) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from fl_edge_env import CellChannel, Scenario, Simulator
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.lyapunov import participation_weight
 from policies.learned import SB3Policy
-from policies.learning.imitation import teacher_decision
+from policies.learning.imitation import oracle_decision
 from policies.learning.settings import AgentSettings
 from policies.learning.training import Budget, Progress, train_agent
 from policies.learning.views import DeviceView, by_device
@@ -63,7 +63,7 @@ def test_teacher__decides_as_the_solution_of_the_round_on_the_true_gains():
     view = DeviceView(settled_scenario(PARTIAL), 5, seed=3)
     view.reset()
     for _ in range(3):
-        actions, weights = teacher_decision(view)
+        actions, weights = oracle_decision(view)
         simulator = view.batch.simulator
         solution = solve_round(
             simulator.channel_gain.copy(),
@@ -129,7 +129,7 @@ def test_agent__goes_on_from_a_saved_state(trained):
     np.testing.assert_array_equal(got, expected[6])
     with pytest.raises(ValueError, match="state must hold measurements"):
         other.restore({n: v for n, v in state.items() if n != "measurements"})
-    with pytest.raises(ValueError, match="queue must be finite and at least zero"):
+    with pytest.raises(ValueError, match="queue must be finite and at least 0"):
         other.restore(state | {"queue": -state["queue"] - 1.0})
 
 

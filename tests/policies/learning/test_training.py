@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,38 @@ def test_training__comes_close_to_lroa(tmp_path):
     penalty = table.groupby("policy")["mean_objective"].mean()
     gap = penalty - penalty["LROA"]
     assert gap[policy.name] < 0.1 * gap["untrained"]
+
+
+@dataclass(frozen=True)
+class TwoWays:
+    """A channel class of the user's own: a good and a bad gain, each in half of the rounds."""
+
+    gain_min: float = 0.02
+    gain_max: float = 0.2
+
+    @property
+    def mean(self) -> float:
+        return (self.gain_min + self.gain_max) / 2
+
+    def draw(self, rng, rounds, num_devices, *, first_round=0, previous=None):  # noqa: ARG002
+        good = rng.random((rounds, num_devices)) < 0.5
+        return np.where(good, self.gain_max, self.gain_min)
+
+    def sample(self, rng, count, num_devices):
+        return self.draw(rng, count, num_devices)
+
+
+def test_training__on_a_channel_class_of_the_users_own(tmp_path):
+    scenario = SCENARIO.replace(channel=TwoWays())
+    policy = train(tmp_path, scenario=scenario)
+    assert policy.trained_in == scenario
+    assert train(tmp_path, scenario=scenario).weights.keys() == policy.weights.keys()
+    assert len(evaluate([SB3Policy.load(tmp_path, scenario)], scenario, [0], gaps=False)) == 1
+    for other in (None, SCENARIO, SCENARIO.replace(channel=TwoWays(gain_max=0.1))):
+        with pytest.raises(ValueError, match=r"the channel TwoWays\(.*: give a scenario with it"):
+            SB3Policy.load(tmp_path, other)
+    with pytest.raises(ValueError, match="began with other channel"):
+        train(tmp_path, scenario=SCENARIO.replace(channel=TwoWays(gain_max=0.1)))
 
 
 def test_training__that_is_finished_is_not_run_again(finished, folder, monkeypatch):

@@ -1,6 +1,6 @@
-"""A million rounds of the environment and ten thousand of training: nothing leaks or drifts.
+"""Hundreds of thousands of rounds, and thousands of training: nothing leaks or drifts.
 
-Run with ``pytest -m slow``. Everything is compared with sums of the test's own, from the formulas
+Everything is compared with sums of the test's own, from the formulas
 of the paper.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import math
 import resource
 import signal
 import subprocess
@@ -39,8 +38,8 @@ pytestmark = [
 ]
 
 SEED = 7
-ROUNDS = 1_000_000
-TRAINING_ROUNDS = 10_000
+ROUNDS = 200_000
+TRAINING_ROUNDS = 4_000
 PAGE = 1000  # rounds between two comparisons
 
 EPS = np.finfo(np.float64).eps
@@ -71,7 +70,7 @@ class Memory(NamedTuple):
         return cls(sys.getallocatedblocks(), pages * resource.getpagesize())
 
     def assert_still_holds(self) -> None:
-        """An object left behind by each round would be 10,000 blocks or more."""
+        """An object left behind by each round would be thousands of blocks."""
         now = Memory.now()
         assert now.blocks - self.blocks < 1000
         assert now.resident - self.resident < 4e6
@@ -96,7 +95,6 @@ class Books:
         self._time = Fraction()
         self._queue, self._largest = np.zeros(devices, extended), np.zeros(devices)
         self._expected, self._luck, self._variance = np.zeros((3, devices), extended)
-        self._gain = extended(0)
 
     def enter(
         self,
@@ -158,7 +156,6 @@ class Books:
         self._expected += np.sum(page["energy_expected"], axis=0, dtype=np.longdouble)
         self._luck += (spent - expected).sum(axis=0)
         self._variance += (energy**2 * chance * (1 - chance)).sum(axis=0)
-        self._gain += gain.mean()
 
     def assert_long_run(self, most_over: float) -> None:
         """The means over all rounds are those of the paper's model."""
@@ -169,10 +166,6 @@ class Books:
         assert np.all(over <= most_over * budget)
         # Six standard deviations. A stream that repeated itself would not come so close.
         assert np.all(np.abs(self._luck) <= 6 * np.sqrt(self._variance))
-        law, entries = self._scenario.channel, self.rounds * len(budget)
-        below, above = (math.exp(-end / law.mean) for end in (law.gain_min, law.gain_max))
-        mean = law.gain_min + law.mean * (below - above)
-        assert abs(self._gain * PAGE / self.rounds - mean) <= 6 * law.mean / math.sqrt(entries)
 
 
 def play(
@@ -190,7 +183,7 @@ def play(
         yield books, info
 
 
-def test_env__a_million_rounds_neither_leak_nor_drift():
+def test_env__neither_leaks_nor_drifts():
     # From devices whose queue is mostly empty to those that fill it for thousands of rounds
     scenario = Scenario.digits(
         num_devices=12,
@@ -203,7 +196,7 @@ def test_env__a_million_rounds_neither_leak_nor_drift():
     )
     env = gym.make("FLEdge-v0", scenario=scenario)
     for books, _ in play(env, LROA(scenario), scenario):
-        if books.rounds == ROUNDS // 50:
+        if books.rounds == ROUNDS // 10:
             memory = Memory.now()
     memory.assert_still_holds()
     assert books.rounds == ROUNDS
@@ -211,7 +204,7 @@ def test_env__a_million_rounds_neither_leak_nor_drift():
 
 
 @pytest.mark.parametrize("autoreset", ["SameStep", "NextStep"])
-def test_vector_env__a_million_rounds_do_not_leak_and_the_last_are_those_of_single_ones(autoreset):
+def test_vector_env__does_not_leak_and_its_last_rounds_are_those_of_single_ones(autoreset):
     scenario = Scenario.digits(num_devices=12, num_rounds=100, energy_budget_j=0.05)
     if autoreset == "NextStep":
         scenario = scenario.replace(channel=MarkovChannel.correlated(0.8), csi="delayed")
@@ -232,7 +225,7 @@ def test_vector_env__a_million_rounds_do_not_leak_and_the_last_are_those_of_sing
         observation, _, _, truncated, info = batch.step(policy.decide(observation))
         rounds += np.count_nonzero(info["_cohort"])
         episodes += truncated if autoreset == "SameStep" else ~info["_cohort"]
-        if memory is None and rounds >= ROUNDS // 50:
+        if memory is None and rounds >= ROUNDS // 10:
             memory = Memory.now()
     memory.assert_still_holds()
     assert np.all(np.abs(episodes - ROUNDS // (64 * scenario.num_rounds)) <= 2)
@@ -263,40 +256,23 @@ def train_on(folder: Path) -> tuple[pd.DataFrame, np.ndarray]:
     return rounds, env.parameters
 
 
-class Whole(NamedTuple):
-    """A training run that nothing interrupts."""
-
-    columns: dict[str, np.ndarray]
-    parameters: np.ndarray
-    memory: Memory
-    books: Books
-
-
-@pytest.fixture(scope="module")
-def whole() -> Whole:
+def test_training__neither_leaks_nor_drifts_and_killed_in_the_middle_ends_in_the_same_bytes(
+    tmp_path,
+):
     env, policy, scenario = training()
-    names = ("elapsed_time", "train_loss", "test_loss")
-    columns = {name: np.zeros(TRAINING_ROUNDS) for name in names}
+    columns = {n: np.zeros(TRAINING_ROUNDS) for n in ("elapsed_time", "train_loss", "test_loss")}
     for books, info in play(env, policy, scenario):
         for name, column in columns.items():
             column[books.rounds - 1] = info[name]
         if books.rounds == TRAINING_ROUNDS // 10:
             memory = Memory.now()
     memory.assert_still_holds()
-    return Whole(columns, env.parameters, memory, books)
-
-
-def test_training__ten_thousand_rounds_neither_leak_nor_drift_and_learn(whole):
-    assert whole.books.rounds == TRAINING_ROUNDS
-    whole.books.assert_long_run(most_over=0.01)
-    assert np.all(np.isfinite(whole.parameters))
-    assert np.all(np.isfinite(whole.columns["train_loss"]))
-    evaluated = whole.columns["test_loss"][99::100]
+    books.assert_long_run(most_over=0.01)
+    assert np.all(np.isfinite(columns["train_loss"]))
+    evaluated = columns["test_loss"][99::100]
     assert np.all(np.isfinite(evaluated))
     assert evaluated[-1] < evaluated[0]
 
-
-def test_training__killed_in_the_middle_ends_in_the_same_bytes(whole, tmp_path):
     code = (
         f"import importlib.util; s = importlib.util.spec_from_file_location('t', {__file__!r});"
         "m = importlib.util.module_from_spec(s); s.loader.exec_module(m);"
@@ -310,6 +286,6 @@ def test_training__killed_in_the_middle_ends_in_the_same_bytes(whole, tmp_path):
     saved = Checkpoints(tmp_path, "soak", every=500).load()
     assert saved["env.round_index"] == TRAINING_ROUNDS // 2
     rounds, parameters = train_on(tmp_path)
-    assert parameters.tobytes() == whole.parameters.tobytes()
-    for name, column in whole.columns.items():
+    assert parameters.tobytes() == env.parameters.tobytes()
+    for name, column in columns.items():
         np.testing.assert_array_equal(rounds[name], column)

@@ -169,13 +169,6 @@ def draw_damage(data: st.DataObject, whole: bytes) -> bytes:
     return bytes(changed)
 
 
-def numbers_in(value: object) -> list[np.ndarray]:
-    """The arrays in a dictionary and those within it."""
-    if isinstance(value, dict):
-        return [array for part in value.values() for array in numbers_in(part)]
-    return [np.asarray(value)]
-
-
 def assert_round(env: FLEdgeEnv, result) -> None:
     """What a step returned is finite and in its space."""
     observation, reward, terminated, _, info = result

@@ -27,34 +27,19 @@ def draw_presence(
     persistence: float = 0.0,
     previous: BoolArray | None = None,
 ) -> Presence:
-    """Draw which devices are there in each of some consecutive rounds.
+    """Draw the available devices of some consecutive rounds.
 
     Each device is an on-off Markov chain of its own. With one uniform number u a round it keeps its
-    state with probability `persistence`, and is else drawn anew: on with probability
-    `availability`. In the long run it is on in that share of the rounds, and the correlation of
-    its state with that of k rounds before is ``persistence**k``.
+    state with probability `persistence`, in [0, 1), and is else drawn anew: on with probability
+    `availability`, in (0, 1]. In the long run it is on in that share of the rounds, and the
+    correlation of its state with that of k rounds before is ``persistence**k``.
 
-    Where all chains are off in a round, the device is there that came closest: the one with the
+    Where all chains are off in a round, the device is available that came closest: the one with the
     largest margin ``P(on | state before) - u``, the first of several. Its chain stays off, so that
     the rule changes this round only.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Gives N numbers a round, so that rounds drawn in two calls are those drawn in one.
-    rounds : int
-        Number of rounds.
-    availability : ndarray, shape (N,)
-        Long-run probability that a device is there, in (0, 1].
-    persistence : float
-        Probability that a device keeps its state, in [0, 1).
-    previous : ndarray of bool, shape (N,), optional
-        State of the chains in the round before; without it the chains start in their long-run
-        distribution.
-
-    Returns
-    -------
-    Presence
+    `previous`, shape (N,), is the chains' state in the round before; without it they start in their
+    long-run distribution. Rounds drawn in two calls are those drawn in one.
     """
     uniform = rng.random((rounds, availability.size))
     on_below = np.broadcast_to((1.0 - persistence) * availability, uniform.shape).copy()

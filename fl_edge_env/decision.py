@@ -40,18 +40,9 @@ def _always(scenario: Scenario) -> bool:  # noqa: ARG001
 class Part(ABC):
     """A part of the decision.
 
-    Attributes
-    ----------
-    name : str
-        Name of the field of `Allocation`.
-    plural : str
-        Name of its values, for messages.
-    label : str
-        Label of its panel in pictures, with the unit.
-    shown_in : float
-        Size of the label's unit in SI units.
-    exists : callable
-        Tells if decisions of a scenario have this part, and its actions the row.
+    `name` is the field of `Allocation`, `plural` names its values in messages, and `label` its
+    panel in pictures, in a unit of `shown_in` SI units. `exists` tells if decisions of a scenario
+    have it, and actions its row.
     """
 
     name: str

@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Box, flatten_space
-from gymnasium.vector import VectorWrapper
+from gymnasium.spaces import Box, Dict, flatten_space
+from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
@@ -21,13 +21,14 @@ from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import real_array
 from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.memory import GainMemory
-from fl_edge_env.scaling import Features, ScaledEnv, Scaling, observed_scenario
+from fl_edge_env.scaling import Features, Scaling
 from fl_edge_env.scenario import Scenario
+from fl_edge_env.spaces import observation_space
 from fl_edge_env.typing import BoolArray, FloatArray
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
 
-class FlatEnv(ScaledEnv):
+class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """An `FLEdgeEnv` with flat observations and actions.
 
     The observation is the features of `fl_edge_env.scaling.Scaling` one device after the other,
@@ -55,9 +56,13 @@ class FlatEnv(ScaledEnv):
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
+        scenario = _observed_scenario(env, self)
         super().__init__(env)
+        self.scaling = Scaling(scenario)
         self.observation_space = _flat_space(self.scaling)
         self.action_space = flatten_space(self.env.action_space)
+        self._memory = GainMemory.where_needed(scenario, (scenario.num_devices,))
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
@@ -70,10 +75,26 @@ class FlatEnv(ScaledEnv):
 
     def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
         """See `FLEdgeEnv.step`: the action has shape (rows N,), the observation (N F,)."""
-        return super().step(_rows(action, self.scaling.scenario))
+        observation, reward, terminated, truncated, info = self.env.step(
+            _rows(action, self.scaling.scenario)
+        )
+        features = self._features(observation)
+        return features, self.scaling.reward(reward), terminated, truncated, info
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Features, dict[str, Any]]:
+        """See `FLEdgeEnv.reset`; the observation has shape (N F,)."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        if self._memory is not None:
+            self._memory.start()
+        return self._features(observation), info
 
     def _features(self, observation: Mapping[str, FloatArray]) -> Features:
-        return super()._features(observation).ravel()
+        if self._memory is not None:
+            self._memory.note(observation)
+            observation = self._memory.added_to(observation)
+        return self.scaling.features(observation).ravel()
 
 
 # Older versions of Gymnasium know no type parameters here.
@@ -100,9 +121,9 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
         If there is no `FLEdgeVectorEnv` inside, or the wrappers inside change its observations.
     """
 
-    def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
-        scenario = observed_scenario(env, self)
+        scenario = _observed_scenario(env, self)
         super().__init__(env)
         self.autoreset_mode = self.metadata["autoreset_mode"]
         self.scaling = Scaling(scenario)
@@ -204,3 +225,33 @@ def _rows(action: Any, scenario: Scenario, batch: tuple[int, ...] = ()) -> Any:
             f"got shape {values.shape}"
         )
     return values.reshape(rows)
+
+
+def _observed_scenario(env: object, wrapper: object) -> Scenario:
+    """The scenario of the environment that a wrapper is put around.
+
+    Raises `TypeError` if `env` is another environment, a batch where the wrapper is for one system
+    or the other way round, or its observations are no longer those of ``FLEdge-v0``.
+    """
+    name, batch = type(wrapper).__name__, isinstance(wrapper, VectorEnv)
+    scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
+    if not isinstance(scenario, Scenario) or isinstance(env, VectorEnv) != batch:
+        made, hint = 'gym.make("FLEdge-v0")', ""
+        if batch:
+            made = 'gym.make_vec("FLEdge-v0", vectorization_mode="vector_entry_point")'
+        if isinstance(env, VectorEnv):
+            instead = "gym.make_vec(..., wrappers=[FlatEnv])" if batch else "FlatVectorEnv"
+            hint = f": for this kind of batch take {instead}"
+        elif batch and isinstance(env, gym.Env):
+            hint = ": for a single system take FlatEnv"
+        got = str(env) if isinstance(env, gym.Env | VectorEnv) else f"a {type(env).__name__}"
+        raise TypeError(f"{name} wraps what {made} makes, got {got}{hint}")
+    assert isinstance(env, gym.Env | VectorEnv)
+    space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
+    seen = space.spaces if isinstance(space, Dict) else {}
+    if any(seen.get(key) != box for key, box in observation_space(scenario).items()):
+        raise TypeError(
+            f"{name} needs the observations of FLEdge-v0 as they are, but a wrapper inside it "
+            f"changes them: put that one around {name}, got {env}"
+        )
+    return scenario

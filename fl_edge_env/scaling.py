@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from scipy import special
 
@@ -20,7 +18,6 @@ from fl_edge_env import lyapunov, physics
 from fl_edge_env.checks import available as who_is_there
 from fl_edge_env.checks import observed, real_array
 from fl_edge_env.decision import settings_at
-from fl_edge_env.memory import GainMemory
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED, observation_space
 from fl_edge_env.typing import FloatArray
@@ -131,25 +128,11 @@ class Scaling:
         return physics.time_and_energy(gain, system=self.scenario, **self._mid)
 
     def features(self, observation: Mapping[str, FloatArray]) -> Features:
-        """Features of each device.
+        """Features of each device, float32 of shape (..., N, F), in the order of `names`.
 
-        Parameters
-        ----------
-        observation : mapping
-            ``channel_gain`` and ``queue`` [J] of shape (..., N), and what else the scenario's
-            observations hold; where the server knows the gains of participants alone, with what
-            `GainMemory` adds.
-
-        Returns
-        -------
-        ndarray of float32, shape (..., N, F)
-            In the order of `names`.
-
-        Raises
-        ------
-        ValueError
-            If the observation is for another number of devices, lacks something, or holds NaN,
-            infinity or a number of the wrong sign.
+        The observation is one of the scenario, shape (..., N); where the server knows the gains of
+        participants alone, with what `GainMemory` adds. Raises `ValueError` if it is for another
+        number of devices, lacks something, or holds NaN, infinity or a number of the wrong sign.
         """
         scenario = self.scenario
         gain, queue = observed(observation)
@@ -307,70 +290,3 @@ class Scaling:
         shares = 1 if self._outcome else self.scenario.num_devices
         scaled: FloatArray = reward * (shares / self._reward_unit)
         return scaled
-
-
-def observed_scenario(env: object, wrapper: object) -> Scenario:
-    """The scenario of the environment that a wrapper is put around.
-
-    Raises `TypeError` if `env` is another environment, a batch where the wrapper is for one system
-    or the other way round, or its observations are no longer those of ``FLEdge-v0``.
-    """
-    name, batch = type(wrapper).__name__, isinstance(wrapper, VectorEnv)
-    scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
-    if not isinstance(scenario, Scenario) or isinstance(env, VectorEnv) != batch:
-        made, hint = 'gym.make("FLEdge-v0")', ""
-        if batch:
-            made = 'gym.make_vec("FLEdge-v0", vectorization_mode="vector_entry_point")'
-        if isinstance(env, VectorEnv):
-            instead = "gym.make_vec(..., wrappers=[FlatEnv])" if batch else "FlatVectorEnv"
-            hint = f": for this kind of batch take {instead}"
-        elif batch and isinstance(env, gym.Env):
-            hint = ": for a single system take FlatEnv"
-        got = str(env) if isinstance(env, gym.Env | VectorEnv) else f"a {type(env).__name__}"
-        raise TypeError(f"{name} wraps what {made} makes, got {got}{hint}")
-    assert isinstance(env, gym.Env | VectorEnv)
-    space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
-    seen = space.spaces if isinstance(space, spaces.Dict) else {}
-    if any(seen.get(key) != box for key, box in observation_space(scenario).items()):
-        raise TypeError(
-            f"{name} needs the observations of FLEdge-v0 as they are, but a wrapper inside it "
-            f"changes them: put that one around {name}, got {env}"
-        )
-    return scenario
-
-
-class ScaledEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """An `FLEdgeEnv` whose observations are the features of the devices, with a scaled reward.
-
-    Raises `TypeError` if there is no `FLEdgeEnv` inside, or the wrappers inside change its
-    observations.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        gym.utils.RecordConstructorArgs.__init__(self)
-        scenario = observed_scenario(env, self)
-        super().__init__(env)
-        self.scaling = Scaling(scenario)
-        self.observation_space = self.scaling.feature_space()
-        self._memory = GainMemory.where_needed(scenario, (scenario.num_devices,))
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Features, dict[str, Any]]:
-        """Start an episode; see `FLEdgeEnv.reset`. The features have shape (N, F)."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        if self._memory is not None:
-            self._memory.start()
-        return self._features(observation), info
-
-    def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
-        """Play one round; see `FLEdgeEnv.step`. The reward is scaled."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        features = self._features(observation)
-        return features, self.scaling.reward(reward), terminated, truncated, info
-
-    def _features(self, observation: Mapping[str, FloatArray]) -> Features:
-        if self._memory is not None:
-            self._memory.note(observation)
-            observation = self._memory.added_to(observation)
-        return self.scaling.features(observation)

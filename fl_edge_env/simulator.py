@@ -26,16 +26,9 @@ _BLOCK_NUMBERS = 1 << 14
 _MOST_COMPARED = 1 << 14
 
 
-# What is known to none but the simulator where gains are measured by participants alone: of a
-# sampled decision, means over the draw of a cohort in which anyone might have been.
-_EXPECTED = (
-    "expected_round_time",
-    "latency",
-    "penalty",
-    "drift",
-    "reward_latency",
-    "reward_drift",
-)
+# Means over the draw of a cohort in which anyone might have been: where gains are measured by
+# participants alone, the server does not know them.
+_EXPECTED = ("expected_round_time", "latency", "penalty", "drift", "reward_latency", "reward_drift")
 
 
 class Round(NamedTuple):
@@ -256,17 +249,9 @@ class Simulator:
     def reset(self, seeds: Sequence[int | None], mask: BoolArray | None = None) -> None:
         """Start a new episode: empty queues, the first channel gains.
 
-        Parameters
-        ----------
-        seeds : sequence of int or None, length B
-            Seed of each system; None goes on to the next episode of the seed given last.
-        mask : ndarray of bool, shape (B,), optional
-            The systems to reset; all by default.
-
-        Raises
-        ------
-        ValueError
-            If the number of seeds or the mask is wrong.
+        Of the seeds, one for each system, None goes on to the next episode of the seed given last.
+        `mask`, bool of shape (B,), names the systems to reset, by default all. Raises `ValueError`
+        if the number of seeds or the mask is wrong.
         """
         if mask is None:
             systems = list(range(len(self._indices)))
@@ -329,20 +314,10 @@ class Simulator:
         return left
 
     def restore(self, seeds: Sequence[int], state: Mapping[str, FloatArray | IntArray]) -> None:
-        """Take up the first episode of the seeds where `state` was called.
+        """Take up the first episode of the seeds, one for each system, where `state` was called.
 
-        Parameters
-        ----------
-        seeds : sequence of int, length B
-            Seed of each system.
-        state : mapping
-            As `state` returned it.
-
-        Raises
-        ------
-        ValueError
-            If a seed is no integer of at least 0, or the state is not one of such a system. The
-            simulator is then left as it was.
+        Raises `ValueError` if a seed is no integer of at least 0, or the state is not one of such a
+        system. The simulator is then left as it was.
         """
         for seed in seeds:
             integer_at_least(0, "seed", seed)
@@ -391,21 +366,10 @@ class Simulator:
         return self.round_index >= self.scenario.num_rounds
 
     def advance(self, allocation: Allocation) -> Round:
-        """Play one round.
+        """Play one round with a decision of fields (B, N), or (N,) for a single system.
 
-        Parameters
-        ----------
-        allocation : Allocation
-            The decision, with fields of shape (B, N), or (N,) for a single system.
-
-        Returns
-        -------
-        Round
-
-        Raises
-        ------
-        ValueError
-            If the decision is not valid in this scenario, or names a device that is not there.
+        Raises `ValueError` if the decision is not valid in this scenario, or names a device that is
+        not available.
         """
         scenario = self.scenario
         # A copy, as the coming rounds overwrite it.

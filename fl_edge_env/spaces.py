@@ -20,17 +20,11 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
     """``Dict(channel_gain, queue)`` and what options add, finite float64 of shape (N,).
 
     Where the server knows the gains of participants alone there is also ``age``, in rounds, which
-    is `NEVER_MEASURED` of a device that has not taken part; where
-    the objective is the outcome, ``participation_queue``, in rounds; and where devices drop out
-    ``available``: 1 for the devices that are there, 0 for the others.
+    is `NEVER_MEASURED` of a device that has not taken part; where the objective is the outcome,
+    ``participation_queue``, in rounds; and where devices drop out ``available``: 1 or 0.
 
-    A queue grows in a round by at most the largest energy a device can spend (at the highest
-    frequency and power and the worst channel) less its budget.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
+    A queue grows in a round by at most the largest energy a device can spend (at the largest
+    settings and the worst channel) less its budget.
     """
     shape = (scenario.num_devices,)
     channel = scenario.channel

@@ -117,32 +117,12 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     def step(
         self, actions: NDArray[np.float32] | Allocation
     ) -> tuple[Observation, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
-        """Play one round in every sub-environment.
+        """Play one round in every sub-environment; see `FLEdgeEnv.step`.
 
-        Parameters
-        ----------
-        actions : ndarray, shape (B, 3, N), or Allocation with fields of shape (B, N)
-            The decisions.
-
-        Returns
-        -------
-        observation : dict of ndarray, shape (B, N)
-        reward : ndarray, shape (B,)
-        terminated : ndarray of bool, shape (B,)
-            Always False.
-        truncated : ndarray of bool, shape (B,)
-            Where this was the last round.
-        info : dict
-            The fields of `Round` for the round just played, with Gymnasium's masks under
-            ``_name``; in same-step mode also ``final_obs`` and ``final_info`` where an episode
-            ended.
-
-        Raises
-        ------
-        ValueError
-            If the actions are not valid.
-        gymnasium.error.ResetNeeded
-            If a sub-environment has no episode under way.
+        `actions` have shape (B, 3, N), or are an `Allocation` with fields of shape (B, N). The
+        reward is 0 where the step has only started an episode. The info holds the fields of `Round`
+        for the round just played, with Gymnasium's masks under ``_name``; in same-step mode also
+        ``final_obs`` and ``final_info`` where an episode ended.
         """
         finished = self.simulator.done
         restarting = bool(finished.any())

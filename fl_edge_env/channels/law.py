@@ -67,21 +67,9 @@ def density_nodes(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatA
 def rice_power_law(factor: float, least: float, most: float) -> GainLaw:
     """The law of the power of Rician fading that is cut to an interval, shape (J,).
 
-    The power is that of a line of sight and of scattered waves, with mean one,
-    ``x = |sqrt(K) + z|^2 / (1 + K)`` with z complex normal, ``E|z|^2 = 1`` and K the factor. What
-    lies beyond an end of the interval is an atom there.
-
-    Parameters
-    ----------
-    factor : float
-        Power of the line of sight over that of the scattered waves, K; 0 is Rayleigh fading.
-    least, most : float
-        The interval.
-
-    Returns
-    -------
-    GainLaw
-        Of ``DENSITY_NODES + 2`` nodes.
+    The power is that of a line of sight and of scattered waves, with mean one, ``x = |sqrt(K) +
+    z|^2 / (1 + K)`` with z complex normal, ``E|z|^2 = 1`` and K the factor, 0 for Rayleigh fading.
+    What lies beyond an end of the interval is an atom there.
     """
     degrees, shift, scale = 2.0, 2.0 * factor, 2.0 * (1.0 + factor)
     below = float(special.chndtr(scale * least, degrees, shift))

@@ -31,22 +31,10 @@ _MOST_GAINS = 10_000_000
 
 
 def read_packets(path: str | Path) -> IntArray:
-    """Read the times at which a link can send a packet.
+    """Times at which a link of Mahimahi can send a packet [ms], shape (packets,), ascending.
 
-    Parameters
-    ----------
-    path : str or Path
-        A file of Mahimahi.
-
-    Returns
-    -------
-    ndarray of int, shape (packets,)
-        Times [ms], ascending, the last of which is the file's duration.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing or not of this form; the message names it and what is wrong.
+    A file has one time in a line, the last of which is its duration, and begins again after it.
+    Raises `ValueError` for another.
     """
     with as_value_error(f"cannot read the packets of {str(path)!r}: "):
         check_regular(Path(path))

@@ -74,24 +74,9 @@ class ChannelModel(Protocol):
 
 
 def mean_gains(channel: ChannelModel, num_devices: int) -> FloatArray:
-    """The nominal mean gain of each device.
+    """The nominal mean gain of each device, shape (N,): its channel's `device_mean` or `mean`.
 
-    Parameters
-    ----------
-    channel : ChannelModel
-        The channel. Where it has no `device_mean`, all devices have its `mean`.
-    num_devices : int
-        Number of devices N.
-
-    Returns
-    -------
-    ndarray, shape (N,)
-
-    Raises
-    ------
-    ValueError
-        If `device_mean` of a channel of the user's own returns anything but N positive, finite
-        numbers.
+    Raises `ValueError` if `device_mean` returns anything but N positive, finite numbers.
     """
     device_mean = getattr(channel, "device_mean", None)
     if device_mean is None:
@@ -138,10 +123,7 @@ def conditional_law(channel: ChannelModel, previous: FloatArray) -> GainLaw:
         raise ValueError(
             f"previous must hold the positive, finite gains of N devices, got {previous!r}"
         )
-    law: object = channel.conditional(given)  # type: ignore[attr-defined]
-    if not isinstance(law, GainLaw):
-        raise ValueError(f"conditional of {kind} must return a GainLaw, got {law!r}")
-    return check_law(f"conditional of {kind}", law, given.shape)
+    return check_law(f"conditional of {kind}", channel.conditional(given), given.shape)  # type: ignore[attr-defined]
 
 
 def conditional_law_after(channel: ChannelModel, previous: FloatArray, age: FloatArray) -> GainLaw:
@@ -151,10 +133,7 @@ def conditional_law_after(channel: ChannelModel, previous: FloatArray, age: Floa
     has the method ``conditional_after``; where it returns no law of these devices, `ValueError`.
     """
     law: object = channel.conditional_after(previous, age)  # type: ignore[attr-defined]
-    kind = type(channel).__name__
-    if not isinstance(law, GainLaw):
-        raise ValueError(f"conditional_after of {kind} must return a GainLaw, got {law!r}")
-    return check_law(f"conditional_after of {kind}", law, np.shape(previous))
+    return check_law(f"conditional_after of {type(channel).__name__}", law, np.shape(previous))
 
 
 def has_conditional(channel: object) -> bool:
@@ -162,12 +141,14 @@ def has_conditional(channel: object) -> bool:
     return callable(getattr(channel, "conditional", None))
 
 
-def check_law(name: str, law: GainLaw, shape: tuple[int, ...]) -> GainLaw:
+def check_law(name: str, law: object, shape: tuple[int, ...]) -> GainLaw:
     """`law`, if it is one of gains of a `shape`, (..., N).
 
     Raises `ValueError` where a shape is another, a gain not positive and finite, or the
     probabilities are negative or do not sum to one.
     """
+    if not isinstance(law, GainLaw):
+        raise ValueError(f"{name} must return a GainLaw, got {law!r}")
     gain, probability = (
         real_array(f"the {part} of {name}", values)
         for part, values in zip(law._fields, law, strict=True)

@@ -536,15 +536,8 @@ class Scenario:
 
     def saved_fields(self) -> dict[str, Any]:
         """The fields as files hold them: those of `to_dict` without options that are off."""
-        off = {
-            "csi": "full",
-            "objective": "penalty",
-            "initial_queue": 0.0,
-            "initial_participation_queue": 0.0,
-            "availability": 1.0,
-            "availability_persistence": 0.0,
-            "upload_failure": 0.0,
-        } | dict.fromkeys(REPORT_FIELDS, 0.0)
+        options = dataclasses.fields(self)[list(self.__dataclass_fields__).index("csi") :]
+        off = {field.name: field.default for field in options}
         return {n: v for n, v in self.to_dict().items() if n not in off or np.any(v != off[n])}
 
     def __repr__(self) -> str:
@@ -575,20 +568,7 @@ class Scenario:
     # As they were given, None where calibrated; no field, as it follows from `lambda_` and `V`.
     _given: ClassVar[dict[str, float | None]]
 
-    per_device_fields: ClassVar[tuple[str, ...]] = (
-        "num_samples",
-        "cycles_per_sample",
-        "capacitance",
-        "f_min",
-        "f_max",
-        "p_min",
-        "p_max",
-        "energy_budget_j",
-        "download_rate_bps",
-        "availability",
-        "initial_queue",
-        "initial_participation_queue",
-    )
+    per_device_fields: ClassVar[tuple[str, ...]]
 
     # Derived quantities
 
@@ -664,6 +644,11 @@ class Scenario:
     def p_mid(self) -> FloatArray:
         """Middle of the power range [W], shape (N,)."""
         return read_only(0.5 * (self.p_min + self.p_max))
+
+
+Scenario.per_device_fields = tuple(
+    field.name for field in dataclasses.fields(Scenario) if field.type == "PerDevice"
+)
 
 
 def _from_fields(fields: dict[str, Any]) -> Scenario:

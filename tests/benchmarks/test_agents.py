@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import fl_edge_env  # noqa: F401 - registers the environment
-from fl_edge_env.scaling import ScaledEnv
 
 pytestmark = pytest.mark.benchmark
 
@@ -20,10 +19,10 @@ def test_views__against_a_dummy_vec_env(benchmark, report, seconds):
     from policies.learning.views import DeviceView
 
     scenario, count = Scenario.cifar10(), 8
-    dummy = DummyVecEnv([lambda: Monitor(ScaledEnv(gym.make("FLEdge-v0")))] * count)
+    dummy = DummyVecEnv([lambda: Monitor(gym.make("FLEdgeFlat-v0"))] * count)
     dummy.reset()
     rng = np.random.default_rng(0)
-    actions = rng.uniform(-1, 1, (count, 3, 120)).astype(np.float32)
+    actions = rng.uniform(-1, 1, (count, 360)).astype(np.float32)
     loop = seconds(lambda: dummy.step(actions), 20)
     for credit in ("team", "difference"):
         view = DeviceView(scenario, count, credit=credit)

@@ -1,4 +1,4 @@
-"""The flat environments: `ScaledEnv` in another shape, for one system and for batches."""
+"""The flat environments, for one system and for batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from gymnasium.wrappers import FlattenObservation, NormalizeObservation, TimeAwa
 from stable_baselines3.common.env_checker import check_env as check_for_sb3
 
 from fl_edge_env import Allocation, FlatEnv, FlatVectorEnv, Scenario
-from fl_edge_env.scaling import ScaledEnv
+from fl_edge_env.memory import GainMemory
+from fl_edge_env.scaling import Scaling
 
 PLAIN = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=4)
 RANKING = PLAIN.replace(objective="outcome", availability=0.6)
@@ -26,18 +27,28 @@ def actions(rounds: int, *shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_flat_env__is_the_scaled_one_with_devices_and_rows_one_after_the_other(scenario):
+def test_flat_env__is_the_environment_with_features_one_device_after_the_other(scenario):
     flat = gym.make("FLEdgeFlat-v0", scenario=scenario)
-    scaled = ScaledEnv(gym.make("FLEdge-v0", scenario=scenario))
+    raw, scaling = gym.make("FLEdge-v0", scenario=scenario), Scaling(scenario)
     assert flat.action_space == gym.spaces.Box(-1.0, 1.0, (15,), np.float32)
     for seed in (4, None):
-        observation, expected = flat.reset(seed=seed)[0], scaled.reset(seed=seed)[0]
-        for rows in actions(4, 3, 5):
-            np.testing.assert_array_equal(observation, np.concatenate(expected))
+        memory = GainMemory.where_needed(scenario, (5,))
+
+        def features(observation, memory=memory):
+            if memory is not None:
+                memory.note(observation)
+                observation = memory.added_to(observation)
+            return np.concatenate(scaling.features(observation))
+
+        observation, seen = flat.reset(seed=seed)[0], raw.reset(seed=seed)[0]
+        for played, rows in enumerate(actions(4, 3, 5)):
+            np.testing.assert_array_equal(observation, features(seen))
             assert flat.observation_space.contains(observation)
-            observation, *result, info = flat.step(np.concatenate(rows))
-            expected, *of_scaled, expected_info = scaled.step(rows)
-            assert result == of_scaled
+            observation, reward, terminated, truncated, info = flat.step(np.concatenate(rows))
+            seen, expected, *_, expected_info = raw.step(rows)
+            assert reward == scaling.reward(expected)
+            assert isinstance(reward, float)
+            assert (terminated, truncated) == (False, played == 3)
             np.testing.assert_equal(info, expected_info)
 
 
@@ -56,7 +67,8 @@ def test_flat_env__passes_stable_baselines3s_checker(scenario):
 
 
 def test_flat_env__takes_an_allocation():
-    env = FlatEnv(gym.make("FLEdge-v0", scenario=PLAIN))
+    env = FlatEnv(gym.wrappers.RecordEpisodeStatistics(gym.make("FLEdge-v0", scenario=PLAIN)))
+    assert env.scaling.scenario is PLAIN
     raw = gym.make("FLEdge-v0", scenario=PLAIN)
     raw.reset(seed=2)
     env.reset(seed=2)
@@ -186,7 +198,6 @@ def test_wrappers__refuse_what_is_not_the_environment_as_it_is():
     of_gymnasium = gym.make_vec("FLEdge-v0", num_envs=1, vectorization_mode="sync")
     for wrap, env, message in [
         (FlatEnv, cart, r'FlatEnv wraps what gym.make\("FLEdge-v0"\) makes, got <.*CartPole'),
-        (ScaledEnv, cart, "ScaledEnv wraps what .* got <.*CartPole"),
         (FlatEnv, PLAIN, "FlatEnv wraps .* got a Scenario$"),
         (FlatEnv, batch, "got FLEdgeVectorEnv.*: for this kind of batch take FlatVectorEnv"),
         (FlatVectorEnv, single, "got <FLEdgeEnv.*: for a single system take FlatEnv"),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -17,7 +15,6 @@ from fl_edge_env.scaling import (
     FEATURES,
     MEMORY_FEATURES,
     OUTCOME_FEATURES,
-    ScaledEnv,
     Scaling,
 )
 from fl_edge_env.spaces import observation_space
@@ -199,66 +196,6 @@ def test_device_reward__has_the_units_of_the_reward_in_the_mean_over_devices():
     change = scaling.reward(shares.sum(axis=-1)) - scaling.reward(0.0)
     np.testing.assert_allclose(scaled.mean(axis=-1), change, rtol=1e-12)
     np.testing.assert_allclose(scaled / shares, np.full((4, 7), scaled[0, 0] / shares[0, 0]))
-
-
-CHECKED = [{"scenario": MIXED}, {"scenario": "digits", "num_devices": 1, "num_rounds": 20}]
-
-
-@pytest.mark.parametrize("arguments", CHECKED)
-def test_scaled_env__passes_gymnasiums_checker(arguments):
-    env = ScaledEnv(gym.make("FLEdge-v0", **arguments))
-    # Only that it is a wrapper: other warnings are raised as errors.
-    with pytest.warns(UserWarning, match="different from the unwrapped version"):
-        check_env(env, skip_close_check=True)
-
-
-@pytest.mark.parametrize("arguments", CHECKED)
-def test_scaled_env__passes_stable_baselines3s_checker(arguments):
-    from stable_baselines3.common.env_checker import check_env as check
-
-    env = ScaledEnv(gym.make("FLEdge-v0", **arguments))
-    # Only that observations are of shape (N, F), for networks shared by the devices.
-    with pytest.warns(UserWarning, match="unconventional shape"):
-        check(env)
-    check(gym.wrappers.FlattenObservation(env))
-
-
-def test_scaled_env__can_be_made_again_from_its_spec():
-    env = ScaledEnv(gym.make("FLEdge-v0", scenario=MIXED))
-    again = env.spec.make()
-    np.testing.assert_array_equal(again.reset(seed=3)[0], env.reset(seed=3)[0])
-
-
-def test_scaled_env__is_the_environment_with_features_and_scaled_rewards():
-    env = ScaledEnv(gym.make("FLEdge-v0", scenario=MIXED))
-    raw = gym.make("FLEdge-v0", scenario=MIXED)
-    scaling = Scaling(MIXED)
-    rng = np.random.default_rng(1)
-    for seed in (4, None):
-        (features, _), (observation, _) = env.reset(seed=seed), raw.reset(seed=seed)
-        np.testing.assert_array_equal(features, scaling.features(observation))
-        for played in range(5):
-            action = rng.uniform(-1, 1, (3, 7)).astype(np.float32)
-            features, reward, terminated, truncated, info = env.step(action)
-            observation, raw_reward, *_, raw_info = raw.step(action)
-            np.testing.assert_array_equal(features, scaling.features(observation))
-            assert env.observation_space.contains(features)
-            assert reward == scaling.reward(raw_reward)
-            assert isinstance(reward, float)
-            assert (terminated, truncated) == (False, played == 4)
-            np.testing.assert_array_equal(info["cohort"], raw_info["cohort"])
-
-
-def test_scaled_env__takes_an_allocation_and_finds_the_scenario_inside_other_wrappers():
-    inner = gym.wrappers.RecordEpisodeStatistics(gym.make("FLEdge-v0", scenario=MIXED))
-    env = ScaledEnv(inner)
-    assert env.scaling.scenario is MIXED
-    env.reset(seed=0)
-    # The zero action is the middle with uniform sampling.
-    _, reward, *_ = env.step(Allocation(MIXED.f_mid, MIXED.p_mid, UNIFORM))
-    env.reset(seed=0)
-    _, expected, *_ = env.step(np.zeros((3, 7), dtype=np.float32))
-    assert reward == pytest.approx(expected, rel=1e-12)
 
 
 # What the server does not know of single devices, and what else an outcome is decided by.

@@ -30,9 +30,9 @@ class _Command(NamedTuple):
 def _compare() -> _Command:
     """Compare policies, with or without training real models."""
     from policies.benchmark.commands.compare import compare
-    from policies.benchmark.commands.comparison_options import Options
+    from policies.benchmark.options import CompareOptions
 
-    return _Command(Options, partial(compare, make_training=make_training))
+    return _Command(CompareOptions, partial(compare, make_training=make_training))
 
 
 def _leaderboard() -> _Command:
@@ -44,7 +44,8 @@ def _leaderboard() -> _Command:
 
 def _reproduce() -> _Command:
     """Reproduce the figures of the paper's Section VII."""
-    from policies.benchmark.commands.reproduce import Options, reproduce
+    from policies.benchmark.commands.paper import Options
+    from policies.benchmark.commands.reproduce import reproduce
 
     description = (
         "Reproduce the figures of the paper's Section VII, one subcommand for each experiment.\n\n"

@@ -65,13 +65,7 @@ class _Bars:
 
 @contextmanager
 def bars_shown(console: Console) -> Iterator[None]:
-    """Show how far the computations of the block have come; nothing of it stays.
-
-    Parameters
-    ----------
-    console : rich.console.Console
-        Where to draw: on a terminal, as a file has no bars.
-    """
+    """Show on a terminal how far the computations of the block have come; nothing of it stays."""
     if not console.is_terminal:
         yield
         return
@@ -96,28 +90,7 @@ def run_with_progress(
     """Run jobs with a bar that tells how much is done and how long the rest may take.
 
     Before they begin it is told where their checkpoints will take a gigabyte of the disk or more.
-
-    Parameters
-    ----------
-    title : str
-        Stands before the bar.
-    jobs : sequence of Job
-        What to run.
-    console : rich.console.Console
-        Where to draw.
-    transient : bool
-        Whether the bar goes when all jobs are finished.
-    folder : Path, optional
-        Folder for finished jobs.
-    workers : int
-        Processes.
-    **options
-        The others of `policies.benchmark.runner.run_jobs`.
-
-    Returns
-    -------
-    list of pandas.DataFrame
-        The rounds of each job.
+    A transient bar goes when all jobs are finished; see `policies.benchmark.runner.run_jobs`.
     """
     if folder is not None:
         tell_room(jobs, folder, workers, console)

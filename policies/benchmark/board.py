@@ -20,17 +20,10 @@ _LOOK_EVERY = 0.25
 
 @dataclass(frozen=True)
 class JobsBoard:
-    """A file in which every job notes how much of it is done; it is that of nobody without a path.
+    """A file in which every job notes how much of it is done; without a path nothing is noted.
 
     Workers write to it without waiting for each other, and a worker on another machine, where
-    there is no such file, writes nothing.
-
-    Parameters
-    ----------
-    path : Path or None
-        The file: a float64 for each job, the share of it that is done.
-    num_jobs : int
-        Number of jobs.
+    there is no such file, writes nothing. The file has a float64 for each job: the share done.
     """
 
     path: Path | None
@@ -42,26 +35,12 @@ class JobsBoard:
         return 0.0 if shares is None else float(np.sum(shares))
 
     def clear(self, index: int) -> None:
-        """Forget a job that is finished.
-
-        Parameters
-        ----------
-        index : int
-            The job's place among all.
-        """
+        """Forget a job that is finished, by its place among all."""
         if (shares := self._shares()) is not None:
             shares[index] = 0.0
 
     def listener(self, index: int, parts: int) -> Listener | None:
-        """What notes how far a job has come; nobody listens where there is no file.
-
-        Parameters
-        ----------
-        index : int
-            The job's place among all.
-        parts : int
-            Pieces of work of which the job tells one after the other.
-        """
+        """A listener that notes how far a job of so many pieces of work has come."""
         shares = self._shares()
         if shares is None:
             return None
@@ -91,16 +70,7 @@ class JobsBoard:
 
 @contextmanager
 def watched(num_jobs: int, on_progress: Callable[[float], None] | None) -> Iterator[JobsBoard]:
-    """A board for the jobs of the block, and somebody who looks at it.
-
-    Parameters
-    ----------
-    num_jobs : int
-        Number of jobs.
-    on_progress : callable or None
-        Called from another thread, some times in a second, with how much is done of the jobs that
-        run, in jobs; nobody looks if None.
-    """
+    """A board for the jobs of the block, and a thread that tells `on_progress` what it says."""
     if on_progress is None:
         yield JobsBoard(None, num_jobs)
         return

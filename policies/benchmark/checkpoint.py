@@ -40,40 +40,20 @@ class Checkpoints:
     """The checkpoints of one run: the newest, and the one before in case that is damaged.
 
     They are NumPy's ``.npz`` files without pickled objects, which carry checksums. In a run on
-    several machines the folder must be one that they share.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder, made where it is missing.
-    key : str
-        Identifies the run: a checkpoint of another is refused.
-    every : int
-        Rounds between two checkpoints.
+    several machines the folder must be one that they share. It is made where it is missing.
     """
 
     folder: Path
-    key: str
-    every: int
+    key: str  # of the run: a checkpoint of another is refused
+    every: int  # rounds between two checkpoints
     _failing: bool = field(default=False, init=False, repr=False)
 
     def save(self, num_rounds: int, state: State) -> None:
         """Write a checkpoint, whole or not at all, and keep of the others the one before it.
 
         Where it cannot be written, as on a full disk, the first of such failures one after the
-        other is told as a `RuntimeWarning`, and those that were there before are kept.
-
-        Parameters
-        ----------
-        num_rounds : int
-            Rounds played.
-        state : dict of ndarray
-            What to save.
-
-        Raises
-        ------
-        ValueError
-            If an array holds objects, which only a pickle could save.
+        other is told as a `RuntimeWarning`, and the older ones are kept. `ValueError` for an array
+        of objects, which only a pickle could save.
         """
         for name, values in state.items():
             if values.dtype.hasobject:
@@ -145,17 +125,7 @@ class Checkpoints:
 
 
 def write_state(path: Path, key: str, state: State) -> None:
-    """Write arrays of numbers or text to a file, whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-        The file, in an existing folder.
-    key : str
-        Identifies the run.
-    state : dict of ndarray
-        The arrays.
-    """
+    """Write arrays of numbers or text to a file of the run with this key, whole or not at all."""
     names = np.array(list(state))
     header = {"format": np.array(_FORMAT), "key": np.array(key), "names": names}
     with atomic_path(path) as temporary:
@@ -163,19 +133,9 @@ def write_state(path: Path, key: str, state: State) -> None:
 
 
 def read_state(path: Path, key: str) -> State:
-    """What `write_state` wrote.
+    """Read what `write_state` wrote.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    key : str
-        Of the run that it must belong to.
-
-    Raises
-    ------
-    ValueError
-        If it is of another run or format, or damaged; reading may raise other errors, too.
+    `ValueError` if it is of another run or format, or damaged; there may be other errors, too.
     """
     check_zip(path)
     with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:

@@ -1,4 +1,4 @@
-"""Whether the checkpoints of long runs have room on the disk, told before the runs begin."""
+"""The room that checkpoints of long runs take on the disk, told before the runs begin."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ _LARGE = 1e9
 def tell_room(jobs: Sequence[Work], folder: Path, workers: int, console: Console) -> None:
     """Say how much room the checkpoints of unfinished runs will take, where it is a gigabyte.
 
-    Parameters
-    ----------
-    jobs, folder, workers
-        As for `policies.benchmark.runner.run_jobs`.
-    console : rich.console.Console
-        Where to print. Where the disk has less room than that, it is a warning.
+    Where the disk has less room than that, it is a warning.
     """
     done = set(finished(jobs, folder))
     left = [job for index, job in enumerate(jobs) if index not in done and job.checkpoint_bytes]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -38,43 +37,23 @@ _REFERENCE = "LROA"
 _TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1.6, (1, 1.5, 2, 3, 5, 7)))
 
 
-@dataclass(frozen=True)
-class Board:
-    """What the schedulers did in a setting.
-
-    Attributes
-    ----------
-    summary : pandas.DataFrame
-        As `policies.benchmark.evaluation.summarise` returns it.
-    left_out : mapping
-        Schedulers that were not run, and why.
-    target_accuracy : float, optional
-        The accuracy to which `time_to_target` refers.
-    """
+class Board(NamedTuple):
+    """The runs of a setting, a row each, and what else its table and picture tell."""
 
     summary: pd.DataFrame
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    target_accuracy: float | None = None
+    left_out: Mapping[str, str]  # who was not run, and why
+    target: float | None = None  # test accuracy
 
 
 def standings(board: Board) -> pd.DataFrame:
     """The schedulers of a setting by rank, those that were not run last.
 
-    Parameters
-    ----------
-    board : Board
-        Their runs.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each scheduler with its `rank` (see `policies.benchmark.tables.ranked`), `status`
-        (feasible, infeasible, or why it was not run), number of `seeds`, with a target the number
-        of runs that `reached` it, and for each measure its mean and, in columns `_low` and
-        `_high`, the ends of its 95 % interval over seeds. `longer_than_leader` is how much longer
-        its time is than that of the leader on the same seed, relative: its total time, or with a
-        target its time to the target. What is not defined in every run is NaN, and the columns
-        are the same in every setting.
+    A row for each has its `rank` (see `policies.benchmark.tables.ranked`), `status` (feasible,
+    infeasible, or why it was not run), number of `seeds`, with a target the number of runs that
+    `reached` it, and for each measure its mean and, in columns `_low` and `_high`, the ends of its
+    95 % interval over seeds. `longer_than_leader` is how much longer its time is than that of the
+    leader on the same seed, relative: its total time, or with a target its time to the target.
+    What is not defined in every run is NaN, and the columns are the same in every setting.
     """
     summary = board.summary
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
@@ -113,15 +92,7 @@ def _paired(values: pd.Series, reference: pd.Series) -> Interval:
 
 
 def save_overview(boards: Mapping[str, Board], path: Path) -> None:
-    """Draw the time of each scheduler in each setting over that of LROA, a panel for each setting.
-
-    Parameters
-    ----------
-    boards : mapping
-        The settings by name.
-    path : Path
-        The file.
-    """
+    """Draw the time of each scheduler over that of LROA, a panel for each setting."""
     order = _order(list(boards.values()))
     panels = [
         partial(_draw_board, name=name, board=board, order=order, first=index == 0)
@@ -165,7 +136,7 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
     axes.set_ylim(len(order) - 0.4, -0.6)
     axes.set_yticks(range(len(order)), list(order) if first else [""] * len(order))
     axes.set_title("\n".join(textwrap.wrap(name, 28)), fontsize="medium")
-    target = board.target_accuracy
+    target = board.target
     what = "total time" if target is None else f"time to {100 * target:g} %"
     axes.set_xlabel(f"{what} / {reference}'s")
 

@@ -46,13 +46,7 @@ class Recorder(Protocol):
 
 @contextmanager
 def recorded(recorders: Sequence[Recorder]) -> Iterator[Callable[[Row], None]]:
-    """What tells a round to several recorders; those that fail are left out with a warning.
-
-    Parameters
-    ----------
-    recorders : sequence of Recorder
-        The recorders of one run.
-    """
+    """A function that tells a round to several recorders; those that fail are left out."""
     with ExitStack() as stack:
         adds: list[tuple[Recorder, Callable[[Row], None]]] = []
         for recorder in recorders:
@@ -80,13 +74,7 @@ def _warn(recorder: Recorder, error: OSError) -> None:
 
 @dataclass(frozen=True)
 class RoundsFile:
-    """A CSV file of the form of ``rounds.csv``, to which every round adds a row at once.
-
-    Parameters
-    ----------
-    path : Path
-        The file, in a folder that is made where it is missing.
-    """
+    """A CSV file of the form of ``rounds.csv``, to which every round adds a row at once."""
 
     path: Path
 
@@ -113,12 +101,9 @@ class RoundsFile:
 
 @dataclass(frozen=True)
 class TensorBoardEvents:
-    """Event files of TensorBoard with the `SCALARS` of every round.
+    """Event files of TensorBoard with the `SCALARS` of every round, in a folder of the run's own.
 
-    Parameters
-    ----------
-    folder : Path
-        The run's own folder, made where it is missing. Its event files are replaced.
+    Those of before are replaced.
     """
 
     folder: Path
@@ -149,15 +134,7 @@ class TensorBoardEvents:
 
 
 def live_files(folder: Path, *, tensorboard: bool = False) -> Callable[[str], list[Recorder]]:
-    """What gives the recorders of a run by its name: below ``live`` and ``tensorboard``.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder of the results.
-    tensorboard : bool
-        Whether to write event files too.
-    """
+    """A function that gives the recorders of a run by its name, in ``live`` and ``tensorboard``."""
     whole = folder.resolve()  # workers may have been started in another folder
 
     def recorders(name: str) -> list[Recorder]:
@@ -168,22 +145,7 @@ def live_files(folder: Path, *, tensorboard: bool = False) -> Callable[[str], li
 
 
 def check_tensorboard(asked: bool, *, trained: bool) -> None:
-    """Refuse to write for TensorBoard what cannot be written.
-
-    Parameters
-    ----------
-    asked : bool
-        Whether it shall be written.
-    trained : bool
-        Whether models are trained.
-
-    Raises
-    ------
-    ValueError
-        If no models are trained.
-    ModuleNotFoundError
-        If TensorBoard is not installed.
-    """
+    """Refuse event files where no models are trained, or TensorBoard is not installed."""
     if asked and not trained:
         raise ValueError("--tensorboard is for runs that train models, and none are trained here")
     if asked:

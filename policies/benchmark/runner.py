@@ -12,13 +12,15 @@ import shutil
 import signal
 import sysconfig
 import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 import joblib
 import numba
@@ -31,11 +33,12 @@ from policies.benchmark.board import JobsBoard, watched
 from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
 from policies.benchmark.jobs import PACKAGES, Job, Work
 from policies.benchmark.live import Recorder
-from policies.benchmark.orphans import end_with
+from policies.benchmark.options import Backend
 from policies.own import own_modules
 from policies.progress import listening
 
-Backend = Literal["processes", "ray"]
+# Time between two looks of a worker at its parent [s].
+_LOOK_EVERY = 0.5
 
 
 class JobsFailedError(RuntimeError):
@@ -47,26 +50,44 @@ class JobsFailedError(RuntimeError):
         The jobs and their tracebacks.
     """
 
-    def __init__(self, failures: list[tuple[Work, str]]) -> None:
-        self.failures = failures
-        lines = [f"{job.label}: {_summary(text)}" for job, text in failures]
+    def __init__(self, failures: list[tuple[Work, _Failure]]) -> None:
+        self.failures = [(job, failure.traceback) for job, failure in failures]
+        lines = [f"{job.label}: {failure.summary}" for job, failure in failures]
         number = "1 job" if len(failures) == 1 else f"{len(failures)} jobs"
         super().__init__(f"{number} failed:\n" + "\n".join(lines))
 
 
-def _summary(text: str) -> str:
-    """What a traceback says in one line, and where in the user's own code it was raised."""
-    lines = text.strip().splitlines()
-    frame = max(index for index, line in enumerate(lines) if line.startswith("  File "))
-    message = next(line for line in lines[frame + 1 :] if not line.startswith("    "))
-    places = re.findall(r'^  File "(.+)", line (\d+), in (.+)$', text, re.MULTILINE)
+class _Failure(NamedTuple):
+    """What a job raised: in one line with the place in the user's own code, and in full."""
+
+    summary: str
+    traceback: str
+
+
+def _failure(error: Exception) -> _Failure:
+    chain = _chain(error)
+    told = [_in_one_line(one) for one in (error, *getattr(error, "exceptions", ()))]
+    message = "; ".join(told)
+    places = [place for one in chain for place in traceback.extract_tb(one.__traceback__)]
     ours = [f"{package}{os.sep}" for package in PACKAGES]
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    own = [place for place in places if not place[0].startswith((*ours, *libraries, "<"))]
-    if not own:
-        return message
-    path, line, function = own[-1]
-    return f"{message} ({path}:{line} in {function})"
+    own = [one for one in places if not one.filename.startswith((*ours, *libraries, "<"))]
+    if own:
+        message += f" ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})"
+    return _Failure(message, "".join(traceback.format_exception(error)))
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """An error after those that it came from, and before those that it holds as a group."""
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    chain = [] if before is None else _chain(before)
+    parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return [*chain, error, *(one for part in parts for one in _chain(part))]
+
+
+def _in_one_line(error: BaseException) -> str:
+    lines = traceback.format_exception_only(error)
+    return next(line for line in lines if not line.startswith(" ")).splitlines()[0]
 
 
 def run_jobs(
@@ -133,11 +154,11 @@ def run_jobs(
     recorders = [record(names[i]) if i in names else () for i in range(len(jobs))]
     kept: dict[int, Path] = {}
     if models is not None and folder is not None:
-        kept = {index: folder / _model_name(jobs[index]) for index in names}
+        kept = {index: folder / f"{jobs[index].key}.pt" for index in names}
     for index in found:
         on_finish(jobs[index])
     results: dict[int, pd.DataFrame] = {}
-    failures = []
+    failures: list[tuple[Work, _Failure]] = []
     absent = sorted(set(range(len(jobs))) - set(found))
     for indices in (absent, found):  # those found too, where the file turns out to be damaged
         if folder is not None:
@@ -153,7 +174,7 @@ def run_jobs(
         with watched(len(jobs), on_progress) as board:
             for index, outcome in _outcomes(missing, board, workers, backend, address):
                 job = jobs[index]
-                if isinstance(outcome, str):
+                if isinstance(outcome, _Failure):
                     failures.append((job, outcome))
                 else:
                     if folder is not None:
@@ -181,14 +202,7 @@ def run_jobs(
 def finished(jobs: Sequence[Work], folder: Path | None, *, with_models: bool = False) -> list[int]:
     """The places of those jobs of which a folder has a result, whole or damaged.
 
-    Parameters
-    ----------
-    jobs : sequence of Job
-        Some jobs.
-    folder : Path or None
-        The folder that `run_jobs` is given.
-    with_models : bool
-        Whether a training run must also have left its model.
+    With models a training run must also have left its model.
     """
     if folder is None or not folder.is_dir():
         return []
@@ -197,23 +211,13 @@ def finished(jobs: Sequence[Work], folder: Path | None, *, with_models: bool = F
         index
         for index, job in enumerate(jobs)
         if present
-        and _name(job) in present
-        and not (with_models and job.saves and _model_name(job) not in present)
+        and f"{job.key}.npz" in present
+        and not (with_models and job.saves and f"{job.key}.pt" not in present)
     ]
 
 
 def checkpoints_of(job: Work, folder: Path | None, every: int = 1) -> Checkpoints | None:
-    """Where a run is saved on the way, if it is.
-
-    Parameters
-    ----------
-    job : Job
-        The run.
-    folder : Path or None
-        The folder that `run_jobs` is given.
-    every : int
-        Rounds between two checkpoints.
-    """
+    """The checkpoints of a run in the folder that `run_jobs` is given, if it is saved at all."""
     if folder is None or not job.saves:
         return None
     return Checkpoints(folder / "checkpoints", job.key, every)
@@ -228,7 +232,7 @@ def check_runner(workers: int, backend: str = "processes", checkpoint_every: int
 
 
 _Missing: TypeAlias = tuple[int, Work, Checkpoints | None, Sequence[Recorder], Path | None]
-_Outcome: TypeAlias = tuple[int, pd.DataFrame | str]
+_Outcome: TypeAlias = tuple[int, pd.DataFrame | _Failure]
 
 
 def _outcomes(
@@ -289,13 +293,7 @@ def _on_ray(
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether it comes from Ctrl-C, of which compiled functions make an error of the system.
-
-    Parameters
-    ----------
-    error : BaseException or None
-        What was raised.
-    """
+    """Whether an error comes from Ctrl-C, of which compiled functions make a `SystemError`."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -309,9 +307,24 @@ def _attempt_call(call: _Call) -> _Outcome:
 
 
 def _attempt_of(parent: int, call: _Call) -> _Outcome:
-    """Run a job in a worker of this machine."""
-    end_with(parent)
+    """Run a job in a worker of this machine, which ends soon after its parent.
+
+    A worker would otherwise go on for hours where the parent was killed. What it was writing is
+    then left under its temporary name.
+    """
+    if os.getpid() != parent:
+        _end_with(parent)
     return _attempt(*call)
+
+
+@lru_cache(maxsize=1)  # one thread in each process is enough
+def _end_with(parent: int) -> None:
+    def watch() -> None:
+        while os.getppid() == parent:  # an orphan is given another parent
+            time.sleep(_LOOK_EVERY)
+        os._exit(1)  # from a thread nothing else ends the others
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _attempt(missing: _Missing, board: JobsBoard, workers: int) -> _Outcome:
@@ -326,7 +339,7 @@ def _attempt(missing: _Missing, board: JobsBoard, workers: int) -> _Outcome:
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
-        return index, traceback.format_exc()
+        return index, _failure(error)
     finally:
         if workers > 1:  # as torch would get as many threads
             numba.set_num_threads(threads)
@@ -349,24 +362,16 @@ def _file_names(jobs: Sequence[Work]) -> dict[int, str]:
     }
 
 
-def _name(job: Work) -> str:
-    return f"{job.key}.npz"
-
-
-def _model_name(job: Work) -> str:
-    return f"{job.key}.pt"
-
-
 def _save(rounds: pd.DataFrame, folder: Path, job: Work) -> None:
     columns: dict[str, Any] = {str(name): rounds[name].to_numpy() for name in rounds}
     columns["policy"] = np.array(rounds["policy"].iloc[0])
-    write_state(folder / _name(job), job.key, columns)
+    write_state(folder / f"{job.key}.npz", job.key, columns)
 
 
 def _load(folder: Path, job: Work) -> pd.DataFrame | None:
     """The rounds of a finished job, or None where the file is missing, damaged or another's."""
     try:
-        columns: dict[str, Any] = read_state(folder / _name(job), job.key)
+        columns: dict[str, Any] = read_state(folder / f"{job.key}.npz", job.key)
         return pd.DataFrame(columns | {"policy": str(columns["policy"])})
     except Exception:  # what a damaged file can raise has no end
         return None

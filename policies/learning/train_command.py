@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from policies.benchmark.command_line import ScenarioOptions
+from policies.benchmark.options import ScenarioOptions
 from policies.progress import listening
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import evaluate, make_policy
-from policies.benchmark.commands.comparison_folder import file_hashes
 from policies.benchmark.jobs import make_jobs
+from policies.benchmark.results_folder import file_hashes
 from policies.benchmark.runner import run_jobs
 
 SCENARIO = Scenario.cifar10(num_devices=5, num_rounds=4)

@@ -15,7 +15,7 @@ from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, writable_folder
 from fl_edge_env.rendering import Dashboard
 from policies.benchmark.bars import bars_shown
-from policies.benchmark.command_line import ScenarioOptions
+from policies.benchmark.options import ScenarioOptions
 from policies.progress import track
 from policies.registry import make_policy
 

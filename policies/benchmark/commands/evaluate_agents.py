@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import pandas as pd
 import tyro
 from rich.console import Console
 
 from fl_edge_env import Scenario
-from fl_edge_env.files import atomic_path, writable_folder
 from policies.base import Policy
 from policies.belief import best_delay
-from policies.benchmark.bars import run_with_progress
-from policies.benchmark.bound import find_prices
-from policies.benchmark.command_line import ScenarioOptions
-from policies.benchmark.jobs import BoundJob, Work, make_jobs
+from policies.benchmark.experiment import Entrant, Results, Setting, run_settings
+from policies.benchmark.options import RunOptions, ScenarioOptions
 from policies.benchmark.protocol import (
     TABLE_WIDTH,
     TEST_SEEDS,
@@ -35,12 +29,24 @@ from policies.benchmark.protocol import (
     tuned,
     tuning_candidates,
 )
+from policies.benchmark.results_folder import (
+    Kind,
+    claimed,
+    configuration,
+    default_folder,
+    described,
+    reopened,
+    write_csv,
+)
+from policies.benchmark.runner import check_runner
 from policies.lroa import LROA
 from policies.uniform import UniD
 
+EVALUATION = Kind("evaluation of agents", ("agents.csv", "runs.csv"))
+
 
 @dataclass(frozen=True)
-class Options(ScenarioOptions):
+class Options(RunOptions, ScenarioOptions):
     """Compare trained agents with LROA and Uni-D, as they are and tuned."""
 
     agents: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
@@ -49,10 +55,6 @@ class Options(ScenarioOptions):
     """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, or a TOML file."""
     seeds: int = len(TEST_SEEDS)
     """Number of test seeds: 0, 1, 2, and so on."""
-    workers: int = os.cpu_count() or 1
-    """Number of processes."""
-    out: Path | None = None
-    """Folder for the results; by default one in runs that is named after the setting."""
 
 
 def evaluate_agents(options: Options, console: Console) -> None:
@@ -75,6 +77,9 @@ def evaluate_agents(options: Options, console: Console) -> None:
     JobsFailedError
         If a run has failed.
     """
+    resumed = options.resume is not None
+    options = reopened(options, EVALUATION)
+    check_runner(options.workers, options.backend, options.checkpoint_every)
     if not 1 <= options.seeds < VALIDATION_SEEDS[0]:
         raise ValueError(f"seeds must be from 1 to {VALIDATION_SEEDS[0] - 1}, got {options.seeds}")
     scenario = options.make_scenario()
@@ -95,35 +100,26 @@ def evaluate_agents(options: Options, console: Console) -> None:
     }
     for folder in options.agents:
         methods |= _training_seeds(folder, scenario, taken=methods)
-    name = re.sub(r"\W+", "-", _title(scenario, options)).lower()
-    folder = writable_folder(options.out or Path("runs") / f"{name}-agents")
-
-    def run(title: str, jobs: Sequence[Work]) -> pd.DataFrame:
-        results = run_with_progress(
-            title,
-            jobs,
-            folder=folder / "jobs",
-            workers=options.workers,
-            console=console,
-        )
-        return pd.concat(results, ignore_index=True)
-
     candidates = tuning_candidates(scenario)
-    best = tuned(candidates, run("tuning", make_jobs(candidates, scenario, VALIDATION_SEEDS)))
-    kept = [policy.name for policy in best if policy.name in methods]
-    methods |= {policy.name: [policy] for policy in best}
-    policies = [policy for several in methods.values() for policy in several]
-    prices, seeds = find_prices(scenario), range(options.seeds)
-    rounds = run("test", make_jobs(policies, scenario, seeds, prices=prices))
-    bounds = run("bounds", [BoundJob(scenario, seed, prices) for seed in seeds])
-    table = method_table(
-        rounds,
-        {method: [policy.name for policy in several] for method, several in methods.items()},
-        bounds,
-    )
-    for file, content in {"agents.csv": table, "runs.csv": run_table(rounds)}.items():
-        with atomic_path(folder / file) as temporary:
-            content.to_csv(temporary, index=False)
+    tuning = _setting("tuning", scenario, candidates, VALIDATION_SEEDS, bounded=False)
+    agents = [str(path) for folder in options.agents for path in sorted(folder.glob("seed-*"))]
+    config = configuration(EVALUATION, options, [described(scenario)], agents)
+    folder = options.out or default_folder(options, options.scenario, "-agents")
+
+    def run(setting: Setting) -> Results:
+        return run_settings([setting], folder, options, console)[0]
+
+    with claimed(folder, EVALUATION, config, console, resumed=resumed) as writes:
+        best = tuned(candidates, run(tuning).rounds)
+        kept = [policy.name for policy in best if policy.name in methods]
+        methods |= {policy.name: [policy] for policy in best}
+        policies = [policy for several in methods.values() for policy in several]
+        test = run(_setting("test", scenario, policies, range(options.seeds), bounded=True))
+        names = {label: [policy.name for policy in several] for label, several in methods.items()}
+        table = method_table(test.rounds, names, test.bounds)
+        if writes:
+            write_csv(folder / "agents.csv", table)
+            write_csv(folder / "runs.csv", run_table(test.rounds))
     costs = {method: _cost(several, scenario) for method, several in methods.items()}
     wide = Console(width=max(console.width, TABLE_WIDTH))
     wide.print(printed_table(table, costs, _title(scenario, options)))
@@ -135,6 +131,13 @@ def evaluate_agents(options: Options, console: Console) -> None:
             told = f"{method} was trained in another scenario: {_differences(origin, scenario)}."
             console.print(told, soft_wrap=True, highlight=False)
     console.print(f"Results: {folder}", soft_wrap=True)
+
+
+def _setting(
+    name: str, scenario: Scenario, policies: Sequence[Policy], seeds: range, *, bounded: bool
+) -> Setting:
+    entrants = tuple(Entrant(policy.name, policy, scenario) for policy in policies)
+    return Setting(name, entrants, seeds, bounded=bounded)
 
 
 def _training_seeds(

@@ -4,90 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import as_value_error, check_regular
-from policies.benchmark.commands.comparison_options import (
-    HOW_TO_RUN,
-    KINDS,
-    Options,
-    fits,
-    from_values,
-)
+from policies.benchmark.commands.training import Scheduler
+from policies.benchmark.options import HOW_TO_RUN, LEFT_BEHIND, CompareOptions, fits
 
 # The options of a comparison that are not a setting's.
-_OF_THE_COMMAND = (*HOW_TO_RUN, "data_dir", "out", "policies", "resume")
+_OF_THE_COMMAND = (*HOW_TO_RUN, *LEFT_BEHIND, "data_dir", "policies")
 
-SETTING_KEYS = tuple(name for name in KINDS if name not in _OF_THE_COMMAND)
-
-
-@dataclass(frozen=True)
-class Scheduler:
-    """An entry of the list of schedulers.
-
-    Attributes
-    ----------
-    name : str
-        As `policies.make_policy` takes it.
-    options : mapping
-        Keywords of the policy.
-    label : str, optional
-        Its name in the tables; the policy's own by default.
-    pay_reports : bool, optional
-        Whether it pays for what it asks the devices to report; as the setting says by default.
-    """
-
-    name: str
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    label: str | None = None
-    pay_reports: bool | None = None
+SETTING_KEYS = tuple(
+    field.name for field in dataclasses.fields(CompareOptions) if field.name not in _OF_THE_COMMAND
+)
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A system, and who meets in it.
-
-    Attributes
-    ----------
-    name : str
-        Its name in the tables.
-    options : comparison_options.Options
-        The system, the training and the seeds.
-    schedulers : tuple of Scheduler
-        Who meets.
-    """
+class FileSetting:
+    """A setting as the file has it: its name, the options of ``fl-edge compare``, and who meets."""
 
     name: str
-    options: Options
+    options: CompareOptions
     schedulers: tuple[Scheduler, ...]
 
 
-def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[Setting]:
+def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[FileSetting]:
     """Read the file of a leaderboard.
 
-    Parameters
-    ----------
-    path : Path
-        The file. Each table ``[[settings]]`` has a `name` and any of `SETTING_KEYS`, the options of
-        ``fl-edge compare``, but trains only with ``train = true``. ``schedulers`` is a list of
-        names or tables with a `name`, perhaps a `label` and `pay_reports`, and keywords of the
-        policy. What stands above the settings is their default.
-    data_dir : Path
-        Folder with the data sets' files.
-
-    Returns
-    -------
-    list of Setting
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be read, or what it says is wrong.
+    Each table ``[[settings]]`` has a `name` and any of `SETTING_KEYS`, the options of ``fl-edge
+    compare``, but trains only with ``train = true``. ``schedulers`` is a list of names or tables
+    with a `name`, perhaps a `label` and `pay_reports`, and keywords of the policy. What stands
+    above the settings is their default. `ValueError` if something is wrong.
     """
     with as_value_error(f"cannot read the leaderboard {str(path)!r}: "):
         check_regular(path)
@@ -108,7 +58,9 @@ def _all_tables(values: list[Any]) -> bool:
     return all(isinstance(value, dict) for value in values)
 
 
-def _setting(defaults: dict[str, Any], table: dict[str, Any], file: str, data_dir: Path) -> Setting:
+def _setting(
+    defaults: dict[str, Any], table: dict[str, Any], file: str, data_dir: Path
+) -> FileSetting:
     name = table.get("name")
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise ValueError(f"a setting of {file} needs a name in one line, got {name!r}")
@@ -120,17 +72,18 @@ def _setting(defaults: dict[str, Any], table: dict[str, Any], file: str, data_di
         raise ValueError(f"{where} needs a list schedulers, its own or above the settings")
     schedulers = tuple(_scheduler(entry, where) for entry in entries)
     del values["name"]
-    return Setting(name, from_values(values | {"data_dir": data_dir}), schedulers)
+    return FileSetting(name, CompareOptions(**values, data_dir=data_dir), schedulers)
 
 
 def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[str, Any]:
     """The values, if each has one of the keys and is of its type."""
+    kinds = get_type_hints(CompareOptions)
     for key, value in values.items():
         if key not in keys:
             nearest = did_you_mean(key, keys) or f": it may have {', '.join(keys)}"
             raise ValueError(f"{where} cannot have a key {key!r}{nearest}")
-        if key in KINDS and (not fits(value, KINDS[key]) or value is None):
-            raise ValueError(f"{where}: {key} must be {_words(KINDS[key])}, got {value!r}")
+        if key in kinds and (not fits(value, kinds[key]) or value is None):
+            raise ValueError(f"{where}: {key} must be {_words(kinds[key])}, got {value!r}")
     return values
 
 

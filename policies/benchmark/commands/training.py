@@ -1,21 +1,27 @@
-"""What the commands need of training real models; `train_fl.command_line` supplies it."""
+"""Settings out of options, with training of real models where it is asked for."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import gymnasium as gym
 
 from fl_edge_env import Scenario
+from fl_edge_env.checks import did_you_mean
 from fl_edge_env.scenario.presets import PRESETS
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.benchmark.commands.comparison_options import Options
+from policies.benchmark.evaluation import check_target
+from policies.benchmark.experiment import Entrant, Setting
+from policies.benchmark.options import CompareOptions
 from policies.benchmark.training_options import TrainingOptions
 from policies.divfl import DivFL
-from policies.registry import make_policy
+from policies.registry import POLICIES, SELECTORS, make_policy
 from policies.reports import describe_reports, with_reports
 
 
@@ -54,90 +60,59 @@ class MakeTraining(Protocol):
     """Prepares training on a system, as `train_fl.command_line.make_training` does."""
 
     def __call__(self, scenario: Scenario, task: str, options: TrainingOptions) -> Training:
-        """Fit a system to a task.
-
-        Parameters
-        ----------
-        scenario : Scenario
-            The system.
-        task : str
-            Name of the data set.
-        options : TrainingOptions
-            How models are trained.
-
-        Raises
-        ------
-        ModuleNotFoundError
-            If a package that training needs is not installed.
-        ValueError
-            If an option is wrong.
-        """
+        """Fit a system to the data set that `task` names."""
         ...
 
 
-def policy_options(name: str, training: Training | None) -> dict[str, Any]:
-    """What a policy needs beside the scenario.
+@dataclass(frozen=True)
+class Scheduler:
+    """A policy by its name, as `policies.make_policy` takes it, and how it is entered."""
 
-    Parameters
-    ----------
-    name : str
-        As in `policies.make_policy`.
-    training : Training, optional
-        Where models are trained.
-
-    Returns
-    -------
-    dict
-        Keywords of the policy: DivFL chooses its cohorts by the labels of the task.
-    """
-    if name == "divfl" and training is not None:
-        return {"label_histogram": training.make_task().label_histogram}
-    return {}
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)  # keywords of the policy
+    label: str | None = None  # its name in tables; the policy's own by default
+    pay_reports: bool | None = None  # as the setting says by default
 
 
 def make_entrant(
-    name: str,
+    scheduler: Scheduler,
     scenario: Scenario,
     training: Training | None,
     *,
     pay_reports: bool = False,
-    **options: Any,
-) -> Policy:
-    """A policy as the commands run it.
-
-    Parameters
-    ----------
-    name : str
-        As in `policies.make_policy`.
-    scenario : Scenario
-        The system, with training as it is fitted to the data.
-    training : Training, optional
-        Where models are trained.
-    pay_reports : bool
-        Whether it pays for what it asks the devices to report; see `policies.with_reports`. Where
-        no models are trained, nothing is reported.
-    **options
-        Keywords of the policy.
-    """
-    options = policy_options(name, training) | options
-    policy = make_policy(name, scenario, **options)
-    if not pay_reports or training is None:
-        return policy
-    paying = with_reports(scenario, policy)
-    return policy if paying is scenario else make_policy(name, paying, **options)
+    label: str | None = None,
+) -> Entrant:
+    """A policy as the commands run it; DivFL chooses its cohorts by the labels of the task."""
+    options = dict(scheduler.options)
+    if scheduler.name == "divfl" and training is not None:
+        options = {"label_histogram": training.make_task().label_histogram} | options
+    try:
+        policy = make_policy(scheduler.name, scenario, **options)
+        paying = with_reports(scenario, policy) if pay_reports else scenario
+        if paying is not scenario:
+            policy = make_policy(scheduler.name, paying, **options)
+    except TypeError as error:
+        if (wrong := re.search(r"unexpected keyword argument '(\w+)'", str(error))) is None:
+            raise
+        name = scheduler.name.partition(":")[0]
+        makers = [table[name] for table in (POLICIES, SELECTORS) if name in table]
+        known = [option for make in makers for option in inspect.signature(make).parameters]
+        nearest = did_you_mean(wrong[1], known)
+        raise ValueError(f"{scheduler.name} has no option {wrong[1]!r}{nearest}") from None
+    return Entrant(label or scheduler.label or policy.name, policy, scenario, training)
 
 
-def training_of(options: Options, scenario: Scenario, make_training: MakeTraining) -> Training:
-    """What makes the training environments of a comparison.
+def make_setting(
+    name: str,
+    options: CompareOptions,
+    schedulers: Sequence[Scheduler],
+    make_training: MakeTraining,
+    *,
+    in_file: bool = False,
+) -> Setting:
+    """The setting that options describe.
 
-    Parameters
-    ----------
-    options : comparison_options.Options
-        Those of the comparison.
-    scenario : Scenario
-        Its system.
-    make_training : callable
-        Prepares training.
+    One of a leaderboard's file leaves out who needs training where there is none.
 
     Raises
     ------
@@ -146,67 +121,75 @@ def training_of(options: Options, scenario: Scenario, make_training: MakeTrainin
     ModuleNotFoundError
         If a package that training needs is not installed.
     """
-    if options.training.dataset is None and Path(options.scenario).suffix == ".toml":
-        raise ValueError(
-            f"the scenario file {options.scenario!r} names no data set: give one with --dataset, "
-            "or --no-train"
-        )
-    return make_training(scenario, dataset_of(options), options.training)
+    seeds = options.seed_range()
+    if options.pay_reports and not options.train:
+        raise ValueError("pay_reports needs training: without it nothing is reported")
+    check_target(options.target_accuracy)
+    scenario, training = options.make_scenario(), None
+    if options.train:
+        if options.dataset is None and Path(options.scenario).suffix == ".toml":
+            raise ValueError(
+                f"the scenario file {options.scenario!r} names no data set: give one with "
+                "--dataset, or --no-train"
+            )
+        training = make_training(scenario, dataset_of(options), options.training_options())
+        scenario = training.scenario
+    entrants, left_out = [], {}
+    for one in schedulers:
+        pays = options.pay_reports if one.pay_reports is None else one.pay_reports
+        entrant = make_entrant(one, scenario, training, pay_reports=pays)
+        if in_file and training is None and (entrant.policy.needs_training or one.pay_reports):
+            left_out[entrant.label] = "needs training"
+        else:
+            entrants.append(entrant)
+    if not entrants:
+        if left_out:
+            raise ValueError("all its schedulers need training")
+        raise ValueError("policies must be one or more, got none")
+    target = options.target_accuracy if options.train else None
+    setting = Setting(
+        name, tuple(entrants), seeds, target=target, left_out=left_out, titled=in_file
+    )
+    if training is not None:
+        training(entrants[0].policy)  # refuses a wrong option here, not in a worker
+    return setting
 
 
-def dataset_of(options: Options) -> str:
-    """The data set that a comparison trains on: its own, or that of its scenario.
+def named_by(options: CompareOptions, schedulers: Sequence[Scheduler]) -> list[str]:
+    """What may stand in a file of one's own: policies, the data set and the network."""
+    own = [name for name in (options.dataset, options.model) if name is not None]
+    return [scheduler.name for scheduler in schedulers] + own
 
-    Parameters
-    ----------
-    options : comparison_options.Options
-        Those of the comparison.
-    """
+
+def dataset_of(options: CompareOptions) -> str:
+    """The data set that a setting trains on: its own, or that of its scenario."""
     preset = PRESETS.get(options.scenario)
     own = Path(options.scenario).stem if preset is None else preset.dataset or options.scenario
-    return options.training.dataset or own
+    return options.dataset or own
 
 
-def network_note(options: Options) -> str:
-    """Which network trains and which is uploaded, empty where both are the data set's own.
-
-    Parameters
-    ----------
-    options : comparison_options.Options
-        Those of the comparison.
-    """
+def network_note(options: CompareOptions) -> str:
+    """Which network trains and which is uploaded, empty where both are the data set's own."""
     told = []
-    if options.training.model is not None:
-        told.append(f"network {options.training.model.rpartition(':')[2]}")
-    if options.training.upload is not None:
-        told.append(f"uploads of the size of {options.training.upload}")
+    if options.model is not None:
+        told.append(f"network {options.model.rpartition(':')[2]}")
+    if options.upload is not None:
+        told.append(f"uploads of the size of {options.upload}")
     return ", ".join(told)
 
 
-def divfl_note(policies: Sequence[Policy], *, trained: bool) -> str:
-    """By what DivFL chose its cohorts, empty where it is not among the policies.
-
-    Parameters
-    ----------
-    policies : sequence of Policy
-        Those that were run.
-    trained : bool
-        Whether models were trained.
-    """
-    if not any(isinstance(policy, DivFL) for policy in policies):
-        return ""
-    how = "gradients" if trained else "label histograms: the same in every round"
-    return f"DivFL chose its cohorts by {how}."
+def notes(setting: Setting) -> list[str]:
+    """By what DivFL chose its cohorts, and what policies pay for reports."""
+    told = []
+    if any(isinstance(policy, DivFL) for policy in setting.policies.values()):
+        trained = setting.entrants[0].training is not None
+        how = "gradients" if trained else "label histograms: the same in every round"
+        told.append(f"DivFL chose its cohorts by {how}.")
+    return [*told, note] if (note := reports_note(setting.policies)) else told
 
 
 def reports_note(policies: Mapping[str, Policy]) -> str:
-    """What policies pay for reports, empty where none pays.
-
-    Parameters
-    ----------
-    policies : mapping
-        Those that were run, by their names in the tables.
-    """
+    """What policies pay for reports, by their names in tables; empty where none pays."""
     costs: dict[str, list[str]] = {}
     for name, policy in policies.items():
         scenario = getattr(policy, "scenario", None)  # one of the user's own may have none

@@ -75,6 +75,31 @@ def test_run_jobs__a_failure_is_told_at_the_end_and_stops_no_other(scenario, tmp
     assert len(list(tmp_path.iterdir())) == 2
 
 
+class Group(UniD):
+    def decide(self, observation):
+        raise ExceptionGroup("both", [ValueError("one"), KeyError("two")])
+
+
+class Caused(UniD):
+    def decide(self, observation):
+        try:
+            return {}["gain"]
+        except KeyError as error:
+            raise ValueError("no gain\nand more") from error
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (Group, r"ExceptionGroup: both \(2 sub-exceptions\); ValueError: one; KeyError: 'two' \("),
+        (Caused, r"ValueError: no gain \("),
+    ],
+)
+def test_run_jobs__a_failure_of_any_kind_is_told_in_one_line(scenario, kind, told):
+    with pytest.raises(JobsFailedError, match=told + r".*test_runner.py:\d+ in decide\)$"):
+        run_jobs(make_jobs([kind(scenario)], scenario, [0]))
+
+
 def test_key__changes_with_all_that_changes_the_result(scenario):
     job = Job(LROA(scenario), scenario, (0, 1))
     assert job.key == Job(LROA(scenario), scenario.replace(), (0, 1)).key

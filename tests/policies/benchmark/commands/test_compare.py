@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import itertools
 import json
 import os
@@ -20,8 +21,8 @@ import pandas as pd
 import pytest
 import torch
 
-from policies.benchmark.commands.comparison_folder import default_folder
-from policies.benchmark.commands.comparison_options import Options
+from policies.benchmark.options import CompareOptions
+from policies.benchmark.results_folder import default_folder
 from tests.support import without_times
 from train_fl.command_line import main
 from train_fl.data.dataset import DataSource
@@ -30,17 +31,6 @@ from train_fl.models import DigitsCNN, SmallCNN
 
 COMPARE = "from train_fl.command_line import main; main()", "compare"
 TRAINED = "--rounds 6 --seeds 2 --eval-every 3 --target-accuracy 0.01"
-
-
-def command(arguments: str) -> str:
-    """Output of the command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", *COMPARE, *arguments.split()],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"COLUMNS": "120"},
-    ).stdout
 
 
 @pytest.fixture
@@ -53,7 +43,10 @@ def call(monkeypatch):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("trained")
-    return folder, command(f"{TRAINED} --workers 2 --out {folder}")
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as told:
+        patch.setenv("COLUMNS", "120")
+        main(["compare", *TRAINED.split(), "--workers", "2", "--out", str(folder)])
+    return folder, told.getvalue()
 
 
 def test_compare__prints_a_row_for_each_question(trained):
@@ -70,6 +63,7 @@ def test_compare__leaves_all_numbers_and_plots(trained):
     folder, _ = trained
     plots = "accuracy_over_rounds accuracy_over_time energy loss objective overview partition"
     expected = {f"{name}.png" for name in plots.split()} | {
+        ".lock",
         "bounds.csv",
         "config.json",
         "jobs",
@@ -120,50 +114,34 @@ def test_compare__config_names_the_run(trained):
     folder, _ = trained
     config = json.loads((folder / "config.json").read_text())
     assert config["options"]["rounds"] == 6
-    assert config["scenario"]["num_rounds"] == 6
+    (setting,) = config["settings"]
+    assert setting["scenario"]["num_rounds"] == 6
+    assert {"lambda", "V"} <= set(setting)
     assert config["versions"]["numpy"] == np.__version__
-    assert {"command", "commit", "python", "lambda", "V"} <= set(config)
-
-
-def test_compare__repeats_itself_whatever_the_number_of_processes(trained, call, tmp_path):
-    folder, _ = trained
-    call(f"{TRAINED} --workers 1 --out {tmp_path}")
-    for name in ("rounds.csv", "summary.csv"):
-        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+    assert {"command", "commit", "python"} <= set(config)
 
 
 def test_compare__resume_takes_the_options_of_the_folder(trained, call, tmp_path):
     folder, _ = trained
-    shutil.copytree(folder, tmp_path / "copy")
-    config = (folder / "config.json").read_bytes()
-    for path in (tmp_path / "copy").iterdir():
+    again = tmp_path / "copy"
+    shutil.copytree(folder, again)
+    for path in again.iterdir():
         if path.is_file() and path.name != "config.json":
             path.unlink()
-    call(f"--resume {tmp_path / 'copy'} --workers 2")
-    for name in ("rounds.csv", "summary.csv"):
-        assert (tmp_path / "copy" / name).read_bytes() == (folder / name).read_bytes()
-    again = json.loads((tmp_path / "copy" / "config.json").read_text())
-    first = json.loads(config)
-    assert again.pop("options") | {"out": None} == first.pop("options") | {"out": None}
-    assert again == first
-
-
-def test_compare__resume_knows_every_channel_and_device_again(call, tmp_path):
-    options = (
-        "--no-train --channel markov:0.5 --tiers hardware --rounds 4 --seeds 2 --policies lroa"
-    )
-    call(f"{options} --out {tmp_path}")
-    rounds, config = tmp_path / "rounds.csv", (tmp_path / "config.json").read_text()
-    expected = rounds.read_bytes()
-    rounds.unlink()
-    call(f"--resume {tmp_path}")
-    assert rounds.read_bytes() == expected
-    again = json.loads((tmp_path / "config.json").read_text())
-    assert again["scenario"] == json.loads(config)["scenario"]
+    shutil.rmtree(again / "jobs")  # with another number of processes all is the same
+    call(f"--resume {again} --workers 1")
+    for name in ("config.json", "rounds.csv", "summary.csv", "bounds.csv"):
+        assert (again / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp_path):
     folder, _ = trained
+
+    def said(arguments: str) -> str:
+        with contextlib.suppress(SystemExit):
+            call(arguments)
+        return " ".join(capsys.readouterr().out.split())
+
     for arguments, message in (
         (f"--resume {folder} --rounds 9", "rounds cannot be given with it, only workers"),
         (f"--resume {folder} --out {tmp_path}", "out cannot be given with it"),
@@ -171,60 +149,42 @@ def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp
         (f"--resume {tmp_path}/none", "there is no such folder"),
         (f"--resume {folder}/config.json", "that is a file"),
     ):
-        with pytest.raises(SystemExit):
-            call(arguments)
-        assert message in " ".join(capsys.readouterr().out.split())
+        assert message in said(arguments)
     config = json.loads((folder / "config.json").read_text())
 
     def resume(**changes) -> str:
         (tmp_path / "config.json").write_text(json.dumps(config | changes))
-        with contextlib.suppress(SystemExit):
-            call(f"--resume {tmp_path}")
-        return " ".join(capsys.readouterr().out.split())
+        return said(f"--resume {tmp_path}")
 
-    assert "the scenario 'digits' has changed" in resume(scenario=config["scenario"] | {"mu": 2.0})
-    assert "cannot use config.json" in resume(options=config["options"] | {"policies": None})
+    (setting,) = config["settings"]
+    changed = setting | {"scenario": setting["scenario"] | {"mu": 2.0}}
+    assert "a system has changed since the comparison began" in resume(settings=[changed])
+    assert "file of one's own has changed" in resume(agents={"mine.py": "1"})
+    assert "it is that of a leaderboard" in resume(experiment="leaderboard")
     assert "cannot use config.json" in resume(options=config["options"] | {"color": "red"})
-    for name, value in (
-        ("scenario", None),
-        ("channel", 0.5),
-        ("policies", ["lroa", 1]),
-        ("seeds", "5"),
-        ("seeds", True),
-        ("train", "no"),
-        ("backend", "threads"),
-        ("data_dir", 3),
-    ):
-        said = resume(options=config["options"] | {name: value})
-        assert f"cannot use config.json ({name} cannot be {value!r})" in said
-    for content in ("[]", "3", "[" * 100_000, "\0"):
+    for name, value in (("channel", 0.5), ("policies", ["lroa", 1]), ("seeds", True)):
+        message = f"cannot use config.json ({name} cannot be {value!r})"
+        assert message in resume(options=config["options"] | {name: value})
+    for content in ("[]", "[" * 100_000, "\0", json.dumps({"options": config["options"]})):
         (tmp_path / "config.json").write_text(content)
-        with pytest.raises(SystemExit):
-            call(f"--resume {tmp_path}")
-        assert "cannot use config.json" in " ".join(capsys.readouterr().out.split())
-    (tmp_path / "config.json").write_text(json.dumps({"options": config["options"]}))
-    with pytest.raises(SystemExit):
-        call(f"--resume {tmp_path}")
-    assert "cannot use config.json" in capsys.readouterr().out
+        assert "cannot use config.json" in said(f"--resume {tmp_path}")
     assert "The code or a library has changed" in resume(code="another")
     assert json.loads((tmp_path / "config.json").read_text())["code"] == config["code"]
 
 
-def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(call, tmp_path):
-    def start(arguments: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(call, tmp_path, kills):
+    options = "--policies lroa divfl --seeds 1 --rounds 60 --checkpoint-every 4"
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    call(f"{options} --workers 1 --out {whole}")
+    rng = np.random.default_rng(kills)
+    arguments = f"{options} --workers 2 --out {killed}"
+    for _ in range(kills):
+        process = subprocess.Popen(
             [sys.executable, "-c", *COMPARE, *arguments.split()],
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-
-    options = "--policies lroa divfl --seeds 1 --rounds 80 --checkpoint-every 4"
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    call(f"{options} --workers 1 --out {whole}")
-    rng = np.random.default_rng(0)
-    arguments = f"{options} --workers 2 --out {killed}"
-    for _ in range(2):
-        process = start(arguments)
         before = {path.name for path in killed.glob("jobs/checkpoints/[!.]*")}
         deadline = time.monotonic() + 120
         while {path.name for path in killed.glob("jobs/checkpoints/[!.]*")} == before:
@@ -237,7 +197,7 @@ def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(call, tm
         assert not (killed / "rounds.csv").exists()
         assert list(killed.glob("jobs/checkpoints/[!.]*"))
         arguments = f"--resume {killed} --workers 2"
-    assert start(arguments).wait() == 0
+    call(arguments)
     for name in ("rounds.csv", "summary.csv", "live/LROA-seed-0.csv", "live/DivFL-seed-0.csv"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
     assert not (killed / "jobs" / "checkpoints").exists()
@@ -246,22 +206,25 @@ def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(call, tm
 def test_compare__says_which_network_trains_and_which_is_uploaded(call, capsys, tmp_path):
     call(f"--policies uni-s --upload small --rounds 2 --seeds 1 --workers 1 --out {tmp_path}")
     assert "Trained on digits: uploads of the size of small." in capsys.readouterr().out
-    scenario = json.loads((tmp_path / "config.json").read_text())["scenario"]
-    assert scenario["model_bits"] == 32 * sum(p.numel() for p in SmallCNN().parameters())
+    (setting,) = json.loads((tmp_path / "config.json").read_text())["settings"]
+    assert setting["scenario"]["model_bits"] == 32 * sum(p.numel() for p in SmallCNN().parameters())
 
 
-def test_compare__system_side_alone(call, capsys, tmp_path):
+def test_compare__system_side_alone(call, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
     call(
         "--scenario femnist --no-train --rounds 20 --seeds 3 --cohort-size 4 --mu 2 --nu 1e4 "
         f"--policies uni-d lroa --out {tmp_path}"
     )
     output = capsys.readouterr().out
+    assert "…" not in output  # columns are left out, and no digit
+    assert len(re.findall(r"[\d.]+±[\d.]+", output)) >= 4
     assert re.search(r"^ Uni-D .* (yes|no) ", output, re.MULTILINE)
     assert "accuracy" not in output
     assert "the same models" not in output
     assert (tmp_path / "time.png").exists()
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert (config["scenario"]["cohort_size"], config["scenario"]["mu"]) == (4, 2.0)
+    (setting,) = json.loads((tmp_path / "config.json").read_text())["settings"]
+    assert (setting["scenario"]["cohort_size"], setting["scenario"]["mu"]) == (4, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -282,10 +245,15 @@ def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, 
         f"--scenario {file} --no-train --seeds 2 --policies lroa --out {tmp_path / 'out'} "
         + options.format(trace=trace)
     )
-    config = json.loads((tmp_path / "out" / "config.json").read_text())["scenario"]
-    assert config["channel"]["type"] == channel
-    assert (config["num_devices"], config["cycles_per_sample"]) == (6, 2e9)
-    assert isinstance(config["f_max"], list) == ("--tiers" in options)
+    (setting,) = json.loads((tmp_path / "out" / "config.json").read_text())["settings"]
+    scenario = setting["scenario"]
+    assert scenario["channel"]["type"] == channel
+    assert (scenario["num_devices"], scenario["cycles_per_sample"]) == (6, 2e9)
+    assert isinstance(scenario["f_max"], list) == ("--tiers" in options)
+    expected = (tmp_path / "out" / "rounds.csv").read_bytes()
+    (tmp_path / "out" / "rounds.csv").unlink()
+    call(f"--resume {tmp_path / 'out'}")
+    assert (tmp_path / "out" / "rounds.csv").read_bytes() == expected
 
 
 @pytest.mark.parametrize(
@@ -315,7 +283,7 @@ def test_compare__help_explains_every_option(call, capsys):
     with pytest.raises(SystemExit):
         call("--help")
     output = capsys.readouterr().out
-    for field in dataclasses.fields(Options):
+    for field in dataclasses.fields(CompareOptions):
         assert f"--{field.name.replace('_', '-')}" in output
 
 
@@ -327,16 +295,10 @@ def test_compare__help_explains_every_option(call, capsys):
             "got 'lora': did you mean 'lroa'?",
         ),
         ("--no-train --pay-reports", "pay_reports needs training"),
-        ("--policies lroa lroa", "policies must have distinct names"),
-        ("--cohort-size 0", "cohort_size must be an integer of at least 1, got 0"),
-        ("--cohort-size 50", "cohort_size must be at most num_devices = 40, got 50"),
+        ("--policies lroa lroa", "'LROA' comes twice among the policies"),
         ("--num-devices 2000", "num_devices must be from 1 to the 1440 samples, got 2000"),
         ("--scenario cifar10 --data-dir {file}", "data_batch_1' is missing"),
-        ("--dataset mnist", "data set must be one of digits, fashion_mnist, cifar10, femnist"),
-        ("--partition place", "a split by place needs devices of different mean gains"),
-        ("--partition writer", "the data set digits does not say who its writers are"),
         ("--on-non-finite stop", "on_non_finite must be one of raise, skip, got 'stop'"),
-        ("--threads 0", "threads must be an integer of at least 1, got 0"),
         ("--device gpu", "device must be one that torch has"),
         (
             "--scenario mnist",
@@ -355,7 +317,6 @@ def test_compare__help_explains_every_option(call, capsys):
         ("--channel gains.csv", "cannot read the trace 'gains.csv'"),
         ("--seeds 0", "seeds must be an integer of at least 1, got 0"),
         ("--workers 0", "workers must be an integer of at least 1, got 0"),
-        ("--mu nan", "mu must be at least zero and finite, got nan"),
         ("--eval-every 0", "eval_every must be an integer of at least 1, got 0"),
         ("--target-accuracy 90", "target_accuracy must lie in (0, 1], got 90.0"),
         ("--no-train --tensorboard", "--tensorboard is for runs that train models"),
@@ -377,35 +338,6 @@ def test_compare__a_wrong_option_ends_with_one_line(call, capsys, arguments, mes
     assert not list(tmp_path.glob("results/*"))
 
 
-def test_compare__replaces_no_results_but_its_own(call, capsys, tmp_path):
-    options = "--scenario digits --no-train --rounds 4 --seeds 1 --policies uni-d"
-
-    def refused(arguments, folder):
-        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        with pytest.raises(SystemExit) as raised:
-            call(f"{arguments} --out {folder}")
-        assert raised.value.code == 2
-        assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        return " ".join(capsys.readouterr().out.split())
-
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "summary.csv").write_text("mine")
-    assert "holds summary.csv, which no comparison has left there" in refused(options, mine)
-    (mine / "config.json").mkdir()
-    assert "it is not a regular file" in refused(options, mine)
-    ours = tmp_path / "ours"
-    call(f"{options} --out {ours}")
-    (ours / "notes.csv").write_text("mine")
-    capsys.readouterr()
-    other = options.replace("--rounds 4", "--rounds 5 --mu 0.5")
-    assert "holds another comparison, with another" in (said := refused(other, ours))
-    assert "rounds, mu" in said.replace("mu, rounds", "rounds, mu")
-    for command in (f"{options} --out {ours} --workers 2", f"--resume {ours}"):
-        call(command)
-    assert (ours / "notes.csv").read_text() == "mine"
-
-
 def test_compare__names_its_folder_by_what_sets_it_apart(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = "--scenario digits --no-train --rounds 4 --seeds 1"
@@ -419,7 +351,7 @@ def test_compare__names_its_folder_by_what_sets_it_apart(call, tmp_path, monkeyp
         "digits-rounds-4-mu-0.5-policies-uni-d-no-train-seeds-1",
     }
     long = " ".join(f"random best-channel:{kind}" for kind in ("static", "dynamic") * 9)
-    assert len(default_folder(Options(policies=tuple(long.split()))).name) < 120
+    assert len(default_folder(CompareOptions(policies=tuple(long.split())), "digits").name) < 120
 
 
 def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written(
@@ -432,7 +364,7 @@ def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written
     def read_only(path):
         raise ValueError(f"cannot write to the folder {str(path)!r}: Read-only file system")
 
-    for module in ("commands.compare", "runner"):
+    for module in ("results_folder", "runner"):
         monkeypatch.setattr(f"policies.benchmark.{module}.writable_folder", read_only)
     call(f"--resume {tmp_path}")
     again = without_times(capsys.readouterr().out)
@@ -466,17 +398,3 @@ def test_compare__an_interrupt_ends_with_one_line_and_the_command_goes_on(tmp_pa
     assert process.returncode == 130
     assert "interrupted: what is finished is kept" in said
     assert "Traceback" not in said + errors
-
-
-def test_compare__shows_its_numbers_whole_in_a_narrow_terminal(call, capsys, tmp_path, monkeypatch):
-    options = "--scenario cifar10 --no-train --rounds 5 --seeds 2 --num-devices 5"
-    outputs = []
-    for columns in ("40", "200"):
-        monkeypatch.setenv("COLUMNS", columns)
-        call(f"{options} --out {tmp_path}")
-        outputs.append(capsys.readouterr().out)
-    numbers = [re.findall(r"[\d.]+±[\d.]+", output) for output in outputs]
-    # Columns are left out, and no digit.
-    assert set(numbers[0]) < set(numbers[1])
-    assert len(numbers[0]) >= 4
-    assert "…" not in outputs[0]

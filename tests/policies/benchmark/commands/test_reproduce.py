@@ -8,11 +8,10 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from fl_edge_env import Scenario
-from policies.benchmark.commands import experiment as experiment_module
-from policies.benchmark.commands import reproduce
+from policies.benchmark import experiment as experiment_module
+from policies.benchmark.commands import paper
 from tests.support import without_times
 from train_fl.command_line import main, make_training
 
@@ -102,7 +101,7 @@ def test_k_sweep__with_training_selects_by_accuracy(call, tmp_path):
 
 
 def test_k_sweep__selects_the_fastest_run_that_is_good_enough():
-    sweep = reproduce.KSweep(train=True, accuracy=(60.0,))
+    sweep = paper.KSweep(train=True, accuracy=(60.0,))
 
     def run(time: float, accuracy: float) -> pd.DataFrame:
         names = "penalty reward energy_ratio worst_energy_ratio spent_ratio worst_spent_ratio"
@@ -129,7 +128,7 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough():
         ("v-sweep --nu -1", "nu must be positive and finite, got -1.0"),
         ("lambda-sweep --seeds 0", "seeds must be an integer of at least 1, got 0"),
         ("v-sweep --scenarios", "scenarios must be one or more, got none"),
-        ("v-sweep --nu 1e5 1.0001e5", "settings repeat: ν = 1e+05, ν = 1e+05"),
+        ("v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' comes twice among the policies"),
         ("k-sweep --accuracy 50 60", "accuracy must be one number for each of the 3 cohort_sizes"),
         ("bound --workers 0", "workers must be an integer of at least 1, got 0"),
     ],
@@ -146,22 +145,21 @@ def test_sweep__tells_settings_apart_that_are_near_each_other(call, tmp_path):
     assert set(pd.read_csv(tmp_path / "v.csv")["policy"]) == {"ν = 1.1e+05", "ν = 1.4e+05"}
 
 
-def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch, tmp_path):
-    seen = []
-    fitted = Scenario.digits(num_rounds=8, model_bits=1e5)
+def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
+    fitted, seen = Scenario.digits(num_rounds=8, model_bits=1e5), []
 
-    def other(*args, **options):
-        return dataclasses.replace(make_training(*args, **options), scenario=fitted)
+    def other(*args):
+        return dataclasses.replace(make_training(*args), scenario=fitted)
 
-    class StoppedError(Exception):
-        pass
-
-    def find_prices(scenario):
-        seen.append(scenario)
-        raise StoppedError
-
-    monkeypatch.setattr(experiment_module, "find_prices", find_prices)
-    experiment = reproduce.Bound(scenarios=("digits",), train=True, out=tmp_path)
-    with pytest.raises(StoppedError):
-        experiment.run(Console(), other)
+    monkeypatch.setattr(experiment_module, "find_prices", seen.append)
+    paper.Bound(scenarios=("digits",), train=True).setting("digits", other).work()
     assert seen == [fitted]
+
+
+def test_matching_mu__is_where_lroa_saves_what_the_paper_states(monkeypatch):
+    monkeypatch.setattr(paper, "PAPER_SAVINGS", {"it": (65.0, 99.0)})
+    time = {"LROA": 1.0, "Uni-D": 2.0, "Uni-S": 1.0}
+    for mu in paper.MU_GRID:
+        time |= {f"LROA {mu:g}": mu, f"Uni-D {mu:g}": 2.0}
+    # Against Uni-D it saves 65 % where mu = 0.7, against Uni-S nowhere 99 %.
+    assert paper.matching_mu("it", time) == {("LROA", "Uni-D"): "0.70", ("LROA", "Uni-S"): "–"}

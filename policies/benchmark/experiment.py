@@ -1,0 +1,140 @@
+"""An experiment: policies in one or several settings under some seeds, run in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from rich.console import Console
+
+from fl_edge_env import Scenario
+from policies.base import Policy
+from policies.benchmark.bars import run_with_progress
+from policies.benchmark.bound import find_prices
+from policies.benchmark.evaluation import summarise
+from policies.benchmark.jobs import BoundJob, EnvFactory, Job, Work, make_jobs
+from policies.benchmark.live import live_files
+from policies.benchmark.options import RunOptions
+from policies.benchmark.tables import by_policy
+
+
+class Entrant(NamedTuple):
+    """A policy under the name that tables give it, and the system in which it runs."""
+
+    label: str
+    policy: Policy
+    scenario: Scenario
+    training: EnvFactory | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Entrants that meet the same channels under the same seeds."""
+
+    name: str
+    entrants: tuple[Entrant, ...]
+    seeds: range
+    # Of the first entrant's system: both bounds, and their prices for all. All must have the same.
+    bounded: bool = True
+    target: float | None = None  # test accuracy
+    left_out: Mapping[str, str] = field(default_factory=dict)  # labels, and why
+    titled: bool = True  # files of runs are named after the setting, too
+
+    def __post_init__(self) -> None:
+        labels = [entrant.label for entrant in self.entrants] + list(self.left_out)
+        if twice := [label for label in labels if labels.count(label) > 1]:
+            raise ValueError(
+                f"{twice[0]!r} comes twice among the policies, whose results are told apart by "
+                "their names: give one another name, or a label of its own"
+            )
+        self._jobs()  # refuses what is wrong
+
+    @property
+    def scenario(self) -> Scenario:
+        """The system of the first entrant."""
+        return self.entrants[0].scenario
+
+    @property
+    def policies(self) -> dict[str, Policy]:
+        """The policies by their labels."""
+        return {entrant.label: entrant.policy for entrant in self.entrants}
+
+    def work(self) -> tuple[list[tuple[str, Job]], list[BoundJob]]:
+        """The jobs with their labels, and those of the bounds, whose prices are found here."""
+        if not self.bounded:
+            return self._jobs(), []
+        prices = find_prices(self.scenario)
+        return self._jobs(prices), [BoundJob(self.scenario, seed, prices) for seed in self.seeds]
+
+    def _jobs(self, prices: Any = None) -> list[tuple[str, Job]]:
+        return [
+            (label, job)
+            for label, policy, scenario, training in self.entrants
+            for job in make_jobs(
+                [policy],
+                scenario,
+                self.seeds,
+                training,
+                prices,
+                f"{self.name}, {label}" if self.titled else None,
+            )
+        ]
+
+
+class Results(NamedTuple):
+    """The rounds of a setting with the labels as `policy`, and its bounds, empty if it has none."""
+
+    setting: Setting
+    rounds: pd.DataFrame
+    bounds: pd.DataFrame
+
+    def runs(self) -> dict[str, pd.DataFrame]:
+        """The rounds of each entrant."""
+        return dict(by_policy(self.rounds))
+
+    def summary(self) -> pd.DataFrame:
+        """A row for each run; see `policies.benchmark.evaluation.summarise`."""
+        bounds = self.bounds if self.setting.bounded else None
+        return summarise(self.rounds, self.setting.target, bounds)
+
+
+def run_settings(
+    settings: Sequence[Setting],
+    folder: Path,
+    options: RunOptions,
+    console: Console,
+    *,
+    tensorboard: bool = False,
+    models: Path | None = None,
+) -> list[Results]:
+    """Run what is missing in a folder, with a bar that tells how much is done."""
+    work = [setting.work() for setting in settings]
+    # The short jobs last, so that no process waits for a long one at the end.
+    jobs: list[Work] = [job for runs, _ in work for _, job in runs]
+    jobs += [job for _, bounds in work for job in bounds]
+    done: Iterator[pd.DataFrame] = iter(
+        run_with_progress(
+            "runs",
+            jobs,
+            folder=folder / "jobs",
+            workers=options.workers,
+            backend=options.backend,
+            address=options.address,
+            checkpoint_every=options.checkpoint_every,
+            record=live_files(folder, tensorboard=tensorboard),
+            models=models,
+            console=console,
+        )
+    )
+    rounds = [
+        pd.concat([next(done).assign(policy=label) for label, _ in runs], ignore_index=True)
+        for runs, _ in work
+    ]
+    bounds = [
+        pd.concat([next(done) for _ in each] or [pd.DataFrame()], ignore_index=True)
+        for _, each in work
+    ]
+    return [Results(*each) for each in zip(settings, rounds, bounds, strict=True)]

@@ -1,0 +1,205 @@
+"""The options that commands share, and what is read of them from TOML and JSON."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
+
+from fl_edge_env import (
+    CellChannel,
+    ExponentialChannel,
+    MarkovChannel,
+    Scenario,
+    TraceChannel,
+    UplinkChannel,
+    with_phones,
+    with_tiers,
+)
+from fl_edge_env.channels import ChannelModel
+from fl_edge_env.checks import integer_at_least
+from policies.benchmark.training_options import TrainingOptions
+
+Backend = Literal["processes", "ray"]
+
+
+@dataclass(frozen=True)
+class ScenarioOptions:
+    """The options by which a command names its system."""
+
+    scenario: str = "digits"
+    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, or a TOML file."""
+    channel: str | None = None
+    """Channel: clip, resample, markov:P, cell, cell:P, uplinks, or a trace file.
+    P is the probability that a gain stays for the next round."""
+    csi: str | None = None
+    """Channel gains that the server knows when it decides.
+    full: this round's; delayed: the last round's; participants: of their last participation."""
+    objective: str | None = None
+    """What the reward counts.
+    penalty: the paper's penalty; outcome: what a user pays (actions then rank the devices)."""
+    latency: str | None = None
+    """What counts as latency.
+    proxy: the paper's sum of q T; round_time: the mean time of the slowest device drawn."""
+    availability: float | None = None
+    """Long-run probability that a device is available in a round; 1 by default."""
+    availability_persistence: float | None = None
+    """Probability that a device keeps its state of the round before; else it is drawn anew."""
+    upload_failure: float | None = None
+    """Probability that an upload fails."""
+    tiers: str | None = None
+    """Unequal devices.
+    hardware: older, the scenario's own, and newer ones; phones: of measured speeds."""
+    rounds: int | None = None
+    """Number of rounds; by default that of the scenario."""
+    num_devices: int | None = None
+    """Number of devices, N; by default that of the scenario.
+    They share out all its samples, where it gives one number of samples for all."""
+    cohort_size: int | None = None
+    """Number of devices drawn in a round, K; by default that of the scenario."""
+    mu: float | None = None
+    """Scale factor of lambda, the weight of the sampling error; by default that of the scenario."""
+    nu: float | None = None
+    """Scale factor of V, the weight of the penalty; by default that of the scenario."""
+
+    def make_scenario(self) -> Scenario:
+        """The preset or the file with the options that were given.
+
+        Raises
+        ------
+        ValueError
+            If one of them is wrong.
+        """
+        other = ("scenario", "channel", "rounds", "tiers")
+        names = [field.name for field in fields(ScenarioOptions) if field.name not in other]
+        values = {name: getattr(self, name) for name in names} | {
+            "channel": None if self.channel is None else make_channel(self.channel),
+            "num_rounds": self.rounds,
+        }
+        given = {name: value for name, value in values.items() if value is not None}
+        if self.scenario.endswith(".toml"):
+            devices = given.pop("num_devices", None)
+            scenario = Scenario.load(self.scenario, num_devices=devices).replace(**given)
+        else:
+            scenario = Scenario.preset(self.scenario, **given)
+        if self.tiers is None:
+            return scenario
+        kinds = {"hardware": with_tiers, "phones": with_phones}
+        if self.tiers not in kinds:
+            raise ValueError(f"tiers must be one of {', '.join(kinds)}, got {self.tiers!r}")
+        return kinds[self.tiers](scenario)
+
+
+def make_channel(text: str) -> ChannelModel:
+    """The channel that ``--channel`` describes; `ValueError` if it is none."""
+    name, _, parameter = text.partition(":")
+    if text == "clip":
+        return ExponentialChannel()
+    if text == "resample":
+        return ExponentialChannel(filter="resample")
+    if text == "cell":
+        return CellChannel()
+    if text == "uplinks":
+        return UplinkChannel()
+    if name in ("cell", "markov"):
+        try:
+            persistence = float(parameter)
+            if name == "cell":
+                return CellChannel(persistence=persistence)
+            return MarkovChannel.correlated(persistence)
+        except ValueError as error:
+            raise ValueError(f"channel {name}:P needs a probability P: {error}") from None
+    if Path(text).suffix in (".csv", ".parquet"):
+        return TraceChannel(text)
+    raise ValueError(
+        "channel must be clip, resample, markov:P, cell, cell:P, uplinks, or a .csv or .parquet "
+        f"file, got {text!r}"
+    )
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run, and in which folder. None of it changes a result."""
+
+    workers: int = os.cpu_count() or 1
+    """Number of processes."""
+    backend: Backend = "processes"
+    """Where the processes run: on this machine, or on a Ray cluster."""
+    address: str | None = None
+    """Address of the Ray cluster; a local one is started by default."""
+    checkpoint_every: int = 50
+    """Rounds between two checkpoints, from which an interrupted training run continues."""
+    out: Path | None = None
+    """Folder for the results, by default one in runs that is named by the options; runs finished
+    there are not repeated."""
+    resume: Path | None = None
+    """Folder of an interrupted command, which continues with the options it was started with."""
+
+
+@dataclass(frozen=True)
+class CompareOptions(RunOptions, TrainingOptions, ScenarioOptions):
+    """Compare policies for federated learning at the wireless edge.
+
+    All policies meet the same channel under the same seed. The first policy is compared with the
+    others.
+    """
+
+    policies: tuple[str, ...] = ("lroa", "uni-d", "uni-s", "divfl")
+    """Names such as lroa, folders of trained agents, or classes of your own as my_file.py:MyPolicy.
+    best-channel:static also names the resources of a scheduler."""
+    train: bool = True
+    """Train real models in every round. Only the data of digits come with the libraries."""
+    target_accuracy: float = 0.9
+    """Test accuracy; the table shows when it is first reached."""
+    pay_reports: bool = False
+    """Let each policy pay for what it asks the devices to report, in time and energy.
+    Gradients: a pass over the data and the bits of a model; losses: a third of a pass."""
+    seeds: int | None = None
+    """Number of seeds; 5 with training, 30 without by default."""
+    first_seed: int = 0
+    """The seeds are first_seed, first_seed + 1, and so on."""
+    save_models: bool = False
+    """Write the last global model of each run to <out>/models, as a state dict of PyTorch."""
+    tensorboard: bool = False
+    """Write event files of runs that train models, for `tensorboard --logdir <out>/tensorboard`."""
+
+    def seed_range(self) -> range:
+        """The seeds; `ValueError` if there are none."""
+        number = self.seeds if self.seeds is not None else (5 if self.train else 30)
+        integer_at_least(1, "seeds", number)
+        return range(self.first_seed, self.first_seed + number)
+
+    def training_options(self) -> TrainingOptions:
+        """Those of the training alone."""
+        names = [field.name for field in fields(TrainingOptions)]
+        return TrainingOptions(**{name: getattr(self, name) for name in names})
+
+
+HOW_TO_RUN = tuple(field.name for field in fields(RunOptions))
+# What a command asks to be left behind beside its results.
+LEFT_BEHIND = ("save_models", "tensorboard")
+# Options that do not change a result.
+SAME_RESULT = (*HOW_TO_RUN, *LEFT_BEHIND, "data_dir", "download")
+
+
+def fits(value: object, kind: Any) -> bool:
+    """Whether a value of JSON or TOML is one of an option of some type."""
+    parts = get_args(kind)
+    if get_origin(kind) is Literal:
+        return value in parts
+    if get_origin(kind) is tuple:
+        return isinstance(value, list) and all(fits(item, parts[0]) for item in value)
+    if isinstance(kind, UnionType):
+        return any(fits(value, part) for part in parts)
+    kinds: dict[Any, tuple[type, ...]] = {float: (float, int), Path: (str,)}
+    return type(value) in kinds.get(kind, (kind,))
+
+
+def from_json(value: Any, kind: Any) -> Any:
+    """The value of an option of some type that JSON has as a list or a string."""
+    parts = get_args(kind)
+    if isinstance(value, list):
+        return tuple(from_json(item, parts[0]) for item in value)
+    return Path(value) if value is not None and Path in (kind, *parts) else value

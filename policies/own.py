@@ -1,4 +1,4 @@
-"""What users write (policies, data, networks), loaded by its file or module."""
+"""Policies, data sets and networks of the user's own, loaded by file or module."""
 
 from __future__ import annotations
 
@@ -25,42 +25,20 @@ _LOADED: dict[str, ModuleType] = {}
 
 
 def names_own(name: str) -> bool:
-    """Whether a name has the form ``my_file.py:MyPolicy`` or ``my_module:MyPolicy``.
-
-    Parameters
-    ----------
-    name : str
-        The name of a policy, a data set or a network.
-    """
+    """Tell if a name has the form ``my_file.py:MyPolicy`` or ``my_module:MyPolicy``."""
     place, _, what = name.rpartition(":")
     module = place.endswith(".py") or all(part.isidentifier() for part in place.split("."))
     return module and what.isidentifier()
 
 
 def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
-    """Import the file or module that a name tells, and give what it names there.
+    """Import the file or module of a name as of `names_own`, and give the object that it names.
 
-    Parameters
-    ----------
-    name : str
-        ``path/to/my_file.py:name``, or ``my_module:name`` with a module that Python finds, also
-        in the working directory.
-    kind : str
-        What it must be, for messages.
-    fits : callable
-        Whether an object is one.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    ValueError
-        If it cannot be imported, there is nothing of that name in it, or it is something else.
+    Modules are found in the working directory, too. An object that does not fit is refused as being
+    no `kind`; `ValueError` tells also what cannot be imported or is not there.
     """
     place, _, wanted = name.rpartition(":")
-    module = _load_file(place) if place.endswith(".py") else _load_module(place)
+    module = _load(place)
     if not hasattr(module, wanted):
         known = [name for name, value in vars(module).items() if fits(value)]
         raise ValueError(f"{place!r} has no {wanted!r}{did_you_mean(wanted, known)}")
@@ -71,18 +49,7 @@ def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
 
 
 def load_class(name: str) -> type[Policy] | type[Selector]:
-    """The class of a policy or selector of one's own; see `load_own`.
-
-    Parameters
-    ----------
-    name : str
-        As for `load_own`.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be imported, or is no subclass of `Policy` or `Selector`.
-    """
+    """The class of a policy or selector of the user's own; see `load_own`."""
     found: type[Policy] | type[Selector] = load_own(
         name,
         kind="subclass of Policy or Selector",
@@ -99,12 +66,8 @@ def load_class(name: str) -> type[Policy] | type[Selector]:
 def running_own(before: str) -> Iterator[None]:
     """Raise whatever a function of the user's own raises as a `ValueError` of one line.
 
-    It tells the kind of error and keeps its traceback, as the mistake is in the user's code.
-
-    Parameters
-    ----------
-    before : str
-        What the message begins with.
+    It begins with `before`, tells the kind of error and keeps its traceback, as the mistake is in
+    the user's code.
     """
     try:
         yield
@@ -113,16 +76,8 @@ def running_own(before: str) -> Iterator[None]:
 
 
 def own_source(name: str) -> Path | None:
-    """The file in which something of the user's own stands; None where that is not known.
-
-    Parameters
-    ----------
-    name : str
-        As for `load_own`.
-    """
-    place = name.rpartition(":")[0]
-    module = _load_file(place) if place.endswith(".py") else _load_module(place)
-    file = getattr(module, "__file__", None)
+    """The file of something of the user's own, named as for `load_own`; None where not known."""
+    file = getattr(_load(name.rpartition(":")[0]), "__file__", None)
     return None if file is None else Path(file)
 
 
@@ -131,46 +86,37 @@ def own_modules() -> list[ModuleType]:
     return list(_LOADED.values())
 
 
-def _load_file(place: str) -> ModuleType:
+def _load(place: str) -> ModuleType:
     path = Path(place).resolve()
-    if not path.is_file():
-        raise ValueError(f"the file {place!r} does not exist")
-    # A name of its own: a file random.py must not take the place of Python's.
-    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name, folder = place, Path.cwd()
+    if place.endswith(".py"):
+        if not path.is_file():
+            raise ValueError(f"the file {place!r} does not exist")
+        # A name of its own: a file random.py must not take the place of Python's.
+        name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        folder = path.parent
     if name in _LOADED:
         return _LOADED[name]
-    _find_in(path.parent)
+    if str(folder) not in sys.path:  # imports look there, too, after all other folders
+        sys.path.append(str(folder))
+    with as_value_error(f"cannot import {place!r}: "):
+        module = _run_file(path, name) if name != place else importlib.import_module(place)
+    for pickler in _PICKLERS:
+        with suppress(ImportError, AttributeError):  # absent, or too old to be the one that sends
+            importlib.import_module(pickler).register_pickle_by_value(module)
+    _LOADED[module.__name__] = module
+    return module
+
+
+def _run_file(path: Path, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with as_value_error(f"cannot import {place!r}: "):
-            spec.loader.exec_module(module)
-    except ValueError:
+        spec.loader.exec_module(module)
+    except BaseException:
         del sys.modules[name]
         raise
-    return _remember(module)
-
-
-def _load_module(place: str) -> ModuleType:
-    if place in _LOADED:
-        return _LOADED[place]
-    _find_in(Path.cwd())
-    with as_value_error(f"cannot import {place!r}: "):
-        return _remember(importlib.import_module(place))
-
-
-def _find_in(folder: Path) -> None:
-    """Let imports look into a folder too, after all others."""
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-
-
-def _remember(module: ModuleType) -> ModuleType:
-    for name in _PICKLERS:
-        with suppress(ImportError, AttributeError):  # absent, or too old to be the one that sends
-            importlib.import_module(name).register_pickle_by_value(module)
-    _LOADED[module.__name__] = module
     return module

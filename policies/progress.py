@@ -1,7 +1,7 @@
-"""How far a long computation has come, told to whoever listens.
+"""Progress of long computations, told to a listener.
 
-What takes long says so here, and knows nothing of terminals. Nobody listens by default, and then
-saying it costs next to nothing.
+A computation that takes long says so here, and knows nothing of terminals. Nobody listens by
+default, and then saying it costs next to nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias, TypeVar
 
-# Called with what is done, the steps done so far, and all its steps. The last call for a piece of
-# work has as many of the former as of the latter, whether the work was finished or given up.
+# Called with a few words for the work, the steps done so far, and all its steps. The last call for
+# a piece of work has as many of the former as of the latter, whether it was finished or given up.
 Listener: TypeAlias = Callable[[str, int, int], None]
 
 _Item = TypeVar("_Item")
@@ -26,13 +26,7 @@ _INTERVAL = 0.1
 
 @contextmanager
 def listening(listener: Listener | None) -> Iterator[None]:
-    """Tell a listener how far the computations of the block have come, and no other meanwhile.
-
-    Parameters
-    ----------
-    listener : callable or None
-        Called with what is done, the steps done so far, and all its steps; nobody if None.
-    """
+    """Tell a listener how far the computations of the block have come, and no other meanwhile."""
     token = _listener.set(listener)
     try:
         yield
@@ -42,19 +36,9 @@ def listening(listener: Listener | None) -> Iterator[None]:
 
 @contextmanager
 def steps(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Tell whoever listens how many steps of the block are done.
+    """Give a function to be called with the number of steps done since its last call.
 
-    Parameters
-    ----------
-    what : str
-        What the block does, in a few words.
-    total : int
-        Its number of steps. It may end after fewer.
-
-    Yields
-    ------
-    callable
-        To be called with the number of steps that were done since the last call.
+    The block may end after fewer than `total` steps.
 
     Examples
     --------
@@ -84,15 +68,7 @@ def steps(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def track(items: Sequence[_Item], what: str) -> Iterator[_Item]:
-    """The items one by one, while whoever listens is told how many are done.
-
-    Parameters
-    ----------
-    items : sequence
-        What to go through.
-    what : str
-        What is done with them, in a few words.
-    """
+    """The items one by one, while the listener is told how many are done."""
     with steps(what, len(items)) as advance:
         for item in items:
             yield item

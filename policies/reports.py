@@ -1,4 +1,4 @@
-"""What the reports of training cost that a policy decides by."""
+"""Costs of the reports of training by which a policy decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBER = 32.0
 
 
 def report_costs(policy: Policy, scenario: Scenario) -> dict[str, float]:
-    """What the devices compute and upload for a policy beside training and updates.
+    """The fields of a scenario by which the devices pay for what a policy asks them to report.
 
     - For gradients a device passes over its data once, forward and backward, and uploads as many
       bits as the model has: every device before the first round, and a participant in each round.
@@ -26,34 +26,19 @@ def report_costs(policy: Policy, scenario: Scenario) -> dict[str, float]:
       bits, the mean and the root mean square.
     - For norms of updates every device trains once before the first round, and uploads a number of
       32 bits. Later norms are those of the updates, which the server has anyway.
-
-    Parameters
-    ----------
-    policy : Policy
-        Says by `uses_gradients`, `uses_losses` and `uses_update_norms` what it needs.
-    scenario : Scenario
-        Supplies the size of the model and the local epochs.
-
-    Returns
-    -------
-    dict
-        Fields of a scenario: `report_passes` and `report_bits` in a round, `first_report_passes`
-        and `first_report_bits` before the first.
     """
     costs = dict.fromkeys(REPORT_FIELDS, 0.0)
-    if policy.uses_gradients:
-        _add(costs, "", 1.0, scenario.model_bits)
-        _add(costs, "first_", 1.0, scenario.model_bits)
-    if policy.uses_losses:
-        _add(costs, "", _FORWARD, 2 * _NUMBER)
-    if policy.uses_update_norms:
-        _add(costs, "first_", float(scenario.local_epochs), _NUMBER)
+    reports = (  # whether it is asked for, when, passes over the data, and bits
+        (policy.uses_gradients, "", 1.0, scenario.model_bits),
+        (policy.uses_gradients, "first_", 1.0, scenario.model_bits),
+        (policy.uses_losses, "", _FORWARD, 2 * _NUMBER),
+        (policy.uses_update_norms, "first_", float(scenario.local_epochs), _NUMBER),
+    )
+    for asked_for, when, passes, bits in reports:
+        if asked_for:
+            costs[f"{when}report_passes"] += passes
+            costs[f"{when}report_bits"] += bits
     return costs
-
-
-def _add(costs: dict[str, float], when: str, passes: float, bits: float) -> None:
-    costs[f"{when}report_passes"] += passes
-    costs[f"{when}report_bits"] += bits
 
 
 def with_reports(scenario: Scenario, policy: Policy) -> Scenario:
@@ -88,12 +73,7 @@ def with_reports(scenario: Scenario, policy: Policy) -> Scenario:
 def system_of(policy: Policy, scenario: Scenario) -> Scenario:
     """The scenario that a policy is run in, with the costs of reports that it was made with.
 
-    Parameters
-    ----------
-    policy : Policy
-        The policy.
-    scenario : Scenario
-        The system of a comparison. If its reports cost something, they do so for every policy.
+    If the reports of the comparison's scenario cost something, they do so for every policy.
     """
     own = getattr(policy, "scenario", scenario)
     if own is scenario or any(_costs(scenario).values()):
@@ -102,13 +82,7 @@ def system_of(policy: Policy, scenario: Scenario) -> Scenario:
 
 
 def describe_reports(scenario: Scenario) -> str:
-    """What reports cost in a scenario, in words; empty where they cost nothing.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    """
+    """Costs of reports in a scenario, in words; empty where they cost nothing."""
     told = [
         f"{_passes(passes)} and {bits:,.0f} bits {when}"
         for passes, bits, when in (

@@ -1,7 +1,7 @@
 """For all tests: which examples are drawn, a process for each core, no windows.
 
-By default each property sees the same few examples in every run. Where slow tests may run, as with
-``pytest -m "slow or hypothesis"``, it sees many random ones, and a failure says how to repeat it.
+By default each property sees the same few examples in every run. With ``pytest -m slow`` it sees
+many random ones, and a failure says how to repeat it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,18 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the examples, unless ``--hypothesis-profile`` does."""
-    slow = "not slow" not in config.getoption("markexpr")
-    settings.load_profile("many" if slow else "repeatable")
+    settings.load_profile("many" if _slow_may_run(config) else "repeatable")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A property that sees many examples is slow."""
+    for item in items if _slow_may_run(config) else []:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("slow")
+
+
+def _slow_may_run(config: pytest.Config) -> bool:
+    return "not slow" not in config.getoption("markexpr")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -25,17 +25,9 @@ _WEIGHT_FACTOR = 1.2
 
 
 class SeenRange:
-    """The lowest and highest value of every feature so far.
+    """The lowest and highest value so far of every feature, shape (F,) in the order of the names.
 
-    Parameters
-    ----------
-    names : sequence of str
-        The names of the features, as `fl_edge_env.scaling.feature_names` gives them.
-
-    Attributes
-    ----------
-    low, high : ndarray, shape (F,)
-        In the order of the names; infinite before the first ones.
+    Infinite before the first ones.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -44,13 +36,7 @@ class SeenRange:
         self.high = -self.low
 
     def add(self, features: Features) -> None:
-        """Take notice of features.
-
-        Parameters
-        ----------
-        features : ndarray of float32, shape (..., F)
-            Features of the devices.
-        """
+        """Take notice of features, shape (..., F)."""
         flat = features.reshape(-1, features.shape[-1])
         np.minimum(self.low, flat.min(axis=0), out=self.low)
         np.maximum(self.high, flat.max(axis=0), out=self.high)
@@ -64,20 +50,7 @@ class SeenRange:
 
 
 def checked_ranges(ranges: Mapping[str, Range], names: Sequence[str]) -> dict[str, Range]:
-    """Ranges as a file has them, if they are of all features or of none.
-
-    Parameters
-    ----------
-    ranges : mapping
-        By name of the feature.
-    names : sequence of str
-        The names of all features.
-
-    Raises
-    ------
-    ValueError
-        If they are not.
-    """
+    """Ranges as a file has them, if they are of all features or of none."""
     if ranges and list(ranges) != list(names):
         raise ValueError(f"its ranges must be those of {', '.join(names)}, got {ranges!r}")
     for name, (low, high) in ranges.items():
@@ -87,17 +60,9 @@ def checked_ranges(ranges: Mapping[str, Range], names: Sequence[str]) -> dict[st
 
 
 def departures(met: Mapping[str, Range], known: Mapping[str, Range]) -> dict[str, str]:
-    """The features that leave their known range by more than `FEATURE_MARGIN`, and by how much.
+    """The features met beyond their known range by more than `FEATURE_MARGIN`, with the words.
 
-    Parameters
-    ----------
-    met, known : mapping
-        Ranges by name of the feature; all that are met are known.
-
-    Returns
-    -------
-    dict
-        What to say of each feature that leaves its range, by its name.
+    All that are met are known.
     """
     told = {}
     for name, (low, high) in met.items():
@@ -115,24 +80,12 @@ def departures(met: Mapping[str, Range], known: Mapping[str, Range]) -> dict[str
 def foreseen_departures(
     scenario: Scenario, trained_in: Scenario, seen: Mapping[str, Range]
 ) -> dict[str, str]:
-    """What can be said of another system before a round is played.
+    """The departures, in words, that can be told of another system before a round is played.
 
     The constants and the range of the gains bound all features but the queue. They are held
     against what training has seen and what it could have seen, as rare gains may have been
     missing. Beside them stands the weight of the sampling error, which no feature shows, where the
     objective has one. The features of the outcome move with the queues, and are left out.
-
-    Parameters
-    ----------
-    scenario, trained_in : Scenario
-        The system, and the one of the training.
-    seen : mapping
-        The ranges of the features in training, by name; empty where they are not known.
-
-    Returns
-    -------
-    dict
-        As `departures` gives it.
     """
     known = _foreseen_ranges(trained_in)
     for name, (low, high) in known.items():

@@ -1,4 +1,4 @@
-"""The field's schedulers: who takes part in a round, each rule a class with one method."""
+"""The field's schedulers: selectors of devices, each a class with one method to write."""
 
 from policies.selection.bandit import Thompson, UpperConfidence
 from policies.selection.channel import BestChannel, Fastest, ProportionalFair

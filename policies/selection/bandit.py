@@ -1,4 +1,4 @@
-"""Rules that learn from those who take part who is good, and try those of whom they know little."""
+"""Bandit selectors: CS-UCB and Thompson sampling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policies.selection.selector import Candidates, Selector, smallest
 
 
 class _Bandit(Selector):
-    """What both have: a queue of participation, and the devices that took part last."""
+    """The queue of participation and the devices that took part last, which both remember."""
 
     def __init__(self, scenario: Scenario, fairness: float) -> None:
         super().__init__(scenario)
@@ -31,13 +31,7 @@ class _Bandit(Selector):
         return {"missing": np.zeros(shape), "participated": np.zeros(shape, dtype=np.bool_)}
 
     def learn(self, info: Mapping[str, Any]) -> None:
-        """Note who took part; see `Selector.learn`.
-
-        Parameters
-        ----------
-        info : mapping
-            After a round, `energy_spent` of shape (N,) or (B, N) [J].
-        """
+        """Note the participants, whose `energy_spent` is positive; see `Selector.learn`."""
         if "energy_spent" in info:
             participated = np.asarray(info["energy_spent"]) > 0
             missing = self.memory["missing"] + self._target - participated
@@ -109,14 +103,7 @@ class UpperConfidence(_Bandit):
         return super().start(batch) | {"reward": np.zeros(shape), "count": np.zeros(shape)}
 
     def learn(self, info: Mapping[str, Any]) -> None:
-        """Take in what the participants have earned; see `Selector.learn`.
-
-        Parameters
-        ----------
-        info : mapping
-            After a round, `energy_spent` [J] and `device_time` [s], of shape (N,) or (B, N); of
-            the times those of the participants count.
-        """
+        """Take in the rewards of the participants by `device_time`; see `Selector.learn`."""
         super().learn(info)
         if "device_time" in info:
             took_part = self.memory["participated"]
@@ -131,13 +118,7 @@ class UpperConfidence(_Bandit):
         return self._named(self.index(candidates.number), candidates)
 
     def index(self, number: int) -> FloatArray:
-        """The index of each device before its queue is added, shape (N,) or (B, N).
-
-        Parameters
-        ----------
-        number : int
-            Number of the coming round, from one.
-        """
+        """The index of each device before its queue is added, in a round counted from one."""
         count, fair = self.memory["count"], self._fairness > 0
         factor = 2.0 if fair else self.scenario.cohort_size + 1.0
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Rules that look at the channel: its gain, its gain beside the usual one, the time it makes."""
+"""Selectors that look at the channel: gains, gains over their means, and times."""
 
 from __future__ import annotations
 

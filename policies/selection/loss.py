@@ -1,4 +1,4 @@
-"""Rules that look at the devices' losses, which those that take part report."""
+"""Selectors that look at the losses that participants report."""
 
 from __future__ import annotations
 
@@ -66,13 +66,7 @@ class PowerOfChoice(Selector):
         return cohort
 
     def learn(self, info: Mapping[str, Any]) -> None:
-        """Keep the newest losses; see `Selector.learn`.
-
-        Parameters
-        ----------
-        info : mapping
-            `participants` and their `local_losses`, both of shape (k,).
-        """
+        """Keep the `local_losses` of the `participants`; see `Selector.learn`."""
         self.memory["loss"][info["participants"]] = info["local_losses"]
 
 
@@ -138,14 +132,9 @@ class Oort(Selector):
         return np.concatenate([old, new])
 
     def score(self, candidates: Candidates, known: NDArray[np.bool_]) -> FloatArray:
-        """The score of each device, shape (N,); of use for those that are known.
+        """The score of each device, shape (N,), of use for known ones.
 
-        Parameters
-        ----------
-        candidates : Candidates
-            The coming round.
-        known : ndarray of bool, shape (N,)
-            Devices that have taken part and are there, at least one.
+        These are the available devices that have taken part, at least one.
         """
         utility, last = self.memory["utility"], np.maximum(self.memory["last_round"], 1)
         low, high = utility[known].min(), utility[known].max()
@@ -160,11 +149,7 @@ class Oort(Selector):
     def learn(self, info: Mapping[str, Any]) -> None:
         """Keep the newest utilities, and slacken the pace where they stagnate.
 
-        Parameters
-        ----------
-        info : mapping
-            After a round, `participants`, and the root mean square of the losses of their
-            samples, `local_loss_rms`, both of shape (k,). See `Selector.learn`.
+        They follow from `local_loss_rms` of the `participants`; see `Selector.learn`.
         """
         if "energy_spent" not in info:  # a reset
             return

@@ -1,4 +1,4 @@
-"""Rules that draw devices with probabilities of their own, from the norms of their updates."""
+"""Selectors that draw devices with probabilities from the norms of their updates."""
 
 from __future__ import annotations
 
@@ -31,13 +31,7 @@ class _NormSampling(Selector):
         return {"norm": np.ones((*batch, self.scenario.num_devices))}
 
     def learn(self, info: Mapping[str, Any]) -> None:
-        """Keep the newest norms; see `Selector.learn`.
-
-        Parameters
-        ----------
-        info : mapping
-            `update_norms` of the `participants`, both of shape (k,): of all devices after a reset.
-        """
+        """Keep the `update_norms` of the `participants`; see `Selector.learn`."""
         self.memory["norm"][info["participants"]] = info["update_norms"]
 
     def _mixed(self, q: FloatArray) -> FloatArray:
@@ -99,17 +93,9 @@ class AdaptiveSampling(_NormSampling):
 
 
 def norm_probabilities(norm: FloatArray) -> FloatArray:
-    """Probabilities in proportion to the norms; uniform where all are zero.
+    """Probabilities in proportion to the norms, (..., N); uniform where all are zero.
 
-    Parameters
-    ----------
-    norm : ndarray, shape (..., N)
-        At least zero.
-
-    Returns
-    -------
-    ndarray, shape (..., N)
-        ``norm / sum norm``, which minimises ``sum norm^2 / q``.
+    ``norm / sum norm`` minimises ``sum norm^2 / q``.
     """
     total = norm.sum(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
@@ -120,22 +106,10 @@ def norm_probabilities(norm: FloatArray) -> FloatArray:
 def adaptive_probabilities(time: ArrayLike, error: ArrayLike, constant: float) -> FloatArray:
     """Minimise ``(sum q T) (sum B / q + C)`` over the simplex.
 
-    At the minimum ``q_n ~ sqrt(B_n / (T_n - m))`` with ``m = T C / (S + C)``, where T is
-    ``sum q T`` and S is ``sum B / q``. The root m is in [0, min T), and found by bisection of its
-    distance to min T, which may be tiny.
-
-    Parameters
-    ----------
-    time : array_like, shape (..., N)
-        Times of the devices [s], positive.
-    error : array_like, shape (..., N)
-        B, at least zero.
-    constant : float
-        C, at least zero.
-
-    Returns
-    -------
-    ndarray, shape (..., N)
+    T are positive times [s], B errors of at least zero, shape (..., N), and C is at least zero. At
+    the minimum ``q_n ~ sqrt(B_n / (T_n - m))`` with ``m = T C / (S + C)``, where T is ``sum q T``
+    and S is ``sum B / q``. The root m is in [0, min T), and found by bisection of its distance to
+    min T, which may be tiny.
     """
     times, errors = real_array("time", time), real_array("error", error)
     shortest = times.min(axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""A policy out of two halves: who takes part, and with which frequencies and powers."""
+"""A policy from two halves: a selector of devices, and a rule for frequencies and powers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, physics
 from fl_edge_env.checks import available, observed, real_array
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.resources import RESOURCES, ResourceName, ResourceRule
 from policies.selection.selector import Candidates, Selector
@@ -26,9 +26,9 @@ class Scheduler(Policy):
     Parameters
     ----------
     selector : Selector
-        Who takes part.
+        The rule that chooses devices.
     resources : {"static", "dynamic"} or callable
-        How f and p follow. ``"static"``: those of Uni-S, whoever takes part. ``"dynamic"``: those
+        The rule for f and p. ``"static"``: those of Uni-S, for any cohort. ``"dynamic"``: those
         that minimise the round's drift-plus-penalty, which raise the price of a device's energy
         as its queue grows; the devices of a chosen cohort finish together. A callable is a rule of
         one's own, see `policies.resources.ResourceRule`.
@@ -56,7 +56,10 @@ class Scheduler(Policy):
     def __init__(
         self, selector: Selector, *, resources: ResourceName | ResourceRule = "dynamic"
     ) -> None:
-        _check_selector(selector)
+        given: object = selector
+        if not isinstance(given, Selector):
+            made = ": make one with the scenario" if isinstance(given, type) else ""
+            raise ValueError(f"selector must be a Selector, got {given!r}{made}")
         super().__init__(selector.scenario)
         if callable(resources):
             self._resources, label = resources, getattr(resources, "__name__", "own")
@@ -133,19 +136,20 @@ class Scheduler(Policy):
         scenario = self.scenario
         f, p = self._resources(gain, queue, scenario, None)
         time, energy = physics.time_and_energy(gain, f, p, scenario)
-        there = available(observation)
-        if there is None:
-            there = np.ones(gain.shape, dtype=np.bool_)
+        present = available(observation)
+        if present is None:
+            present = np.ones(gain.shape, dtype=np.bool_)
         self._number += 1
         chosen = self.selector.select(
-            Candidates(gain, queue, there, time, energy, self._number, self._draw)
+            Candidates(gain, queue, present, time, energy, self._number, self._draw)
         )
         if self.selector.samples:
             f, p = self._resources(gain, queue, scenario, chosen)
             return Allocation(f, p, q=chosen)
         # Refused here where it is no cohort, with f and p that do not depend on it.
-        Allocation(f, p, cohort=chosen).validate(scenario)
-        f, p = self._resources(gain, queue, scenario, _mask(chosen, gain.shape))
+        named = Allocation(f, p, cohort=chosen)
+        named.validate(scenario)
+        f, p = self._resources(gain, queue, scenario, named.participates)
         return Allocation(f, p, cohort=chosen)
 
     def _draw(self) -> FloatArray:
@@ -158,16 +162,3 @@ class Scheduler(Policy):
             for seed in self._seeds.ravel()
         ]
         return np.array(rows).reshape(*self._seeds.shape, num_devices)
-
-
-def _check_selector(selector: object) -> None:
-    if not isinstance(selector, Selector):
-        made = ": make one with the scenario" if isinstance(selector, type) else ""
-        raise ValueError(f"selector must be a Selector, got {selector!r}{made}")
-
-
-def _mask(cohort: IntArray, shape: tuple[int, ...]) -> BoolArray:
-    """Whether each device is in the cohort."""
-    mask = np.zeros((*shape[:-1], shape[-1] + 1), dtype=np.bool_)
-    np.put_along_axis(mask, cohort, True, axis=-1)  # -1 is the last column, which is nobody
-    return mask[..., :-1]

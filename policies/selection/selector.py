@@ -1,4 +1,4 @@
-"""What a selector is: the rule by which a scheduler says who takes part."""
+"""The base class of selectors, the rules by which a scheduler chooses devices."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from policies.base import check_scenario
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What a selector may know of the coming round, for one system or a batch of B.
+    """The coming round as a selector may know it, for one system or a batch of B.
 
     Attributes
     ----------
     channel_gain, queue : ndarray, shape (N,) or (B, N)
         The observation: gains, and energy queues [J].
     available : ndarray of bool, shape (N,) or (B, N)
-        Whether a device is there; all are in a scenario where none drops out.
+        The available devices; all in a scenario where none drops out.
     time, energy : ndarray, shape (N,) or (B, N)
         Time [s] and energy [J] of each device at the resources that it would be given by itself.
     number : int
@@ -47,7 +47,7 @@ class Candidates:
 
 
 class Selector(ABC):
-    """Says who takes part in a round; `policies.selection.Scheduler` makes a policy of it.
+    """Chooses devices for a round; `policies.selection.Scheduler` makes a policy of it.
 
     A new rule needs only `select`. One that remembers something gives it a place in `start`, and
     learns in `learn`.
@@ -88,7 +88,7 @@ class Selector(ABC):
 
     @abstractmethod
     def select(self, candidates: Candidates) -> NDArray[Any]:
-        """Say who takes part in the coming round.
+        """Choose the devices of the coming round.
 
         Parameters
         ----------
@@ -98,8 +98,8 @@ class Selector(ABC):
         Returns
         -------
         ndarray
-            A cohort, indices of shape (k,) or (B, k) with at most K distinct devices that are
-            there, filled up with -1; of a rule that `samples`, probabilities of shape (N,) or
+            A cohort, indices of shape (k,) or (B, k) with at most K distinct available devices,
+            filled up with -1; of a rule that `samples`, probabilities of shape (N,) or
             (B, N).
         """
 
@@ -124,21 +124,10 @@ class Selector(ABC):
 
 
 def smallest(key: FloatArray, allowed: BoolArray, count: int) -> IntArray:
-    """The devices of the smallest keys among those that are allowed.
+    """The devices of the smallest keys among the allowed ones, best first.
 
-    Parameters
-    ----------
-    key : ndarray, shape (..., N)
-        The smaller the better; the smaller index first where keys are equal.
-    allowed : ndarray of bool, shape (..., N)
-        Who may be named.
-    count : int
-        How many to name; N at most are.
-
-    Returns
-    -------
-    ndarray of int, shape (..., min(count, N))
-        The devices, best first, filled up with -1 where fewer are allowed.
+    `key` and `allowed` have shape (..., N); of equal keys the smaller index comes first. The result
+    has shape (..., min(count, N)), filled up with -1 where fewer are allowed.
     """
     # The allowed ones first, whatever their keys.
     order = np.lexsort((key, ~allowed), axis=-1)[..., :count]

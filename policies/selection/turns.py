@@ -1,4 +1,4 @@
-"""Rules that look at nobody: by lot, and in turns."""
+"""Selectors that look at no device: by lot, and in turns."""
 
 from __future__ import annotations
 
@@ -43,13 +43,7 @@ class RoundRobin(Selector):
         return smallest(-waited, candidates.available, self.scenario.cohort_size)
 
     def learn(self, info: Mapping[str, Any]) -> None:
-        """Count the rounds since each device took part last; see `Selector.learn`.
-
-        Parameters
-        ----------
-        info : mapping
-            After a round, `energy_spent` of shape (N,) or (B, N) [J].
-        """
+        """Count the rounds since each device took part last; see `Selector.learn`."""
         if "energy_spent" in info:
             waited = self.memory["waited"] + 1
             self.memory["waited"] = np.where(info["energy_spent"] > 0, 0, waited)

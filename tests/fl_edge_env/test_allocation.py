@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.allocation import decode_action, encode_action
+from fl_edge_env.decision import highest
 
 SCENARIO = Scenario(num_devices=3, cohort_size=2, f_max=[2e9, 3e9, 1e9])
 VALID = {
@@ -219,6 +220,12 @@ def test_outcome__an_action_ranks_the_devices_and_an_encoded_cohort_comes_back(s
     again = decode_action(encode_action(whole, scenario, 2.0), scenario, 2.0)
     np.testing.assert_array_equal(again.participates, whole.participates)
     np.testing.assert_allclose(again.f, whole.f, rtol=1e-6)
+
+
+def test_highest__of_fewer_devices_than_asked_for_are_followed_by_nobody():
+    score = np.array([[0.1, 0.7], [0.7, 0.7]])
+    assert highest(score, 3).tolist() == [[1, 0, -1], [0, 1, -1]]
+    assert highest(score[0], 2, np.array([True, False])).tolist() == [0, -1]
 
 
 def test_encode__what_the_box_cannot_express_is_clipped_and_keeps_its_order():

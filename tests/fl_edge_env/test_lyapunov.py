@@ -87,3 +87,11 @@ def test_drift_plus_penalty__batch_equals_rows_and_its_slope_in_the_queue_is_the
     energy += p[:, 1] * 32 * 6_603_710 / (5e5 * np.log2(1 + gain[:, 1] * p[:, 1] / 0.01))
     excess = (1 - (1 - q[:, 1]) ** 2) * energy - 5.0
     np.testing.assert_allclose((raised - batch) / 1e6, excess, rtol=1e-5)
+
+
+def test_participation_weight__is_the_mean_square_of_the_energy_of_a_participation():
+    samples, budget = [1, 2, 7], [0.01, 0.04, 0.3]
+    scenario = Scenario.digits(num_devices=3, num_samples=samples, energy_budget_j=budget)
+    # The targets are 2 w = 0.2 and 0.4 and, at most, 1.
+    squares = 0.05**2, 0.1**2, 0.3**2
+    assert lyapunov.participation_weight(scenario) == pytest.approx(sum(squares) / 3)

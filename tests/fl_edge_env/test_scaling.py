@@ -252,6 +252,10 @@ def test_features__remember_the_number_and_the_mean_of_a_devices_measurements():
     np.testing.assert_allclose(features["measurements"], np.log(4), rtol=1e-6)
     target = lyapunov.participation_target(PARTIAL)
     np.testing.assert_allclose(features["age"], np.log(target), rtol=1e-6)
+    old = dict(
+        zip(scaling.names, scaling.features(seen | {"age": np.full(9, 400.0)}).T, strict=True)
+    )
+    np.testing.assert_allclose(old["age"], np.log(np.minimum(400 * target, 10)), rtol=1e-6)
     again = GainMemory(PARTIAL, (9,))
     again.restore(memory.state())
     assert again.state().keys() == memory.state().keys()

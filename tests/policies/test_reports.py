@@ -19,7 +19,7 @@ from train_fl.command_line import main
 REPORTS = {
     "report_passes": 1.0,
     "report_bits": 1e6,
-    "first_report_passes": 3.0,
+    "first_report_passes": 6.0,
     "first_report_bits": 5e5,
 }
 # At a gain of 0.1, h p = N0 at 0.1 W: one bit per hertz and second, in half of a megahertz.
@@ -43,15 +43,15 @@ def test_costs__by_hand():
     time, energy = physics.time_and_energy(gain, scenario.f_min, p, scenario)
     np.testing.assert_allclose(time, np.array([0.3, 0.3, 0.6]) + 4.0 + 0.1)
     np.testing.assert_allclose(energy, np.array([0.03, 0.03, 0.06]) + 0.1 * 4.0)
-    # Before the first round all compute, the third device at 2 GHz. Then the first two upload for
+    # Before the first round all pass twice as often, the third device at 2 GHz. Then the first two upload for
     # a second, then the third.
     assert scenario.mean_gain == pytest.approx(0.1)
     time, energy = scenario.first_report
-    assert time == pytest.approx(0.1 + 0.3 + 1.0 + 1.0)
-    np.testing.assert_allclose(energy, np.array([0.03, 0.03, 0.24]) + 0.1 * 1.0)
+    assert time == pytest.approx(0.1 + 0.6 + 1.0 + 1.0)
+    np.testing.assert_allclose(energy, np.array([0.06, 0.06, 0.48]) + 0.1 * 1.0)
     slow = scenario.replace(num_samples=[300, 100, 200], p_min=0.05, p_max=[0.15, 0.15, 0.05])
     third = 1.0 / np.log2(1.5)
-    assert slow.first_report[0] == pytest.approx(0.1 + 0.9 + 1.0 + third)
+    assert slow.first_report[0] == pytest.approx(0.1 + 1.8 + 1.0 + third)
 
 
 def test_episode__begins_with_the_time_and_the_energy_of_the_first_report():
@@ -60,6 +60,9 @@ def test_episode__begins_with_the_time_and_the_energy_of_the_first_report():
     simulator = Simulator(scenario, 2)
     simulator.reset([0, 1])
     np.testing.assert_allclose(simulator.observe()["queue"], [first_energy, first_energy])
+    later = Simulator(scenario.replace(initial_queue=2.0))
+    later.reset([0])
+    np.testing.assert_allclose(later.observe()["queue"], 2.0 + first_energy)
     env = gym.make("FLEdge-v0", scenario=scenario)
     observation, _ = env.reset(seed=0)
     assert env.observation_space.contains(observation)

@@ -113,7 +113,7 @@ class Policy(ABC):
         """
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What the policy remembers between rounds, so that an interrupted run can continue.
+        """The memory of the policy between rounds, so that an interrupted run can continue.
 
         A policy that overrides `reset` or `feedback` should override `state` and `restore` too.
         Otherwise its runs have no checkpoints and start anew after an interruption. The state must

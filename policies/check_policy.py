@@ -1,4 +1,4 @@
-"""Find what is wrong with a policy before a benchmark runs for hours."""
+"""A check of a policy before a benchmark runs for hours."""
 
 from __future__ import annotations
 
@@ -70,8 +70,15 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
                 f"{name} decides otherwise for a batch of systems than for each alone: take "
                 "everything along the last axis, with one random stream for each seed"
             )
-    if policy.resumable:
-        _check_state(copy.deepcopy(fresh), system)
+    if not policy.resumable:
+        return
+    again = copy.deepcopy(fresh)
+    whole = _episode(again, system, _SEEDS)
+    if not _same(_episode(again, system, _SEEDS, saved_after=_ROUNDS // 2), whole):
+        raise ValueError(
+            f"{name} decides otherwise after restore(state()): state must hold all that decide and "
+            "feedback remember"
+        )
 
 
 def _global_state() -> Any:
@@ -105,7 +112,7 @@ def _episode(
 def _decision(
     policy: Policy, observation: Mapping[str, FloatArray], scenario: Scenario
 ) -> dict[str, FloatArray]:
-    """What a policy decides, as arrays by name."""
+    """A policy's checked decision as arrays by name."""
     given = copy.deepcopy(dict(observation))
     allocation: object = policy.decide(observation)
     if not isinstance(allocation, Allocation):
@@ -125,16 +132,6 @@ def _decision(
         raise ValueError(f"decide of {policy.name} is not valid: {error}") from None
     values = {field.name: getattr(allocation, field.name) for field in fields(allocation)}
     return {name: value.copy() for name, value in values.items() if value is not None}
-
-
-def _check_state(policy: Policy, scenario: Scenario) -> None:
-    whole = _episode(policy, scenario, _SEEDS)
-    resumed = _episode(policy, scenario, _SEEDS, saved_after=_ROUNDS // 2)
-    if not _same(resumed, whole):
-        raise ValueError(
-            f"{policy.name} decides otherwise after restore(state()): state must hold all that "
-            "decide and feedback remember"
-        )
 
 
 def _same(left: list[dict[str, FloatArray]], right: list[dict[str, FloatArray]]) -> bool:

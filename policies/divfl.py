@@ -110,13 +110,7 @@ class DivFL(Policy):
         return {"description": np.array(self.description), "distance": self._distance.copy()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up saved distances; see `Policy.restore`.
-
-        Raises
-        ------
-        ValueError
-            If the state is not one of this policy with as many devices.
-        """
+        """Take up saved distances; see `Policy.restore`."""
         shape = (self.scenario.num_devices, self.scenario.num_devices)
         distance = saved_array(state, "distance", shape, least=np.nan)
         if "description" not in state:
@@ -146,16 +140,7 @@ class DivFL(Policy):
 
 
 def pairwise_distance(vectors: NDArray[np.floating]) -> FloatArray:
-    """Euclidean distance between all rows.
-
-    Parameters
-    ----------
-    vectors : ndarray, shape (N, d)
-
-    Returns
-    -------
-    ndarray, shape (N, N)
-    """
+    """Euclidean distance between all rows of (N, d), shape (N, N)."""
     # Row by row: exact zeros on the diagonal, and no (N, N, d) intermediate.
     return np.stack([np.linalg.norm(vectors - row, axis=1) for row in vectors]).astype(np.float64)
 
@@ -165,19 +150,9 @@ def facility_location(
 ) -> IntArray:
     """Greedy choice of `count` rows S that lowers ``sum_i min_{j in S} distance[i, j]`` most.
 
-    Parameters
-    ----------
-    distance : ndarray, shape (N, N)
-        Pairwise distances.
-    count : int
-        Number of rows to choose, at most those that are allowed.
-    allowed : ndarray of bool, shape (N,), optional
-        Rows that may be chosen; all by default. The sum is over all rows in any case.
-
-    Returns
-    -------
-    ndarray of int, shape (count,)
-        Distinct rows in the order of choice; the smallest index where several do equally well.
+    Only rows that are `allowed`, shape (N,), may be chosen; the sum is over all rows in any case.
+    The rows are distinct and in the order of choice; the smallest index comes first where several
+    do equally well.
     """
     nearest = np.full(len(distance), np.inf)
     chosen: list[int] = []

@@ -73,13 +73,13 @@ class SB3Policy(Policy):
     scenario : Scenario
         The system it controls, not necessarily the one it was trained in.
     settings : AgentSettings
-        What it is and how it was trained.
+        Its kind and its training.
     weights : mapping of ndarray
         Parameters of its network.
     trained_in : Scenario, optional
         The system it was trained in; `scenario` by default.
     cost : mapping, optional
-        What training has cost, ``rounds`` and ``minutes``, and whether it is ``finished``.
+        Cost of the training, ``rounds`` and ``minutes``, and whether it is ``finished``.
     seen : mapping, optional
         The lowest and the highest value of each feature in training, by name.
 
@@ -105,9 +105,9 @@ class SB3Policy(Policy):
         self.trained_in = trained_in if trained_in is not None else scenario
         self.cost = dict(cost or {})
         self.seen = dict(seen or {})
-        self._told: tuple[str, ...] = ()  # what the user has been warned of before the first round
+        self._told: tuple[str, ...] = ()  # features that the user has been warned of by `load`
         self.name = f"{settings.label} {settings.seed}"
-        # What it counts is a matter of its training, not of the environment.
+        # The objective is that of its training, not of the environment.
         self._own = scenario
         if scenario.objective != self.trained_in.objective:
             self._own = scenario.replace(objective=self.trained_in.objective)
@@ -161,13 +161,7 @@ class SB3Policy(Policy):
         return self._queues
 
     def feedback(self, info: Mapping[str, Any]) -> None:
-        """Move the queues by what the round took; see `Policy.feedback`.
-
-        Parameters
-        ----------
-        info : mapping
-            After a round, `energy_spent` of shape (N,) or (B, N) [J].
-        """
+        """Move the queues by the `energy_spent` of the round; see `Policy.feedback`."""
         if "energy_spent" not in info:
             return
         self._has_news = self._memory is not None
@@ -189,13 +183,7 @@ class SB3Policy(Policy):
         return state
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up its queues and its memory; see `Policy.restore`.
-
-        Raises
-        ------
-        ValueError
-            If the state is not one of this policy with as many devices and systems.
-        """
+        """Take up its queues and its memory; see `Policy.restore`."""
         least = {"queue": 0.0, "participation_queue": -math.inf}
         names = least if self._own.objective == "outcome" else {}
         queues = {name: saved_array(state, name, self._shape, least[name]) for name in names}
@@ -260,13 +248,7 @@ class SB3Policy(Policy):
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the agent to a file, whole or not at all.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file.
-        """
+        """Write the agent to a file, whole or not at all."""
         content = {
             "format": _FORMAT,
             "features": list(feature_names(self.trained_in)),
@@ -372,22 +354,11 @@ def _trained_in(content: Mapping[str, str], scenario: Scenario | None) -> Scenar
 
 
 def read_checked(path: Path, *, weights_only: bool) -> Any:
-    """What `torch.save` wrote, if the checksums in the file are right.
+    """The content that `torch.save` wrote, if the checksums in the file are right.
 
     They guard against damage, not against malice. Against that guards `weights_only`: without it
-    the file is a pickle, which runs whatever code it holds.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    weights_only : bool
-        Whether to read nothing but tensors and plain values.
-
-    Raises
-    ------
-    ValueError
-        If it is not such a file, or damaged; reading may raise other errors, too.
+    the file is a pickle, which runs whatever code it holds. Raises `ValueError` for another or a
+    damaged file; reading may raise other errors, too.
     """
     # TorchScript, which older versions of torch load whatever is asked for.
     if any(name.endswith("constants.pkl") for name in check_zip(path)):

@@ -47,7 +47,7 @@ SELECTORS: dict[str, type[Selector]] = {
 
 
 def _scheduler(kind: type[Selector]) -> Callable[..., Policy]:
-    """What makes a scheduler of a selector."""
+    """The function that makes a scheduler with a selector."""
 
     def make(
         scenario: Scenario,

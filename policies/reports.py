@@ -83,23 +83,16 @@ def system_of(policy: Policy, scenario: Scenario) -> Scenario:
 
 def describe_reports(scenario: Scenario) -> str:
     """Costs of reports in a scenario, in words; empty where they cost nothing."""
-    told = [
-        f"{_passes(passes)} and {bits:,.0f} bits {when}"
-        for passes, bits, when in (
-            (scenario.report_passes, scenario.report_bits, "of a participant in each round"),
-            (
-                scenario.first_report_passes,
-                scenario.first_report_bits,
-                "of every device before the first",
-            ),
-        )
-        if passes or bits
-    ]
+    told = []
+    for name, when in (
+        ("report", "of a participant in each round"),
+        ("first_report", "of every device before the first"),
+    ):
+        passes, bits = (getattr(scenario, f"{name}_{unit}") for unit in ("passes", "bits"))
+        if passes or bits:
+            number = "1 pass" if math.isclose(passes, 1.0) else f"{passes:.2g} passes"
+            told.append(f"{number} and {bits:,.0f} bits {when}")
     return " and ".join(told)
-
-
-def _passes(passes: float) -> str:
-    return "1 pass" if math.isclose(passes, 1.0) else f"{passes:.2g} passes"
 
 
 def _costs(scenario: Scenario) -> dict[str, float]:

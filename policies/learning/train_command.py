@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -55,22 +54,7 @@ class Options(ScenarioOptions):
 
 
 def train(options: Options, console: Console) -> None:
-    """Train the agent, with a progress bar.
-
-    Parameters
-    ----------
-    options : Options
-        The agent, the system and how long to train.
-    console : rich.console.Console
-        Where to print.
-
-    Raises
-    ------
-    ValueError
-        If an option is wrong.
-    ModuleNotFoundError
-        If torch or Stable-Baselines3 is not installed.
-    """
+    """Train the agent, with a progress bar."""
     # Torch and Stable-Baselines3 take seconds to import, and a wrong scenario is told at once.
     scenario = options.make_scenario()
     from policies.learning.settings import AgentSettings
@@ -78,24 +62,13 @@ def train(options: Options, console: Console) -> None:
     from policies.learning.training import Progress as Report
 
     outcome = scenario.objective == "outcome"
-    nu_factor = options.nu_factor
-    if nu_factor is None:
-        nu_factor = 1.0 if outcome else 0.97
-    fields: dict[str, Any] = {  # `AgentSettings` tells what is wrong with a name
-        name: getattr(options, name)
-        for name in (
-            "credit",
-            "num_envs",
-            "gamma",
-            "learning_rate",
-            "empty_starts",
-            "imitation_rounds",
-            "seed",
-        )
-    }
+    names = [field.name for field in fields(AgentSettings) if hasattr(options, field.name)]
+    given = {name: getattr(options, name) for name in names}
+    if options.nu_factor is None:
+        given["nu_factor"] = 1.0 if outcome else 0.97
     if outcome:  # whole episodes: what is remembered of a device takes so long to grow
-        fields["episode_rounds"] = scenario.num_rounds
-    settings = AgentSettings(nu_factor=nu_factor, **fields)
+        given["episode_rounds"] = scenario.num_rounds
+    settings = AgentSettings(**given)
     rounds = options.train_rounds
     if rounds is None and options.minutes is None:
         rounds = 20_000
@@ -129,8 +102,4 @@ def train(options: Options, console: Console) -> None:
         )
     cost = policy.cost
     taken = f"{cost['rounds']:.0f} rounds in {cost['minutes']:.1f} minutes"
-    console.print(
-        f"{taken}; agent and history: {folder}",
-        soft_wrap=True,
-        highlight=False,
-    )
+    console.print(f"{taken}; agent and history: {folder}", soft_wrap=True, highlight=False)

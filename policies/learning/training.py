@@ -199,11 +199,15 @@ def train_agent(
             f"got {settings.imitation_rounds}"
         )
     run = _Run(settings, scenario, budget, folder, eval_every, allowed, on_progress)
-    outputs = [TensorBoardOutputFormat(str(folder / "tensorboard"))] if tensorboard else []
+    outputs: list[Any] = []
+    if tensorboard:
+        outputs = [TensorBoardOutputFormat(str(folder / "tensorboard"))]
     with torch_threads(threads):
-        model = run.untrained() if saved is None else run.restored(saved)
-        # The default logger would leave an empty folder behind.
-        model.set_logger(Logger(None, list(outputs)))
+        if saved is None:
+            model = settings.make_model(run.monitor, run.learning_rate)
+        else:
+            model = run.restored(saved)
+        model.set_logger(Logger(None, outputs))  # the default would leave an empty folder behind
         if saved is None and settings.imitation_rounds:
             run.imitate(model)
         # The run itself ends the training.
@@ -254,9 +258,6 @@ class _Run(BaseCallback):
         self.history: list[dict[str, float]] = []
         self.next_eval = eval_every
         self.start = time.monotonic()
-
-    def untrained(self) -> PPO:
-        return self.settings.make_model(self.monitor, self.learning_rate)
 
     def imitate(self, model: PPO) -> None:
         """Let the untrained agent learn from the oracle first."""
@@ -319,7 +320,7 @@ class _Run(BaseCallback):
         self.history.append(row)
 
     def _measured(self, policy: SB3Policy) -> dict[str, float]:
-        """What the best agent has least of, on the validation seeds, and the energy of a device."""
+        """The number to minimise, on the validation seeds, and the energy of the worst device."""
         if self.scenario.objective == "penalty":
             table = evaluate([policy], self.scenario, VALIDATION_SEEDS, progress=False)
             penalty, worst = table["mean_objective"], table["worst_energy_ratio"]
@@ -384,15 +385,6 @@ class _Run(BaseCallback):
         return model
 
 
-def _differing(path: Path, told: dict[str, Any]) -> list[str]:
-    """What the settings in a file tell otherwise."""
-    try:
-        before = json.loads(path.read_text())
-        return [name for name, value in told.items() if before[name] != value]
-    except Exception:  # what a damaged file can raise has no end
-        raise ValueError(f"{str(path)!r} is not the settings of a training") from None
-
-
 def _continue_or_start(
     settings: AgentSettings,
     scenario: Scenario,
@@ -411,9 +403,15 @@ def _continue_or_start(
         "code": code_hash(),
     }
     path, checkpoint = folder / _SETTINGS_FILE, folder / _CHECKPOINT_FILE
-    agent = folder / AGENT_FILE
-    other = _differing(path, told) if path.exists() else list(told)
-    if not checkpoint.exists() and not (other and agent.exists()):  # nothing would be lost
+    other = list(told)
+    if path.exists():
+        try:
+            before = json.loads(path.read_text())
+            other = [name for name, value in told.items() if before[name] != value]
+        except Exception:  # what a damaged file can raise has no end
+            raise ValueError(f"{str(path)!r} is not the settings of a training") from None
+    # Nothing would be lost.
+    if not checkpoint.exists() and not (other and (folder / AGENT_FILE).exists()):
         with atomic_path(path) as temporary:
             temporary.write_text(json.dumps(told, indent=2) + "\n")
         return None

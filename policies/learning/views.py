@@ -20,12 +20,7 @@ from fl_edge_env.env import check_softmax_scale
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scaling import Features, Scaling
 from fl_edge_env.typing import BoolArray, FloatArray
-from policies.learning.credit import (
-    CREDITS,
-    Credit,
-    difference_reward,
-    ranked_difference_reward,
-)
+from policies.learning.credit import CREDITS, Credit, difference_reward, ranked_difference_reward
 from policies.learning.ranges import SeenRange
 
 # Training seed s plays the episodes of the seeds from FIRST_EPISODE * (s + 1) on: apart from
@@ -140,12 +135,7 @@ class DeviceView(VecEnv):
         self._memory = GainMemory.where_needed(scenario, self.batch.simulator.queue.shape)
 
     def reset(self) -> NDArray[np.float32]:
-        """Start the first episodes of the training seed, which `seed` of the interface leaves be.
-
-        Returns
-        -------
-        ndarray of float32, shape (B N, 3 F)
-        """
+        """Start the first episodes of the training seed, whatever `seed` was called with."""
         self._next_episode = self._first_episode
         self._start(np.ones(self.batch.num_envs, dtype=np.bool_))
         return self._observe()
@@ -157,16 +147,7 @@ class DeviceView(VecEnv):
     def step_wait(
         self,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], BoolArray, list[dict[str, Any]]]:
-        """Play one round in every system.
-
-        Returns
-        -------
-        observation : ndarray of float32, shape (B N, 3 F)
-        reward : ndarray of float32, shape (B N,)
-        done : ndarray of bool, shape (B N,)
-        info : list of dict
-            Empty but at the end of an episode.
-        """
+        """Play one round in every system; infos are empty but at the end of an episode."""
         action = gather_rows(self._actions, self.scenario.num_devices)
         reward, truncated = self._play(action)
         observation = self._observe()

@@ -82,13 +82,7 @@ class Scheduler(Policy):
         self.selector.memory = self.selector.start(self._seeds.shape)
 
     def feedback(self, info: Mapping[str, Any]) -> None:
-        """Let the selector learn; see `Policy.feedback`.
-
-        Raises
-        ------
-        ValueError
-            If the selector needs what training alone reports, and the info does not have it.
-        """
+        """Let the selector learn; refused without the reports it needs. See `Policy.feedback`."""
         for needed, field in (
             (self.uses_losses, "local_losses"),
             (self.uses_update_norms, "update_norms"),
@@ -106,13 +100,7 @@ class Scheduler(Policy):
         return {"number": np.array(self._number)} | memory
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a saved state; see `Policy.restore`.
-
-        Raises
-        ------
-        ValueError
-            If the state is not one of this policy with as many devices and systems.
-        """
+        """Take up a saved state; see `Policy.restore`."""
         memory = self.selector.memory
         for name, now in ({"number": np.array(self._number)} | memory).items():
             if name not in state:

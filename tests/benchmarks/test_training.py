@@ -5,9 +5,7 @@ Run with ``pytest -m benchmark``; nothing here fails for being slow.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -111,33 +109,3 @@ def test_round__by_how_layers_compute(model, calls, report, seconds):
     plain = np.median(times["as it is"])
     told = ", ".join(f"{way} {np.median(t) / plain:.2f}" for way, t in times.items())
     report(f"round of {model}, over that as it is ({plain * 1e3:.0f} ms): {told}")
-
-
-def memory(entry: str) -> float:
-    """Memory of this process [GB]: VmRSS now, VmHWM at most."""
-    status = Path("/proc/self/status").read_text()
-    match = re.search(rf"{entry}:\s+(\d+)", status)
-    assert match is not None
-    return int(match[1]) / 1e6
-
-
-@pytest.mark.parametrize("report_gradients", [False, True])
-def test_round__memory_beyond_the_data(report_gradients, report):
-    task = characters(num_devices=120, num_samples=227)
-    scenario = task.fit(Scenario.femnist())
-    before = memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # starts VmHWM anew
-    env = TrainingWrapper(
-        gym.make("FLEdge-v0", scenario=scenario), task, report_gradients=report_gradients
-    )
-    env.reset(seed=0)
-    action = np.zeros((3, 120), np.float32)
-    resident = []
-    for _ in range(30):
-        env.step(action)
-        resident.append(memory("VmRSS"))
-    what = "with gradients" if report_gradients else "without gradients"
-    report(
-        f"FEMNIST training {what}, 120 devices: {memory('VmHWM') - before:.2f} GB beyond the data "
-        f"at most, {resident[-1] - resident[9]:+.3f} GB from round 10 to 30"
-    )

@@ -131,20 +131,6 @@ def test_step__anything_else_is_a_value_error_and_changes_nothing(mode):
         np.testing.assert_equal(env.step(zero)[:4], twin.step(zero)[:4])
 
 
-@pytest.mark.parametrize("action", [np.zeros((3, 5)), None])
-def test_step__outside_an_episode_tells_so_whatever_the_action(action):
-    env, vector = FLEdgeEnv(SMALL), FLEdgeVectorEnv(2, SMALL, autoreset_mode="Disabled")
-    for each, zero in ((env, np.zeros((3, 5))), (vector, np.zeros((2, 3, 5)))):
-        with pytest.raises(gym.error.ResetNeeded):
-            each.step(action)
-        each.reset(seed=0)
-        for _ in range(6):
-            each.step(zero)
-        for _ in range(2):
-            with pytest.raises(gym.error.ResetNeeded):
-                each.step(action)
-
-
 @given(
     arrays(
         st.sampled_from([np.float16, np.float32, np.float64]),
@@ -196,21 +182,6 @@ def test_vector_env__a_copy_in_mid_episode_goes_on_alike_and_on_its_own(mode):
     ]
     for run in runs[1:]:
         np.testing.assert_equal(run, runs[0])
-
-
-@pytest.mark.parametrize("kind", ["clip", "resample", "correlated", "markov", "constant"])
-def test_values__are_equal_to_their_copies(kind):
-    channel = channel_of(kind, 0.1)
-    scenario = SMALL.replace(channel=channel, csi="delayed")
-    for twin in (*make_copies(channel), copy.copy(channel)):
-        assert twin == channel
-    for twin in (*make_copies(scenario), copy.copy(scenario)):
-        assert (twin, hash(twin), twin.V) == (scenario, hash(scenario), scenario.V)
-    decision = decode_action(np.zeros((3, 5)), scenario, 2.0)
-    chosen = Allocation(decision.f, decision.p, cohort=[0, 1], weights=[2, 1])
-    for original in (decision, chosen):
-        for twin in (*make_copies(original), copy.copy(original)):
-            np.testing.assert_equal(vars(twin), vars(original))
 
 
 @given(st.integers(0, 6), st.integers(0, 2**63), st.sampled_from(["full", "delayed"]))

@@ -43,8 +43,8 @@ def test_costs__by_hand():
     time, energy = physics.time_and_energy(gain, scenario.f_min, p, scenario)
     np.testing.assert_allclose(time, np.array([0.3, 0.3, 0.6]) + 4.0 + 0.1)
     np.testing.assert_allclose(energy, np.array([0.03, 0.03, 0.06]) + 0.1 * 4.0)
-    # Before the first round all pass twice as often, the third device at 2 GHz. Then the first two upload for
-    # a second, then the third.
+    # Before the first round all pass twice as often, the third device at 2 GHz. Then the first two
+    # upload for a second, then the third.
     assert scenario.mean_gain == pytest.approx(0.1)
     time, energy = scenario.first_report
     assert time == pytest.approx(0.1 + 0.6 + 1.0 + 1.0)

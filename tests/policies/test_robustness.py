@@ -221,14 +221,6 @@ def test_solve_p2__names_a_wrong_option(option, message, values):
                 LROA(SMALL, **{option: value})
 
 
-def test_solve_p2__takes_the_numbers_of_numpy():
-    gain, queue = observe().values()
-    wanted = solve_p2(gain, queue, SMALL, exact=True, tolerance=0.5, max_iterations=7)
-    numbers = {"tolerance": np.float32(0.5), "max_iterations": np.int8(7)}
-    given_ = solve_p2(gain, queue, SMALL, exact=np.True_, **numbers)
-    np.testing.assert_array_equal(given_.q, wanted.q)
-
-
 @pytest.mark.parametrize(
     ("q", "message"),
     [
@@ -256,12 +248,6 @@ def test_best_resources__names_what_is_no_distribution(q, message):
 def test_lower_bound__names_a_wrong_option(option, message):
     with pytest.raises(ValueError, match=message):
         lower_bound(SMALL, **option)
-
-
-@pytest.mark.parametrize("histogram", ["even", 1.0, [[1.0], [1.0, 2.0]]])
-def test_divfl__refuses_what_is_no_histogram(histogram):
-    with pytest.raises(ValueError, match="label_histogram must "):
-        DivFL(SMALL, label_histogram=histogram)
 
 
 @pytest.mark.parametrize(

@@ -134,16 +134,7 @@ def main(
 
 
 def make_training(scenario: Scenario, task: str, options: TrainingOptions) -> TrainingEnvFactory:
-    """Training environments for a system, which is fitted to the data.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    task : str
-        Name of the data set.
-    options : TrainingOptions
-        How models are trained.
+    """Training environments for a system, which is fitted to the data of a set by name.
 
     Raises
     ------

@@ -81,11 +81,8 @@ class TrainingEnvFactory:
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
         """Make it; torch computes in it with its threads and deterministic kernels, and only in it.
 
-        Parameters
-        ----------
-        policy : Policy
-            Says what it wants to be reported, and what that costs in its scenario; see
-            `policies.with_reports`.
+        The policy says what it wants to be reported, and what that costs in its scenario; see
+        `policies.with_reports`.
 
         Raises
         ------
@@ -102,31 +99,19 @@ class TrainingEnvFactory:
         )
 
     def checkpoint_bytes(self, policy: Policy) -> int:
-        """Size of a checkpoint of a run: nearly all are the numbers of `TrainingWrapper.state`.
-
-        Parameters
-        ----------
-        policy : Policy
-            Says whether the gradients of all devices are kept.
-        """
+        """Size of a checkpoint of a run: nearly all are the numbers of `TrainingWrapper.state`."""
         task = self.make_task()
         model_and_server = 4 * (1 + len(task.server.keeps))  # float32
         gradients = 2 * self.scenario.num_devices if policy.uses_gradients else 0  # bfloat16
         return (model_and_server + gradients) * task.num_parameters
 
     def fitted(self) -> TrainingEnvFactory:
-        """The same with the scenario fitted to the task.
-
-        The data say how many samples each device has, and the network how large an upload is.
-        """
+        """The same with the upload size and the sample counts of the task in the scenario."""
         return replace(self, scenario=self.make_task().fit(self.scenario))
 
     @property
     def identity(self) -> tuple[TrainingEnvFactory, str]:
-        """What determines the training: all but whether files are fetched, and own code.
-
-        The code is what stands in the files of one's own that the task or the network is named by.
-        """
+        """All that determines the training, with the code of one's own data or network."""
         names = [name for name in (self.task, self.options.model) if isinstance(name, str)]
         files = [own_source(name) for name in names if names_own(name)]
         code = "".join(file.read_text(encoding="utf-8") for file in files if file is not None)

@@ -42,20 +42,15 @@ from fl_edge_env.checks import finite_number, integer_at_least
 from fl_edge_env.contributions import contributions
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
-from train_fl.episode import (
-    TrainingSeeds,
-    initial_model,
-    learning_rate,
-    sample_order,
-)
 from train_fl.local_sgd import LocalTrainer
 from train_fl.server import (
+    LARGER_MU,
     ServerOptimizer,
     apply_contributions,
-    check_server_optimizer,
+    make_server_optimizer,
     norms_of,
 )
-from train_fl.task import Task, new_model
+from train_fl.task import Task, TrainingSeeds, new_model
 
 # Asks the devices for the gains of the coming round, shape (N,): called with the grid and the
 # Flower nodes of the devices 0 to N - 1.
@@ -146,7 +141,7 @@ class PolicyStrategy(Strategy):
             )
         self.policy, self.scenario = policy, scenario
         self.seed = integer_at_least(0, "seed", seed)
-        self._server = check_server_optimizer(server)
+        self._server = make_server_optimizer(server)
         self._kept: dict[str, Tensor] = {}
         self._measure_gains = measure_gains
         self._wait = finite_number("wait", wait, zero_allowed=True)
@@ -158,18 +153,13 @@ class PolicyStrategy(Strategy):
     def initial_arrays(self, task: Task) -> ArrayRecord:
         """The model that an episode of this seed begins with, for `start`.
 
-        Parameters
-        ----------
-        task : Task
-            Makes the network.
-
         Raises
         ------
         ValueError
             If the task does not fit the scenario.
         """
         task.check_fit(self.scenario)
-        return _named(initial_model(task, TrainingSeeds.of(self._env.training_seed).model))
+        return _named(task.initial_model(TrainingSeeds.of(self._env.training_seed).model))
 
     def start(
         self,
@@ -180,17 +170,6 @@ class PolicyStrategy(Strategy):
         **options: Any,
     ) -> Result:
         """Run the federation; see Flower's `Strategy.start`.
-
-        Parameters
-        ----------
-        grid : Grid
-            Leads to the clients.
-        initial_arrays : ArrayRecord
-            The model to begin with.
-        num_rounds : int
-            Number of rounds, at most those of the scenario.
-        *arguments, **options
-            As Flower has them.
 
         Raises
         ------
@@ -207,18 +186,9 @@ class PolicyStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Decide a round, and give the messages to its participants; see `Strategy`.
+        """Decide a round, and give the messages to its participants; see Flower's `Strategy`.
 
-        Parameters
-        ----------
-        server_round : int
-            Number of the round, from 1 on; with 1 an episode begins.
-        arrays : ArrayRecord
-            The global model.
-        config : ConfigRecord
-            Goes to the clients with what the class describes.
-        grid : Grid
-            Leads to the clients.
+        With round 1 an episode begins. `config` goes to the clients with what the class describes.
 
         Raises
         ------
@@ -245,14 +215,7 @@ class PolicyStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord]:
-        """The next global model, and what the round took; see `Strategy`.
-
-        Parameters
-        ----------
-        server_round : int
-            Number of the round.
-        replies : iterable of Message
-            What the participants sent.
+        """The next global model, and the costs of the round; see Flower's `Strategy`.
 
         Returns
         -------
@@ -471,8 +434,7 @@ def _update(device: int, sent: _Round, content: RecordDict) -> NDArray[Any]:
     if not np.isfinite(update).all():
         raise FloatingPointError(
             f"the update of device {device} in round {sent.number} is not finite: choose a "
-            "smaller learning rate, or a larger mu, which keeps the sampling probabilities "
-            "and with them the aggregation weights even"
+            f"smaller learning rate, or {LARGER_MU}"
         )
     return update
 
@@ -510,19 +472,12 @@ def _find_devices(grid: Grid, num_devices: int, wait: float) -> list[int]:
 
 
 def device_reply(message: Message, context: Context) -> Message:
-    """A client's reply to the query which device it is.
-
-    Parameters
-    ----------
-    message : Message
-        A query of `PolicyStrategy`.
-    context : Context
-        Of the client; its node's configuration has the ``partition-id``.
+    """A client's reply to the query of `PolicyStrategy` which device it is.
 
     Raises
     ------
     ValueError
-        If it has not.
+        If the node's configuration has no ``partition-id``.
     """
     metrics = MetricRecord({_DEVICE: _device(context)})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
@@ -531,15 +486,7 @@ def device_reply(message: Message, context: Context) -> Message:
 def train_reply(message: Message, context: Context, task: Task) -> Message:
     """Train a device's part of a task as `TrainingWrapper` does, and reply with the local model.
 
-    Parameters
-    ----------
-    message : Message
-        A training message of `PolicyStrategy`.
-    context : Context
-        Of the client; its node's configuration has the ``partition-id``, which is the device.
-    task : Task
-        Network, data and settings, the same for all clients; the split over the devices is that of
-        the episode.
+    The task is the same for all clients; the split over the devices is that of the episode.
 
     Raises
     ------
@@ -550,22 +497,20 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     entropy, key = int(config["training-entropy"]), tuple(config["training-key"])
     seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
     completed_rounds = int(config["server-round"]) - 1
-    model = initial_model(task, seeds.model)
+    model = task.initial_model(seeds.model)
     trainer = LocalTrainer(model, task.options)
     parameters = _flat(message.content["arrays"], model)
     part = _parts(task, entropy, key)[device]
     data = task.dataset.train_images[part], task.dataset.train_labels[part]
     metrics: dict[str, Any] = {"num-examples": len(part)}
     if config["report-losses"]:
-        losses = trainer.losses(parameters, *data)
-        metrics["local-loss"] = float(losses.mean())
-        metrics["local-loss-rms"] = float(losses.square().mean().sqrt())
+        metrics["local-loss"], metrics["local-loss-rms"] = trainer.losses(parameters, *data)
     _, metrics["train-loss"] = trainer.update(
         parameters,
         *data,
         epochs=int(config["local-epochs"]),
-        learning_rate=learning_rate(task, completed_rounds, int(config["num-rounds"])),
-        rng=sample_order(seeds.order, completed_rounds, device),
+        learning_rate=task.learning_rate(completed_rounds, int(config["num-rounds"])),
+        rng=seeds.sample_order(completed_rounds, device),
         augment=task.dataset.augment,
     )
     content = RecordDict({"arrays": _named(model), "metrics": MetricRecord(metrics)})
@@ -580,17 +525,9 @@ def _parts(task: Task, entropy: int, key: tuple[int, ...]) -> list[IntArray]:
 
 
 def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:
-    """What evaluates a global model on the task's test set, for `Strategy.start`.
+    """A function that evaluates a global model on the task's test set, for `Strategy.start`.
 
-    Parameters
-    ----------
-    task : Task
-        Network and test set.
-
-    Returns
-    -------
-    callable
-        Takes the number of a round and the model, and gives ``test-loss`` and ``test-accuracy``.
+    It takes the number of a round and the model, and gives ``test-loss`` and ``test-accuracy``.
     """
     model = new_model(task.make_model)
     trainer = LocalTrainer(model, task.options)

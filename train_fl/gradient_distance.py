@@ -1,4 +1,4 @@
-"""How far the devices' gradients lie from each other, which is all that DivFL needs of them."""
+"""Distances between the devices' gradients, which are all that DivFL needs of them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ class GradientDistances:
     Gradients are kept as bfloat16, two bytes a number: those of 120 devices for the FEMNIST CNN
     take 1.6 GB. A distance has an error of about 1e-4 of the longer gradient, or 3e-3 where the
     two are nearly equal.
-
-    Parameters
-    ----------
-    num_devices : int
-        Number of devices N.
-    num_parameters : int
-        Length of a gradient, d.
-    device : torch.device
-        Where to keep them.
     """
 
     def __init__(self, num_devices: int, num_parameters: int, device: torch.device) -> None:
@@ -36,19 +27,9 @@ class GradientDistances:
         )
 
     def update(self, devices: IntArray, gradients: Iterable[Tensor]) -> FloatArray:
-        """Replace some devices' gradients.
+        """Replace k devices' gradients, each of shape (d,); gives their distances to all, (k, N).
 
-        Parameters
-        ----------
-        devices : ndarray of int, shape (k,)
-            The devices.
-        gradients : iterable of k Tensors, shape (d,)
-            Their gradients; each is stored before the next is asked for.
-
-        Returns
-        -------
-        ndarray, shape (k, N)
-            New distances of these devices to all.
+        Each gradient is stored before the next is asked for.
         """
         for device, gradient in zip(devices.tolist(), gradients, strict=True):
             self.stored[device] = gradient

@@ -25,7 +25,7 @@ class LocalTrainer:
     Parameters
     ----------
     model : torch.nn.Module
-        The network; see `train_fl.check_network`.
+        The network; see `train_fl.models.check_network`.
     options : TrainingOptions
         Of these `batch_size`, `momentum` (zero at the start of every device's training),
         `weight_decay` (this times the parameters is added to the gradient), `proximal` (this times
@@ -54,11 +54,6 @@ class LocalTrainer:
         parts = torch.split(flat, [p.numel() for p in self._parameters])
         return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
 
-    @property
-    def num_parameters(self) -> int:
-        """Number of parameters d."""
-        return self._flat.numel()
-
     def initial_parameters(self) -> Tensor:
         """The network's parameters as they are, shape (d,)."""
         return self._flat.clone()
@@ -74,31 +69,10 @@ class LocalTrainer:
         rng: np.random.Generator,
         augment: Augmentation | None = None,
     ) -> tuple[Tensor, float]:
-        """Run some epochs of SGD from the given parameters.
+        """Run some epochs of SGD from the global model, each in a new order drawn from `rng`.
 
-        Parameters
-        ----------
-        parameters : Tensor, shape (d,)
-            The global model.
-        images : Tensor, shape (samples, channels, height, width)
-            The device's images.
-        labels : Tensor of int64, shape (samples,)
-            Their classes.
-        epochs : int
-            Passes over the data, each in a new order.
-        learning_rate : float
-            Step size.
-        rng : numpy.random.Generator
-            Stream of the orders and of the augmentation.
-        augment : callable, optional
-            Random changes of the images of a batch.
-
-        Returns
-        -------
-        update : Tensor, shape (d,)
-            The local model less the global one.
-        loss : float
-            Mean loss over the samples seen.
+        `parameters` have shape (d,), `images` (samples, channels, height, width). Gives the local
+        model less the global one, shape (d,), and the mean loss over the samples seen.
         """
         options = self._options
         self._flat.copy_(parameters)
@@ -134,13 +108,7 @@ class LocalTrainer:
         return self._flat - parameters, float(total) / (epochs * len(labels))
 
     def gradient(self, parameters: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Gradient of the mean loss over all given samples, shape (d,).
-
-        Parameters
-        ----------
-        parameters, images, labels
-            As in `update`.
-        """
+        """Gradient of the mean loss over all given samples, shape (d,)."""
         self._flat.copy_(parameters)
         total = torch.zeros_like(self._flat)
         for chunk_images, chunk_labels in _batches(images, labels, _CHUNK):
@@ -151,19 +119,7 @@ class LocalTrainer:
 
     @torch.no_grad()
     def evaluate(self, parameters: Tensor, images: Tensor, labels: Tensor) -> tuple[float, Tensor]:
-        """Mean loss, and which samples are classified rightly.
-
-        Parameters
-        ----------
-        parameters, images, labels
-            As in `update`.
-
-        Returns
-        -------
-        loss : float
-        right : Tensor of bool, shape (samples,)
-            Whether a sample's largest score is that of its class.
-        """
+        """Mean loss, and for each sample if its largest score is that of its class."""
         self._flat.copy_(parameters)
         loss = 0.0
         right = []
@@ -174,21 +130,16 @@ class LocalTrainer:
         return loss / len(labels), torch.cat(right)
 
     @torch.no_grad()
-    def losses(self, parameters: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Loss of each sample, shape (samples,).
-
-        Parameters
-        ----------
-        parameters, images, labels
-            As in `update`.
-        """
+    def losses(self, parameters: Tensor, images: Tensor, labels: Tensor) -> tuple[float, float]:
+        """Mean and root mean square of the losses of the samples."""
         self._flat.copy_(parameters)
-        return torch.cat(
+        losses = torch.cat(
             [
                 cross_entropy(self._scores(batch_images), batch_labels, reduction="none")
                 for batch_images, batch_labels in _batches(images, labels, _CHUNK)
             ]
         )
+        return float(losses.mean()), float(losses.square().mean().sqrt())
 
     def _backward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Mean loss and its gradient, one tensor for each parameter."""

@@ -1,4 +1,4 @@
-"""The networks that devices train."""
+"""The networks that devices train, and the check of one's own."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import group_norm
+from torch.nn.functional import cross_entropy, group_norm
+from torch.nn.parameter import UninitializedParameter
 from torchvision.models import resnet18
+
+from policies.own import running_own
 
 
 # The networks pool before ReLU: the result is the same, with a quarter of the numbers to compare.
 class DigitsCNN(nn.Sequential):
-    """Two convolutions and a linear layer for 8 by 8 grey images: 6,090 parameters.
-
-    Parameters
-    ----------
-    num_classes : int
-        Number of classes; the count is for ten.
-    """
+    """Two convolutions and a linear layer for 8 by 8 grey images: 6,090 parameters."""
 
     def __init__(self, num_classes: int = 10) -> None:
         super().__init__(
@@ -34,12 +31,9 @@ class DigitsCNN(nn.Sequential):
 
 
 class FemnistCNN(nn.Sequential):
-    """The paper's CNN for 28 by 28 grey images: 6,603,710 parameters with 62 classes.
+    """The paper's CNN for 28 by 28 grey images.
 
-    Parameters
-    ----------
-    num_classes : int
-        Number of classes: 62 for FEMNIST, 10 for Fashion-MNIST (6,497,162 parameters).
+    It has 6,603,710 parameters for the 62 classes of FEMNIST, 6,497,162 for ten.
     """
 
     def __init__(self, num_classes: int = 62) -> None:
@@ -58,14 +52,9 @@ class FemnistCNN(nn.Sequential):
 
 
 class SmallCNN(nn.Sequential):
-    """A CNN for 28 by 28 grey images that trains more than ten times as fast: 206,922 parameters.
+    """A CNN for 28 by 28 grey images that trains more than ten times as fast.
 
-    Two convolutions of stride two and two linear layers.
-
-    Parameters
-    ----------
-    num_classes : int
-        Number of classes; the count is for ten.
+    Two convolutions of stride two and two linear layers: 206,922 parameters for ten classes.
     """
 
     def __init__(self, num_classes: int = 10) -> None:
@@ -85,17 +74,7 @@ class SharedGroupNorm(nn.Module):
     """Group normalisation with one scale and one shift for each group of channels.
 
     torch's own has them for each channel; the paper's parameter count comes out with groups of
-    32 channels that share them.
-
-    Parameters
-    ----------
-    num_channels : int
-        Number of channels, a multiple of 32.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
+    32 channels that share them; a number of channels that 32 does not divide is a `ValueError`.
     """
 
     group_size = 32
@@ -120,13 +99,7 @@ class SharedGroupNorm(nn.Module):
 def resnet18_group_norm(num_classes: int = 10) -> nn.Module:
     """Torchvision's ResNet-18 with group instead of batch norm: 11,172,342 parameters.
 
-    Group norm keeps no statistics between batches, which devices with different data could not
-    share.
-
-    Parameters
-    ----------
-    num_classes : int
-        Number of classes; the count is for ten.
+    Group norm keeps no statistics of batches, which devices with different data could not share.
     """
     network: nn.Module = resnet18(num_classes=num_classes, norm_layer=SharedGroupNorm)
     return network
@@ -139,3 +112,129 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
     "cnn": FemnistCNN,
     "resnet18": resnet18_group_norm,
 }
+
+
+def check_maker(make_model: object, images: Tensor, labels: Tensor, num_classes: int) -> None:
+    """Refuse what does not make a network for local training, a new one each time.
+
+    The initial parameters must come from torch's generator, which is left as it was; see
+    `check_network` for the network itself.
+
+    Raises
+    ------
+    ValueError
+        If it is a network, fails or makes something else, or the network is refused.
+    """
+    if isinstance(make_model, nn.Module) or not callable(make_model):
+        raise ValueError(
+            "model must be a class or function that makes a network, as each run begins with a "
+            f"new one, got an object of type {type(make_model).__name__}"
+        )
+    with torch.random.fork_rng(devices=[]):
+        made = []
+        for _ in range(2):
+            torch.default_generator.manual_seed(0)
+            with running_own("model makes no network"):
+                made.append(make_model())
+        first, second = made
+        if not isinstance(first, nn.Module):
+            raise ValueError(f"model must make a torch.nn.Module, got {type(first).__name__}")
+        check_network(first, images, labels, num_classes)
+        for (name, one), (_, other) in zip(
+            first.named_parameters(), second.named_parameters(), strict=False
+        ):
+            if one is other:
+                raise ValueError(
+                    "model must make a new network each time, as each run begins with one, and "
+                    f"{name} of two is the same"
+                )
+            if not torch.equal(one, other):
+                raise ValueError(
+                    "the network's initial parameters must come from torch's generator alone, "
+                    f"which the seed sets: {name} of two networks from one seed differ"
+                )
+
+
+def check_network(model: nn.Module, images: Tensor, labels: Tensor, num_classes: int) -> None:
+    """Refuse what local training cannot treat rightly.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The network.
+    images : Tensor, shape (samples, channels, height, width)
+        A few images of the data set.
+    labels : Tensor of int64, shape (samples,)
+        Their classes.
+    num_classes : int
+        Number of classes of the data set.
+
+    Raises
+    ------
+    ValueError
+        If it has buffers, such as the running statistics of batch norm, which are no parameters
+        and would not be aggregated; dropout, whose random numbers no seed names; parameters that
+        are not trained, not float32 or have no size yet; does not take the images, or gives them
+        no score for each class.
+    """
+    for name, _ in model.named_buffers():
+        raise ValueError(f"the network must have no buffers, got {name}: use group norm instead")
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            raise ValueError(f"the network must have no dropout, got {name}: {module}")
+    parameters = dict(model.named_parameters())
+    if not parameters:
+        raise ValueError(f"the network must have parameters to train, got {model}")
+    for name, parameter in parameters.items():
+        if isinstance(parameter, UninitializedParameter):
+            raise ValueError(
+                f"the network must know its sizes from the start, {name} waits for the first "
+                "images: use a layer that is not lazy"
+            )
+        if parameter.dtype != torch.float32:
+            raise ValueError(
+                f"the network's parameters must be float32, {name} is {parameter.dtype}"
+            )
+        if not parameter.requires_grad:
+            raise ValueError(
+                f"the network must train all its parameters, {name} is frozen: make it a plain "
+                "tensor attribute, which is not uploaded, or let it train"
+            )
+    scores = _scores(model, images, num_classes)
+    # With the same weights and images only random numbers can make a difference.
+    if not torch.equal(scores, model(images)):
+        raise ValueError(
+            "the network must give the same scores for the same images, and two passes differed: "
+            "leave out dropout and other random numbers, which no seed names"
+        )
+    loss = cross_entropy(scores, labels)
+    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    for name, gradient in zip(parameters, gradients, strict=True):
+        if gradient is None:
+            raise ValueError(
+                f"the network must use all its parameters, {name} has no part in its scores: "
+                "remove it, as it would be uploaded in every round"
+            )
+
+
+def _scores(model: nn.Module, images: Tensor, num_classes: int) -> Tensor:
+    """The network's scores for images, if there is one for each class."""
+    shape = tuple(images.shape[1:])
+    try:
+        scores = model(images)
+    except Exception as error:  # what a network can raise has no end
+        raise ValueError(
+            f"the network does not take images of shape {shape}, channels first: {error}"
+        ) from None
+    if not isinstance(scores, Tensor) or scores.ndim != 2 or len(scores) != len(images):
+        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ValueError(
+            f"the network must give a row of scores for each image, shape ({len(images)}, "
+            f"{num_classes}) for {len(images)} images, got {got}"
+        )
+    if scores.shape[1] < num_classes:
+        raise ValueError(
+            f"the network must have an output for each of {num_classes} classes, counted from 0 to "
+            f"the largest label {num_classes - 1}, got {scores.shape[1]} outputs"
+        )
+    return scores

@@ -24,6 +24,10 @@ from fl_edge_env.checks import finite_number
 from fl_edge_env.typing import FloatArray
 from policies.benchmark.training_options import one_of, share
 
+LARGER_MU = (
+    "a larger mu, which keeps the sampling probabilities and with them the aggregation weights even"
+)
+
 
 def apply_contributions(
     parameters: Tensor,
@@ -64,8 +68,7 @@ def apply_contributions(
     if not torch.isfinite(parameters).all():
         raise FloatingPointError(
             f"the global model after round {round_number} is not finite: its largest aggregation "
-            f"weight is {weights.max():g}; choose a larger mu, which keeps the sampling "
-            "probabilities and with them the aggregation weights even"
+            f"weight is {weights.max():g}; choose {LARGER_MU}"
         )
 
 
@@ -207,30 +210,18 @@ SERVER_OPTIMIZERS: dict[str, Callable[..., ServerOptimizer]] = {
 }
 
 
-def make_server_optimizer(name: str, learning_rate: float | None = None) -> ServerOptimizer:
-    """A server optimiser by name.
-
-    Parameters
-    ----------
-    name : {"fedavg", "fedavgm", "fedadam"}
-        Which.
-    learning_rate : float, optional
-        Its learning rate; by default its own.
+def make_server_optimizer(
+    server: str | ServerOptimizer, learning_rate: float | None = None
+) -> ServerOptimizer:
+    """A server optimiser by name, with its own learning rate by default; or the one given.
 
     Raises
     ------
     ValueError
         If there is no such optimiser, or the learning rate is not positive and finite.
     """
-    one_of("the server optimiser", name, SERVER_OPTIMIZERS)
+    if isinstance(server, ServerOptimizer):
+        return server
+    one_of("the server optimiser", server, SERVER_OPTIMIZERS)
     options = {} if learning_rate is None else {"learning_rate": learning_rate}
-    return SERVER_OPTIMIZERS[name](**options)
-
-
-def check_server_optimizer(server: str | ServerOptimizer) -> ServerOptimizer:
-    """A server optimiser, given as itself or by its name, or a `ValueError`."""
-    if isinstance(server, str):
-        return make_server_optimizer(server)
-    if not isinstance(server, ServerOptimizer):
-        raise ValueError(f"server must be a name or a ServerOptimizer, got {server!r}")
-    return server
+    return SERVER_OPTIMIZERS[server](**options)

@@ -17,7 +17,6 @@ from fl_edge_env import Scenario
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.training_options import TrainingOptions, one_of
 from policies.own import load_own, names_own
-from train_fl.check_network import check_maker
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import (
@@ -28,7 +27,7 @@ from train_fl.data.partition import (
     iid,
     label_histogram,
 )
-from train_fl.models import MODELS
+from train_fl.models import MODELS, check_maker
 from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
 
 # Draws a split: the samples of each device.
@@ -78,17 +77,12 @@ class Task:
         )
 
     def episode(self, seed: np.random.SeedSequence) -> Task:
-        """The task with the split of one episode.
+        """The task with the split of one episode; this one, where all episodes share a split.
 
         Parameters
         ----------
         seed : numpy.random.SeedSequence
-            The stream of the episode's split.
-
-        Returns
-        -------
-        Task
-            This one, where all episodes share a split.
+            `TrainingSeeds.split`.
         """
         if self.split is None:
             return self
@@ -100,28 +94,11 @@ class Task:
         return np.array([len(part) for part in self.parts], dtype=np.float64)
 
     def fit(self, scenario: Scenario) -> Scenario:
-        """The scenario with this task's upload size and sample counts.
-
-        Parameters
-        ----------
-        scenario : Scenario
-            With as many devices as the task.
-        """
+        """The scenario, of as many devices, with this task's upload size and sample counts."""
         return scenario.replace(model_bits=self.model_bits, num_samples=self.num_samples)
 
     def check_fit(self, scenario: Scenario) -> None:
-        """Refuse a scenario of other devices, upload size or sample counts.
-
-        Parameters
-        ----------
-        scenario : Scenario
-            Where the task is to be trained.
-
-        Raises
-        ------
-        ValueError
-            If it does not fit.
-        """
+        """Refuse a scenario of other devices, upload size or sample counts with a `ValueError`."""
         if len(self.parts) != scenario.num_devices:
             raise ValueError(
                 f"the task is split over {len(self.parts)} devices and the scenario has "
@@ -139,6 +116,20 @@ class Task:
                 "the devices' sample counts differ between task and scenario: use "
                 "scenario.replace(num_samples=task.num_samples)"
             )
+
+    def initial_model(self, seed: np.random.SeedSequence) -> nn.Module:
+        """The network of `TrainingSeeds.model`; torch's generators are left as they were."""
+        with torch.random.fork_rng(devices=[]):
+            # Not torch.manual_seed, which reseeds every GPU as well.
+            torch.default_generator.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
+            return self.make_model()
+
+    def learning_rate(self, completed_rounds: int, num_rounds: int) -> float:
+        """The learning rate of the coming round: halved at 50 % and at 75 % of the rounds."""
+        halvings = (completed_rounds >= 0.5 * num_rounds) + (completed_rounds >= 0.75 * num_rounds)
+        rate = self.options.learning_rate
+        assert rate is not None  # make_task has put the data set's own in its place
+        return rate * 0.5**halvings
 
     @property
     def model_bits(self) -> float:
@@ -167,6 +158,35 @@ class _Defaults(NamedTuple):
     learning_rate: float
     num_devices: int = 120
     partition: str = "dirichlet"
+
+
+class TrainingSeeds(NamedTuple):
+    """The streams of random numbers of training in an episode.
+
+    Attributes
+    ----------
+    model : numpy.random.SeedSequence
+        Of the initial parameters.
+    order : numpy.random.SeedSequence
+        Of the order in which devices see their samples; see `sample_order`.
+    split : numpy.random.SeedSequence
+        Of the split of the samples over the devices; see `Task.episode`.
+    """
+
+    model: np.random.SeedSequence
+    order: np.random.SeedSequence
+    split: np.random.SeedSequence
+
+    @classmethod
+    def of(cls, training: np.random.SeedSequence) -> TrainingSeeds:
+        """Those of `FLEdgeEnv.training_seed`, which is not changed."""
+        fresh = np.random.SeedSequence(training.entropy, spawn_key=training.spawn_key)
+        return cls(*fresh.spawn(len(cls._fields)))
+
+    def sample_order(self, completed_rounds: int, device: int) -> np.random.Generator:
+        """The stream of a device's training in a round: who else takes part changes nothing."""
+        key = (*self.order.spawn_key, completed_rounds, device)
+        return np.random.default_rng(np.random.SeedSequence(self.order.entropy, spawn_key=key))
 
 
 # The network of each data set, and the paper's settings for its own.
@@ -212,8 +232,8 @@ def make_task(
         seed 0, as is the draw of FEMNIST's writers.
     model : str or callable, optional
         The network: the option `model`, or a class or function without arguments that makes one's
-        own; see `train_fl.check_network` for what it must be. Its initial parameters come from
-        torch's generator. By default that of the data set.
+        own, as `train_fl.models.check_network` wants it. Its initial parameters come from torch's
+        generator. By default that of the data set.
     server : str or ServerOptimizer, optional
         The option `server`, or a server optimiser; see `train_fl.server`.
     **changes
@@ -252,9 +272,7 @@ def make_task(
             f"{num_devices!r}, {options.learning_rate!r} and {model!r}"
         )
     options.check()
-    if not isinstance(server, ServerOptimizer):
-        rate = options.server_learning_rate
-        server = make_server_optimizer(options.server if server is None else server, rate)
+    server = make_server_optimizer(server or options.server, options.server_learning_rate)
     if isinstance(model, str) and names_own(model):
         model = load_own(model, kind="class or function that makes a network", fits=callable)
     for option, named in (("model", model), ("upload", options.upload)):
@@ -286,25 +304,13 @@ def make_task(
 
 
 def new_model(make_model: Callable[[], nn.Module]) -> nn.Module:
-    """A network whose initial parameters do not matter; torch's generator is left as it was.
-
-    Parameters
-    ----------
-    make_model : callable
-        Makes the network.
-    """
+    """A network whose initial parameters do not matter; torch's generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         return make_model()
 
 
 def num_parameters(make_model: Callable[[], nn.Module]) -> int:
-    """Number of parameters of a network; torch's generator is left as it was.
-
-    Parameters
-    ----------
-    make_model : callable
-        Makes the network.
-    """
+    """Number of parameters of a network; torch's generator is left as it was."""
     return sum(p.numel() for p in new_model(make_model).parameters())
 
 

@@ -22,16 +22,10 @@ from fl_edge_env.contributions import contributions
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.checkpoint import State
-from train_fl.episode import (
-    TrainingSeeds,
-    initial_model,
-    learning_rate,
-    sample_order,
-)
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
-from train_fl.server import apply_contributions, norms_of
-from train_fl.task import Task, new_model
+from train_fl.server import LARGER_MU, apply_contributions, norms_of
+from train_fl.task import Task, TrainingSeeds, new_model
 
 
 class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
@@ -152,19 +146,14 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         return network
 
     def save_model(self, path: Path) -> None:
-        """Write the state dict of the global model to a file, whole or not at all.
-
-        Parameters
-        ----------
-        path : Path
-            The file, for ``model.load_state_dict(torch.load(path))``.
+        """Write the state dict of the global model, for ``load_state_dict(torch.load(path))``.
 
         Raises
         ------
         ValueError
             If no such file can be made.
         OSError
-            If it cannot be written, as on a full disk.
+            If it cannot be written, as on a full disk; no part of it is then left.
         """
         # Clones: the parameters are views of one vector, which each of them would be saved with.
         state = {name: value.clone() for name, value in self.model().state_dict().items()}
@@ -176,15 +165,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode with a new global model; see `FLEdgeEnv.reset`.
-
-        Parameters
-        ----------
-        seed : int, optional
-            Seed of the channel, cohort and training streams.
-        options : dict, optional
-            Passed on.
-        """
+        """Start an episode with a new global model; see `FLEdgeEnv.reset`."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._start_training()
         info |= self._evaluate()
@@ -202,7 +183,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         if self._given.split is not None:
             self.task = self._given.episode(self._seeds.split)
             self._data = self._divide(self.task)
-        model = initial_model(self.task, self._seeds.model).to(self._device)
+        model = self.task.initial_model(self._seeds.model).to(self._device)
         self._trainer = LocalTrainer(model, self._options)
         self._parameters = self._trainer.initial_parameters()
         self._kept = {name: torch.zeros_like(self._parameters) for name in self.task.server.keeps}
@@ -228,19 +209,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         return state
 
     def restore(self, seed: int, state: Mapping[str, NDArray[Any]]) -> Any:
-        """Take up the first episode of a seed where `state` was called.
-
-        Parameters
-        ----------
-        seed : int
-            The seed that the episode was reset with.
-        state : mapping of ndarray
-            As `state` returned it; its gradients become those of this environment.
-
-        Returns
-        -------
-        dict of ndarray, shape (N,)
-            The observation at that point.
+        """Take up the first episode of a seed where `state` was called; gives the observation.
 
         Raises
         ------
@@ -264,11 +233,6 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one round and train its cohort; see `FLEdgeEnv.step`.
-
-        Parameters
-        ----------
-        action : ndarray, shape (3, N), or Allocation
-            The decision.
 
         Raises
         ------
@@ -317,8 +281,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             self._parameters,
             *self._data[device],
             epochs=self.scenario.local_epochs,
-            learning_rate=learning_rate(self.task, completed_rounds, self.scenario.num_rounds),
-            rng=sample_order(self._seeds.order, completed_rounds, device),
+            learning_rate=self.task.learning_rate(completed_rounds, self.scenario.num_rounds),
+            rng=self._seeds.sample_order(completed_rounds, device),
             augment=self.task.dataset.augment,
         )
 
@@ -328,10 +292,9 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         devices: IntArray = participants[~finite.cpu().numpy()]
         if len(devices):
             message = (
-                f"the update of device {', '.join(map(str, devices))} in round {number} "
-                f"is not finite: choose a learning rate below {self._options.learning_rate}, or a "
-                "larger mu, which keeps the sampling probabilities and with them the aggregation "
-                "weights even"
+                f"the update of device {', '.join(map(str, devices))} in round {number} is not "
+                f"finite: choose a learning rate below {self._options.learning_rate}, or "
+                f"{LARGER_MU}"
             )
             if self._options.on_non_finite == "raise":
                 raise FloatingPointError(message)
@@ -366,8 +329,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             return {}
         losses = [self._trainer.losses(self._parameters, *self._data[n]) for n in devices]
         return {
-            "local_losses": np.array([float(loss.mean()) for loss in losses]),
-            "local_loss_rms": np.array([float(loss.square().mean().sqrt()) for loss in losses]),
+            "local_losses": np.array([mean for mean, _ in losses]),
+            "local_loss_rms": np.array([rms for _, rms in losses]),
         }
 
     def _gradients(self, devices: IntArray) -> dict[str, Any]:
@@ -384,21 +347,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 def device_accuracy(
     label_histogram: FloatArray, right_of_class: IntArray, tested: IntArray
 ) -> FloatArray:
-    """Accuracy on test samples with the classes mixed as in each device's data.
+    """Accuracy on test samples with the classes mixed as in each device's data, shape (N,).
 
-    Parameters
-    ----------
-    label_histogram : ndarray, shape (N, C)
-        Share of each class in each device's data.
-    right_of_class : ndarray of int, shape (C,)
-        Test samples of each class that are classified rightly.
-    tested : ndarray of int, shape (C,)
-        Test samples of each class; one that has none is left out.
-
-    Returns
-    -------
-    ndarray, shape (N,)
-        NaN for a device none of whose classes is tested.
+    From the shares of the classes, (N, C), and the test samples of each class, (C,): those that are
+    classified rightly, and all. NaN for a device none of whose classes is tested.
     """
     known = tested > 0
     mix = label_histogram[:, known]

@@ -1,4 +1,4 @@
-"""The networks have the paper's sizes, and group norm is what it should be."""
+"""The networks have the paper's sizes, group norm is right, and one's own are checked."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import dropout
 
-from train_fl.models import DigitsCNN, FemnistCNN, SharedGroupNorm, SmallCNN, resnet18_group_norm
+from train_fl.models import (
+    DigitsCNN,
+    FemnistCNN,
+    SharedGroupNorm,
+    SmallCNN,
+    check_maker,
+    check_network,
+    resnet18_group_norm,
+)
 
 NETWORKS = [
     (DigitsCNN, (1, 8, 8), 10, 6_090),
@@ -48,10 +57,6 @@ def test_network__an_image_is_scored_alike_in_any_batch(make_model, shape):
     torch.testing.assert_close(together, alone, rtol=1e-3, atol=1e-4)
 
 
-def test_resnet18__has_other_numbers_of_classes():
-    assert make(lambda: resnet18_group_norm(100)).fc.out_features == 100
-
-
 def test_resnet18__normalises_by_groups_of_32_channels_alone():
     kinds = [type(module).__name__ for module in make(resnet18_group_norm).modules()]
     assert kinds.count("SharedGroupNorm") == 20
@@ -78,7 +83,102 @@ def test_shared_group_norm__equals_numpy(num_channels):
             np.testing.assert_allclose(normalised, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_shared_group_norm__starts_without_scale_and_shift():
-    layer = SharedGroupNorm(64)
-    images = torch.randn(2, 64, 3, 3, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(layer(images), nn.GroupNorm(2, 64, affine=False)(images))
+IMAGES, LABELS = torch.arange(8.0).reshape(2, 1, 2, 2), torch.tensor([0, 2])
+
+
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return dropout(self.last(images.flatten(1)), 0.5)
+
+
+class Unused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.spare = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.last(images.flatten(1))
+
+
+def frozen() -> nn.Module:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.Linear(4, 3))
+    model[1].requires_grad_(False)
+    return model
+
+
+def check(model: nn.Module) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        check_network(model, IMAGES, LABELS, 3)
+
+
+@pytest.mark.parametrize("outputs", [3, 5])  # one that has too many never names the last
+def test_check_network__takes_what_can_be_trained(outputs):
+    check(nn.Sequential(nn.Flatten(), nn.GroupNorm(1, 4), nn.Linear(4, outputs)))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.BatchNorm2d(1)), "no buffers, got 0.running_mean: use group norm"),
+        (nn.Sequential(nn.Flatten(), nn.Dropout()), "must have no dropout, got 1: Dropout"),
+        (nn.Sequential(nn.Flatten(), nn.Dropout2d()), "must have no dropout, got 1: Dropout2d"),
+        (nn.Flatten(), "must have parameters to train"),
+        (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "1.weight waits for the first images"),
+        (nn.Linear(4, 3).double(), "must be float32, weight is torch.float64"),
+        (frozen(), "must train all its parameters, 1.weight is frozen"),
+        (Unused(), "must use all its parameters, spare.weight has no part"),
+        (Noisy(), "two passes differed: leave out dropout"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), "each of 3 classes, .* got 2 outputs"),
+        (nn.Sequential(nn.Linear(3, 3)), r"does not take images of shape \(1, 2, 2\)"),
+        (nn.Conv2d(1, 3, 1), r"shape \(2, 3\) for 2 images, got \(2, 3, 2, 2\)"),
+    ],
+)
+def test_check_network__names_what_is_wrong(model, message):
+    with pytest.raises(ValueError, match=message):
+        check(model)
+
+
+def good() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+
+
+def drawn_elsewhere() -> nn.Module:
+    model = good()
+    model[1].weight.data = torch.from_numpy(np.random.default_rng().normal(size=(3, 4))).float()
+    return model
+
+
+def failing() -> nn.Module:
+    raise KeyError("width")
+
+
+NETWORK = good()
+
+
+@pytest.mark.parametrize(
+    ("make_model", "message"),
+    [
+        (NETWORK, "class or function that makes a network, .* got an object of type Sequential"),
+        (42, "got an object of type int"),
+        (nn.Linear, "model makes no network: TypeError: .*missing 2 required"),
+        (failing, "model makes no network: KeyError: 'width'"),
+        (lambda: None, "must make a torch.nn.Module, got NoneType"),
+        (lambda: NETWORK, "make a new network each time, .* 1.weight of two is the same"),
+        (drawn_elsewhere, "from torch's generator alone, .* 1.weight of two networks"),
+        (frozen, "1.weight is frozen"),
+    ],
+)
+def test_check_maker__names_what_is_wrong(make_model, message):
+    with pytest.raises(ValueError, match=message):
+        check_maker(make_model, IMAGES, LABELS, 3)
+
+
+def test_check_maker__leaves_the_generator_of_torch_alone():
+    before = torch.get_rng_state()
+    check_maker(good, IMAGES, LABELS, 3)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -22,13 +22,9 @@ DATASETS: dict[str, Callable[[DataSource], Dataset]] = {
 
 
 def own_dataset(name: str) -> Dataset:
-    """Data of one's own, by a function in a file or by a folder of pictures.
+    """Data of one's own, by ``my_file.py:function`` or ``my_module:function`` or by a folder.
 
-    Parameters
-    ----------
-    name : str
-        ``my_file.py:function`` or ``my_module:function``, a function without arguments that
-        returns a `Dataset`; or a folder as `Dataset.from_folder` reads it.
+    The function has no arguments and returns a `Dataset`; see `Dataset.from_folder` for the folder.
 
     Raises
     ------

@@ -12,7 +12,6 @@ from torchvision.datasets import CIFAR10
 from torchvision.datasets.utils import check_integrity
 
 from train_fl.data.dataset import Dataset, DataSource, standardise
-from train_fl.data.download import download
 
 
 def cifar10(source: DataSource) -> Dataset:
@@ -21,18 +20,13 @@ def cifar10(source: DataSource) -> Dataset:
     The folder holds ``cifar-10-batches-py``, the version for Python. Training batches are
     augmented by a random crop out of four more pixels on each side, and by mirroring.
 
-    Parameters
-    ----------
-    source : DataSource
-        Where the files are.
-
     Raises
     ------
     ValueError
         If a file is missing or damaged.
     """
     if source.download:
-        download(CIFAR10, source.folder)
+        source.fetch(CIFAR10)
     meta = (CIFAR10.meta["filename"], CIFAR10.meta["md5"])
     for name, checksum in [*CIFAR10.train_list, *CIFAR10.test_list, meta]:
         path = source.folder / CIFAR10.base_folder / name
@@ -63,15 +57,7 @@ def cifar10(source: DataSource) -> Dataset:
 def random_crop_and_flip(images: Tensor, rng: np.random.Generator) -> Tensor:
     """Crop each image at random out of itself with four zero pixels around, and mirror half.
 
-    Parameters
-    ----------
-    images : Tensor, shape (batch, channels, height, width)
-    rng : numpy.random.Generator
-        The stream to draw from.
-
-    Returns
-    -------
-    Tensor, shape (batch, channels, height, width)
+    Images have shape (batch, channels, height, width), before and after.
     """
     count, _, height, width = images.shape
     margin = 4
@@ -87,7 +73,7 @@ def random_crop_and_flip(images: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def _is_whole(path: Path, checksum: str) -> bool:
-    """Whether a file has this checksum: only then it is unpickled, which runs its code."""
+    """True if a file has this checksum: only then it is unpickled, which runs its code."""
     try:
         return bool(check_integrity(str(path), checksum))
     except OSError:

@@ -1,4 +1,4 @@
-"""What a data set is."""
+"""A data set: images and labels, perhaps of one's own, and where its files are."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 from torch import Tensor
+from torchvision.datasets import CIFAR10, FashionMNIST, ImageFolder
+from torchvision.transforms.functional import to_tensor
 
 from fl_edge_env.checks import integer_at_least, is_integer
 from fl_edge_env.files import as_value_error
@@ -62,14 +64,7 @@ class Dataset:
         )
 
     def check_augment(self) -> None:
-        """Refuse an `augment` that does not give what it should.
-
-        Raises
-        ------
-        ValueError
-            If it fails, gives images of another shape or type, or draws random numbers that do
-            not come from its generator.
-        """
+        """Refuse an `augment` that fails, changes shape or type or draws other random numbers."""
         if self.augment is None:
             return
         images = self.train_images[:64]
@@ -109,16 +104,8 @@ class Dataset:
 
         Parameters
         ----------
-        name : str
-            Its name.
-        train_images, test_images : array_like, shape (samples, channels, height, width)
-            Images as the network takes them; nothing is normalised.
-        train_labels, test_labels : array_like of int, shape (samples,)
-            Classes from 0 on.
-        train_writers : array_like of int, shape (samples,), optional
-            Who made each training sample, counted from 0.
-        augment : callable, optional
-            Random changes of the images of a training batch, as of a `Dataset`.
+        name, train_images, train_labels, test_images, test_labels, train_writers, augment
+            The attributes of `Dataset`, as arrays; images are taken as they are, not normalised.
 
         Raises
         ------
@@ -184,13 +171,11 @@ class Dataset:
 
         Parameters
         ----------
-        name : str
-            Its name.
+        name, augment
+            As of a `Dataset`.
         train, test : torch.utils.data.Dataset
             With a length, and pairs of an image and its class. All images are tensors or arrays
             of one shape, (channels, height, width), as after torchvision's ``ToTensor``.
-        augment : callable, optional
-            Random changes of the images of a training batch, as of a `Dataset`.
 
         Raises
         ------
@@ -210,16 +195,13 @@ class Dataset:
             have one size and 8 bits a channel, and are read in colour. Classes are numbered by
             their names' order.
         augment : callable, optional
-            Random changes of the images of a training batch, as of a `Dataset`.
+            As of a `Dataset`.
 
         Raises
         ------
         ValueError
             If a folder is missing, its classes differ or a picture cannot be read.
         """
-        from torchvision.datasets import ImageFolder
-        from torchvision.transforms.functional import to_tensor
-
         path = Path(path)
         splits = []
         for split in ("train", "test"):
@@ -267,18 +249,20 @@ class DataSource:
     def __post_init__(self) -> None:
         integer_at_least(1, "num_devices", self.num_devices)
 
+    def fetch(self, dataset: type[FashionMNIST | CIFAR10]) -> None:
+        """Let torchvision fetch missing files of a data set that it knows.
+
+        Raises
+        ------
+        ValueError
+            If it cannot be had, whatever the reason.
+        """
+        with as_value_error(f"cannot download {dataset.__name__} to {str(self.folder)!r}: "):
+            dataset(self.folder, download=True)
+
 
 def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """Shift and scale each channel by the training images' mean and deviation.
-
-    Parameters
-    ----------
-    train, test : Tensor of float32, shape (samples, channels, height, width)
-
-    Returns
-    -------
-    train, test : Tensor
-    """
+    """Images (samples, channels, height, width) less the training mean, over its deviation."""
     deviation, mean = torch.std_mean(train, dim=(0, 2, 3), keepdim=True)
     deviation = torch.where(deviation > 0, deviation, 1.0)  # of a channel that is the same all over
     return (train - mean) / deviation, (test - mean) / deviation

@@ -14,11 +14,6 @@ def digits(source: DataSource) -> Dataset:  # noqa: ARG001 - it comes with sciki
 
     The split is a fixed shuffle. Pixels are standardised with the mean and the deviation of the
     training images.
-
-    Parameters
-    ----------
-    source : DataSource
-        Not used.
     """
     bunch = load_digits()
     order = np.random.default_rng(0).permutation(len(bunch.target))

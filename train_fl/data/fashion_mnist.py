@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torchvision.datasets import FashionMNIST
 
 from train_fl.data.dataset import Dataset, DataSource, standardise
-from train_fl.data.download import download
 
 _IDX_FILES = (
     "train-images-idx3-ubyte",
@@ -35,18 +34,13 @@ def fashion_mnist(source: DataSource) -> Dataset:
     or not. Debian's package ``dataset-fashion-mnist`` puts them into
     ``/usr/share/datasets/fashion-mnist``.
 
-    Parameters
-    ----------
-    source : DataSource
-        Where the files are.
-
     Raises
     ------
     ValueError
         If a file is missing or damaged.
     """
     if source.download and None in [_find_idx(source.folder, name) for name in _IDX_FILES]:
-        download(FashionMNIST, source.folder)
+        source.fetch(FashionMNIST)
     arrays = []
     for name in _IDX_FILES:
         path = _find_idx(source.folder, name)
@@ -73,17 +67,9 @@ def fashion_mnist(source: DataSource) -> Dataset:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Read a file in the IDX format of MNIST with unsigned bytes, packed by gzip or not.
+    """An array of unsigned bytes in MNIST's IDX format, packed by gzip or not.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If it is not of this format or ends early; the message names it.
+    A file of another format, or one that ends early, is a `ValueError` that names it.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

@@ -50,11 +50,6 @@ def femnist(source: DataSource) -> Dataset:
     writer's samples is held out, and together they are the test set. Pixels are those of LEAF:
     from 0 to 1, on a white ground of 1.
 
-    Parameters
-    ----------
-    source : DataSource
-        Where the files are, how many writers to draw, and the seed of the draw.
-
     Raises
     ------
     ValueError

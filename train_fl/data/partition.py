@@ -91,11 +91,6 @@ def by_place(
         Of the Dirichlet distribution, for each class on average: large for devices whose mix is
         the one of their place, small for devices with few classes, whatever their place.
 
-    Returns
-    -------
-    list of ndarray of int
-        For each device its samples; every sample once, sizes apart by at most one.
-
     Raises
     ------
     ValueError
@@ -146,17 +141,10 @@ def dirichlet_by_class(
 
     Parameters
     ----------
-    labels, num_devices, rng
-        As in `dirichlet_equal`.
-    concentration : float
-        Of the symmetric Dirichlet distribution over devices.
+    labels, num_devices, concentration, rng
+        As in `dirichlet_equal`, but the Dirichlet distribution is over devices.
     least : int
         Samples that every device has at least.
-
-    Returns
-    -------
-    list of ndarray of int
-        For each device its samples; every sample once.
 
     Raises
     ------
@@ -196,43 +184,13 @@ def dirichlet_by_class(
 
 
 def iid(num_samples: int, num_devices: int, rng: np.random.Generator) -> list[IntArray]:
-    """Split samples at random into parts of equal size.
-
-    Parameters
-    ----------
-    num_samples : int
-        Number of samples.
-    num_devices, rng
-        As in `dirichlet_equal`.
-
-    Returns
-    -------
-    list of ndarray of int
-        For each device its samples; every sample once, sizes apart by at most one.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer samples than devices.
-    """
+    """Split samples at random into parts of equal size; see `dirichlet_equal`."""
     _check_devices(num_devices, num_samples)
     return np.array_split(rng.permutation(num_samples), num_devices)
 
 
 def by_writer(writers: IntArray, num_devices: int) -> list[IntArray]:
     """Give each device the samples of one writer.
-
-    Parameters
-    ----------
-    writers : ndarray of int, shape (samples,)
-        Who made each sample, counted from 0.
-    num_devices : int
-        Number of parts N, the number of writers.
-
-    Returns
-    -------
-    list of ndarray of int
-        For each device its samples.
 
     Raises
     ------
@@ -290,21 +248,6 @@ def _draw_class(mix: FloatArray, pools: list[list[int]], rng: np.random.Generato
 def label_histogram(
     labels: NDArray[np.integer], parts: Sequence[IntArray], num_classes: int
 ) -> FloatArray:
-    """Share of each class in each part.
-
-    Parameters
-    ----------
-    labels : ndarray of int, shape (samples,)
-        Class of each sample.
-    parts : sequence of ndarray of int, length N
-        Samples of each device.
-    num_classes : int
-        Number of classes C.
-
-    Returns
-    -------
-    ndarray, shape (N, C)
-        Rows sum to one.
-    """
+    """Share of each class in each device's samples, shape (N, C)."""
     counts = [np.bincount(labels[part], minlength=num_classes) / len(part) for part in parts]
     return np.array(counts, dtype=np.float64)

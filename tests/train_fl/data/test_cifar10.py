@@ -104,15 +104,6 @@ def test_cifar10__a_pickle_of_a_stranger_is_never_opened(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
-def test_cifar10__what_is_no_file_is_named(tmp_path, make):
-    path = tmp_path / "cifar-10-batches-py" / "data_batch_1"
-    path.parent.mkdir()
-    make(path)
-    with pytest.raises(ValueError, match="data_batch_1' is damaged"):
-        cifar10(DataSource(tmp_path))
-
-
 def test_cifar10__a_batch_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     def forbidden(path: str, _: str) -> bool:
         raise PermissionError(13, "Permission denied", path)

@@ -48,18 +48,27 @@ def test_from_arrays__keeps_every_value_and_takes_nothing_else():
 
 
 @pytest.mark.parametrize(
-    "convert", [np.ndarray.tolist, torch.as_tensor, lambda array: array.astype(np.float16)]
+    "convert",
+    [
+        np.ndarray.tolist,
+        torch.as_tensor,
+        lambda a: a.astype(np.uint8),
+        lambda a: a[..., ::-1][..., ::-1],
+        lambda a: np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape),
+    ],
 )
-def test_from_arrays__takes_lists_tensors_and_other_numbers(convert):
-    dataset = from_arrays(train_images=convert(IMAGES))
-    np.testing.assert_allclose(dataset.train_images, IMAGES, rtol=2e-3)
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
-def test_from_arrays__takes_labels_of_any_integer_type(dtype):
-    dataset = from_arrays(train_labels=LABELS.astype(dtype), test_labels=[1, 2, 3])
-    assert dataset.train_labels.tolist() == LABELS.tolist()
-    assert dataset.test_labels.tolist() == [1, 2, 3]
+def test_from_arrays__takes_numbers_of_any_kind_and_copies_them(convert):
+    images, labels = np.arange(24.0).reshape(6, 1, 2, 2), LABELS.copy()
+    dataset = from_arrays(
+        train_images=convert(images),
+        train_labels=convert(labels),
+        test_images=images,
+        test_labels=labels,
+    )
+    images[:], labels[:] = -1, -1
+    np.testing.assert_array_equal(dataset.train_images.flatten(), np.arange(24))
+    np.testing.assert_array_equal(dataset.test_images, dataset.train_images)
+    np.testing.assert_array_equal(dataset.train_labels, LABELS)
 
 
 @given(st.lists(st.integers(0, 99), min_size=6, max_size=6), st.integers(0, 99))
@@ -115,26 +124,6 @@ def test_standardise__each_channel_by_the_moments_of_the_training_images():
     train[:, 1] = test[:, 1] = 0.5
     for images in standardise(torch.from_numpy(train), torch.from_numpy(test)):
         assert (images[:, 1] == 0).all()  # a channel that says nothing, as of pictures without blue
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda a: np.broadcast_to(np.float32(1), a.shape)[..., ::-1],
-        lambda a: a[..., ::-1],
-        lambda a: np.frombuffer(a.tobytes(), np.float32).reshape(a.shape),
-    ],
-)
-def test_from_arrays__takes_views_and_read_only_arrays(change):
-    images = change(np.ones((3, 1, 2, 2), np.float32))
-    Dataset.from_arrays("own", images, [0, 1, 1], images, [0, 1, 1])
-
-
-def test_from_arrays__is_not_changed_with_the_array():
-    images = np.ones((3, 1, 2, 2), np.float32)
-    dataset = Dataset.from_arrays("own", images, [0, 1, 1], images, [0, 1, 1])
-    images[:] = 9
-    assert float(dataset.train_images.max()) == 1
 
 
 class Pairs(torch.utils.data.Dataset):

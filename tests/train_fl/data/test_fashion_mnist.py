@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
@@ -100,7 +100,6 @@ def test_fashion_mnist__data_of_another_kind_are_refused(tmp_path, name, array):
         fashion_mnist(DataSource(tmp_path))
 
 
-@settings(max_examples=30)
 @given(arrays(np.uint8, array_shapes(max_dims=4, max_side=5)), st.booleans())
 def test_read_idx__gives_back_what_was_written(tmp_path_factory, array, packed):
     path = tmp_path_factory.mktemp("idx") / ("a.gz" if packed else "a")
@@ -108,25 +107,6 @@ def test_read_idx__gives_back_what_was_written(tmp_path_factory, array, packed):
     result = read_idx(path)
     assert result.dtype == np.uint8
     np.testing.assert_array_equal(result, array)
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "is not an IDX file"),
-        (b"\0\0\x08\x02\0\0\0\x01", "is not an IDX file"),
-        (b"\0\0\x0d\x01\0\0\0\x01\0\0\0\0", "is not an IDX file"),
-        (b"\0\0\x08\x01\0\0\0\x03ab", "announces 3 bytes and 2 follow"),
-        (b"\0\0\x08\x01\0\0\0\x03abcd", "announces 3 bytes and more follow"),
-        (b"\0\0\x08\x04" + 4 * b"\0\x01\0\0", f"announces {2**64} bytes and 0 follow"),
-    ],
-)
-@pytest.mark.parametrize("packed", [False, True])
-def test_read_idx__what_is_no_whole_idx_file_is_named(tmp_path, data, message, packed):
-    path = tmp_path / ("images.gz" if packed else "images")
-    path.write_bytes(gzip.compress(data) if packed else data)
-    with pytest.raises(ValueError, match=f"^{re.escape(repr(str(path)))} .*{message}"):
-        read_idx(path)
 
 
 def idx_header(*shape: int) -> bytes:
@@ -155,6 +135,10 @@ def test_idx__damage_is_named_or_within_the_pixels(tmp_path_factory, packed, dat
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (b"", "is not an IDX file"),
+        (b"\0\0\x08\x02\0\0\0\x01", "is not an IDX file"),
+        (b"\0\0\x0d\x01\0\0\0\x01\0\0\0\0", "is not an IDX file"),
+        (idx_header(3) + b"ab", "announces 3 bytes and 2 follow"),
         (idx_header(2**31) + b"ab", "announces 2147483648 bytes"),
         (idx_header(2**32 - 1, 2**32 - 1, 2**32 - 1) + b"ab", "is damaged: its header announces"),
         (idx_header(3) + bytes(2**26), "announces 3 bytes and more follow"),
@@ -163,7 +147,7 @@ def test_idx__damage_is_named_or_within_the_pixels(tmp_path_factory, packed, dat
         (idx_header(0, 28, 28), "announces 0 bytes and 0 follow"),
     ],
 )
-def test_idx__of_any_announced_size_is_refused_without_reading_it(
+def test_read_idx__what_is_no_whole_idx_file_is_named_without_reading_all_of_it(
     tmp_path, content, message, packed
 ):
     path = tmp_path / ("images.gz" if packed else "images")

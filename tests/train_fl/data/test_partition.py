@@ -20,14 +20,29 @@ from train_fl.data.partition import (
 LABELS = np.random.default_rng(0).integers(0, 10, 2000)
 
 
-@given(st.integers(1, 60), st.sampled_from([0.01, 0.5, 100.0]), st.integers(0, 2**32 - 1))
-def test_dirichlet_equal__every_sample_once_in_parts_of_equal_size(num_devices, alpha, seed):
+GAINS = np.random.default_rng(5).permutation(np.geomspace(1e-3, 1.0, 60))
+
+
+@pytest.mark.parametrize("split", ["dirichlet", "iid", "place"])
+@given(st.integers(2, 60), st.sampled_from([0.01, 0.5, 100.0]), st.integers(0, 2**32 - 1))
+def test_equal_parts__every_sample_once_and_the_same_split_again(split, num_devices, alpha, seed):
     labels = LABELS[:203]
-    parts = dirichlet_equal(labels, num_devices, alpha, np.random.default_rng(seed))
+
+    def draw(seed: int) -> list[np.ndarray]:
+        rng = np.random.default_rng(seed)
+        if split == "iid":
+            return iid(203, num_devices, rng)
+        if split == "place":
+            return by_place(labels, GAINS[:num_devices], alpha, rng)
+        return dirichlet_equal(labels, num_devices, alpha, rng)
+
+    parts = draw(seed)
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(203))
     sizes = [len(part) for part in parts]
     assert len(sizes) == num_devices
     assert max(sizes) - min(sizes) <= 1
+    assert all(map(np.array_equal, parts, draw(seed)))
+    assert not all(map(np.array_equal, parts, draw(seed + 1)))
 
 
 def test_dirichlet_equal__mix_has_the_moments_of_the_dirichlet_distribution():
@@ -97,11 +112,6 @@ def test_dirichlet_by_class__is_drawn_anew_until_every_part_has_enough(options, 
     assert min(sizes) >= least
 
 
-def test_dirichlet_by_class__the_least_size_may_be_that_of_every_part():
-    parts = dirichlet_by_class(np.zeros(20), 2, 1e7, np.random.default_rng(0))
-    assert [len(part) for part in parts] == [10, 10]
-
-
 def test_dirichlet_by_class__shares_follow_the_dirichlet_distribution():
     labels, alpha, num_devices = np.repeat([0, 1], 5_000), 2.0, 4
     shares = []
@@ -145,16 +155,6 @@ def test_dirichlet_by_class__wrong_input_is_named(num_devices, alpha, least, mes
         dirichlet_by_class(LABELS, num_devices, alpha, np.random.default_rng(0), least=least)
 
 
-@given(st.integers(1, 200), st.integers(0, 2**32 - 1), st.data())
-def test_iid__every_sample_once_in_parts_of_equal_size(num_samples, seed, data):
-    num_devices = data.draw(st.integers(1, num_samples))
-    parts = iid(num_samples, num_devices, np.random.default_rng(seed))
-    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(num_samples))
-    sizes = [len(part) for part in parts]
-    assert len(sizes) == num_devices
-    assert max(sizes) - min(sizes) <= 1
-
-
 def test_iid__every_pair_of_samples_is_equally_often_together():
     together = np.zeros((8, 8))
     for seed in range(1_000):
@@ -171,45 +171,12 @@ def test_iid__wrong_input_is_named(num_devices):
         iid(10, num_devices, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("split", [dirichlet_equal, dirichlet_by_class])
-def test_dirichlet__is_repeated_by_its_seed_alone(split):
-    first, second, other = (split(LABELS, 7, 1.0, np.random.default_rng(s)) for s in (1, 1, 2))
-    for a, b in zip(first, second, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert not np.array_equal(first[0], other[0])
-
-
 @given(st.permutations(list(range(6)) * 3 + [2, 2, 5]))
 def test_by_writer__each_device_has_all_samples_of_its_writer(writers):
     parts = by_writer(np.array(writers), 6)
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(21))
     for writer, part in enumerate(parts):
         assert {writers[sample] for sample in part} == {writer}
-
-
-@pytest.mark.parametrize("num_devices", [2, 4])
-def test_by_writer__more_or_fewer_writers_than_devices_are_told(num_devices):
-    message = f"num_devices is {num_devices} and there are 3 writers"
-    with pytest.raises(ValueError, match=message):
-        by_writer(np.array([0, 2, 1, 1]), num_devices)
-
-
-def test_by_writer__writers_must_be_counted_from_0():
-    with pytest.raises(ValueError, match="split by writer"):
-        by_writer(np.array([1, 2, 3]), 3)
-
-
-GAINS = np.random.default_rng(5).permutation(np.geomspace(1e-3, 1.0, 60))
-
-
-@given(st.integers(2, 60), st.sampled_from([0.01, 0.5, 100.0]), st.integers(0, 2**32 - 1))
-def test_by_place__every_sample_once_in_parts_of_equal_size(num_devices, alpha, seed):
-    labels = LABELS[:203]
-    parts = by_place(labels, GAINS[:num_devices], alpha, np.random.default_rng(seed))
-    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(203))
-    sizes = [len(part) for part in parts]
-    assert len(sizes) == num_devices
-    assert max(sizes) - min(sizes) <= 1
 
 
 @pytest.mark.parametrize("alpha", [0.5, 100.0])
@@ -225,6 +192,19 @@ def test_by_place__near_devices_have_the_first_classes_and_far_devices_the_last(
     # The rank correlation of place and class is 1/3, but for ten classes, and noise.
     correlation = np.mean([spearmanr(place, LABELS).statistic for place in of_sample])
     assert correlation == pytest.approx(1 / 3, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("writers", "num_devices", "message"),
+    [
+        ([0, 2, 1, 1], 2, "num_devices is 2 and there are 3 writers"),
+        ([0, 2, 1, 1], 4, "num_devices is 4 and there are 3 writers"),
+        ([1, 2, 3], 3, "3 writers from 1 to 3"),
+    ],
+)
+def test_by_writer__other_writers_than_devices_are_told(writers, num_devices, message):
+    with pytest.raises(ValueError, match=message):
+        by_writer(np.array(writers), num_devices)
 
 
 def test_by_place__mean_mix_is_the_one_of_the_place():

@@ -143,30 +143,12 @@ def decode_action(
 
     The rows are the parts of the scenario's decision, f, p and q. The first two map linearly to
     their ranges; the third is a score that a softmax turns into a distribution, so that the zero
-    action is the middle of both ranges with uniform sampling. Where the scenario's objective is
-    the outcome, the scores rank the devices instead: the cohort is the K devices with the highest
+    action is the middle of both ranges with uniform sampling, and q varies over devices by at most
+    ``exp(2 * softmax_scale)``. Where the scenario's objective is the outcome, the scores rank the
+    devices instead: the cohort is the K `available` devices, by default of all, with the highest
     scores, of equal ones the first. Entries outside the box are clipped.
 
-    Parameters
-    ----------
-    action : ndarray, shape (..., 3, N)
-        The action.
-    scenario : Scenario
-        Supplies N, the parts and their ranges.
-    softmax_scale : float
-        Factor on the scores: q varies over devices by at most ``exp(2 * softmax_scale)``.
-    available : ndarray of bool, shape (..., N), optional
-        Devices that may be in a cohort that is ranked; all by default.
-
-    Returns
-    -------
-    Allocation
-        With fields of shape (..., N).
-
-    Raises
-    ------
-    ValueError
-        If the shape is wrong or an entry is NaN or not a number.
+    Raises `ValueError` if the shape is not (..., 3, N), or an entry is NaN or not a number.
     """
     values, parts = real_array("action", action), scenario.decision
     shape = (len(parts), scenario.num_devices)
@@ -187,31 +169,15 @@ def decode_action(
 def encode_action(
     allocation: Allocation, scenario: Scenario, softmax_scale: float
 ) -> NDArray[np.float32]:
-    """Turn an allocation into the action from which `decode_action` makes it again.
+    """Turn an allocation into the action, (..., 3, N), from which `decode_action` makes it again.
 
-    Scores are centred in [-1, 1]. Where q varies by more than a factor of
-    ``exp(2 * softmax_scale)``, no action expresses it, and scores are clipped. Where the scenario's
-    objective is the outcome, the devices of the cohort have the score 1 and the others -1. If the
-    cohort has fewer than K devices, `decode_action` fills it up.
+    Scores are centred in [-1, 1]. Where q varies by more than a factor of ``exp(2 *
+    softmax_scale)``, no action expresses it, and scores are clipped. Where the scenario's objective
+    is the outcome, the devices of the cohort have the score 1 and the others -1. If the cohort has
+    fewer than K devices, `decode_action` fills it up.
 
-    Parameters
-    ----------
-    allocation : Allocation
-        A decision with fields of shape (..., N).
-    scenario : Scenario
-        Supplies the parts and their ranges.
-    softmax_scale : float
-        As in `decode_action`.
-
-    Returns
-    -------
-    ndarray of float32, shape (..., 3, N)
-
-    Raises
-    ------
-    ValueError
-        If the kind of the decision is not that of the scenario's actions: with the objective
-        ``"outcome"`` they are chosen, and sampled otherwise.
+    Raises `ValueError` if the kind of the decision is not that of the scenario's actions: with the
+    objective ``"outcome"`` they are chosen, and sampled otherwise.
     """
     rows = [part.encode(allocation, scenario, softmax_scale) for part in scenario.decision]
     action: NDArray[np.float32] = np.clip(np.stack(rows, axis=-2), -1.0, 1.0).astype(np.float32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -90,11 +90,35 @@ def finite_number(name: str, value: object, *, zero_allowed: bool = False) -> fl
     return number
 
 
+def finite_or_zero(name: str, value: object) -> float:
+    """`value` as a float, if it is finite and not negative."""
+    return finite_number(name, value, zero_allowed=True)
+
+
 def number_below_one(name: str, value: object) -> float:
     """`value` as a float, if it is a probability below one."""
     if not (is_real(value) and 0 <= value < 1):
-        raise ValueError(f"{name} must be a probability in [0, 1), got {value!r}")
+        raise ValueError(f"{name} must lie in [0, 1), got {value!r}")
     return float(value)
+
+
+def natural_number(name: str, value: object) -> int:
+    """`value` as an int, if it is an integer of at least zero."""
+    return integer_at_least(0, name, value)
+
+
+def one_of(name: str, value: object, allowed: Sequence[str]) -> str:
+    """`value`, if it is one of the words allowed."""
+    if not (isinstance(value, str) and value in allowed):
+        meant = did_you_mean(value, allowed) if isinstance(value, str) else ""
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{meant}")
+    return value
+
+
+def set_checked(owner: object, check: Callable[[str, object], object], *names: str) -> None:
+    """Let fields of a frozen dataclass be what a check makes of them."""
+    for name in names:
+        object.__setattr__(owner, name, check(name, getattr(owner, name)))
 
 
 def per_device(

@@ -155,30 +155,11 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     def step(
         self, action: NDArray[np.float32] | Allocation
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Play one round.
+        """Play one round; see `gymnasium.Env.step`.
 
-        Parameters
-        ----------
-        action : ndarray, shape (3, N), or Allocation with fields of shape (N,)
-            The decision.
-
-        Returns
-        -------
-        observation : dict of ndarray, shape (N,)
-        reward : float
-        terminated : bool
-            Always False.
-        truncated : bool
-            Whether this was the last round.
-        info : dict
-            The fields of `Round`.
-
-        Raises
-        ------
-        ValueError
-            If the action is not valid.
-        gymnasium.error.ResetNeeded
-            If no episode is under way.
+        The `action` is an array of shape (3, N), or an `Allocation` with fields of shape (N,). The
+        info holds the fields of `Round`. Raises `ValueError` if the action is not valid, and
+        `gymnasium.error.ResetNeeded` if no episode is under way.
         """
         if not self._started or self.simulator.done:
             raise gym.error.ResetNeeded("no episode is under way: call reset() before step()")
@@ -220,23 +201,8 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     def restore(self, seed: int, state: Mapping[str, FloatArray | IntArray]) -> Observation:
         """Continue the first episode of a seed from where `state` was called.
 
-        Parameters
-        ----------
-        seed : int
-            The seed that the episode was reset with.
-        state : mapping of ndarray
-            As `state` returned it.
-
-        Returns
-        -------
-        dict of ndarray, shape (N,)
-            The observation at that point.
-
-        Raises
-        ------
-        ValueError
-            If the seed is no integer of at least 0, or the state not one of this system; the
-            episode is then left as it was.
+        Returns the observation at that point. Raises `ValueError` if the seed is no integer of at
+        least 0, or the state not one of this system; the episode is then left as it was.
         """
         self.simulator.restore([seed], state)
         return self._start()
@@ -244,17 +210,9 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     def render(self) -> NDArray[np.uint8] | None:
         """Show the last round: every device, the cohort, time and energy so far.
 
-        Returns
-        -------
-        ndarray of uint8, shape (800, 1200, 3)
-            The picture; None in mode ``"human"``, which shows it in a window.
-
-        Raises
-        ------
-        gymnasium.error.ResetNeeded
-            If no episode was started.
-        gymnasium.error.Error
-            If the environment has no render mode, or the window's library is not installed.
+        Returns the picture, of type uint8 and shape (800, 1200, 3), or None in mode ``"human"``,
+        which shows it in a window. Raises `gymnasium.error.ResetNeeded` if no episode was started,
+        and `gymnasium.error.Error` without a render mode, or without the window's library.
         """
         if self._dashboard is None:
             raise gym.error.Error(

@@ -58,41 +58,30 @@ def feature_names(scenario: Scenario) -> tuple[str, ...]:
 
 
 class Scaling:
-    """What the observation and the reward of a scenario are divided by.
+    """Scales of the observation and the reward of a scenario.
 
     Each device has the features ``FEATURES``, which are logarithms of ratios: its time at the
-    middle of the frequency and power ranges over the mean time at the mean gain; its queue over
-    the one for which Theorem 2 gives the middle of the frequency range with uniform sampling;
-    and, constant, its compute time, data weight and compute power over their geometric means
-    over all devices. Where all devices are alike the constants are 0, whatever their number.
+    middle of the frequency and power ranges over the mean time at the mean gain; its queue over the
+    one for which Theorem 2 gives the middle of the frequency range with uniform sampling; and,
+    constant, its compute time, data weight and compute power over their geometric means over all
+    devices. Where all devices are alike the constants are 0, whatever their number.
 
     Where the objective is the outcome there are also ``OUTCOME_FEATURES``: the logarithm of the
     energy at the middle of the ranges over the mean one; the price of participation over the time
-    scale; and the device's cost, ``T/K + m E - z`` at the prices m and z that its queues are and
-    at the f and p that are best for it, less the one that divides the cheapest K devices from the
+    scale; and the device's cost, ``T/K + m E - z`` at the prices m and z that its queues are and at
+    the f and p that are best for it, less the one that divides the cheapest K devices from the
     others. Unless the server knows the gains of participants alone, there is the logarithm of the
     longest time of those K over the time scale, the same for all devices: a first guess at how long
     the round will take.
 
     Where the server knows the gains of participants alone, all this holds for the gain that the
     device has measured last, and there are ``MEMORY_FEATURES``: the logarithm of the gain's age
-    over the interval at which the device should take part; of the number of its measurements;
-    and of its time at their mean. With the objective outcome there is also its cost at that mean.
-    The means of single devices, which the server does not know, enter nowhere.
+    over the interval at which the device should take part; of the number of its measurements; and
+    of its time at their mean. With the objective outcome there is also its cost at that mean. The
+    means of single devices, which the server does not know, enter nowhere.
 
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Names of the features.
-    queue : ndarray, shape (N,)
-        The queue that the queues are divided by [J].
-    time : float
-        The time that times are divided by [s].
+    `names` are those of the features; queues are divided by `queue` [J], shape (N,), and times by
+    `time` [s].
     """
 
     def __init__(self, scenario: Scenario) -> None:

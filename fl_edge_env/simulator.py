@@ -158,19 +158,8 @@ class _Account(NamedTuple):
 class Simulator:
     """One system of a scenario, or a batch of B independent ones.
 
-    The first episode begins with `reset`.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    num_envs : int, optional
-        Batch size B. Without it there is one system, and the arrays have no batch axis.
-
-    Raises
-    ------
-    ValueError
-        If `num_envs` is not positive.
+    The first episode begins with `reset`. Without `num_envs` there is one system, and the arrays
+    have no batch axis.
     """
 
     def __init__(self, scenario: Scenario, num_envs: int | None = None) -> None:

@@ -10,7 +10,14 @@ import numpy as np
 from scipy import special
 
 from fl_edge_env.channels.law import FadingLaw, GainLaw, rice_power_law
-from fl_edge_env.checks import finite_number, integer_at_least, is_real
+from fl_edge_env.checks import (
+    finite_number,
+    finite_or_zero,
+    natural_number,
+    number_below_one,
+    one_of,
+    set_checked,
+)
 from fl_edge_env.typing import FloatArray
 
 Fading = Literal["rayleigh", "rician"]
@@ -79,10 +86,11 @@ class CellChannel:
 
     def __post_init__(self) -> None:
         positive = ("mean", "radius_m", "least_distance_m", "rician_factor")
-        for name in (*positive, "fading_min", "fading_max"):
-            object.__setattr__(self, name, finite_number(name, getattr(self, name)))
-        shadowing = finite_number("shadowing_db", self.shadowing_db, zero_allowed=True)
-        object.__setattr__(self, "shadowing_db", shadowing)
+        set_checked(self, finite_number, *positive, "fading_min", "fading_max")
+        set_checked(self, finite_or_zero, "shadowing_db")
+        set_checked(self, number_below_one, "persistence")
+        set_checked(self, natural_number, "place_seed")
+        one_of("fading", self.fading, get_args(Fading))
         if self.least_distance_m > self.radius_m:
             raise ValueError(
                 "least_distance_m must not exceed radius_m, "
@@ -93,18 +101,11 @@ class CellChannel:
                 "fading_min must be below fading_max, "
                 f"got {self.fading_min!r} and {self.fading_max!r}"
             )
-        if not (isinstance(self.fading, str) and self.fading in get_args(Fading)):
-            raise ValueError(f"fading must be 'rayleigh' or 'rician', got {self.fading!r}")
         if self.fading == "rayleigh" and self.rician_factor != type(self).rician_factor:
             raise ValueError(
                 "rician_factor belongs to fading='rician', "
                 f"got {self.rician_factor!r} with fading={self.fading!r}"
             )
-        if not (is_real(self.persistence) and 0 <= self.persistence < 1):
-            raise ValueError(f"persistence must lie in [0, 1), got {self.persistence!r}")
-        object.__setattr__(self, "persistence", float(self.persistence))
-        integer_at_least(0, "place_seed", self.place_seed)
-        object.__setattr__(self, "place_seed", int(self.place_seed))
         # Told here, and not as numbers of a channel of whose making nothing is known.
         if not (self.gain_min > 0 and self.gain_max < math.inf):
             raise ValueError(
@@ -147,7 +148,8 @@ class CellChannel:
         if self.shadowing_db > 0:
             # A normal number out of [loss - most, loss], by its distribution function.
             most = self._ring_loss_db
-            low, high = (special.ndtr(end / self.shadowing_db) for end in (loss - most, loss))
+            with np.errstate(over="ignore"):  # of a tiny shadowing
+                low, high = (special.ndtr(end / self.shadowing_db) for end in (loss - most, loss))
             share = self._places(num_devices)[:, 1]
             shadowing = self.shadowing_db * special.ndtri(low + share * (high - low))
             loss = np.clip(loss - shadowing, 0.0, most)  # rounding, and a ring without a width

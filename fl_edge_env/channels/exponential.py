@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from fl_edge_env.channels.law import GainLaw, density_nodes, same_for_all, with_atoms
-from fl_edge_env.checks import finite_number
+from fl_edge_env.checks import finite_number, one_of, set_checked
 from fl_edge_env.typing import FloatArray
+
+Filter = Literal["clip", "resample"]
 
 
 @dataclass(frozen=True)
@@ -39,17 +41,15 @@ class ExponentialChannel:
     mean: float = 0.1
     gain_min: float = 0.01
     gain_max: float = 0.5
-    filter: Literal["clip", "resample"] = "clip"
+    filter: Filter = "clip"
 
     def __post_init__(self) -> None:
-        for name in ("mean", "gain_min", "gain_max"):
-            object.__setattr__(self, name, finite_number(name, getattr(self, name)))
+        set_checked(self, finite_number, "mean", "gain_min", "gain_max")
+        one_of("filter", self.filter, get_args(Filter))
         if self.gain_min >= self.gain_max:
             raise ValueError(
                 f"gain_min must be below gain_max, got {self.gain_min!r} and {self.gain_max!r}"
             )
-        if not (isinstance(self.filter, str) and self.filter in ("clip", "resample")):
-            raise ValueError(f"filter must be 'clip' or 'resample', got {self.filter!r}")
 
     def draw(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 
 from fl_edge_env.channels.exponential import ExponentialChannel
 from fl_edge_env.channels.law import GainLaw
-from fl_edge_env.checks import as_float, integer_at_least, is_real
+from fl_edge_env.checks import as_float, integer_at_least, is_real, number_below_one
 from fl_edge_env.typing import FloatArray
 
 
@@ -90,8 +90,7 @@ class MarkovChannel:
         ValueError
             If a parameter is outside its range.
         """
-        if not (is_real(persistence) and 0 <= persistence < 1):
-            raise ValueError(f"persistence must lie in [0, 1), got {persistence!r}")
+        persistence = number_below_one("persistence", persistence)
         integer_at_least(2, "num_states", num_states)
         if not isinstance(marginal, ExponentialChannel | None):
             raise ValueError(f"marginal must be an ExponentialChannel, got {marginal!r}")

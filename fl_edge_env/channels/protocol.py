@@ -89,27 +89,12 @@ def mean_gains(channel: ChannelModel, num_devices: int) -> FloatArray:
 
 
 def conditional_law(channel: ChannelModel, previous: FloatArray) -> GainLaw:
-    """The law of each device's gain in a round, given its gain in the round before.
+    """The law of each device's gain given that in the round before, `previous` (..., N).
 
-    Parameters
-    ----------
-    channel : ChannelModel
-        The channel.
-    previous : ndarray, shape (..., N)
-        Gains of the round before, positive.
-
-    Returns
-    -------
-    GainLaw
-        Of shape (..., N, J). Densities are summed up at 24 nodes. With the parameters of the
-        presets, expected gains and expected upload times, which are those of
-        ``1 / ln(1 + s h)``, are then right to a relative 1e-6.
-
-    Raises
-    ------
-    ValueError
-        If the channel has no method `conditional`, or returns something else than a law of these
-        devices.
+    Of shape (..., N, J). Densities are summed up at 24 nodes. With the parameters of the presets,
+    expected gains and expected upload times, which are those of ``1 / ln(1 + s h)``, are then right
+    to a relative 1e-6. Raises `ValueError` if the channel has no method `conditional`, or returns
+    something else than a law of these devices.
     """
     kind = type(channel).__name__
     if not has_conditional(channel):

@@ -10,7 +10,7 @@ from scipy import special
 
 from fl_edge_env.channels.law import GainLaw, density_nodes, same_for_all, with_atoms
 from fl_edge_env.channels.rates import gain_of_rate
-from fl_edge_env.checks import finite_number, integer_at_least
+from fl_edge_env.checks import finite_number, natural_number, set_checked
 from fl_edge_env.typing import FloatArray, IntArray
 
 # Mean and standard deviation of the rate of 19 uplinks of Wi-Fi and cellular networks [bit/s].
@@ -84,10 +84,8 @@ class UplinkChannel:
     place_seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("share_hz", "reference_power_w", "noise_power_w"):
-            object.__setattr__(self, name, finite_number(name, getattr(self, name)))
-        integer_at_least(0, "place_seed", self.place_seed)
-        object.__setattr__(self, "place_seed", int(self.place_seed))
+        set_checked(self, finite_number, "share_hz", "reference_power_w", "noise_power_w")
+        set_checked(self, natural_number, "place_seed")
         with np.errstate(over="ignore"):
             bounds = self.gain_min, self.gain_max
         if not (bounds[0] > 0 and bounds[1] < np.inf):

@@ -19,11 +19,14 @@ from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel
 from fl_edge_env.checks import (
     did_you_mean,
     finite_number,
+    finite_or_zero,
     is_real,
     number_below_one,
+    one_of,
     per_device,
     positive_integer,
     read_only,
+    set_checked,
 )
 from fl_edge_env.decision import PARTS, SETTINGS, Part, settings_at
 from fl_edge_env.files import as_value_error, atomic_path
@@ -183,33 +186,20 @@ class Scenario:
     first_report_bits: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("num_devices", "cohort_size", "local_epochs", "num_rounds"):
-            self._set(name, positive_integer(name, getattr(self, name)))
-        for name in ("bandwidth_hz", "noise_power_w", "model_bits", "nu"):
-            self._set(name, finite_number(name, getattr(self, name)))
-        for name in ("mu", *REPORT_FIELDS):
-            self._set(name, finite_number(name, getattr(self, name), zero_allowed=True))
-        for name, factor in (("lambda_", "mu"), ("V", "nu")):
+        counts = ("num_devices", "cohort_size", "local_epochs", "num_rounds")
+        set_checked(self, positive_integer, *counts)
+        set_checked(self, finite_number, "bandwidth_hz", "noise_power_w", "model_bits", "nu")
+        set_checked(self, finite_or_zero, "mu", *REPORT_FIELDS)
+        for name, factor, check in (("lambda_", "mu", finite_or_zero), ("V", "nu", finite_number)):
             if getattr(self, name) is not None:
-                zero_allowed = name == "lambda_"
-                self._set(name, finite_number(name, getattr(self, name), zero_allowed=zero_allowed))
+                set_checked(self, check, name)
                 if getattr(self, factor) != getattr(type(self), factor):
                     raise ValueError(
                         f"{factor} scales the calibrated {name}: give one of them, "
                         f"got {factor} = {getattr(self, factor)} and {name} = {getattr(self, name)}"
                     )
         self._set("_given", {name: getattr(self, name) for name in ("lambda_", "V")})
-        for name in self.per_device_fields:
-            self._set(
-                name,
-                per_device(
-                    name,
-                    getattr(self, name),
-                    self.num_devices,
-                    infinity_allowed=name == "download_rate_bps",
-                    least=_LEAST.get(name),
-                ),
-            )
+        set_checked(self, self._per_device, *self.per_device_fields)
         for low, high in ((f"{part.name}_min", f"{part.name}_max") for part in SETTINGS):
             wrong = getattr(self, low) > getattr(self, high)
             if wrong.any():
@@ -219,19 +209,10 @@ class Scenario:
                     f"first at device {int(wrong.argmax())}"
                 )
         check_channel(self.channel)
-        if not (isinstance(self.latency, str) and self.latency in lyapunov.LATENCIES):
-            raise ValueError(
-                f"latency must be one of {', '.join(lyapunov.LATENCIES)}, got {self.latency!r}"
-            )
-        if not (isinstance(self.objective, str) and self.objective in lyapunov.OBJECTIVES):
-            raise ValueError(
-                f"objective must be one of {', '.join(lyapunov.OBJECTIVES)}, got {self.objective!r}"
-            )
-        if not (isinstance(self.csi, str) and self.csi in _CSI):
-            meant = did_you_mean(self.csi, _CSI) if isinstance(self.csi, str) else ""
-            raise ValueError(f"csi must be one of {', '.join(_CSI)}, got {self.csi!r}{meant}")
-        for name in ("availability_persistence", "upload_failure"):
-            self._set(name, number_below_one(name, getattr(self, name)))
+        one_of("latency", self.latency, lyapunov.LATENCIES)
+        one_of("objective", self.objective, lyapunov.OBJECTIVES)
+        one_of("csi", self.csi, _CSI)
+        set_checked(self, number_below_one, "availability_persistence", "upload_failure")
         if (beyond := self.availability > 1).any():
             device = int(beyond.argmax())
             raise ValueError(
@@ -246,6 +227,12 @@ class Scenario:
                 f"{_LARGEST:g} and V lie in [{1 / _LARGEST:g}, {_LARGEST:g}]: choose another mu, "
                 "nu or energy_budget_j"
             )
+
+    def _per_device(self, name: str, value: object) -> FloatArray:
+        infinity_allowed, least = name == "download_rate_bps", _LEAST.get(name)
+        return per_device(
+            name, value, self.num_devices, infinity_allowed=infinity_allowed, least=least
+        )
 
     def _weigh(self) -> None:
         """Set lambda and V: as given, or as calibrated in the middle of the ranges."""
@@ -326,11 +313,8 @@ class Scenario:
         ValueError
             If there is no preset of that name.
         """
-        if not isinstance(name, str) or name not in PRESETS:
-            meant = did_you_mean(name, PRESETS) if isinstance(name, str) else ""
-            raise ValueError(f"scenario must be one of {', '.join(PRESETS)}, got {name!r}{meant}")
         cls._check_names(fields)
-        preset = PRESETS[name]
+        preset = PRESETS[one_of("scenario", name, list(PRESETS))]
         number = positive_integer("num_devices", fields.get("num_devices", preset.num_devices))
         return cls(**{"num_devices": number} | preset.fields(number) | fields)
 
@@ -371,10 +355,7 @@ class Scenario:
 
     @classmethod
     def cell(cls, **fields: Any) -> Scenario:
-        """The CIFAR-10 system with near and far devices in a cell; see `preset`.
-
-        The channel is a `CellChannel` with its defaults.
-        """
+        """The CIFAR-10 system with near and far devices, a default `CellChannel`; see `preset`."""
         return cls.preset("cell", **fields)
 
     @classmethod
@@ -397,20 +378,10 @@ class Scenario:
     def replace(self, **fields: Any) -> Scenario:
         """A copy with some fields changed.
 
-        When `num_devices` changes, per-device fields with one common value keep it; others
-        must be given anew.
-
-        Parameters
-        ----------
-        **fields
-            The fields to change.
-
-        Raises
-        ------
-        ValueError
-            If a value is wrong, or a per-device field does not fit the new `num_devices`.
-        TypeError
-            If a keyword is not a field.
+        When `num_devices` changes, per-device fields with one common value keep it; others must be
+        given anew. A weight that is given takes the place of its scale, and a scale that of its
+        weight. Raises `ValueError` if a value is wrong, or a per-device field does not fit the new
+        `num_devices`, and `TypeError` if a keyword is not a field.
         """
         self._check_names(fields)
         # Of a weight and its scale, one that is given takes the place of the other.
@@ -433,13 +404,7 @@ class Scenario:
                 )
 
     def reweighted(self, *, mu: float = 1.0, nu: float = 1.0) -> Scenario:
-        """A copy whose lambda and V are scaled, whether they were given or calibrated.
-
-        Parameters
-        ----------
-        mu, nu : float
-            Factors on `lambda_` or `mu`, and on `V` or `nu`.
-        """
+        """A copy with lambda times `mu` and V times `nu`, whether they were given or calibrated."""
         fields = {}
         for name, scale, factor in (("lambda_", "mu", mu), ("V", "nu", nu)):
             given = name if self._given[name] is not None else scale
@@ -480,17 +445,8 @@ class Scenario:
     def from_toml(cls, text: str) -> Scenario:
         """The scenario that `to_toml` or a user wrote as TOML; see `load`.
 
-        Parameters
-        ----------
-        text : str
-            The document.
-
-        Raises
-        ------
-        TypeError
-            If a key is unknown.
-        ValueError
-            If the text is not TOML or a value is wrong.
+        Raises `TypeError` if a key is unknown, and `ValueError` if the text is not TOML or a value
+        is wrong.
         """
         return cls._from_values(tomllib.loads(text))
 
@@ -502,15 +458,7 @@ class Scenario:
     def save(self, path: str | Path) -> None:
         """Write all fields to a TOML file, whole or not at all.
 
-        Parameters
-        ----------
-        path : str or Path
-            The file.
-
-        Raises
-        ------
-        ValueError
-            If the file cannot be made, or the channel is not one of this package.
+        Raises `ValueError` if the file cannot be made, or the channel is not one of this package.
         """
         text = self.to_toml()
         with atomic_path(Path(path)) as temporary:
@@ -519,10 +467,7 @@ class Scenario:
     def to_toml(self) -> str:
         """All fields as TOML, without options that are off.
 
-        Raises
-        ------
-        ValueError
-            If the channel is not one of this package.
+        Raises `ValueError` if the channel is not one of this package.
         """
         return toml.dumps(self.saved_fields())
 

@@ -13,7 +13,6 @@ from gymnasium.utils.env_checker import check_env
 
 import fl_edge_env
 from fl_edge_env import Allocation, ExponentialChannel, FLEdgeEnv, FLEdgeVectorEnv, Scenario
-from fl_edge_env.allocation import decode_action
 
 CHECKED = [{}, {"scenario": "femnist"}, {"scenario": "digits", "num_devices": 1}]
 
@@ -29,19 +28,6 @@ def test_env__passes_stable_baselines3s_checker(arguments):
     from stable_baselines3.common.env_checker import check_env as check
 
     check(gym.make("FLEdge-v0", num_rounds=20, **arguments))
-
-
-def test_ppo__trains_without_any_wrapper():
-    from stable_baselines3 import PPO
-
-    env = gym.make("FLEdge-v0")
-    model = PPO("MultiInputPolicy", env, n_steps=64, batch_size=32, n_epochs=2, seed=0)
-    before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}
-    model.learn(320)
-    assert model.num_timesteps == 320
-    for name, after in model.policy.named_parameters():
-        assert after.isfinite().all()
-        assert (before[name] != after).any(), name
 
 
 def fingerprint(seed: int | None, rounds: int = 30) -> str:
@@ -68,42 +54,6 @@ def test_seed__gives_the_same_trajectory_also_in_another_process():
     assert there.stdout.strip() == here == fingerprint(11)
     assert fingerprint(12) != here
     assert fingerprint(None) != fingerprint(None)
-
-
-def test_reset__with_the_same_seed_starts_over():
-    env = gym.make("FLEdge-v0", num_rounds=5)
-    zero = np.zeros((3, 120), np.float32)
-    runs = []
-    for _ in range(2):
-        runs.append([env.reset(seed=1), *(env.step(zero) for _ in range(5))])
-        env.reset()
-    np.testing.assert_equal(*runs)
-
-
-def test_reset__without_a_seed_goes_on_to_the_next_episode_of_the_last_one():
-    a, b = gym.make("FLEdge-v0"), gym.make("FLEdge-v0")
-    episodes = []
-    for env in (a, b):
-        gains = [env.reset(seed=4)[0]["channel_gain"]]
-        if env is b:  # how long an episode was played makes no difference
-            env.step(np.zeros((3, 120), np.float32))
-        gains += [env.reset()[0]["channel_gain"] for _ in range(3)]
-        episodes.append(np.array(gains))
-    np.testing.assert_array_equal(*episodes)
-    assert np.unique(episodes[0], axis=0).shape[0] == 4
-
-
-@pytest.mark.parametrize("extreme", [-1.0, 1.0, np.inf, -3e38, None])
-def test_observation__stays_inside_its_space(extreme):
-    env = gym.make("FLEdge-v0", num_rounds=60, num_devices=30, scenario="femnist")
-    env.action_space.seed(0)
-    observation, _ = env.reset(seed=0)
-    truncated = False
-    while not truncated:
-        assert env.observation_space.contains(observation)
-        action = env.action_space.sample() if extreme is None else np.full((3, 30), extreme)
-        observation, *_, truncated, _ = env.step(action.astype(np.float32))
-    assert env.observation_space.contains(observation)
 
 
 # The second factor is within the tolerance to which `Allocation.validate` keeps the ranges.
@@ -146,26 +96,6 @@ def test_step__truncates_after_the_last_round_and_then_needs_a_reset():
         env.step(action)
     env.reset()
     env.step(action)
-
-
-def test_step__array_and_the_decision_it_stands_for_are_the_same():
-    a, b = gym.make("FLEdge-v0", softmax_scale=3.0), gym.make("FLEdge-v0")
-    action = np.random.default_rng(0).uniform(-1, 1, (3, 120)).astype(np.float32)
-    a.reset(seed=0)
-    b.reset(seed=0)
-    allocation = decode_action(action, a.unwrapped.scenario, 3.0)
-    left, right = a.step(action), b.step(allocation)
-    assert left[1] == right[1]
-    np.testing.assert_equal(left[4], right[4])
-
-
-def test_step__takes_the_cohort_that_a_decision_names():
-    env = gym.make("FLEdge-v0", cohort_size=3)
-    env.reset(seed=0)
-    *_, info = env.step(Allocation(np.full(120, 1e9), np.full(120, 0.1), cohort=[7, 3]))
-    np.testing.assert_array_equal(info["cohort"], [7, 3])
-    assert np.flatnonzero(info["energy_spent"]).tolist() == [3, 7]
-    assert info["round_time"] == max(info["device_time"][[3, 7]])
 
 
 def test_info__has_the_documented_keys_and_the_parts_of_the_reward():
@@ -235,25 +165,6 @@ def test_make__takes_scenarios_names_and_fields():
 def test_make__names_what_is_wrong(arguments, error, message):
     with pytest.raises(error, match=message):
         gym.make("FLEdge-v0", **arguments)
-
-
-@pytest.mark.parametrize(
-    ("action", "message"),
-    [
-        (np.zeros((3, 119)), "action must be an Allocation or an array"),
-        (np.full((3, 120), np.nan), "got NaN"),
-        (Allocation(*np.ones((3, 1, 120))), r"must have shape \(120,\), got \(1, 120\)"),
-        (Allocation(np.full(120, 1e9), np.full(120, 0.1), np.full(120, 0.1)), "q must sum to 1"),
-    ],
-)
-def test_step__a_refused_action_leaves_the_episode_as_it_was(action, message):
-    env, twin = gym.make("FLEdge-v0").unwrapped, gym.make("FLEdge-v0").unwrapped
-    env.reset(seed=0)
-    twin.reset(seed=0)
-    with pytest.raises(ValueError, match=message):
-        env.step(action)
-    zero = np.zeros((3, 120), np.float32)
-    np.testing.assert_equal(env.step(zero), twin.step(zero))
 
 
 def test_import__loads_no_heavy_package():

@@ -36,10 +36,6 @@ def test_atomic_path__replaces_the_file_at_the_end(tmp_path: Path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_writable_folder__makes_parents(tmp_path: Path):
-    assert writable_folder(tmp_path / "a" / "b").is_dir()
-
-
 def test_writable_folder__names_what_is_in_the_way(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"cannot write to the folder .*file/below"):

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from gymnasium.wrappers import FlattenObservation, NormalizeObservation, TimeAwareObservation
+from gymnasium.wrappers import FlattenObservation, TimeAwareObservation
 from stable_baselines3.common.env_checker import check_env as check_for_sb3
 
 from fl_edge_env import Allocation, FlatEnv, FlatVectorEnv, Scenario
@@ -109,27 +109,6 @@ def test_flat_batch__equals_gymnasiums_batch_of_flat_environments(scenario, mode
     assert ended == (6 if mode == "SameStep" else 0)
 
 
-def test_flat_batch__without_autoreset_equals_single_environments():
-    batch = gym.make_vec("FLEdgeFlat-v0", scenario=PARTIAL, autoreset_mode="Disabled", **NATIVE)
-    singles = [gym.make("FLEdgeFlat-v0", scenario=PARTIAL) for _ in range(3)]
-    batch.reset(seed=7)
-    for index, env in enumerate(singles):
-        env.reset(seed=7 + index)
-    for step, action in enumerate(actions(6, 3, 15)):
-        if step == 3:
-            observation, _ = batch.reset(options={"reset_mask": np.array([False, True, True])})
-            expected = [env.reset()[0] for env in singles[1:]]
-            np.testing.assert_array_equal(observation[1:], expected)
-        if step == 4:
-            observation, _ = batch.reset(options={"reset_mask": np.array([True, False, False])})
-            np.testing.assert_array_equal(observation[0], singles[0].reset()[0])
-        observation, reward, *_ = batch.step(action)
-        for index, env in enumerate(singles):
-            expected, expected_reward, *_ = env.step(action[index])
-            np.testing.assert_array_equal(observation[index], expected)
-            assert reward[index] == expected_reward
-
-
 def flat(**fields) -> gym.Env:
     return gym.make("FLEdgeFlat-v0", **fields)
 
@@ -170,26 +149,6 @@ def test_spec__of_the_plain_environment_limits_nothing_and_a_shorter_limit_stays
     assert again.spec == short.spec
     again.reset(seed=0)
     assert [again.step(np.zeros(360, dtype=np.float32))[3] for _ in range(2)] == [False, True]
-
-
-def test_normalize_observation__sees_the_features_of_all_rounds_alone_and_in_a_batch():
-    seen = []
-    env = NormalizeObservation(gym.make("FLEdgeFlat-v0", scenario=PLAIN))
-    batch = gym.wrappers.vector.NormalizeObservation(
-        gym.make_vec("FLEdgeFlat-v0", scenario=PLAIN, **NATIVE | {"num_envs": 1})
-    )
-    raw = gym.make("FLEdgeFlat-v0", scenario=PLAIN)
-    alone, batched = env.reset(seed=1)[0], batch.reset(seed=1)[0]
-    seen.append(raw.reset(seed=1)[0])
-    for action in actions(4, 15):
-        alone, batched = env.step(action)[0], batch.step(action[None])[0]
-        seen.append(raw.step(action)[0])
-    mean, deviation = np.mean(seen, axis=0), np.std(seen, axis=0)
-    moved = deviation > 0.1  # the wrapper starts from the guess that the variance is 1
-    assert moved.sum() >= 5
-    for observation in (alone, batched[0]):
-        expected = (seen[-1] - mean)[moved] / deviation[moved]
-        np.testing.assert_allclose(observation[moved], expected, rtol=0.01)
 
 
 def test_wrappers__refuse_what_is_not_the_environment_as_it_is():

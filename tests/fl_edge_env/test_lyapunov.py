@@ -29,14 +29,6 @@ def test_next_queue__is_never_negative_and_bounds_the_total_excess(excess):
     assert np.all(queue >= excess.sum(axis=0) - 1e-9)
 
 
-@given(arrays(np.float64, (9, 2), elements=st.floats(0, 1e3)))
-def test_next_queue__adds_up_where_nothing_is_cut(excess):
-    queue = np.zeros(2)
-    for row in excess:
-        queue = lyapunov.next_queue(queue, row)
-    np.testing.assert_allclose(queue, excess.sum(axis=0), rtol=1e-12)
-
-
 def test_drift_plus_penalty__equals_a_loop_over_devices():
     scenario = Scenario.femnist(num_devices=7, cohort_size=3, mu=2.0)
     rng = np.random.default_rng(0)

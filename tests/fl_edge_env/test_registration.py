@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import subprocess
 import sys
 
@@ -43,10 +42,3 @@ def test_make_vec__spawned_workers_give_what_one_process_gives(name):
         observation, _ = gym.make(name, **options).reset(seed=seed)
         for key, value in observation.items():
             np.testing.assert_array_equal(observations[key][index], value)
-
-
-def test_make__in_a_spawned_process_that_has_imported_gymnasium_alone():
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        env = pool.apply(gym.make, (IMPORTS_IT,), {"num_rounds": 2})
-    assert env.spec.id == "FLEdge-v0"
-    env.reset(seed=0)

@@ -10,7 +10,6 @@ from itertools import pairwise
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.wrappers import RecordVideo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,32 +85,6 @@ def test_bars__of_the_best_gains_are_seen_where_the_bounds_are_far_above_them():
     assert 5 <= heights.max() <= 116
 
 
-@pytest.mark.parametrize("num_devices", [1, 120, 1000, 3000])
-def test_frame__has_one_shape_and_changes_with_the_round(num_devices):
-    env = make(num_devices=num_devices)
-    env.reset(seed=0)
-    frames = [env.render()]
-    for _ in range(2):
-        env.step(env.action_space.sample())
-        frames.append(env.render())
-    for frame in frames:
-        assert frame.shape == (800, 1200, 3)
-        assert frame.dtype == np.uint8
-    assert (frames[0] != frames[1]).any()
-    assert (frames[1] != frames[2]).any()
-    np.testing.assert_array_equal(env.render(), frames[2])
-
-
-def test_cohort__is_marked_among_a_thousand_devices():
-    env = make(num_devices=1000, cohort_size=5)
-    env.reset(seed=0)
-    *_, info = env.step(env.action_space.sample())
-    marks = (env.render()[70:96] == COHORT).all(axis=-1).any(axis=0)
-    for device in info["cohort"]:
-        assert marks[100 + device]
-    assert marks.sum() < 20 * 5
-
-
 def test_numbers__are_those_of_the_episode():
     env = make(num_rounds=3)
     env.reset(seed=0)
@@ -170,20 +143,6 @@ def test_restored_episode__goes_on_from_its_round():
     other.unwrapped.restore(3, env.unwrapped.state())
     assert other.unwrapped._dashboard.numbers[0] == "3 / 5"
     assert other.render().shape == (800, 1200, 3)
-
-
-def test_record_video__writes_a_film(tmp_path):
-    env = RecordVideo(make(), str(tmp_path / "films"), episode_trigger=lambda _: True)
-    play(env)
-    env.close()
-    (film,) = tmp_path.glob("films/*.mp4")
-    assert film.stat().st_size > 1000
-
-
-def test_frame_list__collects_every_round():
-    env = make("rgb_array_list")
-    play(env)
-    assert len(env.render()) == 6
 
 
 def test_window__shows_the_frame():

@@ -165,29 +165,6 @@ def test_reward__is_zero_in_the_middle_and_its_unit_a_tenth_of_the_latency(scena
     assert scaling.reward(longer) == pytest.approx(-5.0, rel=1e-9)
 
 
-def test_reward__is_zero_in_the_middle_with_the_expected_round_time():
-    scenario = MIXED.replace(latency="round_time")
-    middle = -drift_plus_penalty(
-        MEAN_GAIN, np.zeros(7), scenario.f_mid, scenario.p_mid, UNIFORM, scenario
-    )
-    assert Scaling(scenario).reward(float(middle)) == pytest.approx(0.0, abs=1e-9)
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
-def test_reward__is_affine_and_the_same_for_an_array(values):
-    scaling = Scaling(MIXED)
-    x, y, z = (scaling.reward(MIXED.V * value) for value in values)
-    scale = max(1.0, *map(abs, values)) ** 2
-    slope = scaling.reward(MIXED.V) - scaling.reward(0.0)
-    assert slope > 0
-    assert x - y == pytest.approx(slope * (values[0] - values[1]), abs=1e-9 * scale * slope)
-    assert (x - y) * (values[0] - values[2]) == pytest.approx(
-        (x - z) * (values[0] - values[1]), abs=1e-9 * scale * slope
-    )
-    together = scaling.reward(MIXED.V * np.array(values))
-    np.testing.assert_array_equal(together, [x, y, z])
-
-
 def test_device_reward__has_the_units_of_the_reward_in_the_mean_over_devices():
     scaling = Scaling(MIXED)
     shares = -MIXED.V * np.random.default_rng(0).uniform(0, 3, (4, 7))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -89,19 +88,6 @@ def test_round__times_and_energies_of_the_cohort():
     assert repeats > 0
 
 
-def test_expected_round_time__equals_the_mean_over_all_cohorts():
-    scenario = Scenario.femnist(num_devices=3, cohort_size=4)
-    simulator = Simulator(scenario, 1)
-    simulator.reset([0])
-    a = random_allocation(scenario, np.random.default_rng(4))
-    o = simulator.advance(a)
-    mean = sum(
-        np.prod(a.q[0, list(draw)]) * o.device_time[0, list(draw)].max()
-        for draw in itertools.product(range(3), repeat=4)
-    )
-    assert o.expected_round_time[0] == pytest.approx(mean, rel=1e-12)
-
-
 @pytest.mark.parametrize("latency", ["proxy", "round_time"])
 def test_round__reward_is_the_negative_drift_plus_penalty_of_the_state_before(latency):
     scenario = Scenario.femnist(num_devices=6, latency=latency)
@@ -145,35 +131,6 @@ def test_queue__adds_up_the_excess_over_an_episode():
             grown += queue[n] > 0
         np.testing.assert_allclose(simulator.observe()["queue"][0], queue, rtol=1e-9, atol=1e-9)
     assert min(empty, grown) > 50
-
-
-# Sums that miss 1 by less than the tolerance are accepted too.
-@pytest.mark.parametrize("q", [[1.0, 1e-12], [1.0, 9e-7], [1 - 9e-7, 1e-9], [1.0, 1e-100]])
-def test_round__is_finite_for_every_decision_that_is_accepted(q):
-    scenario = Scenario(num_devices=2)
-    simulator = Simulator(scenario, 1)
-    simulator.reset([0])
-    o = simulator.advance(Allocation(scenario.f_max[None], scenario.p_min[None], [q]))
-    assert all(np.isfinite(v).all() for v in o._asdict().values() if isinstance(v, np.ndarray))
-    assert np.isfinite(o.reward).all()
-    assert np.all(
-        o.energy_expected
-        <= physics.time_and_energy(
-            np.full(2, scenario.channel.gain_min), scenario.f_max, scenario.p_min, scenario
-        )[1]
-    )
-
-
-def test_cohort__rounding_of_q_never_leads_past_the_last_device():
-    scenario = Scenario(num_devices=10)
-    simulator = Simulator(scenario, 1)
-    simulator.reset([0])
-    q = np.full((1, 10), 0.1)
-    largest_draw = np.nextafter(1, 0)
-    assert q.cumsum()[-1] <= largest_draw
-    simulator._block_draws[:] = largest_draw
-    o = simulator.advance(Allocation(scenario.f_mid[None], scenario.p_mid[None], q))
-    np.testing.assert_array_equal(o.cohort, [[9, 9]])
 
 
 def cohorts(simulator: Simulator, allocations: list[Allocation]) -> np.ndarray:
@@ -369,24 +326,6 @@ def test_observe__is_not_changed_by_later_rounds():
     simulator.advance(random_allocation(scenario, np.random.default_rng(0)))
     for name, values in first.items():
         np.testing.assert_array_equal(values, kept[name])
-
-
-def test_one_device__is_always_the_cohort():
-    scenario = Scenario(num_devices=1, cohort_size=4)
-    simulator = Simulator(scenario, 1)
-    simulator.reset([0])
-    o = simulator.advance(Allocation(scenario.f_mid[None], scenario.p_mid[None], np.ones((1, 1))))
-    np.testing.assert_array_equal(o.cohort, [[0, 0, 0, 0]])
-    assert o.expected_round_time == o.round_time == o.latency
-    np.testing.assert_array_equal(o.energy_expected, o.energy_spent)
-
-
-def test_advance__refuses_another_batch_size():
-    scenario = Scenario(num_devices=4)
-    simulator = Simulator(scenario, 2)
-    simulator.reset([0, 1])
-    with pytest.raises(ValueError, match=r"must have shape \(2, 4\), got \(3, 4\)"):
-        simulator.advance(random_allocation(scenario, np.random.default_rng(0), 3))
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -34,6 +32,22 @@ def assert_row(vector_result, index: int, single_result) -> None:
             np.testing.assert_array_equal(vector_result[4][name][index], value)
 
 
+def assert_covers(info: dict, expected: dict) -> None:
+    """Where `expected` has a value, `info` has the same one."""
+    for name in [name for name in expected if not name.startswith("_")]:
+        mask = expected[f"_{name}"]
+        assert info[f"_{name}"][mask].all()
+        if name == "final_info":
+            np.testing.assert_array_equal(info[name]["_cohort"], mask)
+        if name == "final_obs":
+            np.testing.assert_equal(list(info[name][mask]), list(expected[name][mask]))
+            np.testing.assert_array_equal(info[f"_{name}"], mask)
+        elif isinstance(expected[name], dict):
+            assert_covers(info[name], expected[name])
+        else:
+            np.testing.assert_array_equal(info[name][mask], expected[name][mask])
+
+
 def make(mode: str) -> tuple[FLEdgeVectorEnv, list[FLEdgeEnv]]:
     vector = FLEdgeVectorEnv(len(SEEDS), SCENARIO, autoreset_mode=mode)
     singles = [FLEdgeEnv(SCENARIO) for _ in SEEDS]
@@ -43,41 +57,6 @@ def make(mode: str) -> tuple[FLEdgeVectorEnv, list[FLEdgeEnv]]:
         for name, values in first.items():
             np.testing.assert_array_equal(observation[name][index], values)
     return vector, singles
-
-
-def test_next_step__a_finished_row_starts_anew_in_the_following_step():
-    vector, singles = make("NextStep")
-    finished = [False] * 3
-    for action in actions(11):
-        result = vector.step(action)
-        for index, env in enumerate(singles):
-            if finished[index]:
-                observation, _ = env.reset()
-                assert_row(result, index, (observation, 0.0, False, False, {}))
-                assert not result[4]["_cohort"][index]
-                finished[index] = False
-            else:
-                single = env.step(action[index])
-                assert_row(result, index, single)
-                finished[index] = single[3]
-
-
-def test_same_step__a_finished_row_starts_anew_at_once_and_keeps_its_end_in_the_info():
-    vector, singles = make("SameStep")
-    for step, action in enumerate(actions(9)):
-        result = vector.step(action)
-        for index, env in enumerate(singles):
-            observation, reward, terminated, truncated, info = env.step(action[index])
-            assert truncated == (step % 4 == 3)
-            if truncated:
-                np.testing.assert_equal(result[4]["final_obs"][index], observation)
-                np.testing.assert_array_equal(
-                    result[4]["final_info"]["cohort"][index], info["cohort"]
-                )
-                np.testing.assert_array_equal(result[4]["final_info"]["_cohort"], result[3])
-                observation, _ = env.reset()
-            assert ("final_obs" in result[4]) == truncated
-            assert_row(result, index, (observation, reward, terminated, truncated, info))
 
 
 # Rows 0 and 2 start anew after two rounds, so that the episodes end at different times.
@@ -105,50 +84,7 @@ def test_batch__equals_gymnasiums_own_vector_environment(mode):
     assert ended.tolist() == ([2, 3, 2] if mode == "NextStep" else [3, 3, 3])
 
 
-def assert_covers(info: dict, expected: dict) -> None:
-    """Where `expected` has a value, `info` has the same one."""
-    for name in [name for name in expected if not name.startswith("_")]:
-        mask = expected[f"_{name}"]
-        assert info[f"_{name}"][mask].all()
-        if name == "final_info":
-            np.testing.assert_array_equal(info[name]["_cohort"], mask)
-        if name == "final_obs":
-            np.testing.assert_equal(list(info[name][mask]), list(expected[name][mask]))
-            np.testing.assert_array_equal(info[f"_{name}"], mask)
-        elif isinstance(expected[name], dict):
-            assert_covers(info[name], expected[name])
-        else:
-            np.testing.assert_array_equal(info[name][mask], expected[name][mask])
-
-
 # Before 1.4, Gymnasium's wrapper counts wrongly in same-step mode.
-OLD_GYMNASIUM = tuple(map(int, gym.__version__.split(".")[:2])) < (1, 4)
-
-
-@pytest.mark.parametrize(
-    "mode",
-    ["NextStep", pytest.param("SameStep", marks=pytest.mark.skipif(OLD_GYMNASIUM, reason="bug"))],
-)
-def test_batch__works_with_gymnasiums_statistics_of_episodes(mode):
-    envs = gym.make_vec(
-        "FLEdge-v0",
-        num_envs=2,
-        vectorization_mode="vector_entry_point",
-        scenario=SCENARIO,
-        autoreset_mode=mode,
-    )
-    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode(mode)
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
-    envs.reset(seed=0)
-    for episode in range(2):
-        total = np.zeros(2)
-        for action in actions(5 if mode == "NextStep" and episode else 4):
-            _, reward, _, truncated, info = envs.step(action[:2])
-            total += reward
-        assert truncated.all()
-        statistics = info["episode"]
-        np.testing.assert_allclose(statistics["r"], total)
-        np.testing.assert_array_equal(statistics["l"], [4, 4])
 
 
 def test_disabled__rows_are_reset_by_a_mask_at_any_time():
@@ -208,16 +144,6 @@ def test_step__takes_a_batch_of_decisions(kind):
     for index, env in enumerate(singles):
         row = Allocation(f[index], p[index], **{name: v[index] for name, v in kind.items()})
         assert_row(result, index, env.step(row))
-
-
-def test_step__what_it_returned_does_not_change_later():
-    vector, _ = make("SameStep")
-    results = []
-    for action in actions(6):
-        result = vector.step(action)
-        results.append((result, copy.deepcopy(result)))
-    for result, kept in results:
-        np.testing.assert_equal(as_lists(result), as_lists(kept))
 
 
 def as_lists(value):
@@ -317,8 +243,3 @@ def test_reset__names_what_is_wrong(arguments, message):
 def test_vector_env__names_what_is_wrong(arguments, error, message):
     with pytest.raises(error, match=message):
         FLEdgeVectorEnv(**{"num_envs": 2} | arguments)
-
-
-def test_vector_env__needs_a_reset_before_the_first_step():
-    with pytest.raises(gym.error.ResetNeeded):
-        FLEdgeVectorEnv(2, SCENARIO).step(np.zeros((2, 3, 7), np.float32))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fl_edge_env import CellChannel, Scenario, Simulator
+from fl_edge_env import CellChannel, Scenario
 from fl_edge_env.streams import episode_gains
 
 WIDE = {"fading_min": 1e-12, "fading_max": 1e12}  # nothing is cut
@@ -65,36 +65,6 @@ def test_cell__fading_has_its_distribution():
     assert stats.kstest(2 * 3.5 * rician, law.cdf).pvalue > 1e-3
 
 
-def test_cell__the_default_cut_takes_almost_nothing_from_the_mean():
-    channel = CellChannel()
-    relative = channel.sample(np.random.default_rng(0), COUNT, 3) / channel.device_mean(3)
-    assert relative.min() == pytest.approx(0.1)
-    assert relative.max() == pytest.approx(5.0)
-    # E[clip] = 0.1 + integral of the tail between the ends
-    mean = 0.1 + math.exp(-0.1) - math.exp(-5)
-    assert abs(relative.mean() - mean) < 4 / math.sqrt(3 * COUNT)
-
-
-@pytest.mark.parametrize("persistence", [0.0, 0.8])
-@pytest.mark.parametrize("fading", ["rayleigh", "rician"])
-def test_cell__correlation_of_successive_rounds_is_the_persistence(persistence, fading):
-    channel = CellChannel(persistence=persistence, fading=fading)
-    first, second = channel.draw(np.random.default_rng(0), 2, 200_000)
-    fading = np.stack([first, second]) / channel.device_mean(200_000)
-    assert np.corrcoef(fading)[0, 1] == pytest.approx(persistence, abs=0.01)
-    assert np.mean(first == second) == pytest.approx(persistence, abs=0.01)
-
-
-@pytest.mark.parametrize("fading", ["rayleigh", "rician"])
-def test_cell__splitting_the_rounds_changes_nothing(fading):
-    channel = CellChannel(persistence=0.6, fading=fading)
-    whole = channel.draw(np.random.default_rng(3), 10, 4)
-    rng = np.random.default_rng(3)
-    first = channel.draw(rng, 3, 4)
-    second = channel.draw(rng, 7, 4, first_round=3, previous=first[-1])
-    np.testing.assert_array_equal(whole, np.concatenate([first, second]))
-
-
 def test_cell__a_user_stays_whatever_the_seed_of_the_episode():
     scenario = Scenario.cifar10(num_devices=8, num_rounds=3000, channel=CellChannel())
     means = [np.concatenate(list(episode_gains(scenario, seed))).mean(axis=0) for seed in (0, 1)]
@@ -105,16 +75,6 @@ def test_cell__a_user_stays_whatever_the_seed_of_the_episode():
     distances = scenario.channel.distances(8)
     np.testing.assert_array_equal(distances[:3], scenario.channel.distances(3))
     assert not np.array_equal(distances, CellChannel(place_seed=1).distances(8))
-
-
-def test_simulator__carries_the_fading_over_blocks():
-    # 20,000 devices leave room for no more than one round in a block.
-    channel = CellChannel(persistence=0.5)
-    simulator = Simulator(Scenario(num_devices=20_000, channel=channel, num_rounds=4), 1)
-    simulator.reset([0])
-    gains = np.concatenate(list(episode_gains(simulator.scenario, 0, block_rounds=1)))
-    kept = np.mean(gains[1:] == gains[:-1], axis=1)
-    np.testing.assert_allclose(kept, 0.5, atol=0.02)
 
 
 @given(

@@ -39,21 +39,3 @@ def test_exponential__resampling_gives_the_truncated_distribution(m, low, high):
     assert stats.kstest(gain, law.cdf).pvalue > 1e-3
     assert gain.min() >= low
     assert gain.max() <= high
-
-
-def test_exponential__devices_and_rounds_are_independent():
-    gain = ExponentialChannel(filter="resample").draw(np.random.default_rng(2), COUNT, 3)
-    assert np.unique(gain).size == gain.size
-    # A correlation of independent samples has standard deviation 1 / sqrt(count).
-    between_devices = np.corrcoef(gain.T)[np.triu_indices(3, 1)]
-    between_rounds = np.corrcoef(gain[1:, 0], gain[:-1, 0])[0, 1]
-    assert np.abs([*between_devices, between_rounds]).max() < 4 / math.sqrt(COUNT)
-
-
-@pytest.mark.parametrize("filter_", ["clip", "resample"])
-def test_exponential__splitting_the_rounds_changes_nothing(filter_):
-    channel = ExponentialChannel(filter=filter_)
-    whole = channel.draw(np.random.default_rng(3), 10, 4)
-    rng = np.random.default_rng(3)
-    parts = [channel.draw(rng, 3, 4), channel.draw(rng, 7, 4)]
-    np.testing.assert_array_equal(whole, np.concatenate(parts))

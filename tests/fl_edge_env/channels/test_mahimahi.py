@@ -30,11 +30,6 @@ def test_mahimahi__rates_by_hand(tmp_path):
     np.testing.assert_allclose(rates, np.array([2, 1, 4, 1, 4]) * 12_000 / 0.1)
 
 
-def test_mahimahi__one_packet_a_millisecond_is_twelve_megabits_a_second(tmp_path):
-    times = read_packets(written(tmp_path / "12mbps.up", [1]))
-    np.testing.assert_allclose(mean_rates(times, 0.5, 3), 12e6)
-
-
 @given(
     st.lists(st.integers(0, 5000), min_size=1, max_size=60).filter(any),
     st.integers(1, 7000),
@@ -92,13 +87,6 @@ def test_mahimahi__a_file_of_another_form_is_refused(tmp_path, content, message)
         read_packets(path)
     assert repr(str(path)) in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_mahimahi__a_missing_or_endless_file_is_refused(tmp_path):
-    (tmp_path / "zeros.up").symlink_to("/dev/zero")
-    for name in ("zeros.up", "nothing.up"):
-        with pytest.raises(ValueError, match=f"cannot read the packets of .*{name}"):
-            read_packets(tmp_path / name)
 
 
 @given(st.binary(max_size=40))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 
-from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, Simulator
+from fl_edge_env import MarkovChannel, Scenario, Simulator
 from fl_edge_env.allocation import decode_action
 
 CHAIN = MarkovChannel([0.02, 0.1, 0.4], [[0.5, 0.5, 0.0], [0.2, 0.6, 0.2], [0.1, 0.0, 0.9]])
@@ -31,28 +30,6 @@ def test_markov__transitions_have_the_given_frequencies_from_the_first_round_on(
         share = np.bincount(after, minlength=3) / len(after)
         assert np.all(np.abs(share - row) <= 4 * np.sqrt(0.25 / len(after)))
         assert np.all(share[np.array(row) == 0] == 0)
-
-
-def test_markov__splitting_the_rounds_changes_nothing():
-    whole = CHAIN.draw(np.random.default_rng(3), 10, 4)
-    rng = np.random.default_rng(3)
-    first = CHAIN.draw(rng, 3, 4)
-    second = CHAIN.draw(rng, 7, 4, first_round=3, previous=first[-1])
-    np.testing.assert_array_equal(whole, np.concatenate([first, second]))
-
-
-def test_markov__correlation_of_successive_rounds_is_the_persistence():
-    channel = MarkovChannel.correlated(0.8)
-    gains = channel.draw(np.random.default_rng(0), 2, 200_000)
-    assert np.corrcoef(gains)[0, 1] == pytest.approx(0.8, abs=0.01)
-    np.testing.assert_allclose(channel.stationary, 1 / 16, rtol=1e-9)
-    law = ExponentialChannel(filter="resample").draw(np.random.default_rng(1), 1, 200_000)
-    assert channel.mean == pytest.approx(law.mean(), rel=0.02)
-
-
-def test_markov__sample_draws_independent_rounds():
-    gains = MarkovChannel.correlated(0.99).sample(np.random.default_rng(0), 2000, 50)
-    assert abs(np.corrcoef(gains[:-1, 0], gains[1:, 0])[0, 1]) < 4 / math.sqrt(2000)
 
 
 def test_simulator__carries_the_chain_over_blocks_and_episodes():

@@ -1,4 +1,4 @@
-"""The mean gains of the devices, of channels that know them and of those that do not."""
+"""What all channels have in common, and the mean gains of those that know them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, TraceChannel, physics
+from fl_edge_env import (
+    CellChannel,
+    ExponentialChannel,
+    MarkovChannel,
+    Scenario,
+    TraceChannel,
+    UplinkChannel,
+    physics,
+)
 from fl_edge_env.channels import mean_gains
 from tests.support import Constant
 
@@ -62,3 +70,21 @@ def test_mean_gains__of_another_form_are_refused(returned, message):
 
     with pytest.raises(ValueError, match=message):
         Scenario(num_devices=3, channel=Wrong())
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        ExponentialChannel(),
+        ExponentialChannel(filter="resample"),
+        CellChannel(persistence=0.7, fading="rician"),
+        MarkovChannel.correlated(0.5, num_states=3),
+        UplinkChannel(),
+    ],
+)
+def test_draw__splitting_the_rounds_changes_nothing(channel):
+    whole = channel.draw(np.random.default_rng(3), 10, 4)
+    rng = np.random.default_rng(3)
+    first = channel.draw(rng, 3, 4)
+    rest = channel.draw(rng, 7, 4, first_round=3, previous=first[-1])
+    np.testing.assert_array_equal(whole, np.concatenate([first, rest]))

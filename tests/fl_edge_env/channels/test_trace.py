@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import math
 import tracemalloc
@@ -11,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, Simulator, TraceChannel
 from fl_edge_env.allocation import decode_action
@@ -23,6 +20,16 @@ def table() -> pd.DataFrame:
     rng = np.random.default_rng(0)
     index = pd.MultiIndex.from_product([range(5), range(3)], names=["round", "device"])
     return pd.DataFrame({"gain": rng.uniform(0.01, 0.5, 15)}, index=index).reset_index()
+
+
+def written(table: pd.DataFrame, form: str) -> bytes:
+    buffer = io.BytesIO()
+    if form == "csv":
+        table.to_csv(buffer, index=False)
+    else:
+        pytest.importorskip("pyarrow")
+        table.to_parquet(buffer)
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -86,39 +93,6 @@ def test_trace__a_missing_or_foreign_file_is_refused(tmp_path):
             TraceChannel(tmp_path / name)
 
 
-def written(table: pd.DataFrame, form: str) -> bytes:
-    buffer = io.BytesIO()
-    if form == "csv":
-        table.to_csv(buffer, index=False)
-    else:
-        pytest.importorskip("pyarrow")
-        table.to_parquet(buffer)
-    return buffer.getvalue()
-
-
-@settings(max_examples=80)
-@given(st.data())
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_trace__damage_is_named_or_gives_another_whole_trace(tmp_path_factory, form, data):
-    index = pd.MultiIndex.from_product([range(12), range(5)], names=["round", "device"])
-    gain = np.linspace(0.1, 0.4, 60)
-    whole = bytearray(written(pd.DataFrame({"gain": gain}, index=index).reset_index(), form))
-    position = data.draw(st.integers(0, len(whole) - 1))
-    if data.draw(st.booleans()):
-        whole[position] ^= 1 << data.draw(st.integers(0, 7))
-    else:
-        del whole[position:]
-    path = tmp_path_factory.mktemp("trace") / f"trace.{form}"
-    path.write_bytes(whole)
-    try:
-        trace, message = TraceChannel(path).trace, repr(str(path))
-    except ValueError as error:
-        trace, message = np.ones((1, 1)), str(error)
-    assert repr(str(path)) in message
-    assert trace.size <= 60  # neither form has checksums of its own
-    assert np.all((trace > 0) & np.isfinite(trace))
-
-
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 @pytest.mark.parametrize(
     "rows",
@@ -143,23 +117,3 @@ def test_trace__rounds_and_devices_that_do_not_count_are_refused_at_once(tmp_pat
     finally:
         tracemalloc.stop()
     assert repr(str(path)) in str(raised.value)
-
-
-def test_trace__what_may_be_without_end_is_refused(tmp_path):
-    (tmp_path / "folder.csv").mkdir()
-    (tmp_path / "zeros.csv").symlink_to("/dev/zero")
-    (tmp_path / "packed.csv.gz").write_bytes(gzip.compress(b"round,device,gain\n0,0,0.1\n"))
-    for name in ("folder.csv", "zeros.csv", "packed.csv.gz"):
-        with pytest.raises(ValueError, match=f"cannot read the trace .*{name}"):
-            TraceChannel(tmp_path / name)
-
-
-def test_trace__columns_of_another_type_are_refused(tmp_path):
-    pytest.importorskip("pyarrow")
-    path = tmp_path / "trace.parquet"
-    times = pd.to_datetime(["2024-01-01"])
-    for column, values in (("round", times), ("gain", [[0.1, 0.2]]), ("gain", [b"x"])):
-        table = pd.DataFrame({"round": [0], "device": [0], "gain": [0.1]} | {column: values})
-        path.write_bytes(written(table, "parquet"))
-        with pytest.raises(ValueError, match=r"trace\.parquet'"):
-            TraceChannel(path)

@@ -71,14 +71,6 @@ def test_uplinks__stay_with_a_device_and_each_is_as_frequent_as_the_others():
     assert not np.array_equal(channel.uplinks(57), UplinkChannel(place_seed=3).uplinks(57))
 
 
-def test_uplinks__splitting_the_rounds_changes_nothing():
-    channel = UplinkChannel()
-    whole = channel.draw(np.random.default_rng(3), 10, 4)
-    rng = np.random.default_rng(3)
-    parts = [channel.draw(rng, 3, 4), channel.draw(rng, 7, 4)]
-    np.testing.assert_array_equal(whole, np.concatenate(parts))
-
-
 @given(
     st.floats(1e6, 1e8),
     st.floats(1e-3, 10),

@@ -7,14 +7,9 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
-from fl_edge_env import Scenario, lyapunov, physics
+from fl_edge_env import Scenario, physics
 from fl_edge_env.scenario.presets import PRESETS
-
-excesses = arrays(np.float64, (12, 3), elements=st.floats(-1e3, 1e3))
 
 
 def test_calibration__by_hand_on_the_cifar10_system():
@@ -41,22 +36,6 @@ def test_calibration__by_a_loop_over_unequal_devices():
     mean_time = sum(times) / 4
     assert scenario.lambda_ == pytest.approx(0.5 * mean_time, rel=1e-12)
     assert pytest.approx(11 * sum(squares) / 4 / (1.5 * mean_time), rel=1e-12) == scenario.V
-
-
-@given(st.floats(0, 1e3), st.floats(1e-3, 1e9))
-def test_calibration__lambda_is_linear_in_mu_and_v_in_nu(mu, nu):
-    unit = Scenario.digits(mu=1.0, nu=1.0)
-    scaled = unit.replace(mu=mu, nu=nu)
-    assert scaled.lambda_ == pytest.approx(mu * unit.lambda_, rel=1e-12)
-    # V0 is a quotient over T0 + lambda F0 = (1 + mu) T0.
-    assert pytest.approx(nu * unit.V * 2 / (1 + mu), rel=1e-12) == scaled.V
-
-
-def test_calibration__sampling_error_at_the_data_weights_is_one():
-    weights = Scenario.femnist().weights
-    assert lyapunov.sampling_error(weights, weights) == pytest.approx(1)
-    uniform = np.full(120, 1 / 120)
-    assert lyapunov.sampling_error(uniform, weights) > 1  # w minimises it: Cauchy and Schwarz
 
 
 def test_weights__that_are_given_take_the_place_of_the_calibrated_ones():

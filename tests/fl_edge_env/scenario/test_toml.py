@@ -15,7 +15,6 @@ from fl_edge_env import (
     UplinkChannel,
     with_tiers,
 )
-from fl_edge_env.scenario.tiers import HARDWARE_TIERS
 
 
 @pytest.mark.parametrize(
@@ -61,12 +60,6 @@ def test_tiers__scale_the_fields_of_the_devices_that_drew_them():
     assert 10 < slow.sum() < 50
     assert with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=4) == mixed
     assert with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=5) != mixed
-
-
-def test_tiers__of_hardware_give_valid_scenarios():
-    mixed = with_tiers(Scenario.cifar10())
-    for name in ("f_min", "f_max", "p_max", "capacitance", "energy_budget_j"):
-        assert len(set(getattr(mixed, name))) == len({t.get(name, 1.0) for t in HARDWARE_TIERS})
 
 
 @pytest.mark.parametrize(

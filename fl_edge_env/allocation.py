@@ -22,15 +22,15 @@ _REQUIRED = tuple(part.name for part in SETTINGS if part.default is None)
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """What the server decides in a round, in SI units.
+    """The decision of the server in a round, in SI units.
 
     A *sampled* decision gives the probabilities `q`, from which K devices are drawn with
     replacement. A *chosen* decision names the `cohort`, at most K distinct devices. Energies, times
     and reward of the round depend on the kind; see `fl_edge_env.simulator.Round`.
 
     Where devices drop out, a sampled decision still gives a probability to every device, and the
-    environment rescales the probabilities of those that are there. A chosen cohort must consist of
-    devices that are there.
+    environment rescales the probabilities of the available ones. A chosen cohort must consist of
+    available devices.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What counts as a number, and as an observation, in the arguments of the packages.
+"""Checks of the numbers and the observations in the arguments of the packages.
 
 In every function `name` is that of the argument, for the error.
 """
@@ -21,12 +21,12 @@ _LARGEST_COUNT = 2**31 - 1
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Whether `value` is an integer; True and False are not."""
+    """True if `value` is an integer; True and False are not."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """Whether `value` is a real number; True and False are not."""
+    """True if `value` is a real number; True and False are not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
@@ -69,7 +69,7 @@ def integer_at_least(least: int, name: str, value: object) -> int:
 
 
 def all_true(condition: BoolArray) -> bool:
-    """What ``condition.all()`` says, several times faster."""
+    """Give ``condition.all()``, several times faster."""
     return int(np.count_nonzero(condition)) == condition.size
 
 
@@ -185,7 +185,7 @@ def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
         wrong = True
     if wrong:
         raise ValueError(
-            "the observation's available must hold 1 for the devices that are there and 0 for the "
+            "the observation's available must hold 1 for the available devices and 0 for the "
             f"others, got {observation['available']!r}"
         )
     if not there.any(axis=-1).all():

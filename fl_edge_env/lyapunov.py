@@ -36,7 +36,7 @@ class System(physics.System, Protocol):
 
     @property
     def latency(self) -> str:
-        """What stands for the round time in the penalty: ``"proxy"`` or ``"round_time"``."""
+        """The stand-in for the round time in the penalty: ``"proxy"`` or ``"round_time"``."""
 
 
 def sampling_error(
@@ -135,7 +135,7 @@ def objective(
 ) -> FloatArray:
     """`drift_plus_penalty` from the times [s] and energies [J] of the devices.
 
-    Where some are not there, q is zero for them, and the sampling error that of the others.
+    Of devices that are not available q is zero, and the sampling error is that of the others.
     """
     participation = physics.participation_probability(q, system.cohort_size)
     _, excess = energy_excess(participation, device_energy, system)

@@ -1,4 +1,4 @@
-"""What a server remembers of the gains that participants have measured."""
+"""Memory of the gains that participants have measured."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ class Scaling:
         ranked = np.sort(cost if there is None else np.where(there, cost, np.inf), axis=-1)
         last = ranked[..., min(places, scenario.num_devices) - 1]
         after = ranked[..., min(places, scenario.num_devices - 1)]
-        # Where fewer are there than have a place, everybody is the last.
+        # Where fewer are available than have a place, everybody is the last.
         middle = np.where(np.isfinite(after), 0.5 * (last + after), ranked[..., 0])
         scaled: FloatArray = np.arcsinh((cost - middle[..., None]) / (_COST_UNIT * self.time))
         clipped: FloatArray = np.clip(scaled, -_MOST_COST, _MOST_COST)
@@ -274,7 +274,7 @@ class Scaling:
         return (reward + self._reward_offset) / self._reward_unit
 
     def device_reward(self, reward: FloatArray) -> FloatArray:
-        """What a device contributes to the reward, scaled to order one."""
+        """The contribution of a device to the reward, scaled to order one."""
         # Of a cohort a member's contribution is of the order of the reward itself.
         shares = 1 if self._outcome else self.scenario.num_devices
         scaled: FloatArray = reward * (shares / self._reward_unit)

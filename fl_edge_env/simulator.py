@@ -32,14 +32,14 @@ _EXPECTED = ("expected_round_time", "latency", "penalty", "drift", "reward_laten
 
 
 class Round(NamedTuple):
-    """What happened in a round, for each of the B systems of a batch.
+    """Outcome of a round, for each of the B systems of a batch.
 
     For a single system the shapes have no B, and a quantity of shape (B,) is a number. The
     accounts follow the kind of the decision, sampled or chosen (see `Allocation`).
 
-    Where devices drop out, a sampled decision is renormalised over those that are there: the
-    cohort is drawn from ``q_n 1[n is there]`` over its sum, which takes the place of q in every
-    account, and the sampling error is summed over the devices that are there.
+    Where devices drop out, a sampled decision is renormalised over the available devices: the
+    cohort is drawn from ``q_n 1[n is available]`` over its sum, which takes the place of q in every
+    account, and the sampling error is summed over the available devices.
 
     Where the scenario's objective is the outcome, reward, drift and queues count what came of the
     round, whichever the kind of the decision: the `round_time`, the `energy_spent`, and who took
@@ -79,10 +79,10 @@ class Round(NamedTuple):
         The terms of the reward [J^2]; the second is NaN for a chosen cohort and where the
         objective is the outcome, and then left out of the sum.
     available : ndarray of bool, shape (B, N), or None
-        Who was there; None in scenarios in which everyone always is.
+        Available devices; None in scenarios in which everyone always is.
     q : ndarray, shape (B, N), or None
-        What the cohort was drawn from, zero for the devices that were not there; None for a
-        chosen cohort, and where everyone always is there.
+        Probabilities that the cohort was drawn from, zero for the devices that were not available;
+        None for a chosen cohort, and where everyone always is available.
     failed : ndarray of bool, shape (B, N), or None
         Devices of the cohort whose upload failed: they spent time and energy, and the server got
         nothing. None in scenarios without failures.
@@ -115,7 +115,7 @@ class Round(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value is not None}
 
     def info(self) -> dict[str, Any]:
-        """What the server gets to know, by name, without the fields that are None.
+        """All that the server gets to know, by name, without the fields that are None.
 
         Where it knows the gains of participants alone, the times and energies of the others are
         NaN, and so is what is expected of a sampled round.
@@ -144,7 +144,7 @@ class Round(NamedTuple):
 
 
 class _Account(NamedTuple):
-    """What depends on the kind of the decision; fields as in `Round`."""
+    """The accounts that depend on the kind of the decision; fields as in `Round`."""
 
     cohort: IntArray
     participation: FloatArray  # shape (B, N)
@@ -196,7 +196,7 @@ class Simulator:
 
     @property
     def available(self) -> BoolArray | None:
-        """Who is there in the coming round, shape (B, N): a view; None where everyone always is."""
+        """Available devices of the coming round, shape (B, N): a view; None if everyone always is."""
         return None if self._block_available is None else self._block_available[self._position]
 
     def measure(self, gain: FloatArray) -> None:
@@ -286,7 +286,7 @@ class Simulator:
             self.elapsed_time[index] = first_time
 
     def state(self) -> dict[str, FloatArray | IntArray]:
-        """What the rounds so far have left, to be taken up by `restore`; copies."""
+        """The state of the episode, to be taken up by `restore`; copies."""
         return {name: values.copy() for name, values in self._left().items()}
 
     def _left(self) -> dict[str, NDArray[Any]]:
@@ -336,7 +336,7 @@ class Simulator:
         participation they are the channel's mean, the same for all, and `NEVER_MEASURED`.
         Where the objective is the outcome there are participation queues [rounds].
 
-        Where devices drop out, ``available`` is 1 for those that are there in the coming round,
+        Where devices drop out, ``available`` is 1 for the available devices of the coming round,
         and 0 for the others: whatever the age of the gains, the server knows who is connected.
         """
         gain = self.channel_gain if self.scenario.csi == "full" else self._known_gain
@@ -351,7 +351,7 @@ class Simulator:
 
     @property
     def done(self) -> BoolArray:
-        """Whether each system has played all its rounds, shape (B,)."""
+        """Systems that have played all their rounds, bool of shape (B,)."""
         return self.round_index >= self.scenario.num_rounds
 
     def advance(self, allocation: Allocation) -> Round:
@@ -471,7 +471,7 @@ class Simulator:
         draws: FloatArray = self._block_draws[self._position]
         cdf = q.cumsum(axis=-1)
         cdf[..., -1] = np.inf  # rounding must not lead past the last device
-        if available is not None:  # nor past the last that is there
+        if available is not None:  # nor past the last available one
             from_behind = np.logical_or.accumulate(available[..., ::-1], axis=-1)[..., ::-1]
             cdf[..., :-1][~from_behind[..., 1:]] = np.inf
         if cdf.ndim == 1:
@@ -484,7 +484,7 @@ class Simulator:
 
 
 def _chosen(allocation: Allocation, device_time: FloatArray, device_energy: FloatArray) -> _Account:
-    """What a chosen cohort takes is known before the round, and nothing is sampled."""
+    """The accounts of a chosen cohort, which are known before the round: nothing is sampled."""
     assert allocation.cohort is not None
     participates = allocation.participates
     round_time = np.where(participates, device_time, 0.0).max(axis=-1)
@@ -512,7 +512,7 @@ def _other_batch(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
 
 
 def _renormalised(q: FloatArray, available: BoolArray) -> FloatArray:
-    """Sampling probabilities over the devices that are there, zero for the others."""
+    """Sampling probabilities over the available devices, zero for the others."""
     share = np.where(available, q, 0.0)
     renormalised: FloatArray = share / share.sum(axis=-1, keepdims=True)
     return renormalised
@@ -524,7 +524,7 @@ def _check_presence(allocation: Allocation, available: BoolArray) -> None:
         *system, device = absent[0].tolist()
         where = f" in system {system[0]}" if system else ""
         raise ValueError(
-            f"cohort must name devices that are there in this round, got device {device}{where}, "
+            f"cohort must name available devices, got device {device}{where}, "
             'which is not: observation["available"] is 1 for those that are'
         )
 

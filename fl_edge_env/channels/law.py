@@ -15,7 +15,7 @@ DENSITY_NODES = 24
 
 
 class GainLaw(NamedTuple):
-    """What each device's gain may be, and how likely.
+    """Gains that each device may have, and how likely.
 
     The expectation of g(h) is ``sum(probability * g(gain), axis=-1)``: exactly where gains are
     discrete, else by a quadrature rule.

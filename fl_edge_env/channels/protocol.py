@@ -1,4 +1,4 @@
-"""What a scenario needs from a channel: how the gains between devices and server evolve."""
+"""The protocol of a channel: how the gains between devices and server evolve."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fl_edge_env.typing import FloatArray
 
 
 class ChannelModel(Protocol):
-    """What a scenario needs from a channel; any frozen dataclass with these members will do.
+    """The members that a scenario needs of a channel; any frozen dataclass with these members will do.
 
     A channel whose devices have different means has one more member,
     ``device_mean(num_devices)``, which returns the nominal mean gain of each device as an array of
@@ -122,7 +122,7 @@ def conditional_law_after(channel: ChannelModel, previous: FloatArray, age: Floa
 
 
 def has_conditional(channel: object) -> bool:
-    """Whether `conditional_law` knows a channel's law."""
+    """Tell if `conditional_law` knows a channel's law."""
     return callable(getattr(channel, "conditional", None))
 
 

@@ -1,4 +1,4 @@
-"""What a system is: the dataclass, presets, calibration, files and hardware tiers."""
+"""The system: the dataclass, presets, calibration, files and hardware tiers."""
 
 from fl_edge_env.scenario.scenario import REPORT_FIELDS, Scenario
 from fl_edge_env.scenario.tiers import HARDWARE_TIERS, with_phones, with_tiers

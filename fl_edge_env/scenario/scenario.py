@@ -110,7 +110,7 @@ class Scenario:
     initial_participation_queue : float, (N,)
         Participation queues at the start of an episode [rounds], of any sign.
     availability : float, (N,)
-        Long-run probability that a device is there in a round, in (0, 1]; see
+        Long-run probability that a device is available in a round, in (0, 1]; see
         `fl_edge_env.availability`.
     availability_persistence : float
         Probability that a device keeps its state from the round before, there or not, in [0, 1);
@@ -529,12 +529,12 @@ class Scenario:
 
     @cached_property
     def drops_out(self) -> bool:
-        """Whether some device is not always there."""
+        """True if some device is not always available."""
         return bool(np.any(self.availability < 1))
 
     @property
     def _passes(self) -> float:
-        """What a participant computes in a round [epochs]."""
+        """Work of a participant in a round [epochs]."""
         return self.local_epochs + self.report_passes
 
     @property

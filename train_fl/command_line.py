@@ -29,10 +29,14 @@ class _Command(NamedTuple):
 
 def _compare() -> _Command:
     """Compare policies, with or without training real models."""
-    from policies.benchmark.commands.compare import compare
     from policies.benchmark.options import CompareOptions
 
-    return _Command(CompareOptions, partial(compare, make_training=make_training))
+    def run(options: CompareOptions, console: Console) -> None:
+        from policies.benchmark.commands.compare import compare
+
+        compare(options, console, make_training)
+
+    return _Command(CompareOptions, run)
 
 
 def _leaderboard() -> _Command:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
-from rich.console import Console
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import is_real
 from policies.base import Policy
-from policies.benchmark.bars import bars_shown, run_with_progress
 from policies.benchmark.bound import LowerBound, Prices, find_prices
-from policies.benchmark.jobs import BoundJob, EnvFactory, Work, check_seeds, make_jobs
-from policies.benchmark.runner import check_runner, run_jobs
 from policies.outcome import settle_prices
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from policies.benchmark.jobs import EnvFactory, Work
 
 
 def evaluate(
@@ -72,6 +73,14 @@ def evaluate(
     JobsFailedError
         If a run raised, after all others are finished.
     """
+    # What runs policies takes longer to import than what policies need.
+    import pandas as pd
+    from rich.console import Console
+
+    from policies.benchmark.bars import bars_shown, run_with_progress
+    from policies.benchmark.jobs import BoundJob, check_seeds, make_jobs
+    from policies.benchmark.runner import check_runner, run_jobs
+
     check_target(target_accuracy)
     seeds = check_seeds(seeds)
     make_jobs(policies, scenario, seeds, make_env)  # refuses what is wrong before prices are found

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy.special import stdtrit
 
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import FloatArray
@@ -38,7 +38,7 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     if sample.size == 1:
         return Interval(mean, math.nan, math.nan)
     error = float(sample.std(ddof=1)) / math.sqrt(sample.size)
-    half = float(stats.t.ppf(0.5 + confidence / 2, sample.size - 1)) * error
+    half = float(stdtrit(sample.size - 1, 0.5 + confidence / 2)) * error
     return Interval(mean, mean - half, mean + half)
 
 
@@ -91,7 +91,7 @@ def crossed_interval(scores: ArrayLike, confidence: float = 0.95) -> Interval:
         return Interval(mean, mean, mean)
     shares = [square / variance for square in squares]
     degrees = 1.0 / math.fsum(s**2 / d for s, d in zip(shares, freedom, strict=True))
-    half = float(stats.t.ppf(0.5 + confidence / 2, degrees)) * math.sqrt(variance)
+    half = float(stdtrit(degrees, 0.5 + confidence / 2)) * math.sqrt(variance)
     return Interval(mean, mean - half, mean + half)
 
 

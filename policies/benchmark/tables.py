@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
-from scipy import stats
+from scipy.special import stdtrit
 
 from policies.benchmark.feasibility import EnergyTolerance
 from policies.benchmark.statistics import Interval, mean_interval, relative_interval
@@ -279,7 +279,7 @@ def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
     names += ["train_loss", "test_loss", "test_accuracy"]
     groups = rounds.groupby(["policy", "round"], sort=False)[[n for n in names if n in rounds]]
     count = groups.count()
-    quantile = count.map(lambda n: stats.t.ppf(0.975, max(n - 1, 1)))
+    quantile = count.map(lambda n: stdtrit(max(n - 1, 1), 0.975))
     half = groups.std().div(np.sqrt(count)).mul(quantile)
     return groups.mean().join(half.add_suffix("_half_width")).reset_index()
 

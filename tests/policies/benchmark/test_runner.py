@@ -76,12 +76,12 @@ def test_run_jobs__a_failure_is_told_at_the_end_and_stops_no_other(scenario, tmp
 
 
 class Group(UniD):
-    def decide(self, observation):
+    def decide(self, _):
         raise ExceptionGroup("both", [ValueError("one"), KeyError("two")])
 
 
 class Caused(UniD):
-    def decide(self, observation):
+    def decide(self, _):
         try:
             return {}["gain"]
         except KeyError as error:

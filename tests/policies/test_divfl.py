@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,35 +16,12 @@ def cover(distance: np.ndarray, chosen: tuple[int, ...]) -> float:
     return float(distance[:, list(chosen)].min(axis=1).sum())
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 5))
-def test_facility_location__each_choice_lowers_the_cover_most(seed, count):
-    vectors = np.random.default_rng(seed).normal(size=(8, 3))
-    distance = pairwise_distance(vectors)
-    chosen = tuple(facility_location(distance, count))
-    assert len(set(chosen)) == count
-    for k in range(count):
-        best = min(cover(distance, (*chosen[:k], j)) for j in range(8) if j not in chosen[:k])
-        assert cover(distance, chosen[: k + 1]) == pytest.approx(best, rel=1e-12)
-
-
-def test_facility_location__finds_one_device_in_each_cluster():
-    rng = np.random.default_rng(0)
-    centres = 100 * np.eye(3)
-    vectors = np.concatenate([c + rng.normal(size=(5, 3)) for c in centres])
-    chosen = facility_location(pairwise_distance(vectors), 3)
-    assert sorted(chosen // 5) == [0, 1, 2]
-    optimum = min(
-        cover(pairwise_distance(vectors), s) for s in itertools.combinations(range(15), 3)
-    )
-    assert cover(pairwise_distance(vectors), tuple(chosen)) <= 1.2 * optimum
-
-
 def test_facility_location__chooses_distinct_devices_where_all_are_alike():
     np.testing.assert_array_equal(facility_location(np.zeros((4, 4)), 4), [0, 1, 2, 3])
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5))
-def test_facility_location__of_some_is_the_best_of_them_for_all(seed, count):
+def test_facility_location__each_choice_lowers_the_cover_of_all_most(seed, count):
     rng = np.random.default_rng(seed)
     distance = pairwise_distance(rng.normal(size=(8, 3)))
     allowed = rng.permutation(np.arange(8) < rng.integers(count, 9))

@@ -133,12 +133,11 @@ def test_decide__of_an_agent_whose_range_is_not_known_says_nothing():
 
 
 @pytest.mark.filterwarnings("default:PPO privileged leaves")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_agent__that_leaves_its_range_is_evaluated_all_the_same(workers):
+def test_agent__that_leaves_its_range_is_evaluated_all_the_same():
     policy = agent()
     expected = evaluate([policy, LROA(SCENARIO)], SCENARIO, [0, 1], gaps=False)
     policy.seen["queue"] = LOW_QUEUE
-    table = evaluate([policy, LROA(SCENARIO)], SCENARIO, [0, 1], gaps=False, workers=workers)
+    table = evaluate([policy, LROA(SCENARIO)], SCENARIO, [0, 1], gaps=False, workers=2)
     pd.testing.assert_frame_equal(table, expected)
 
 
@@ -163,13 +162,6 @@ def test_agent__is_one_job_before_and_after_it_has_decided():
     other = agent()
     other.weights["log_std"] = other.weights["log_std"] + 1
     assert make_jobs([other], SCENARIO, [0])[0].key != keys[0]
-
-
-def test_agent__refuses_what_is_not_finite():
-    seen = observation(SCENARIO, 1)
-    seen["queue"][0, 2] = np.nan
-    with pytest.raises(ValueError, match="queue must hold finite numbers"):
-        agent().decide(seen)
 
 
 def changed(path, **entries):
@@ -204,12 +196,6 @@ def test_agent__a_file_that_is_not_one_is_refused(tmp_path, damage, message):
         SB3Policy.load(path)
 
 
-def test_make_policy__tells_what_it_takes():
-    with pytest.raises(ValueError, match=r"the folder of a trained agent, .*, got 'ppo'"):
-        make_policy("ppo", SCENARIO)
-    assert isinstance(make_policy("lroa", SCENARIO), LROA)
-
-
 def test_torch_threads__are_what_they_were_also_after_an_error():
     before = torch.get_num_threads()
     with torch_threads(before + 1):
@@ -220,13 +206,7 @@ def test_torch_threads__are_what_they_were_also_after_an_error():
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize("batch", [(), (3,)])
-def test_agent__takes_an_observation_of_lists(batch):
-    seen = {
-        name: values[: batch[0]] if batch else values[0]
-        for name, values in observation(SCENARIO, 3).items()
-    }
-    policy = agent()
-    wanted = policy.decide(seen)
-    given = policy.decide({name: values.tolist() for name, values in seen.items()})
-    np.testing.assert_array_equal(given.q, wanted.q)
+def test_agent__takes_an_observation_of_lists():
+    seen = {name: values[0] for name, values in observation(SCENARIO, 1).items()}
+    given = agent().decide({name: values.tolist() for name, values in seen.items()})
+    np.testing.assert_array_equal(given.q, agent().decide(seen).q)

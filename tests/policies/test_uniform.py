@@ -55,14 +55,3 @@ def test_uni_d__no_other_resources_do_better_at_uniform_sampling(seed):
         p = np.clip(decision.p * (1 + scale * rng.normal(size=120)), 0.001, 2.0)
         other = drift_plus_penalty(gain, queue, f, p, decision.q, scenario)
         assert best <= other * (1 + 1e-15)
-
-
-@pytest.mark.parametrize("policy", [UniD, UniS])
-def test_uniform__batch_equals_rows(policy):
-    scenario = Scenario.femnist(num_devices=9)
-    rows = [observe(scenario, seed) for seed in range(4)]
-    batch = policy(scenario).decide({k: np.stack([r[k] for r in rows]) for k in rows[0]})
-    for index, row in enumerate(rows):
-        single = policy(scenario).decide(row)
-        for name in ("f", "p", "q"):
-            np.testing.assert_array_equal(getattr(batch, name)[index], getattr(single, name))

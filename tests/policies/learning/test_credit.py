@@ -70,71 +70,16 @@ def test_difference__equals_a_plain_loop(seed, num_devices, latency):
         Scenario.femnist(num_devices=num_devices, cohort_size=1 + seed % 4, latency=latency),
         seed=seed,
     )
-    state = random_round(scenario, seed)
+    gain, queue, decision = state = random_round(scenario, seed, (2,))
     result = difference_reward(*state, scenario)
-    assert result.shape == (num_devices,)
-    atol = 1e-12 * size(*state, scenario)
-    np.testing.assert_allclose(result, by_a_loop(*state, scenario), rtol=1e-9, atol=atol)
-
-
-@pytest.mark.parametrize("latency", LATENCIES)
-@pytest.mark.parametrize("batch", [(1,), (2, 3)])
-def test_difference__of_a_batch_equals_its_rows(latency, batch):
-    scenario = MIXED.replace(latency=latency)
-    gain, queue, allocation = random_round(scenario, 1, batch)
-    result = difference_reward(gain, queue, allocation, scenario)
-    assert result.shape == gain.shape
-    for row in np.ndindex(batch):
-        single = Allocation(allocation.f[row], allocation.p[row], allocation.q[row])
-        np.testing.assert_allclose(
-            result[row], by_a_loop(gain[row], queue[row], single, scenario), rtol=1e-9
-        )
-
-
-def test_difference__with_two_devices_worked_out_by_hand():
-    # One cycle, one bit and K = 1: T = 1/f + 1/log2(1 + hp), E = a f^2/2 + p/log2(1 + hp).
-    scenario = Scenario(
-        num_devices=2,
-        cohort_size=1,
-        local_epochs=1,
-        bandwidth_hz=1.0,
-        noise_power_w=1.0,
-        model_bits=1.0,
-        num_samples=1.0,
-        cycles_per_sample=1.0,
-        capacitance=2.0,
-        f_min=1.0,
-        f_max=3.0,
-        p_min=1.0,
-        p_max=5.0,
-        energy_budget_j=1.0,
-    )
-    allocation = Allocation(f=[1.0, 2.0], p=[1.0, 3.0], q=[0.25, 0.75])
-    # T = (1/1 + 1/1, 1/2 + 1/2) and E = (1 + 1, 4 + 3/2); the middle is f = 2, p = 3, so that
-    # device 0 would take 1/2 + 1/2 and 4 + 3/2, both with q = 1/2. Device 1 is at the middle but
-    # for its q.
-    V, lambda_ = scenario.V, scenario.lambda_
-    queue = np.array([10.0, 100.0])
-    gain = np.array([1.0, 1.0])
-
-    def reward(q, time, energy):
-        penalty = q @ time + lambda_ * (0.25 / q).sum()
-        return -(V * penalty + queue @ (q * energy - 1.0))
-
-    def worked_out(f, p):
-        upload = 1 / np.log2(1 + p)
-        return 1 / f + upload, f**2 + p * upload
-
-    times, energies = worked_out(np.array([1.0, 2.0]), np.array([1.0, 3.0]))
-    np.testing.assert_allclose([*times, *energies], [2.0, 1.0, 2.0, 5.5])
-    actual = reward(np.array([0.25, 0.75]), times, energies)
-    half = np.array([0.5, 0.5])
-    expected = [
-        actual - reward(half, np.array([1.0, 1.0]), np.array([5.5, 5.5])),
-        actual - reward(half, np.array([2.0, 1.0]), np.array([2.0, 5.5])),
-    ]
-    result = difference_reward(gain, queue, allocation, scenario)
-    np.testing.assert_allclose(result, expected, rtol=1e-12)
+    assert result.shape == (2, num_devices)
+    for row in range(2):
+        own = Allocation(decision.f[row], decision.p[row], decision.q[row])
+        single = gain[row], queue[row], own
+        atol = 1e-12 * size(*single, scenario)
+        expected = by_a_loop(*single, scenario)
+        np.testing.assert_allclose(result[row], expected, rtol=1e-9, atol=atol)
+        np.testing.assert_array_equal(difference_reward(*single, scenario), result[row])
 
 
 @pytest.mark.parametrize("latency", LATENCIES)

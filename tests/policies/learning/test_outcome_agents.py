@@ -14,9 +14,10 @@ from fl_edge_env.lyapunov import participation_weight
 from policies.learned import SB3Policy
 from policies.learning.imitation import oracle_decision
 from policies.learning.settings import AgentSettings
-from policies.learning.training import Budget, Progress, train_agent
+from policies.learning.training import Budget, train_agent
 from policies.learning.views import DeviceView, by_device
 from policies.outcome import settled_scenario, solve_round
+from tests.policies.learning.test_training import KilledError, kill_after
 
 FULL = Scenario.cifar10().replace(
     num_devices=12, num_rounds=40, energy_budget_j=150.0, objective="outcome"
@@ -133,19 +134,10 @@ def test_agent__goes_on_from_a_saved_state(trained):
         other.restore(state | {"queue": -state["queue"] - 1.0})
 
 
-class KilledError(Exception):
-    pass
-
-
 def test_training__a_killed_one_ends_in_the_same_agent(trained, tmp_path):
     folder, agent = trained["partial"]
-
-    def stop(progress: Progress) -> None:
-        if progress.rounds >= 340:
-            raise KilledError
-
     with pytest.raises(KilledError):
-        train(tmp_path, PARTIAL, on_progress=stop)
+        train(tmp_path, PARTIAL, on_progress=kill_after(340))
     again = train(tmp_path, PARTIAL)
     for name, weight in agent.weights.items():
         np.testing.assert_array_equal(again.weights[name], weight)

@@ -251,13 +251,6 @@ def test_training__a_folder_with_damaged_or_other_content_is_refused(
         train(folder)
 
 
-def test_training__with_a_checkpoint_cut_short_is_refused(folder):
-    path = folder / "checkpoint.pt"
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(ValueError, match=r"cannot go on from '.*checkpoint\.pt'"):
-        train(folder)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

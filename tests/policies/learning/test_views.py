@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
-from stable_baselines3 import PPO
-from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import VecMonitor
 
 from fl_edge_env import Allocation, FLEdgeEnv, Scenario, with_tiers
 from fl_edge_env.allocation import decode_action
@@ -158,25 +155,6 @@ def test_rows__of_a_system_end_together_where_systems_end_at_different_rounds():
     assert view.state()["episodes"].tolist() == [FIRST_EPISODE + 5, FIRST_EPISODE + 4]
 
 
-def test_systems__of_a_seed_are_the_same_and_of_two_seeds_disjoint():
-    views = [DeviceView(SCENARIO, 2, seed=seed) for seed in (0, 0, 1)]
-    sequence = actions(views[0], 9)
-    episodes, runs = [], []
-    for view in views:
-        start = view.reset()
-        seeds = set(view.state()["episodes"].tolist())
-        results = []
-        for action in sequence:
-            results += play(view, action[None])
-            seeds |= set(view.state()["episodes"].tolist())
-        episodes.append(seeds)
-        runs.append([(start,), *results])
-    assert_same(runs[0], runs[1])
-    assert not np.array_equal(runs[0][0][0], runs[2][0][0])
-    assert episodes[0] == {FIRST_EPISODE + i for i in range(6)}
-    assert episodes[2] == {2 * FIRST_EPISODE + i for i in range(6)}
-
-
 def test_queues__start_at_a_common_level_up_to_the_reference_with_a_factor_for_each_device():
     view = DeviceView(SCENARIO, 500, seed=0)
     view.reset()
@@ -253,39 +231,6 @@ def test_observations__lie_in_the_observation_space_for_any_number_of_devices(sc
         assert (observation <= space.high).all()
 
 
-class EveryReward(RolloutBuffer):
-    """Keeps the first rewards of the rollouts, before the next ones take their place."""
-
-    seen: list
-
-    def add(self, obs, action, reward, *args):
-        type(self).seen.append(reward.copy())
-        super().add(obs, action, reward, *args)
-
-
-def test_ppo__sees_the_ends_as_truncated():
-    EveryReward.seen = []
-    view = DeviceView(SCENARIO, 2)
-    model = PPO(
-        "MlpPolicy",
-        VecMonitor(view),
-        n_steps=6,
-        batch_size=2 * view.num_envs,
-        n_epochs=1,
-        gamma=0.5,
-        seed=0,
-        device="cpu",
-        rollout_buffer_class=EveryReward,
-    )
-    model.learn(6 * view.num_envs)
-    assert {entry["l"] for entry in model.ep_info_buffer} == {4}
-    returns = np.array([entry["r"] for entry in model.ep_info_buffer])
-    assert returns.size == view.num_envs
-    # A truncated episode's reward in the buffer has the value of what follows added to it.
-    kept = np.sum(EveryReward.seen[:4], axis=0)
-    assert (np.abs(kept - returns) > 1e-6).all()
-
-
 def test_vec_env__gives_attributes_of_the_batch_and_refuses_to_treat_rows_apart():
     view = DeviceView(SCENARIO, 2)
     assert view.get_attr("scenario", [0, 1]) == [SCENARIO] * 2
@@ -296,15 +241,6 @@ def test_vec_env__gives_attributes_of_the_batch_and_refuses_to_treat_rows_apart(
         view.set_attr("softmax_scale", 1.0)
     with pytest.raises(AttributeError, match="one batch: reset cannot be called"):
         view.env_method("reset")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("seed", -1), ("num_envs", 0), ("softmax_scale", 0.0), ("empty_starts", 1), ("credit", "all")],
-)
-def test_view__refuses_a_wrong_argument_and_names_it(name, value):
-    with pytest.raises(ValueError, match=f"^{name} must "):
-        DeviceView(SCENARIO, **{name: value})
 
 
 def test_difference__where_devices_drop_out_is_of_the_round_that_was_played():

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.checks import all_true, real_array
-from fl_edge_env.decision import PARTS, SETTINGS, extremes
+from fl_edge_env.decision import PARTS, SETTINGS, Decoding, extremes
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
@@ -160,10 +159,10 @@ def decode_action(
     if np.isnan(values).any():
         raise ValueError("action must hold numbers in [-1, 1], got NaN")
     unit = np.clip(values, -1.0, 1.0)
-    decided: dict[str, NDArray[Any]] = {}
+    by = Decoding(scenario, softmax_scale, available, {})
     for row, part in enumerate(parts):
-        part.decode(unit[..., row, :], scenario, softmax_scale, available, decided)
-    return Allocation(**decided)
+        part.decode(unit[..., row, :], by)
+    return Allocation(**by.decided)
 
 
 def encode_action(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,15 @@ BOUND_TOLERANCE = 1e-7
 _SUM_TOLERANCE = 1e-6
 # Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
 _LEAST_Q = 1e-100
+
+
+class Decoding(NamedTuple):
+    """Parameters of `decode_action`, and the fields of `Allocation` decided so far."""
+
+    scenario: Scenario
+    softmax_scale: float
+    available: BoolArray | None
+    decided: dict[str, Any]
 
 
 def _always(scenario: Scenario) -> bool:  # noqa: ARG001
@@ -56,14 +65,7 @@ class Part(ABC):
         """Least and largest value over all devices, in the unit of the label."""
 
     @abstractmethod
-    def decode(
-        self,
-        row: FloatArray,
-        scenario: Scenario,
-        softmax_scale: float,
-        available: BoolArray | None,
-        decided: dict[str, Any],
-    ) -> None:
+    def decode(self, row: FloatArray, by: Decoding) -> None:
         """Add to the fields of `Allocation` that of a row in [-1, 1], shape (..., N)."""
 
     @abstractmethod
@@ -107,18 +109,13 @@ class Setting(Part):
         low, _, high = self._range(scenario)
         return float(low.min()) / self.shown_in, float(high.max()) / self.shown_in
 
-    def decode(
-        self,
-        row: FloatArray,
-        scenario: Scenario,
-        softmax_scale: float,  # noqa: ARG002
-        available: BoolArray | None,  # noqa: ARG002
-        decided: dict[str, Any],
-    ) -> None:
+    def decode(self, row: FloatArray, by: Decoding) -> None:
         """See `Part.decode`."""
-        low, mid, high = self._range(scenario)
+        low, mid, high = self._range(by.scenario)
         # Near the lower end rounding has the size of the upper one, which may be far larger.
-        decided[self.name] = np.maximum(mid + 0.5 * (high - low) * row, (1 - BOUND_TOLERANCE) * low)
+        by.decided[self.name] = np.maximum(
+            mid + 0.5 * (high - low) * row, (1 - BOUND_TOLERANCE) * low
+        )
 
     def encode(
         self,
@@ -161,22 +158,15 @@ class Selection(Part):
         """See `Part.ends`."""
         return 0.0, 1.0
 
-    def decode(
-        self,
-        row: FloatArray,
-        scenario: Scenario,
-        softmax_scale: float,
-        available: BoolArray | None,
-        decided: dict[str, Any],
-    ) -> None:
+    def decode(self, row: FloatArray, by: Decoding) -> None:
         """See `Part.decode`."""
-        if scenario.objective == "outcome":
-            places = min(scenario.cohort_size, scenario.num_devices)
-            decided["cohort"] = highest(row, places, available)
+        if by.scenario.objective == "outcome":
+            places = min(by.scenario.cohort_size, by.scenario.num_devices)
+            by.decided["cohort"] = highest(row, places, by.available)
             return
-        score = softmax_scale * row
+        score = by.softmax_scale * row
         odds = np.exp(score - score.max(axis=-1, keepdims=True))
-        decided["q"] = odds / odds.sum(axis=-1, keepdims=True)
+        by.decided["q"] = odds / odds.sum(axis=-1, keepdims=True)
 
     def encode(
         self, allocation: Allocation, scenario: Scenario, softmax_scale: float

@@ -196,7 +196,7 @@ class Simulator:
 
     @property
     def available(self) -> BoolArray | None:
-        """Available devices of the coming round, shape (B, N): a view; None if everyone always is."""
+        """Available devices of the coming round, (B, N): a view; None if everyone always is."""
         return None if self._block_available is None else self._block_available[self._position]
 
     def measure(self, gain: FloatArray) -> None:

@@ -12,7 +12,7 @@ from fl_edge_env.typing import FloatArray
 
 
 class ChannelModel(Protocol):
-    """The members that a scenario needs of a channel; any frozen dataclass with these members will do.
+    """The members that a scenario needs of a channel, of which any frozen dataclass may be one.
 
     A channel whose devices have different means has one more member,
     ``device_mean(num_devices)``, which returns the nominal mean gain of each device as an array of

@@ -13,28 +13,18 @@ from fl_edge_env.channels.rates import gain_of_rate
 from fl_edge_env.checks import finite_number, natural_number, set_checked
 from fl_edge_env.typing import FloatArray, IntArray
 
-# Mean and standard deviation of the rate of 19 uplinks of Wi-Fi and cellular networks [bit/s].
-MEASURED_UPLINKS_BPS: tuple[tuple[float, float], ...] = (
-    (431e3, 158e3),
-    (665e3, 312e3),
-    (2337e3, 1610e3),
-    (2547e3, 1089e3),
-    (2632e3, 1576e3),
-    (2774e3, 1097e3),
-    (2974e3, 833e3),
-    (3006e3, 890e3),
-    (3205e3, 419e3),
-    (3286e3, 1018e3),
-    (3642e3, 1495e3),
-    (3730e3, 461e3),
-    (4040e3, 2189e3),
-    (4935e3, 2767e3),
-    (5141e3, 2277e3),
-    (5641e3, 2550e3),
-    (5743e3, 1964e3),
-    (6279e3, 489e3),
-    (6635e3, 1460e3),
+# Mean and standard deviation of the rate of 19 uplinks of Wi-Fi and cellular networks [kbit/s].
+# fmt: off
+_MEANS = (
+    431, 665, 2337, 2547, 2632, 2774, 2974, 3006, 3205, 3286, 3642, 3730, 4040, 4935, 5141,
+    5641, 5743, 6279, 6635,
 )
+_DEVIATIONS = (
+    158, 312, 1610, 1089, 1576, 1097, 833, 890, 419, 1018, 1495, 461, 2189, 2767, 2277, 2550,
+    1964, 489, 1460,
+)
+# fmt: on
+MEASURED_UPLINKS_BPS = tuple((1e3 * m, 1e3 * d) for m, d in zip(_MEANS, _DEVIATIONS, strict=True))
 _MEAN, _DEVIATION = np.array(MEASURED_UPLINKS_BPS).T
 # Of the gamma distributions with these means and standard deviations.
 _SHAPE, _SCALE = (_MEAN / _DEVIATION) ** 2, _DEVIATION**2 / _MEAN

@@ -8,21 +8,9 @@ from fl_edge_env.typing import FloatArray
 
 # Quantiles of the scores of 333 phones in the floating-point test of AI Benchmark's list of
 # 2019/20, as collected in the repository of FLASH (Yang et al., WWW 2021).
-PHONE_SCORES: tuple[tuple[float, float], ...] = (
-    (0.00, 105.0),
-    (0.05, 218.0),
-    (0.10, 274.0),
-    (0.20, 392.0),
-    (0.30, 755.0),
-    (0.40, 1327.0),
-    (0.50, 1548.0),
-    (0.60, 1696.0),
-    (0.70, 2035.0),
-    (0.80, 2621.0),
-    (0.90, 3414.0),
-    (0.95, 3691.0),
-    (1.00, 4310.0),
-)
+_SHARES = 0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0
+_SCORES = 105, 218, 274, 392, 755, 1327, 1548, 1696, 2035, 2621, 3414, 3691, 4310
+PHONE_SCORES = tuple(zip(_SHARES, map(float, _SCORES), strict=True))
 _MEDIAN = dict(PHONE_SCORES)[0.5]
 
 

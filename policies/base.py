@@ -56,11 +56,11 @@ class Policy(ABC):
     name : str
         Name in tables and plots; the class name by default.
     uses_gradients, uses_losses, uses_update_norms : bool
-        Whether `feedback` needs distances between the devices' gradients, their losses or the
+        True if `feedback` needs distances between the devices' gradients, their losses or the
         norms of their first updates where models are trained; see `train_fl.TrainingWrapper`, and
         `policies.with_reports` for what they cost.
     needs_training : bool
-        Whether the policy cannot decide without what training reports.
+        True if the policy cannot decide without the reports of training.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Policy(ABC):
 
     @property
     def resumable(self) -> bool:
-        """Whether `state` and `restore` are as new as the methods by which it may remember."""
+        """True if `state` and `restore` are as new as the methods by which it may remember."""
         kind = type(self)
         owner = {
             name: next(base for base in kind.__mro__ if name in vars(base))

@@ -48,7 +48,7 @@ class DivFL(Policy):
     Attributes
     ----------
     description : {"label histogram", "gradient"}
-        What described the devices in the last decision.
+        The description of the devices in the last decision.
 
     Raises
     ------
@@ -127,14 +127,14 @@ class DivFL(Policy):
         size = self.scenario.cohort_size
         channel_gain, _ = check_state(*observed(observation), self.scenario)
         f, p = static_resources(channel_gain, self.scenario)
-        there = available(observation)
-        if there is None:
+        present = available(observation)
+        if present is None:
             cohort = facility_location(self._distance, size)
             return Allocation(f, p, cohort=np.broadcast_to(cohort, (*f.shape[:-1], size)))
         cohort = np.full((*f.shape[:-1], size), -1)
         for row in np.ndindex(f.shape[:-1]):
-            count = min(size, int(there[row].sum()))
-            chosen = facility_location(self._distance, count, there[row])
+            count = min(size, int(present[row].sum()))
+            chosen = facility_location(self._distance, count, present[row])
             cohort[(*row, slice(count))] = chosen
         return Allocation(f, p, cohort=cohort)
 

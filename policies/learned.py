@@ -64,7 +64,7 @@ class SB3Policy(Policy):
     of them, unless `load` has. A queue is outside only if it is larger.
 
     One that was trained with the objective ``"outcome"`` chooses its cohorts by queues of its own,
-    which begin at settled prices and move by what the rounds take, as those of `Opportunistic` do:
+    which begin at the dual prices and move by what the rounds take, as those of `Opportunistic` do:
     it runs in every environment of its scenario, whatever that counts. Where the server knows the
     gains of participants alone, it also remembers what they have measured in the episode.
 
@@ -141,7 +141,7 @@ class SB3Policy(Policy):
         return {name: value for name, value in vars(self).items() if name not in derived}
 
     def reset(self, seed: int | Sequence[int]) -> None:
-        """Start with the settled queues and without a memory; see `Policy.reset`."""
+        """Start with queues at the dual prices and an empty memory; see `Policy.reset`."""
         self._reset(np.shape(seed))
 
     def _reset(self, batch: tuple[int, ...]) -> None:

@@ -17,7 +17,7 @@ from fl_edge_env.files import as_value_error, reason
 from policies.base import Policy
 from policies.selection import Selector
 
-# What joblib sends work to its processes with: a package of its own since 1.6.
+# The packages with which joblib sends work to its processes: of its own since 1.6.
 _PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
 
 # Modules that may be found here alone, so that processes are sent their code, not their name.
@@ -35,7 +35,7 @@ def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
     """Import the file or module of a name as of `names_own`, and give the object that it names.
 
     Modules are found in the working directory, too. An object that does not fit is refused as being
-    no `kind`; `ValueError` tells also what cannot be imported or is not there.
+    no `kind`; so is a file or module that cannot be imported or lacks it.
     """
     place, _, wanted = name.rpartition(":")
     module = _load(place)

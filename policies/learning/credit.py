@@ -30,19 +30,18 @@ def difference_reward(
     All arrays have shape (..., N), queues are in joules. For device n the others keep f, p and the
     ratios of their q, while n has the middle of both ranges and ``q = 1/N``. The difference varies
     with the device's own decision exactly as the reward does, and far less with those of the
-    others. Where devices drop out, `available` tells which are there, and `allocation` has the q
-    that the cohort was drawn from, zero for the others: N counts the available ones, and the reward
-    of the others is zero.
+    others. Where devices drop out, `allocation` has the q that the cohort was drawn from, zero for
+    the unavailable ones: N counts the available ones, and the reward of the others is zero.
     """
     q = allocation.q
     assert q is not None  # the objective is the penalty
     if channel_gain.ndim > 1:  # N^2 numbers at a time stay in the cache
         presence = [None] * len(q) if available is None else available
         systems = []
-        for row, there in enumerate(presence):
+        for row, here in enumerate(presence):
             settings: dict[str, Any] = {n: v[row] for n, v in allocation.settings.items()}
             own = Allocation(q=q[row], **settings)
-            systems.append(difference_reward(channel_gain[row], queue[row], own, scenario, there))
+            systems.append(difference_reward(channel_gain[row], queue[row], own, scenario, here))
         return np.stack(systems)
     time, energy = physics.time_and_energy(channel_gain, system=scenario, **allocation.settings)
     middle = settings_at(scenario, "mid")

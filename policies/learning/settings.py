@@ -50,12 +50,12 @@ class AgentSettings:
     nu_factor : float
         Factor on the scenario's nu in training. Below one it makes energy dearer, a margin for
         what the agent misses of the optimum. Where the objective is the outcome it is a factor on
-        the V of the settled scenario: below one the prices take larger steps.
+        the V of the training scenario: below one the prices take larger steps.
     softmax_scale : float
         As in `FLEdgeEnv`.
     empty_starts : float
         Share of the training episodes that start with empty queues, the others with random ones.
-        Where the objective is the outcome, settled queues are in the place of empty ones.
+        Where the objective is the outcome, queues at the dual prices take the place of empty ones.
     imitation_rounds : int
         Rounds of all systems together of imitation learning from an oracle that sees all gains,
         see `policies.learning.imitation`, before PPO; 0 for none. For the objective ``"outcome"``.
@@ -110,7 +110,7 @@ class AgentSettings:
     def training_scenario(self, scenario: Scenario) -> Scenario:
         """The scenario with the nu that the agent is trained with.
 
-        Where the objective is the outcome, it is a settled one; see
+        Where the objective is the outcome, its queues begin at the dual prices; see
         `policies.outcome.settled_scenario`.
         """
         if scenario.objective == "outcome":

@@ -52,7 +52,7 @@ _SETTINGS_FILE = "settings.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How long to train: a number of rounds, of minutes on this machine, or whichever ends first.
+    """Length of a training: rounds, minutes on this machine, or whichever ends first.
 
     Only rounds can be repeated exactly.
 
@@ -91,7 +91,7 @@ class Budget:
 
 
 class Progress(NamedTuple):
-    """How far a training has come.
+    """Progress of a training.
 
     Attributes
     ----------
@@ -132,13 +132,12 @@ def train_agent(
     one so far, which is the one of the smallest penalty among those whose worst device uses no
     more than its budget or than LROA's, is kept in ``agent.pt``; ``history.csv`` has all of them.
     Where the objective is the outcome, the best is the one of the smallest priced outcome: its mean
-    time with energy and participation at their settled prices.
+    time with energy and participation at their dual prices.
     At the same time the training is saved, and the same call goes on from there. With a budget of
     rounds it then ends in the same weights.
 
-    What a training is saved in, ``checkpoint.pt``, is a pickle: going on in a folder runs whatever
-    code that file holds, so do not go on in a folder from somebody else. ``agent.pt`` holds no
-    code.
+    The saved training, ``checkpoint.pt``, is a pickle: going on in a folder runs whatever code that
+    file holds, so do not go on in a folder from somebody else. ``agent.pt`` holds no code.
 
     Parameters
     ----------
@@ -156,7 +155,7 @@ def train_agent(
     threads : int
         Threads of torch.
     tensorboard : bool
-        Whether to write events for TensorBoard, in the subfolder ``tensorboard``.
+        Write events for TensorBoard into the subfolder ``tensorboard``.
     on_progress : callable
         Called with the `Progress` before rounds are played for an update.
 

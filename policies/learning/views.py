@@ -59,7 +59,7 @@ class DeviceView(VecEnv):
 
     A row sees the features of its device beside their mean and spread over all devices, shape
     (3 F,), and its action is the device's column of `FLEdgeEnv`'s: f, p and the score.
-    What it has learned can be used for any number of devices. Agents do not see which devices are
+    A trained agent can be used for any number of devices. Agents do not see which devices are
     available where they drop out: the environment renormalises their q, and ranks the available
     ones.
 
@@ -91,7 +91,7 @@ class DeviceView(VecEnv):
     batch : FLEdgeVectorEnv
         The systems.
     scaling : Scaling
-        What observations and rewards are divided by.
+        The scales of observations and rewards.
     seen : SeenRange
         The range of the features in all rounds so far.
 

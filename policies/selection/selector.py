@@ -62,12 +62,12 @@ class Selector(ABC):
     name : str
         Name in tables and plots; the class name by default.
     samples : bool
-        Whether `select` gives sampling probabilities in place of a cohort.
+        True if `select` gives sampling probabilities in place of a cohort.
     uses_losses, uses_update_norms : bool
-        Whether `learn` needs what training alone can report; see `train_fl.TrainingWrapper`.
+        True if `learn` needs what training alone can report; see `train_fl.TrainingWrapper`.
         Without training such a rule is refused.
     memory : dict of ndarray
-        What the rule remembers of the episode, as `start` made it.
+        The memory of the episode, as `start` made it.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Selector(ABC):
         Parameters
         ----------
         candidates : Candidates
-            What is known of the devices.
+            The devices as the server knows them.
 
         Returns
         -------
@@ -104,7 +104,7 @@ class Selector(ABC):
         """
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:  # noqa: ARG002
-        """What the rule remembers when an episode starts; nothing by default.
+        """The memory of the rule when an episode starts; empty by default.
 
         Parameters
         ----------

@@ -119,13 +119,3 @@ def test_femnist__images_that_are_no_png_are_not_opened(tmp_path, form):
     images = [png(image, form) for image in PIXELS]
     with pytest.raises(ValueError, match=r"a\.parquet' .*cannot identify image file"):
         load(tmp_path, "parquet", parquet(images))
-
-
-@pytest.mark.parametrize("form", ["json", "parquet"])
-def test_femnist__a_folder_or_a_link_into_nothing_is_named(tmp_path, form):
-    for name, make in (("a", Path.mkdir), ("b", lambda path: path.symlink_to("nowhere"))):
-        folder = tmp_path / name
-        folder.mkdir()
-        make(folder / f"x.{form}")
-        with pytest.raises(ValueError, match=rf"x\.{form}' is damaged or not"):
-            femnist(DataSource(folder, num_devices=1))

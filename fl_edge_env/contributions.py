@@ -1,4 +1,4 @@
-"""Contributions to the global model: whose updates a round brings, and with which weights."""
+"""Contributions of a round to the global model: devices and the weights of their updates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 
 class Contributions(NamedTuple):
-    """Whose updates arrived, and the weight of each in the step of the global model.
+    """The devices whose updates arrived, and their weights in the step of the global model.
 
     Attributes
     ----------

@@ -149,7 +149,7 @@ class LocalTrainer:
         return loss.detach(), [gradient.contiguous() for gradient in gradients]
 
     def _scores(self, images: Tensor) -> Tensor:
-        """What the network gives for images, float32 of shape (batch, C)."""
+        """The network's scores for images, float32 of shape (batch, C)."""
         if self._options.channels_last:
             images = _channels_last(images)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self._rounds):

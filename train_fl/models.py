@@ -180,7 +180,7 @@ def check_network(model: nn.Module, images: Tensor, labels: Tensor, num_classes:
     for name, _ in model.named_buffers():
         raise ValueError(f"the network must have no buffers, got {name}: use group norm instead")
     for name, module in model.named_modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
+        if isinstance(module, nn.modules.dropout._DropoutNd):  # the passes below may be alike
             raise ValueError(f"the network must have no dropout, got {name}: {module}")
     parameters = dict(model.named_parameters())
     if not parameters:

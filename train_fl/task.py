@@ -36,7 +36,7 @@ Split: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What the devices learn, and how.
+    """A learning task: data, split, network and the settings of local training.
 
     Attributes
     ----------

@@ -77,11 +77,9 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         ``gym.make("FLEdge-v0")`` with a scenario that fits the task.
     task : Task
         Data, split, network and training settings.
-    report_gradients : bool
-        Whether the info carries `gradient_distance`; policies that set `uses_gradients` need it.
-    report_losses, report_update_norms : bool
-        The same for `local_losses`, and for `update_norms` after a reset; policies say so by
-        `uses_losses` and `uses_update_norms`.
+    report_gradients, report_losses, report_update_norms : bool
+        Put `gradient_distance`, `local_losses`, and after a reset `update_norms` into the info, as
+        policies with `uses_gradients`, `uses_losses` and `uses_update_norms` need.
     **options
         `eval_every`, `precision`, `channels_last`, `on_non_finite` and `device` in place of those
         of the task; see `policies.benchmark.training_options.TrainingOptions`. An update that is
@@ -310,7 +308,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         return float(np.average(losses[seen], weights=self.task.num_samples[participants][seen]))
 
     def _evaluate(self) -> dict[str, Any]:
-        """What an evaluation on the test set adds to the info."""
+        """The entries of the info from an evaluation on the test set."""
         images, labels = self._test
         loss, right = self._trainer.evaluate(self._parameters, images, labels)
         right_labels = labels[right].cpu().numpy()
@@ -324,7 +322,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         }
 
     def _losses(self, devices: IntArray) -> dict[str, Any]:
-        """What `report_losses` adds to the info."""
+        """The entries of the info that `report_losses` asks for."""
         if not self._report_losses:
             return {}
         losses = [self._trainer.losses(self._parameters, *self._data[n]) for n in devices]
@@ -334,7 +332,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         }
 
     def _gradients(self, devices: IntArray) -> dict[str, Any]:
-        """What `report_gradients` adds to the info."""
+        """The entries of the info that `report_gradients` asks for."""
         if self._distances is None:
             return {}
         gradients = (self._trainer.gradient(self._parameters, *self._data[n]) for n in devices)

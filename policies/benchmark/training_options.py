@@ -59,15 +59,15 @@ class TrainingOptions:
     proximal: float = 0.0
     """FedProx's mu: how strongly devices are held to the global model."""
     server: str = "fedavg"
-    """What the server does with the weighted sum of the updates: fedavg, fedavgm or fedadam."""
+    """The server's use of the weighted sum of the updates: fedavg, fedavgm or fedadam."""
     server_learning_rate: float | None = None
     """The server's learning rate; by default 1, or 0.01 for fedadam."""
     precision: str = "float32"
-    """What layers compute with: float32 or bfloat16, faster on processors with units for it."""
+    """Numbers in which layers compute: float32 or bfloat16, faster where processors have units."""
     channels_last: bool = False
     """Store images pixel by pixel, which makes some networks faster."""
     on_non_finite: str = "raise"
-    """What to do with an update that is infinite or NaN: raise (stop with an error) or skip."""
+    """Treatment of an update that is infinite or NaN: raise (stop with an error) or skip."""
     eval_every: int = 10
     """Rounds between two evaluations on the test set; the last round is always evaluated."""
     device: str = "cpu"

@@ -125,7 +125,6 @@ def test_check_network__takes_what_can_be_trained(outputs):
     ("model", "message"),
     [
         (nn.Sequential(nn.BatchNorm2d(1)), "no buffers, got 0.running_mean: use group norm"),
-        (nn.Sequential(nn.Flatten(), nn.Dropout()), "must have no dropout, got 1: Dropout"),
         (nn.Sequential(nn.Flatten(), nn.Dropout2d()), "must have no dropout, got 1: Dropout2d"),
         (nn.Flatten(), "must have parameters to train"),
         (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "1.weight waits for the first images"),

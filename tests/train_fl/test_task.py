@@ -1,4 +1,4 @@
-"""What make_task puts together, and what it refuses."""
+"""Tasks hold what was asked for, and wrong input is refused."""
 
 from __future__ import annotations
 

@@ -222,23 +222,18 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where a data set's files are, and what to take from them.
+    """The folder of a data set's files, and the choice among its samples.
 
     Parameters
     ----------
     folder : Path
         Folder with the files.
     download : bool
-        Whether to fetch missing files from the internet.
+        Fetch missing files from the internet.
     num_devices : int
         Number of people to draw, in data that come from people.
     seed : int
-        Seed of that draw and of what is held out for testing.
-
-    Raises
-    ------
-    ValueError
-        If `num_devices` is not a positive integer.
+        Seed of that draw and of the samples held out for testing.
     """
 
     folder: Path = Path("data")
@@ -250,13 +245,7 @@ class DataSource:
         integer_at_least(1, "num_devices", self.num_devices)
 
     def fetch(self, dataset: type[FashionMNIST | CIFAR10]) -> None:
-        """Let torchvision fetch missing files of a data set that it knows.
-
-        Raises
-        ------
-        ValueError
-            If it cannot be had, whatever the reason.
-        """
+        """Let torchvision fetch missing files of a data set that it knows, or a `ValueError`."""
         with as_value_error(f"cannot download {dataset.__name__} to {str(self.folder)!r}: "):
             dataset(self.folder, download=True)
 

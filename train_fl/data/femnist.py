@@ -234,6 +234,6 @@ def _checked(writer: str, images: NDArray[np.float32], labels: NDArray[np.intege
 
 
 def _told(read: Callable[[Path], _T], path: Path) -> _T:
-    """What `read` makes of a file; its errors name the file."""
+    """The result of `read` for a file; its errors name the file."""
     with as_value_error(f"{str(path)!r} is damaged or not a FEMNIST file (", "): get it again"):
         return read(path)

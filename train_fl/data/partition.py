@@ -1,4 +1,4 @@
-"""How the training samples are split over the devices."""
+"""Splits of the training samples over the devices."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def slow_crop(image: np.ndarray, top: int, left: int, mirrored: bool) -> np.ndar
 
 
 def chosen_crops(height: int, width: int, count: int, seed: int) -> list[tuple[int, int, bool]]:
-    """What was done to each image, found by trying every possibility."""
+    """The changes of each image, found by trying every possibility."""
     image = np.arange(1, 2 * height * width + 1, dtype=np.float32).reshape(2, height, width)
     options = {
         slow_crop(image, top, left, mirrored).tobytes(): (top, left, mirrored)

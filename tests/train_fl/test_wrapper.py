@@ -135,6 +135,16 @@ def test_step__a_device_trains_from_the_global_model_on_its_own_data(scenario, t
     assert info["train_loss"] == pytest.approx(loss)
 
 
+def test_train_loss__is_the_mean_over_samples_and_not_over_devices(scenario, task):
+    few = dataclasses.replace(task, parts=[task.parts[0][:10], *task.parts[1:]])
+    env = wrap(few.fit(scenario), few)
+    losses = []
+    for cohort in ((0,), (1,), (0, 1)):
+        env.reset(seed=2)
+        losses.append(env.step(chosen(scenario, *cohort))[-1]["train_loss"])
+    assert losses[2] == pytest.approx((10 * losses[0] + 72 * losses[1]) / 82)
+
+
 def test_model__is_the_global_one_also_from_its_file(scenario, task, tmp_path):
     env = wrap(scenario, task, eval_every=1)
     env.reset(seed=0)
@@ -377,7 +387,7 @@ def test_step__a_global_model_that_is_not_finite_names_the_round(scenario, task)
     [
         ({"num_devices": 10}, "split over 20 devices and the scenario has 10"),
         ({"model_bits": 1e6}, r"use scenario.replace\(model_bits=194880\)"),
-        ({"num_samples": 100}, r"use scenario.replace\(num_samples=task.num_samples\)"),
+        ({"num_samples": 73}, r"use scenario.replace\(num_samples=task.num_samples\)"),
     ],
 )
 def test_wrapper__refuses_a_scenario_that_does_not_fit(scenario, task, fields, message):

@@ -1,4 +1,4 @@
-"""What a policy takes the gains of the coming round to be."""
+"""Belief about the gains of the coming round."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PREFIX = "belief_"
 
 
 class Belief:
-    """What is known of the present gains, from the observation and the scenario.
+    """Knowledge of the present gains, from the observation and the scenario.
 
     Where the observed gains are the present ones, these. Where they are those of the round before
     (``csi="delayed"``), the law of the present ones given them. Where they are each device's at
@@ -108,7 +108,7 @@ class Belief:
             self.estimator.reset(batch)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What was learnt, by name; see `Policy.state`."""
+        """The estimator's state, by name; see `Policy.state`."""
         if self.estimator is None:
             return {}
         return {f"{_PREFIX}{name}": value for name, value in self.estimator.state().items()}
@@ -121,25 +121,7 @@ class Belief:
 
 
 class BelievingPolicy(Policy):
-    """A policy that decides on what it believes the gains to be.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system it controls.
-    delay : {"expected", "ignored"}
-        What it makes of gains that are not the present ones; see `Belief`.
-
-    Attributes
-    ----------
-    belief : Belief
-        What it believes; part of its state.
-
-    Raises
-    ------
-    ValueError
-        As `Belief`.
-    """
+    """A policy that decides on a `Belief`, which is part of its state."""
 
     def __init__(self, scenario: Scenario, delay: Delay = "expected") -> None:
         super().__init__(scenario)
@@ -150,7 +132,7 @@ class BelievingPolicy(Policy):
         self.belief.reset(np.shape(seed))
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What it has learnt of the gains; see `Policy.state`."""
+        """The state of the belief; see `Policy.state`."""
         return self.belief.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -159,17 +141,9 @@ class BelievingPolicy(Policy):
 
 
 def best_delay(scenario: Scenario) -> Delay:
-    """What a policy that is there to be compared with makes of old gains: all that it can.
+    """The `delay` of a policy that others are compared with.
 
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-
-    Returns
-    -------
-    {"expected", "ignored"}
-        The latter only where the channel cannot tell the law of its gains.
+    It is ``"ignored"`` only where the channel cannot tell the law of its gains.
     """
     cannot = scenario.csi == "delayed" and not has_conditional(scenario.channel)
     return "ignored" if cannot else "expected"

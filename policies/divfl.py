@@ -16,8 +16,8 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import available, observed, real_array
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.base import Policy, saved_array
-from policies.p2 import check_state
 from policies.resources import static_resources
+from policies.state import check_state
 
 # The matrix of the distances between the devices takes 8 N^2 bytes.
 _MOST_DEVICES = 4096

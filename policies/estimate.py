@@ -170,7 +170,7 @@ class GainEstimator:
         return GainLaw(gain, np.concatenate([kept[..., None], likely], axis=-1))
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What it has learnt, by name; see `policies.Policy.state`."""
+        """The posterior and the newest measurements, by name; see `policies.Policy.state`."""
         return {name: getattr(self, name).copy() for name in _STATE}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:

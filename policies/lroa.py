@@ -9,23 +9,15 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import observed
 from fl_edge_env.typing import FloatArray
 from policies.belief import BelievingPolicy, Delay
-from policies.p2 import (
-    Latency,
-    P2Solution,
-    Variant,
-    check_latency,
-    check_variant,
-    solve_p2,
-)
+from policies.p2 import P2Solution, Variant, check_variant, solve_p2
 
 
 class LROA(BelievingPolicy):
     """Lyapunov-based resource-efficient online algorithm: solves P2 in every round.
 
-    P2 has the latency of the scenario: the paper's proxy of the round time, or the mean of the
-    longest time in the cohort. Where the server does not know the present gains it has, whatever
-    the latency, the expectation of the proxy and of the energy over them, given those that it
-    knows; see `policies.belief.Belief`.
+    P2 has the paper's proxy of the round time as its latency, whatever the scenario counts. Where
+    the server does not know the present gains it has the expectation of that and of the energy
+    over them, given those that it knows; see `policies.belief.Belief`.
 
     Parameters
     ----------
@@ -36,9 +28,6 @@ class LROA(BelievingPolicy):
     exact : bool
         Search for the global optimum of P2 where it is not convex; the default is the paper's
         Algorithm 2.
-    latency : {"proxy", "round_time"}, optional
-        What P2 has as the latency, whatever the scenario counts: ``"proxy"`` is the paper's LROA.
-        That of the scenario by default.
     delay : {"expected", "ignored"}
         What it makes of gains that are not the present ones: the expected time and energy, or
         those of the old gains, as the paper's algorithm would.
@@ -51,7 +40,7 @@ class LROA(BelievingPolicy):
     Raises
     ------
     ValueError
-        If `variant`, `latency` or `delay` is unknown or `exact` neither True nor False, or if the
+        If `variant` or `delay` is unknown or `exact` neither True nor False, or if the
         channel cannot say what to expect; see `policies.belief.Belief`.
     """
 
@@ -61,19 +50,16 @@ class LROA(BelievingPolicy):
         *,
         variant: Variant = "derived",
         exact: bool = False,
-        latency: Latency | None = None,
         delay: Delay = "expected",
     ) -> None:
         super().__init__(scenario, delay)
         check_variant(variant, exact)
-        check_latency(latency, scenario)
         self.variant = variant
         self.exact = exact
-        self.latency = latency
         self.solution: P2Solution | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it consists of, without the last solution, which decides nothing."""
+        """The policy without its last solution, which decides nothing."""
         return vars(self) | {"solution": None}
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
@@ -85,6 +71,5 @@ class LROA(BelievingPolicy):
             self.scenario,
             variant=self.variant,
             exact=self.exact,
-            latency=self.latency,
         )
         return Allocation(self.solution.f, self.solution.p, self.solution.q)

@@ -13,14 +13,14 @@ from fl_edge_env.checks import available, finite_number, integer_at_least, obser
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.belief import BelievingPolicy, Delay
-from policies.outcome import OutcomePrices, RoundSolution, blind_prices, solve_round
-from policies.outcome.settled import energy_start, first_prices, participation_jump
+from policies.outcome import DualPrices, RoundSolution, law_prices, solve_round
+from policies.outcome.start import energy_start, initial_prices, participation_jump
 
 Start = Literal["settled", "cold"]
 
 # Proven relative distance of each decision to the optimum.
 _TOLERANCE = 1e-5
-# Largest settled price of energy over the first one, for devices too far to keep within budget.
+# Largest dual price of energy over the initial one, for devices too far to keep within budget.
 _MOST_OVER_FIRST = 10.0
 
 
@@ -34,32 +34,31 @@ class Opportunistic(BelievingPolicy):
     falls when it takes part and rises by its target, ``min(K w, 1)``. In the long run devices then
     keep within their budgets, and their data count their weight w. See ``docs/opportunistic.md``.
 
-    Where devices drop out, the choice is among those that are there. A device that is there less
+    Where devices drop out, the choice is among the available ones. A device that is available less
     often than its target cannot reach it, and its price of participation then rises for ever.
 
     Where the server knows the gains of participants alone (``csi="participants"``), decisions count
     the times and energies that are expected by what is believed of the gains (see
-    `policies.belief.Belief`), and prices settle for a server that knows no more
-    (`policies.outcome.blind_prices`): at first for devices that all have the channel's common mean
+    `policies.belief.Belief`), and dual prices are those for a server that knows no more
+    (`policies.outcome.law_prices`): at first for devices that all have the channel's common mean
     gain, then anew for each device whose gain was measured. No device's own mean gain is read, nor
     a gain that nobody measured. The steps of the prices follow the same rule as elsewhere, with the
-    time of a round at the first prices.
+    time of a round at the initial prices.
 
     Parameters
     ----------
     scenario : Scenario
         The system it controls. Its horizon decides how fast the prices move.
     seed : int
-        Seed of the rounds that settle the prices before the first episode, and of those that
-        estimate the time of a round. A server that knows laws of the gains alone needs none.
-    prices : OutcomePrices, optional
-        Settled prices, in place of those of `policies.outcome.first_prices`. They stay when gains
-        are measured.
+        Seed of the rounds from which the dual prices before the first episode and the time of a
+        round are found. A server that knows laws of the gains alone needs none.
+    prices : DualPrices, optional
+        In place of those of `policies.outcome.initial_prices`. They stay when gains are measured.
     follow : bool
-        Whether prices settle anew for each device whose gain was measured, where the gains are
-        those of participants; elsewhere it does not matter.
+        Whether the dual prices of a device are found anew when its gain was measured, where the
+        gains are those of participants; elsewhere it does not matter.
     start : {"settled", "cold"}
-        Prices at which an episode begins: the settled ones, or zero.
+        Prices at which an episode begins: the dual ones, or zero.
     participation : bool
         Whether prices of participation move; without it they stay as they start.
     step_scale : float
@@ -71,8 +70,8 @@ class Opportunistic(BelievingPolicy):
 
     Attributes
     ----------
-    prices : OutcomePrices
-        The settled prices.
+    prices : DualPrices
+        The dual prices before the first round.
     solution : RoundSolution or None
         The last decision, with its certificate.
 
@@ -88,7 +87,7 @@ class Opportunistic(BelievingPolicy):
         scenario: Scenario,
         *,
         seed: int = 0,
-        prices: OutcomePrices | None = None,
+        prices: DualPrices | None = None,
         follow: bool = True,
         start: Start = "settled",
         participation: bool = True,
@@ -104,35 +103,31 @@ class Opportunistic(BelievingPolicy):
                 raise ValueError(f"{name} must be True or False, got {value!r}")
         step_scale = finite_number("step_scale", step_scale, zero_allowed=True)
         self._follows = follow and prices is None and self.belief.estimator is not None
-        self.prices = first_prices(scenario, seed=seed) if prices is None else prices
+        self.prices = initial_prices(scenario, seed=seed) if prices is None else prices
         _check_prices(self.prices, scenario)
         self._target = participation_target(scenario)
         # A participation at the energy that the budget allows moves the device's cost by `jump`,
         # through either price.
         jump = step_scale * participation_jump(self.prices, scenario, seed=seed)
-        allowed = scenario.energy_budget_j / self._target
-        self._energy_step = jump / allowed**2  # [s/J^2]
+        self._energy_step = jump / (scenario.energy_budget_j / self._target) ** 2  # [s/J^2]
         self._participation_step = jump if participation else 0.0  # [s]
+        self._start = DualPrices(*np.zeros((2, scenario.num_devices)))
         if start == "settled":
-            self._energy_start = energy_start(self.prices, jump, scenario)
-            self._participation_start = self.prices.participation
-        else:
-            self._energy_start = np.zeros(scenario.num_devices)
-            self._participation_start = np.zeros(scenario.num_devices)
+            energy = energy_start(self.prices, jump, scenario)
+            self._start = DualPrices(energy, self.prices.participation)
         self.solution: RoundSolution | None = None
         self.reset(0)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it consists of, without the last solution, which decides nothing."""
+        """The policy without its last solution, which decides nothing."""
         return vars(self) | {"solution": None}
 
     def reset(self, seed: int | Sequence[int]) -> None:
         """Start at the prices of the start, in each system of a batch; see `Policy.reset`."""
         super().reset(seed)
         shape = (*np.shape(seed), self.scenario.num_devices)
-        self._settled = OutcomePrices(*(np.broadcast_to(p, shape) for p in self.prices))
-        self._energy = np.broadcast_to(self._energy_start, shape)
-        self._participation = np.broadcast_to(self._participation_start, shape)
+        self._duals = DualPrices(*(np.broadcast_to(p, shape) for p in self.prices))
+        self._energy, self._participation = (np.broadcast_to(p, shape) for p in self._start)
 
     def feedback(self, info: Mapping[str, Any]) -> None:
         """Move the prices by what the round took; see `Policy.feedback`.
@@ -165,12 +160,10 @@ class Opportunistic(BelievingPolicy):
         """
         super().restore(state)
         if self._follows:
-            # As they were: a device that nobody measured has the first ones.
+            # As they were: a device that nobody measured has the initial ones.
             estimator = self.belief.estimator
             assert estimator is not None
-            measured = np.isfinite(estimator.age)
-            settled = self._settle(measured)
-            self._settled = _chosen(measured, settled, self.prices)
+            self._duals = self._measured(np.isfinite(estimator.age), self.prices)
         self._energy, self._participation = (
             self._saved(state, name) for name in ("energy", "participation")
         )
@@ -189,29 +182,28 @@ class Opportunistic(BelievingPolicy):
         return values.copy()
 
     def _follow(self) -> None:
-        """Move the prices with the settled ones of the devices of which something was measured."""
+        """Move the prices with the dual ones of the devices that the last round has measured."""
         estimator = self.belief.estimator
-        if estimator is None or not self._follows:
+        if not self._follows or estimator is None or not np.any(estimator.age == 1.0):
             return
-        news, old = estimator.age == 1.0, self._settled
-        if not news.any():
-            return
-        new = self._settle(news)
-        self._settled = _chosen(news, new, old)
-        self._energy = np.maximum(self._energy + self._settled.energy - old.energy, 0.0)
-        moved = self._settled.participation - old.participation
+        old, self._duals = self._duals, self._measured(estimator.age == 1.0, self._duals)
+        self._energy = np.maximum(self._energy + self._duals.energy - old.energy, 0.0)
+        moved = self._duals.participation - old.participation
         self._participation = self._participation + moved
 
-    def _settle(self, devices: BoolArray) -> OutcomePrices:
-        """Settled prices of some devices, by what is believed of them now."""
+    def _measured(self, devices: BoolArray, others: DualPrices) -> DualPrices:
+        """Dual prices of some devices by what is believed of them now, and those of the others."""
         assert self.belief.estimator is not None
-        law, first = self.belief.estimator.long_run_law(), self.prices.energy
-        return blind_prices(
-            law,
+        first = self.prices.energy
+        found = law_prices(
+            self.belief.estimator.long_run_law(),
             self.scenario,
             persistence=self.belief.estimator.persistence,
             most=np.where(first > 0, _MOST_OVER_FIRST * first, np.inf),
             only=devices,
+        )
+        return DualPrices(
+            *(np.where(devices, new, old) for new, old in zip(found, others, strict=True))
         )
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
@@ -238,17 +230,9 @@ class Opportunistic(BelievingPolicy):
         return Allocation(self.solution.f, self.solution.p, cohort=cohort, weights=weights)
 
 
-def _chosen(where: BoolArray, prices: OutcomePrices, others: OutcomePrices) -> OutcomePrices:
-    """Prices of some devices, and others of the rest."""
-    return OutcomePrices(
-        np.where(where, prices.energy, others.energy),
-        np.where(where, prices.participation, others.participation),
-    )
-
-
 def _check_prices(prices: object, scenario: Scenario) -> None:
-    if not isinstance(prices, OutcomePrices):
-        raise ValueError(f"prices must be OutcomePrices, got {prices!r}")
+    if not isinstance(prices, DualPrices):
+        raise ValueError(f"prices must be DualPrices, got {prices!r}")
     for name, values in prices._asdict().items():
         given = real_array(f"prices.{name}", values)
         if given.shape != (scenario.num_devices,) or not np.isfinite(given).all():

@@ -12,8 +12,9 @@ from fl_edge_env import Scenario, physics
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import finite_number
 from fl_edge_env.typing import BoolArray, FloatArray
-from policies.outcome import kernel
-from policies.p2 import as_rows, best_resources, check_gains, check_state, kernel_system
+from policies.compiled import run_rows
+from policies.p2 import best_resources
+from policies.state import check_gains, check_state, device_constants, for_kernel
 
 # Who takes part, as a rule of resources is told: nobody knows yet (None), a mask of the devices
 # that do (bool), or the probabilities of a draw (float).
@@ -107,17 +108,14 @@ def deadline_resources(
             f"participates must name from 1 to {most} devices, got {np.min(sizes)} to "
             f"{np.max(sizes)}"
         )
-    f, p = np.empty_like(queues), np.empty_like(queues)
-    kernel.meet_rows(
-        as_rows(gains),
-        np.atleast_2d(queues),
-        np.atleast_2d(members),
-        V,
-        kernel_system(scenario),
-        np.atleast_2d(f),
-        np.atleast_2d(p),
-    )
-    return f, p
+    from policies.outcome import kernel  # here, because numba takes half a second to import
+
+    rows = np.atleast_2d(queues)
+    f, p = np.empty_like(rows), np.empty_like(rows)
+    state = (*gains, rows, device_constants(scenario), float(V), scenario.cohort_size)
+    mask = np.atleast_2d(for_kernel(members))
+    run_rows(kernel.meet_rows, *rows.shape, *state, mask, f, p)
+    return f.reshape(queues.shape), p.reshape(queues.shape)
 
 
 def _static(

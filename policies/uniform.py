@@ -11,8 +11,9 @@ from fl_edge_env.checks import observed, real_array
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.belief import BelievingPolicy, Delay
-from policies.p2 import best_resources, check_state
+from policies.p2 import best_resources
 from policies.resources import static_resources
+from policies.state import check_state
 
 
 class UniD(BelievingPolicy):

@@ -24,7 +24,7 @@ from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.streams import episode_gains, episode_states
 from fl_edge_env.typing import FloatArray
 from policies.lroa import LROA
-from policies.outcome import OutcomePrices, bound_rounds, settle_prices
+from policies.outcome import DualPrices, bound_rounds, outcome_prices
 from policies.p2 import solve_p2
 from policies.progress import steps, track
 
@@ -49,17 +49,17 @@ class Prices(NamedTuple):
     ----------
     energy : ndarray, shape (N,)
         Prices of expected energy [s/J] for the bound of policies that sample.
-    outcome : OutcomePrices
+    outcome : DualPrices
         Prices of the energy really spent and of participation for the bound of every policy.
     """
 
     energy: FloatArray
-    outcome: OutcomePrices
+    outcome: DualPrices
 
 
 def find_prices(scenario: Scenario) -> Prices:
-    """Prices at which both bounds are nearly tight; see `shadow_prices` and `settle_prices`."""
-    return Prices(shadow_prices(scenario), settle_prices(scenario))
+    """Prices at which both bounds are nearly tight; see `penalty_prices` and `outcome_prices`."""
+    return Prices(penalty_prices(scenario), outcome_prices(scenario))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class LowerBound:
     scenario: Scenario
 
 
-def shadow_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
+def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     """Prices of energy at which the bounds are nearly tight.
 
     LROA's queues over V: their updates are subgradient steps on the dual function. They are
@@ -177,7 +177,7 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
             "the bound for sampled decisions needs availability = 1 for every device, got "
             f"{float(np.min(scenario.availability))!r}: outcome_path_bound holds for every scenario"
         )
-    prices = shadow_prices(scenario, seed=seed)
+    prices = penalty_prices(scenario, seed=seed)
     _, sample_seed = np.random.SeedSequence(seed).spawn(2)
     rng = np.random.default_rng(sample_seed)
     rows = _block_rows(scenario)
@@ -212,7 +212,7 @@ def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
     seed : int
         Seed of the episode.
     prices : ndarray, shape (N,)
-        Prices of energy m [s/J], at least zero; see `shadow_prices`.
+        Prices of energy m [s/J], at least zero; see `penalty_prices`.
 
     Returns
     -------
@@ -228,7 +228,7 @@ def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
 
 
 def priced_outcome(
-    round_time: FloatArray, energy_spent: FloatArray, prices: OutcomePrices, scenario: Scenario
+    round_time: FloatArray, energy_spent: FloatArray, prices: DualPrices, scenario: Scenario
 ) -> FloatArray:
     """What a user pays for a round: its time, and its energy and participation at their prices.
 
@@ -241,7 +241,7 @@ def priced_outcome(
         Longest time in the cohort [s].
     energy_spent : ndarray, shape (..., N)
         Energy of the devices in the cohort, zero for the others [J].
-    prices : OutcomePrices
+    prices : DualPrices
         The prices.
     scenario : Scenario
         Supplies the budgets and the data weights.
@@ -257,7 +257,7 @@ def priced_outcome(
     return priced
 
 
-def outcome_path_bound(scenario: Scenario, seed: int, prices: OutcomePrices) -> FloatArray:
+def outcome_path_bound(scenario: Scenario, seed: int, prices: DualPrices) -> FloatArray:
     """The least `priced_outcome` of each round of an episode, on the gains that occur in it.
 
     It holds in every round for every policy, sampled or chosen, because any cohort has from one
@@ -272,8 +272,8 @@ def outcome_path_bound(scenario: Scenario, seed: int, prices: OutcomePrices) -> 
         The system.
     seed : int
         Seed of the episode.
-    prices : OutcomePrices
-        The prices; see `policies.outcome.settle_prices`.
+    prices : DualPrices
+        The prices; see `policies.outcome.outcome_prices`.
 
     Returns
     -------
@@ -316,6 +316,6 @@ def _least_priced(
     queue = scenario.V * prices
     for gains in blocks:
         queues = np.broadcast_to(queue, gains.shape)
-        solution = solve_p2(gains, queues, scenario, latency="proxy")
+        solution = solve_p2(gains, queues, scenario)
         yield np.asarray(solution.lower_bound) / scenario.V
         advance(len(gains))

@@ -11,7 +11,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import is_real
 from policies.base import Policy
 from policies.benchmark.bound import LowerBound, Prices, find_prices
-from policies.outcome import settle_prices
+from policies.outcome import outcome_prices
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def evaluate(
     with bars_shown(console):
         prices = None
         if bound is not None:
-            prices = Prices(bound.multiplier, settle_prices(scenario))
+            prices = Prices(bound.multiplier, outcome_prices(scenario))
         elif gaps:
             prices = find_prices(scenario)
         jobs = make_jobs(policies, scenario, seeds, make_env, prices)

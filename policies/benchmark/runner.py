@@ -16,14 +16,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 import joblib
-import numba
 import numpy as np
 import pandas as pd
 
@@ -34,6 +33,7 @@ from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
 from policies.benchmark.jobs import PACKAGES, Job, Work
 from policies.benchmark.live import Recorder
 from policies.benchmark.options import Backend
+from policies.compiled import solver_threads
 from policies.own import own_modules
 from policies.progress import listening
 
@@ -330,19 +330,14 @@ def _end_with(parent: int) -> None:
 def _attempt(missing: _Missing, board: JobsBoard, workers: int) -> _Outcome:
     """Run a job; one thread each where several run at a time, so that they do not compete."""
     index, job, checkpoints, recorders, model = missing
-    threads = numba.get_num_threads()
+    threads = solver_threads(1) if workers > 1 else nullcontext()
     try:
-        if workers > 1:
-            numba.set_num_threads(1)
-        with listening(board.listener(index, job.parts)):
+        with threads, listening(board.listener(index, job.parts)):
             return index, job.run(checkpoints, recorders, model)
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
         return index, _failure(error)
-    finally:
-        if workers > 1:  # as torch would get as many threads
-            numba.set_num_threads(threads)
 
 
 _LONGEST_TITLE = 80

@@ -20,7 +20,7 @@ from policies.learning.views import (
     check_empty_starts,
     check_training_seed,
 )
-from policies.outcome import settled_scenario
+from policies.outcome import priced_scenario
 
 # Initial logarithm of the standard deviation of actions; 0 would fill their box. After imitation
 # learning it is smaller, because the scores then tell small differences.
@@ -110,11 +110,16 @@ class AgentSettings:
     def training_scenario(self, scenario: Scenario) -> Scenario:
         """The scenario with the nu that the agent is trained with.
 
+<<<<<<< HEAD
         Where the objective is the outcome, its queues begin at the dual prices; see
-        `policies.outcome.settled_scenario`.
+        `policies.outcome.priced_scenario`.
+=======
+        Where the objective is the outcome, it is a settled one; see
+        `policies.outcome.priced_scenario`.
+>>>>>>> bc71377 (One device problem below P2 and the outcome problem, known gains and laws compiled once; LROA keeps the paper's latency)
         """
         if scenario.objective == "outcome":
-            return settled_scenario(scenario, step_scale=1.0 / self.nu_factor)
+            return priced_scenario(scenario, step_scale=1.0 / self.nu_factor)
         return scenario.reweighted(nu=self.nu_factor)
 
     def make_view(self, scenario: Scenario) -> DeviceView:

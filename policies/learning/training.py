@@ -43,7 +43,7 @@ from policies.learned import (
 from policies.learning.imitation import imitate
 from policies.learning.settings import AgentSettings
 from policies.lroa import LROA
-from policies.outcome import settle_prices
+from policies.outcome import outcome_prices
 
 _CHECKPOINT_FILE = "checkpoint.pt"
 _HISTORY_FILE = "history.csv"
@@ -325,7 +325,7 @@ class _Run(BaseCallback):
             penalty, worst = table["mean_objective"], table["worst_energy_ratio"]
         else:
             nothing = np.zeros(self.scenario.num_devices)  # of expected energy
-            prices = Prices(nothing, settle_prices(self.scenario))
+            prices = Prices(nothing, outcome_prices(self.scenario))
             jobs = make_jobs([policy], self.scenario, VALIDATION_SEEDS, prices=prices)
             rounds = pd.concat(run_jobs(jobs))
             penalty = rounds["priced_outcome"]

@@ -1,17 +1,17 @@
 """The problem of a round as a user counts it: the longest time in a cohort that is chosen."""
 
-from policies.outcome.blind import blind_prices
-from policies.outcome.prices import OutcomePrices, settle_prices
-from policies.outcome.settled import first_prices, settled_scenario
+from policies.outcome.law_prices import law_prices
+from policies.outcome.prices import DualPrices, outcome_prices
 from policies.outcome.solver import RoundSolution, bound_rounds, solve_round
+from policies.outcome.start import initial_prices, priced_scenario
 
 __all__ = [
-    "OutcomePrices",
+    "DualPrices",
     "RoundSolution",
-    "blind_prices",
     "bound_rounds",
-    "first_prices",
-    "settle_prices",
-    "settled_scenario",
+    "initial_prices",
+    "law_prices",
+    "outcome_prices",
+    "priced_scenario",
     "solve_round",
 ]

@@ -1,8 +1,9 @@
 """The outcome problem compiled: the search for the best cohort and its deadline.
 
 A device that must finish by the deadline tau and spends as little energy as it can has one price
-of energy in time at which Theorems 2 and 3 give its f and p. Its least energy e_n(tau) is convex
-and decreasing, and for every price y the device's minimum of T + y E gives a tangent of it:
+of energy in time at which Theorems 2 and 3 give its f and p (see `policies.device`). Its least
+energy e_n(tau) is convex and decreasing, and for every price y the device's minimum of T + y E
+gives a tangent of it:
 
     e_n(tau) >= E(y) + (T(y) - tau) / y.
 
@@ -15,15 +16,10 @@ value over the cohorts is concave, and on an interval it is smallest at an end. 
 the axis of tau with intervals on which that bound reaches the best value found, less the
 tolerance. A bound is off by the square of an interval's length, so a few dozen do. A tangent
 taken elsewhere stays valid: a device's tangent is renewed only where its old one would put it
-into the cohort.
+into the cohort. Devices that are absent never come in: their least time is infinite.
 
-A gain that is not known, but of which the law is, makes the times and energies of a device expected
-ones; `policies.p2.kernel` says why e_n stays convex. V then weighs the longest of the cohort's
-expected times.
-
-What concerns one device stands in `policies.outcome.device`. Numba caches a compiled function by
-the date of the file it stands in: after a change of that file, or of `policies.p2.kernel`, change
-this file too, or remove its ``__pycache__``.
+Where gains are not known but the law of them is, times and energies are expected ones, and V weighs
+the longest of the cohort's expected times.
 """
 
 from __future__ import annotations
@@ -32,138 +28,70 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
 
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.outcome.device import log_of, on_time, place_from, place_of, power_at
-from policies.p2.kernel import (
-    Device,
-    Gains,
-    Law,
-    System,
-    at_most_power,
+from policies.compiled import compiled, entry
+from policies.device import (
+    F_MIN,
+    FIRST,
+    LEAST,
+    LOG_MIN,
+    P_MAX,
+    P_MIN,
+    PARTICIPATION,
+    QUEUE,
+    begin_deadlines,
+    begin_round,
+    begin_table,
     best_at,
-    device_of,
-    law_at,
-    law_of,
-    log_at,
-    row_of,
+    expected_log,
+    on_time,
     spent,
 )
-
-# Division by zero gives inf as in numpy, which lets the compiler use vector instructions.
-_compiled = njit(cache=True, error_model="numpy")
-_compiled_parallel = njit(cache=True, error_model="numpy", parallel=True)
 
 # Intervals that the search may spend; what is then left open gets a plain bound.
 _MOST_INTERVALS = 2000
 # Relative rounding error of a bound, as a share of the magnitudes that are added up in it.
 _ROUNDING = 1e-13
 
+# A finite number above all deadlines.
+_LARGEST = 1.7976931348623157e308
 
-class _State(NamedTuple):
-    """The state of a round; arrays of shape (N,)."""
-
-    energy_queue: FloatArray  # Q
-    participation_queue: FloatArray  # Z
-    snr: FloatArray  # h / N0; of a law (N, J)
-    log_min: FloatArray  # ln(1 + snr p_min), or the harmonic mean of the nodes'
-    log_max: FloatArray  # ln(1 + snr p_max), likewise
-    rate_max: FloatArray  # energy saved by a second more to upload at p_max
-    least: FloatArray  # time at f_max and p_max
-    law: Law | tuple[()]
-
-
-class _Tangents(NamedTuple):
-    """Lines ``value + slope (time - tau)`` below the costs c_n(tau); arrays of shape (N,)."""
-
-    value: FloatArray
-    slope: FloatArray  # Q / y, not negative
-    time: FloatArray
-    place: FloatArray  # of the power, see `on_time`, where the search for the next root starts
-    renewed: FloatArray  # the deadline for which the tangent was last renewed
-
-
-class _Cohort(NamedTuple):
-    """The cheapest devices found, a heap with the dearest on top; arrays of shape (K,)."""
-
-    device: IntArray
-    cost: FloatArray
+# Rows of the tangents: lines ``value + slope (time - tau)`` below the costs c_n(tau), ...
+_VALUE, _SLOPE, _TIME = range(3)  # the slope is Q / y, not negative
+_POWER = 3  # ... where the search for the next power starts, ...
+_RENEWED = 4  # ... and the deadline for which the tangent was last renewed
 
 
 class _Problem(NamedTuple):
     """The problem of a round, and the working memory of its search."""
 
     V: float
-    state: _State
-    system: System
-    tangents: _Tangents
-    cohort: _Cohort
-
-
-# The state
-
-
-@_compiled
-def _state(
-    gains: Gains,
-    energy_queue: FloatArray,
-    participation_queue: FloatArray,
-    system: System,
-) -> _State:
-    snr = gains.gain / system.noise
-    law = law_of(snr, gains.probability, system)
-    log_min = log_at(snr, law, system.p_min)
-    log_max, rate_max = at_most_power(snr, law, system)
-    least = system.cycles / system.f_max + system.upload / log_max + system.download
-    return _State(energy_queue, participation_queue, snr, log_min, log_max, rate_max, least, law)
-
-
-@_compiled
-def _device(n: int, state: _State, system: System) -> Device:
-    device: Device = device_of(n, state.snr, state.log_max, state.rate_max, system)
-    return device
-
-
-@_compiled
-def _on_time(
-    n: int, deadline: float, place: float, state: _State, system: System
-) -> tuple[float, float, float, float]:
-    """`on_time` of device n."""
-    device, law = _device(n, state, system), law_at(n, state.law)
-    f, new, rate, bend = on_time(deadline, place, state.least[n], state.log_min[n], device, law)
-    return f, new, rate, bend
-
-
-@_compiled
-def _tangent(n: int, rate: float, state: _State, system: System) -> tuple[float, float, float]:
-    """Cost, time and place of device n where it minimises ``T + E / rate``.
-
-    By duality these bound its cost from below at every deadline, whatever the rate.
-    """
-    _, p, time, energy, log = best_at(1.0 / rate, _device(n, state, system), law_at(n, state.law))
-    cost = state.energy_queue[n] * energy - state.participation_queue[n]
-    return cost, time, place_from(p, log, state.law)
+    t: FloatArray  # the table of the devices
+    nodes: FloatArray
+    tangents: FloatArray  # (5, N)
+    # The cheapest devices found, a heap with the dearest on top; arrays of shape (K,).
+    members: IntArray
+    costs: FloatArray
 
 
 # The cohort
 
 
-@_compiled
-def _bar(size: int, cohort: _Cohort) -> float:
+@compiled
+def _bar(size: int, costs: FloatArray) -> float:
     """The cost below which a device improves a cohort of the given size."""
     if size == 0:
         return math.inf
-    if size == len(cohort.cost) or cohort.cost[0] >= 0.0:
-        return float(cohort.cost[0])
+    if size == costs.size or costs[0] >= 0.0:
+        return float(costs[0])
     return 0.0
 
 
-@_compiled
-def _offer(n: int, cost: float, size: int, cohort: _Cohort) -> int:
+@compiled
+def _offer(n: int, cost: float, size: int, members: IntArray, costs: FloatArray) -> int:
     """Take in device n, which improves the cohort, and give the new size."""
-    device, costs = cohort.device, cohort.cost
-    if size == len(costs) or (size == 1 and costs[0] >= 0.0):  # in the place of the dearest
+    if size == costs.size or (size == 1 and costs[0] >= 0.0):  # in the place of the dearest
         at = 0
         while 2 * at + 1 < size:
             child = 2 * at + 1
@@ -171,39 +99,40 @@ def _offer(n: int, cost: float, size: int, cohort: _Cohort) -> int:
                 child += 1
             if costs[child] <= cost:
                 break
-            device[at], costs[at] = device[child], costs[child]
+            members[at], costs[at] = members[child], costs[child]
             at = child
     else:
         at = size
         size += 1
         while at > 0 and costs[(at - 1) // 2] < cost:
             parent = (at - 1) // 2
-            device[at], costs[at] = device[parent], costs[parent]
+            members[at], costs[at] = members[parent], costs[parent]
             at = parent
-    device[at], costs[at] = n, cost
+    members[at], costs[at] = n, cost
     return size
 
 
-@_compiled
+@compiled
 def _renew(n: int, at: float, tau: float, problem: _Problem) -> float:
     """Take the tangent of device n at the deadline ``at`` if it is higher at tau; its cost there.
 
     For a device that cannot meet that deadline it is the one at its least time.
     """
-    _, state, system, tangents, _ = problem
-    _, place, rate, _ = _on_time(n, at, tangents.place[n], state, system)
-    tangents.place[n], tangents.renewed[n] = place, at
-    value, time, _ = _tangent(n, rate, state, system)
-    slope = state.energy_queue[n] * rate
-    old = tangents.value[n] + tangents.slope[n] * (tangents.time[n] - tau)
+    _, t, nodes, tangents, _, _ = problem
+    _, p, rate, _ = on_time(at, tangents[_POWER, n], n, t, nodes)
+    tangents[_POWER, n], tangents[_RENEWED, n] = p, at
+    old = tangents[_VALUE, n] + tangents[_SLOPE, n] * (tangents[_TIME, n] - tau)
+    # By duality this bounds the cost from below at every deadline, whatever the rate.
+    _, _, time, energy = best_at(1.0 / rate, n, t, nodes)
+    value, slope = t[QUEUE, n] * energy - t[PARTICIPATION, n], t[QUEUE, n] * rate
     new = value + slope * (time - tau)
     if old > new:
         return float(old)
-    tangents.value[n], tangents.slope[n], tangents.time[n] = value, slope, time
+    tangents[_VALUE, n], tangents[_SLOPE, n], tangents[_TIME, n] = value, slope, time
     return float(new)
 
 
-@_compiled
+@compiled
 def _select(tau: float, latest: float, at: float, problem: _Problem) -> tuple[float, float, int]:
     """The best cohort for the deadline tau with tangents in the place of the costs.
 
@@ -219,51 +148,51 @@ def _select(tau: float, latest: float, at: float, problem: _Problem) -> tuple[fl
     size : int
         Number of devices in the cohort.
     """
-    V, state, _, tangents, cohort = problem
+    V, t, _, tangents, members, costs = problem
     size, bar = 0, math.inf
-    for n in range(len(state.least)):
-        if state.least[n] > latest:
+    for n in range(t.shape[1]):
+        if t[FIRST, n] > latest:
             continue
-        cost = tangents.value[n] + tangents.slope[n] * (tangents.time[n] - tau)
+        cost = tangents[_VALUE, n] + tangents[_SLOPE, n] * (tangents[_TIME, n] - tau)
         if cost >= bar:  # not so for NaN, which then shows in the value
             continue
-        if tangents.renewed[n] != at:
+        if tangents[_RENEWED, n] != at:
             cost = _renew(n, at, tau, problem)
             if cost >= bar:
                 continue
-        size = _offer(n, cost, size, cohort)
-        bar = _bar(size, cohort)
+        size = _offer(n, cost, size, members, costs)
+        bar = _bar(size, costs)
     value, slope, magnitude = V * tau, V, V * tau
     for member in range(size):
-        n = cohort.device[member]
-        value += cohort.cost[member]
-        slope -= tangents.slope[n]
-        magnitude += abs(tangents.value[n]) + 2.0 * abs(state.participation_queue[n])
-        magnitude += tangents.slope[n] * (tangents.time[n] + tau)
+        n = members[member]
+        value += costs[member]
+        slope -= tangents[_SLOPE, n]
+        magnitude += abs(tangents[_VALUE, n]) + 2.0 * abs(t[PARTICIPATION, n])
+        magnitude += tangents[_SLOPE, n] * (tangents[_TIME, n] + tau)
     return value - _ROUNDING * magnitude, slope, size
 
 
-@_compiled
+@compiled
 def _best_deadline(size: int, tau: float, problem: _Problem) -> float:
     """The deadline that is best for the cohort found last; the search starts at tau.
 
     There the energy that the cohort saves by a second more is worth V. Newton's method on that
     worth to the power -1/3, which is nearly linear: computing alone would make it so.
     """
-    V, state, system, tangents, cohort = problem
+    V, t, nodes, tangents, members, _ = problem
     least = 0.0
     for member in range(size):
-        least = max(least, state.least[cohort.device[member]])
+        least = max(least, t[LEAST, members[member]])
     low, high = least, math.inf
     above = False  # whether the optimum is known to be above low
     tau = max(tau, least)
     for _ in range(100):
         saved, bend = 0.0, 0.0
         for member in range(size):
-            n = cohort.device[member]
-            _, tangents.place[n], rate, fall = _on_time(n, tau, tangents.place[n], state, system)
-            saved += state.energy_queue[n] * rate
-            bend += state.energy_queue[n] * fall
+            n = members[member]
+            _, tangents[_POWER, n], rate, fall = on_time(tau, tangents[_POWER, n], n, t, nodes)
+            saved += t[QUEUE, n] * rate
+            bend += t[QUEUE, n] * fall
         if saved >= V:
             low, above = tau, True
         elif tau == least:
@@ -286,46 +215,37 @@ def _best_deadline(size: int, tau: float, problem: _Problem) -> float:
 # The search
 
 
-@_compiled
+@compiled
 def _first_tangents(problem: _Problem) -> None:
     """Tangents at the prices at which K devices would share the worth of time evenly."""
-    V, state, system, tangents, cohort = problem
-    share = V / len(cohort.cost)
-    for n in range(len(state.least)):
-        rate = share / state.energy_queue[n]
-        value, time, place = _tangent(n, rate, state, system)
-        tangents.value[n], tangents.slope[n], tangents.time[n] = value, share, time
-        tangents.place[n] = place
-        tangents.renewed[n] = -1.0
+    V, t, nodes, tangents, _, costs = problem
+    share = V / costs.size
+    for n in range(t.shape[1]):
+        _, p, time, energy = best_at(t[QUEUE, n] / share, n, t, nodes)
+        tangents[_VALUE, n] = t[QUEUE, n] * energy - t[PARTICIPATION, n]
+        tangents[_SLOPE, n], tangents[_TIME, n] = share, time
+        tangents[_POWER, n], tangents[_RENEWED, n] = p, -1.0
 
 
-@_compiled
+@compiled
 def _least_costs(problem: _Problem) -> float:
     """What the best cohort costs beside its time if it has all the time it wants."""
-    _, state, system, _, cohort = problem
+    _, t, _, _, members, costs = problem
     size = 0
-    for n in range(len(state.least)):
-        device = _device(n, state, system)
-        _, energy = spent(
-            device.f_min,
-            device.p_min,
-            state.log_min[n],
-            device.cycles,
-            device.upload,
-            device.download,
-            device.capacitance,
-        )
-        cost = state.energy_queue[n] * energy - state.participation_queue[n]
-        if not cost >= _bar(size, cohort):
-            size = _offer(n, cost, size, cohort)
+    for n in range(t.shape[1]):
+        if t[FIRST, n] < math.inf:
+            _, energy = spent(t[F_MIN, n], t[P_MIN, n], t[LOG_MIN, n], n, t)
+            cost = t[QUEUE, n] * energy - t[PARTICIPATION, n]
+            if not cost >= _bar(size, costs):
+                size = _offer(n, cost, size, members, costs)
     total = 0.0
     for member in range(size):
-        queue = abs(state.participation_queue[cohort.device[member]])
-        total += cohort.cost[member] - _ROUNDING * (abs(cohort.cost[member]) + queue)
+        queue = abs(t[PARTICIPATION, members[member]])
+        total += costs[member] - _ROUNDING * (abs(costs[member]) + queue)
     return total
 
 
-@_compiled
+@compiled
 def _descend(tau: float, best: float, problem: _Problem) -> tuple[float, float]:
     """Alternate between the best cohort for a deadline and the best deadline for a cohort.
 
@@ -344,7 +264,7 @@ def _descend(tau: float, best: float, problem: _Problem) -> tuple[float, float]:
     return best_tau, best
 
 
-@_compiled
+@compiled
 def _reach_right(
     at: float, end: float, goal: float, aim: float, problem: _Problem
 ) -> tuple[float, float]:
@@ -353,7 +273,7 @@ def _reach_right(
     Newton's method on the bound, which is concave: it comes from beyond. ``aim`` is a little
     above the goal, so that the method ends. Returns the place, and the bound up to it.
     """
-    _, state, _, _, cohort = problem
+    t, members = problem.t, problem.members
     value = math.inf
     for _ in range(100):
         value, slope, _ = _select(end, end, at, problem)
@@ -368,14 +288,14 @@ def _reach_right(
             return end, min(start, value)
         first = math.inf
         for member in range(size):
-            least = state.least[cohort.device[member]]
+            least = t[LEAST, members[member]]
             if least > at:
                 first = min(first, least)
         end = np.nextafter(first, at) if first <= end else at
     return at, math.inf
 
 
-@_compiled
+@compiled
 def _reach_left(
     at: float, end: float, goal: float, aim: float, problem: _Problem
 ) -> tuple[float, float]:
@@ -390,36 +310,39 @@ def _reach_left(
     return at, math.inf
 
 
-@_compiled
+@compiled
 def _search(problem: _Problem, tolerance: float) -> tuple[float, float]:
     """Give the best deadline and a lower bound on the optimal value."""
-    V, state, _, tangents, cohort = problem
+    V, t, _, tangents, members, _ = problem
     _first_tangents(problem)
-    _, _, size = _select(tangents.time.max(), math.inf, -1.0, problem)
+    latest, least = 0.0, math.inf
+    for n in range(t.shape[1]):
+        if t[FIRST, n] < math.inf:
+            latest, least = max(latest, tangents[_TIME, n]), min(least, t[LEAST, n])
+    _, _, size = _select(latest, _LARGEST, -1.0, problem)
     tau = 0.0
     for member in range(size):
-        tau = max(tau, tangents.time[cohort.device[member]])
+        tau = max(tau, tangents[_TIME, members[member]])
     tau, best = _descend(_best_deadline(size, tau, problem), math.inf, problem)
     floor = _least_costs(problem)
-    least = state.least.min()
     if not (abs(best) < math.inf and abs(floor) < math.inf):
         return tau, -math.inf  # beyond the range of floats nothing is proven
     lower, at = best, tau
     stack = np.empty((128, 2))  # intervals of deadlines
-    stack[0] = least, math.inf
-    size, spent = 1, 0
+    stack[0, 0], stack[0, 1] = least, math.inf
+    size, used = 1, 0
     while size > 0:
         size -= 1
-        a, b = stack[size]
+        a, b = stack[size, 0], stack[size, 1]
         b = min(b, (1.0 + _ROUNDING) * (best - floor) / V)  # beyond, time alone costs too much
         if not a <= b:
             continue
-        spent += 1
-        if b - a <= 1e-12 * b or size + 2 > len(stack) or spent > _MOST_INTERVALS:
+        used += 1
+        if b - a <= 1e-12 * b or size + 2 > len(stack) or used > _MOST_INTERVALS:
             value, _, _ = _select(b, b, b, problem)
             lower = min(lower, value - V * (b - a))  # costs fall with the deadline
             continue
-        if spent > 1:
+        if used > 1:
             at = 0.5 * (a + b)
         value, _, _ = _select(at, at, at, problem)
         if value < best:
@@ -434,145 +357,97 @@ def _search(problem: _Problem, tolerance: float) -> tuple[float, float]:
         left, bound = _reach_left(at, a, goal, aim, problem)
         lower = min(lower, bound)
         if a < left:
-            stack[size] = a, left
+            stack[size, 0], stack[size, 1] = a, left
             size += 1
         if right < b:
-            stack[size] = right, b
+            stack[size, 0], stack[size, 1] = right, b
             size += 1
     return tau, lower
 
 
-@_compiled
-def _problem(
-    gains: Gains,
-    energy_queue: FloatArray,
-    participation_queue: FloatArray,
-    V: float,
-    system: System,
-) -> _Problem:
-    num_devices = len(energy_queue)
-    size = min(system.cohort_size, num_devices)
-    return _Problem(
-        V,
-        _state(gains, energy_queue, participation_queue, system),
-        system,
-        _Tangents(
-            np.empty(num_devices),
-            np.empty(num_devices),
-            np.empty(num_devices),
-            np.empty(num_devices),
-            np.empty(num_devices),
-        ),
-        _Cohort(np.empty(size, dtype=np.int64), np.empty(size)),
-    )
+# Rows of a batch
 
 
-# Rounds and batches of rounds
+@compiled
+def _problem(V: float, cohort_size: int, constants: FloatArray, num_nodes: int) -> _Problem:
+    """Room for the problems of rounds with so many nodes."""
+    t, nodes = begin_table(constants, num_nodes)
+    size = min(cohort_size, t.shape[1])
+    tangents = np.empty((5, t.shape[1]))
+    return _Problem(V, t, nodes, tangents, np.empty(size, dtype=np.int64), np.empty(size))
 
 
-@_compiled
-def solve_row(
-    gains: Gains,
-    energy_queue: FloatArray,
-    participation_queue: FloatArray,
-    V: float,
-    tolerance: float,
-    system: System,
-    f: FloatArray,
-    p: FloatArray,
-    participates: BoolArray,
-) -> tuple[float, float, float]:
-    """Solve the problem of a round; f, p and participates hold the decision.
-
-    Returns the objective, a lower bound on its least value, and the time of the round.
-    """
-    problem = _problem(gains, energy_queue, participation_queue, V, system)
-    _, state, _, tangents, cohort = problem
-    tau, lower = _search(problem, tolerance)
-    tangents.renewed[:] = -1.0
-    _, _, size = _select(tau, tau, tau, problem)
-    participates[:] = False
-    deadline, objective = 0.0, 0.0
-    for member in range(size):
-        n = cohort.device[member]
-        participates[n] = True
-        device, law = _device(n, state, system), law_at(n, state.law)
-        f[n], place, _, _ = _on_time(n, tau, tangents.place[n], state, system)
-        p[n] = power_at(place, device, law)
-        log = log_of(place_of(p[n], device, law), device, law)
-        time, energy = spent(
-            f[n], p[n], log, device.cycles, device.upload, device.download, device.capacitance
-        )
-        deadline = max(deadline, time)
-        objective += energy_queue[n] * energy - participation_queue[n]
-    for n in range(len(f)):
-        if not participates[n]:
-            f[n], place, _, _ = _on_time(n, deadline, tangents.place[n], state, system)
-            p[n] = power_at(place, _device(n, state, system), law_at(n, state.law))
-    objective += V * deadline
-    return objective, min(lower, objective), deadline
-
-
-@_compiled_parallel
+@entry
 def solve_rows(
-    gains: Gains,
-    energy_queue: FloatArray,
-    participation_queue: FloatArray,
+    begin: int,
+    end: int,
+    gain: FloatArray,
+    probability: FloatArray,
+    queue: FloatArray,
+    constants: FloatArray,
     V: float,
+    cohort_size: int,
+    participation: FloatArray,
+    available: BoolArray,
     tolerance: float,
-    system: System,
+    bound_only: bool,
     f: FloatArray,
     p: FloatArray,
     participates: BoolArray,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Solve each row of a batch by `solve_row`, on all cores."""
-    rows = len(energy_queue)
-    objective, lower, deadline = np.empty(rows), np.empty(rows), np.empty(rows)
-    for row in prange(rows):
-        objective[row], lower[row], deadline[row] = solve_row(
-            row_of(gains.gain, gains.probability, row),
-            energy_queue[row],
-            participation_queue[row],
-            V,
-            tolerance,
-            system,
-            f[row],
-            p[row],
-            participates[row],
-        )
-    return objective, lower, deadline
+    objective: FloatArray,
+    lower: FloatArray,
+    deadline: FloatArray,
+) -> None:
+    """Solve the problem of each round, or bound its least value alone.
+
+    ``f``, ``p`` and ``participates`` hold the decisions, and ``objective``, ``lower`` and
+    ``deadline`` their values, lower bounds on the least ones, and the times of the rounds.
+    ``available``, where it has rows, is the mask of the devices that may take part.
+    """
+    problem = _problem(V, cohort_size, constants, gain.shape[2])
+    _, t, nodes, tangents, members, _ = problem
+    for row in range(begin, end):
+        begin_round(gain[row], probability[row], queue[row], t, nodes)
+        begin_deadlines(t, nodes)
+        for n in range(t.shape[1]):
+            t[PARTICIPATION, n] = participation[row, n]
+            there = available.shape[0] == 0 or available[row, n]
+            t[FIRST, n] = t[LEAST, n] if there else math.inf
+        tau, lower[row] = _search(problem, tolerance)
+        if bound_only:
+            continue
+        for n in range(t.shape[1]):
+            tangents[_RENEWED, n] = -1.0
+            participates[row, n] = False
+        _, _, size = _select(tau, tau, tau, problem)
+        longest, value = 0.0, 0.0
+        for member in range(size):
+            n = members[member]
+            participates[row, n] = True
+            f[row, n], p[row, n], _, _ = on_time(tau, tangents[_POWER, n], n, t, nodes)
+            log, _, _, _ = expected_log(p[row, n], n, nodes)
+            time, energy = spent(f[row, n], p[row, n], log, n, t)
+            longest = max(longest, time)
+            value += t[QUEUE, n] * energy - t[PARTICIPATION, n]
+        for n in range(t.shape[1]):
+            if not participates[row, n]:
+                f[row, n], p[row, n], _, _ = on_time(longest, tangents[_POWER, n], n, t, nodes)
+        objective[row] = value + V * longest
+        lower[row] = min(lower[row], objective[row])
+        deadline[row] = longest
 
 
-@_compiled_parallel
-def bound_rows(
-    gains: Gains,
-    energy_queue: FloatArray,
-    participation_queue: FloatArray,
-    V: float,
-    tolerance: float,
-    system: System,
-) -> FloatArray:
-    """Bound the least value of each row of a batch from below, on all cores."""
-    lower = np.empty(len(energy_queue))
-    for row in prange(len(energy_queue)):
-        problem = _problem(
-            row_of(gains.gain, gains.probability, row),
-            energy_queue[row],
-            participation_queue[row],
-            V,
-            system,
-        )
-        _, lower[row] = _search(problem, tolerance)
-    return lower
-
-
-@_compiled
+@entry
 def meet_rows(
-    gains: Gains,
-    energy_queue: FloatArray,
-    participates: BoolArray,
+    begin: int,
+    end: int,
+    gain: FloatArray,
+    probability: FloatArray,
+    queue: FloatArray,
+    constants: FloatArray,
     V: float,
-    system: System,
+    cohort_size: int,
+    participates: BoolArray,
     f: FloatArray,
     p: FloatArray,
 ) -> None:
@@ -581,127 +456,17 @@ def meet_rows(
     The cohort's time and energy are ``V max T + sum Q E`` with the least energy that finishes by
     a deadline, which is convex in the deadline.
     """
-    for row in range(len(f)):
-        problem = _problem(
-            row_of(gains.gain, gains.probability, row),
-            energy_queue[row],
-            energy_queue[row],
-            V,
-            system,
-        )
-        _, state, _, tangents, cohort = problem
-        tangents.place[:] = state.log_max
+    problem = _problem(V, cohort_size, constants, gain.shape[2])
+    _, t, nodes, tangents, members, _ = problem
+    for row in range(begin, end):
+        begin_round(gain[row], probability[row], queue[row], t, nodes)
+        begin_deadlines(t, nodes)
         size = 0
-        for n in range(f.shape[1]):
+        for n in range(t.shape[1]):
+            tangents[_POWER, n] = t[P_MAX, n]
             if participates[row, n]:
-                cohort.device[size] = n
+                members[size] = n
                 size += 1
         deadline = _best_deadline(size, 0.0, problem)
-        for n in range(f.shape[1]):
-            f[row, n], place, _, _ = _on_time(n, deadline, tangents.place[n], state, system)
-            p[row, n] = power_at(place, _device(n, state, system), law_at(n, state.law))
-
-
-# Rounds of which some devices are not there
-
-
-@_compiled
-def _system_of(there: IntArray, system: System) -> System:
-    """The system of some devices alone, with the same K."""
-    return System(
-        system.V,
-        system.cohort_size,
-        system.noise,
-        system.upload,
-        system.error[there],
-        system.cycles[there],
-        system.download[there],
-        system.capacitance[there],
-        system.f_min[there],
-        system.f_max[there],
-        system.p_min[there],
-        system.p_max[there],
-        system.budget[there],
-    )
-
-
-@_compiled
-def _some_of(gain: FloatArray, probability: FloatArray | None, row: int, there: IntArray) -> Gains:
-    """Some devices of one row of a batch."""
-    if gain.ndim == 2:
-        return Gains(gain[row][there], None)
-    return Gains(gain[row][there], probability[row][there])  # type: ignore[index]
-
-
-@_compiled_parallel
-def solve_rows_among(
-    available: BoolArray,
-    gains: Gains,
-    energy_queue: FloatArray,
-    participation_queue: FloatArray,
-    V: float,
-    tolerance: float,
-    system: System,
-    f: FloatArray,
-    p: FloatArray,
-    participates: BoolArray,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Solve each row of a batch by `solve_row`, for the system of those that are there."""
-    rows = len(energy_queue)
-    objective, lower, deadline = np.empty(rows), np.empty(rows), np.empty(rows)
-    for row in prange(rows):
-        there = np.flatnonzero(available[row])
-        own_f, own_p = np.empty(len(there)), np.empty(len(there))
-        taking = np.empty(len(there), dtype=np.bool_)
-        objective[row], lower[row], deadline[row] = solve_row(
-            _some_of(gains.gain, gains.probability, row, there),
-            energy_queue[row][there],
-            participation_queue[row][there],
-            V,
-            tolerance,
-            _system_of(there, system),
-            own_f,
-            own_p,
-            taking,
-        )
-        state = _state(
-            row_of(gains.gain, gains.probability, row),
-            energy_queue[row],
-            participation_queue[row],
-            system,
-        )
-        participates[row] = False
-        for n in range(len(state.least)):
-            if not available[row, n]:
-                start = state.log_max[n]
-                f[row, n], place, _, _ = _on_time(n, deadline[row], start, state, system)
-                p[row, n] = power_at(place, _device(n, state, system), law_at(n, state.law))
-        for index in range(len(there)):
-            n = there[index]
-            f[row, n], p[row, n], participates[row, n] = own_f[index], own_p[index], taking[index]
-    return objective, lower, deadline
-
-
-@_compiled_parallel
-def bound_rows_among(
-    available: BoolArray,
-    gains: Gains,
-    energy_queue: FloatArray,
-    participation_queue: FloatArray,
-    V: float,
-    tolerance: float,
-    system: System,
-) -> FloatArray:
-    """Bound the least value of each row from below, for the system of those that are there."""
-    lower = np.empty(len(energy_queue))
-    for row in prange(len(energy_queue)):
-        there = np.flatnonzero(available[row])
-        problem = _problem(
-            _some_of(gains.gain, gains.probability, row, there),
-            energy_queue[row][there],
-            participation_queue[row][there],
-            V,
-            _system_of(there, system),
-        )
-        _, lower[row] = _search(problem, tolerance)
-    return lower
+        for n in range(t.shape[1]):
+            f[row, n], p[row, n], _, _ = on_time(deadline, tangents[_POWER, n], n, t, nodes)

@@ -43,7 +43,7 @@ _SETTLED = 0.02
 _TIME_STEP, _LOG_STEP = 0.02, 2.0
 
 
-class OutcomePrices(NamedTuple):
+class DualPrices(NamedTuple):
     """Prices at which energy and participation are counted in seconds.
 
     Attributes
@@ -66,13 +66,13 @@ class _Sample(NamedTuple):
     energy: FloatArray  # (N,) [J]
 
 
-def settle_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
-    """Find prices at which the long-run bound of the outcome problem is nearly the largest.
+def outcome_prices(scenario: Scenario, *, seed: int = 0) -> DualPrices:
+    """Dual prices at which the long-run bound of the outcome problem is nearly the largest.
 
     A common price of energy at which all devices together meet their budgets is found by
     bisection. From there each device's prices follow the ascent of the dual function g, in the
     coordinates m and u with ``z = u + m e + level``, where e is the energy that the budget allows
-    for a participation: u then settles who takes part, and m how much energy a participation
+    for a participation: u then decides who takes part, and m how much energy a participation
     takes. Devices that are slow even in their best rounds begin with a higher u. Devices whose
     gradients have the same mean share them.
 
@@ -88,7 +88,7 @@ def settle_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
 
     Returns
     -------
-    OutcomePrices
+    DualPrices
 
     Raises
     ------
@@ -101,23 +101,17 @@ def settle_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
     Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
     """
     integer_at_least(0, "seed", seed)
-    return _settled(scenario, int(seed))
+    return _ascend(scenario, int(seed))
 
 
 def price_rounds(scenario: Scenario) -> int:
-    """How many rounds are drawn at a time to try prices: fewer of very many devices.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        Supplies N.
-    """
+    """Number of rounds that are drawn at a time to try prices: fewer of very many devices."""
     return min(_BATCH, max(_LEAST_BATCH, _BATCH_NUMBERS // scenario.num_devices))
 
 
 @lru_cache(maxsize=8)
-def _settled(scenario: Scenario, seed: int) -> OutcomePrices:
-    """A comparison asks for the same prices more than once."""
+def _ascend(scenario: Scenario, seed: int) -> DualPrices:
+    """`outcome_prices`, kept because a comparison asks for the same ones more than once."""
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     target = lyapunov.participation_target(scenario)
     allowed = scenario.energy_budget_j / target  # energy of a participation
@@ -151,13 +145,13 @@ def _settled(scenario: Scenario, seed: int) -> OutcomePrices:
         rounds = price_rounds(scenario) * (length - length // 2)
         if _is_settled(m / m.max(), participation, energy, rounds, groups, scenario):
             break
-    return OutcomePrices(_rounded(m), _rounded(u + m * allowed + level))
+    return DualPrices(_rounded(m), _rounded(u + m * allowed + level))
 
 
 def _head_start(
     scenario: Scenario, rng: np.random.Generator, target: FloatArray, groups: IntArray
 ) -> FloatArray:
-    """What a slow device's participation is worth more than others', at a guess [s].
+    """Extra worth of a slow device's participation, at a guess [s].
 
     In the best of its rounds, as many as it should take part in, it still takes longer than the
     others, and a round that it makes long is shared by K devices.
@@ -190,11 +184,6 @@ def groups_alike(scenario: Scenario) -> IntArray:
     """Index of the group of each device, (N,): the devices of a group have the same fields.
 
     Where their queues begin does not count.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
     """
     names = [name for name in scenario.per_device_fields if not name.startswith("initial_")]
     fields = [getattr(scenario, name) for name in names]
@@ -205,15 +194,7 @@ def groups_alike(scenario: Scenario) -> IntArray:
 
 
 def pooled(values: FloatArray, groups: IntArray) -> FloatArray:
-    """The mean over the group of each device.
-
-    Parameters
-    ----------
-    values : ndarray, shape (N,)
-        The values.
-    groups : ndarray of int, shape (N,)
-        As `groups_alike` gives them.
-    """
+    """The mean over the group of each device, (N,), for groups as of `groups_alike`."""
     mean: FloatArray = (np.bincount(groups, values) / np.bincount(groups))[groups]
     return mean
 
@@ -223,8 +204,8 @@ def _play(scenario: Scenario, rng: np.random.Generator, m: FloatArray, z: FloatA
     rounds = price_rounds(scenario)
     gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
     m, z = np.broadcast_to(m, gains.shape), np.broadcast_to(z, gains.shape)
-    there = sample_presence(rng, rounds, scenario.availability) if scenario.drops_out else None
-    solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=_TOLERANCE, available=there)
+    present = sample_presence(rng, rounds, scenario.availability) if scenario.drops_out else None
+    solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=_TOLERANCE, available=present)
     _, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
     return _Sample(
         float(np.mean(solution.deadline)),
@@ -263,7 +244,7 @@ def _is_settled(
     groups: IntArray,
     scenario: Scenario,
 ) -> bool:
-    """Whether the rounds of the averaged iterates meet the constraints, as far as chance tells.
+    """Test whether the averaged iterates meet the constraints, as far as chance tells.
 
     Energy that is left over counts as far as it has a price, which is relative to the highest.
     """

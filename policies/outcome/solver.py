@@ -12,16 +12,17 @@ queue. A device has B/K of the bandwidth however many take part. The work is don
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import all_true, finite_number, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.outcome import kernel
-from policies.p2 import as_rows, check_gains, kernel_system
+from policies.compiled import run_rows
+from policies.state import Gains, check_gains, device_constants, for_kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,27 +131,21 @@ def solve_round(
     """
     V = scenario.V if V is None else finite_number("V", V)
     _check_tolerance(tolerance)
-    gains, energy = check_gains(channel_gain, energy_queue, scenario)
-    participation = _check_participation(participation_queue, energy.shape)
-    f, p, participates = np.empty_like(energy), np.empty_like(energy), np.empty(energy.shape, bool)
-    options = (V, float(tolerance), kernel_system(scenario))
-    if available is None:
-        solve = kernel.solve_row if energy.ndim == 1 else kernel.solve_rows
-        objective, lower_bound, deadline = solve(
-            gains, energy, participation, *options, f, p, participates
-        )
-    else:
-        there = _check_available(available, energy.shape)
-        rows = (np.atleast_2d(values) for values in (energy, participation))
-        decision = (np.atleast_2d(values) for values in (f, p, participates))
-        solved = kernel.solve_rows_among(
-            np.atleast_2d(there), as_rows(gains), *rows, *options, *decision
-        )
-        objective, lower_bound, deadline = (v[0] if energy.ndim == 1 else v for v in solved)
-    gap = (objective - lower_bound) / np.maximum(np.abs(objective), V * deadline)
-    if energy.ndim == 1:
-        gap = float(gap)
-    return RoundSolution(f, p, participates, deadline, objective, lower_bound, gap)
+    gains, queues = check_gains(channel_gain, energy_queue, scenario)
+    participation = _check_participation(participation_queue, queues.shape)
+    there = _check_available(available, queues.shape)
+    rows = np.atleast_2d(queues)
+    f, p, participates = np.empty_like(rows), np.empty_like(rows), np.empty(rows.shape, np.bool_)
+    objective, lower, deadline = np.empty((3, len(rows)))
+    _run_search(
+        *(gains, rows, participation, there, scenario, V, tolerance, False),
+        *(f, p, participates, objective, lower, deadline),
+    )
+    gap = (objective - lower) / np.maximum(np.abs(objective), V * deadline)
+    if queues.ndim == 2:
+        return RoundSolution(f, p, participates, deadline, objective, lower, gap)
+    numbers = (float(values[0]) for values in (deadline, objective, lower, gap))
+    return RoundSolution(f[0], p[0], participates[0], *numbers)
 
 
 def bound_rounds(
@@ -196,15 +191,34 @@ def bound_rounds(
     shape = np.shape(channel_gain)
     gains, prices = check_gains(channel_gain, _as_rows(energy_price, shape), scenario)
     participation = _check_participation(_as_rows(participation_price, shape), prices.shape)
-    rows = (as_rows(gains), np.atleast_2d(prices), np.atleast_2d(participation))
-    options = (1.0, float(tolerance), kernel_system(scenario))
-    bound: FloatArray
-    if available is None:
-        bound = kernel.bound_rows(*rows, *options)
-    else:
-        there = np.atleast_2d(_check_available(available, prices.shape))
-        bound = kernel.bound_rows_among(there, *rows, *options)
+    there = _check_available(available, prices.shape)
+    rows = np.atleast_2d(prices)
+    nothing = np.empty((0, 0))
+    bound, others = np.empty(len(rows)), np.empty((0,))
+    _run_search(
+        *(gains, rows, participation, there, scenario, 1.0, tolerance, True),
+        *(nothing, nothing, np.empty((0, 0), np.bool_), others, bound, others),
+    )
     return bound
+
+
+def _run_search(
+    gains: Gains,
+    queue: FloatArray,
+    participation: FloatArray,
+    available: BoolArray,
+    scenario: Scenario,
+    V: float,
+    tolerance: float,
+    bound_only: bool,
+    *results: NDArray[Any],
+) -> None:
+    """Run the search of the kernel over the rows of a batch."""
+    from policies.outcome import kernel  # here, because numba takes half a second to import
+
+    state = (*gains, queue, device_constants(scenario), float(V), scenario.cohort_size)
+    options = (np.atleast_2d(participation), available, float(tolerance), bound_only)
+    run_rows(kernel.solve_rows, *queue.shape, *state, *options, *results)
 
 
 def _as_rows(prices: ArrayLike, shape: tuple[int, ...]) -> ArrayLike:
@@ -219,17 +233,19 @@ def _check_tolerance(tolerance: object) -> None:
         raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
 
 
-def _check_available(available: BoolArray, shape: tuple[int, ...]) -> BoolArray:
-    """Who is there as an array for the kernel."""
-    there = np.asarray(available)
-    if there.shape != shape or there.dtype != np.bool_:
+def _check_available(available: BoolArray | None, shape: tuple[int, ...]) -> BoolArray:
+    """The mask of the available devices as rows; no rows where all are available."""
+    if available is None:
+        return np.empty((0, 0), np.bool_)
+    mask = np.asarray(available)
+    if mask.shape != shape or mask.dtype != np.bool_:
         raise ValueError(
             f"available must be bool with the shape of channel_gain, {shape}, "
-            f"got {there.dtype} of shape {there.shape}"
+            f"got {mask.dtype} of shape {mask.shape}"
         )
-    if not there.any(axis=-1).all():
+    if not mask.any(axis=-1).all():
         raise ValueError("available must name one device or more in every round, got none")
-    return there.copy()
+    return np.atleast_2d(for_kernel(mask))
 
 
 def _check_participation(queue: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
@@ -243,4 +259,4 @@ def _check_participation(queue: ArrayLike, shape: tuple[int, ...]) -> FloatArray
         raise ValueError(
             f"participation_queue must be finite, got {queues.min()} to {queues.max()}"
         )
-    return queues if queues.flags.writeable else queues.copy()
+    return for_kernel(queues)

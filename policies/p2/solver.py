@@ -5,30 +5,26 @@ P2 minimises over f and p in their ranges and q on the simplex
     V sum_n (q_n T_n + lambda w_n^2 / q_n) + sum_n Q_n (pi_n E_n - budget_n),
 
 with T_n and E_n the time and energy of a device and pi_n = 1 - (1 - q_n)^K. The work is done in
-`policies.p2.kernel`. Where the latency is the round time, the mean of the longest T_n in the
-cohort stands in the place of ``sum q_n T_n``, and `policies.p2.longest` goes on from there.
+`policies.p2.kernel`.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fl_edge_env.channels import GainLaw
-from fl_edge_env.channels.protocol import check_law
 from fl_edge_env.checks import all_true, integer_at_least, is_real, real_array
-from fl_edge_env.lyapunov import LATENCIES
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.p2 import kernel, longest
+from policies.compiled import run_rows
+from policies.state import Gains, check_gains, device_constants
 
 Variant = Literal["derived", "paper"]
-Latency = Literal["proxy", "round_time"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +36,9 @@ class P2Solution:
     f, p, q : ndarray, shape (N,) or (B, N)
         The decision, in hertz and watt.
     objective : float or ndarray, shape (B,)
-        Its drift-plus-penalty [J^2], with the latency that was minimised.
+        Its drift-plus-penalty [J^2].
     iterations : int or ndarray, shape (B,)
-        Outer iterations of Algorithm 2 from its own starting point; with the round time as
-        latency those after the solution for the proxy.
+        Outer iterations of Algorithm 2 from its own starting point.
     """
 
     f: FloatArray
@@ -51,7 +46,7 @@ class P2Solution:
     q: FloatArray
     objective: float | FloatArray
     iterations: int | IntArray
-    _gains: kernel.Gains
+    _gains: Gains
     _queue: FloatArray
     _scenario: Scenario
 
@@ -61,24 +56,20 @@ class P2Solution:
 
         It is the largest value found of the Lagrangian dual of ``sum q = 1``, in which each
         device's (f, p, q) is minimised globally. Where P2 is not convex (small lambda) the
-        duality gap may stay open. With the round time as latency it is the bound for the proxy,
-        which is at most as long: it holds, but does not close.
+        duality gap may stay open.
         """
-        bound_of = kernel.bound_row if self.q.ndim == 1 else kernel.bound_rows
-        bound: float | FloatArray = bound_of(
-            self._gains, self._queue, kernel_system(self._scenario), self.q, self.objective
-        )
-        return bound
+        solved = np.atleast_2d(self.q), np.atleast_1d(self.objective)
+        bound, _, _ = _bound(self._gains, self._queue, self._scenario, *solved)
+        return float(bound[0]) if self.q.ndim == 1 else bound
 
     @property
     def gap(self) -> float | FloatArray:
         """Proven distance to the optimum, relative: ``(objective - lower_bound) / scale``.
 
         The scale is the larger of the objective's magnitude and its penalty part, because the
-        objective itself passes through zero. With the round time as latency the gap is mostly
-        that between the round time and the proxy, and says little about the solution.
+        objective itself passes through zero.
         """
-        error = kernel_system(self._scenario).error
+        error = self._scenario.V * self._scenario.lambda_ * self._scenario.weights**2
         scale = np.maximum(np.abs(self.objective), np.sum(error / self.q, axis=-1))
         gap = (self.objective - self.lower_bound) / scale
         return float(gap) if self.q.ndim == 1 else gap
@@ -91,7 +82,6 @@ def solve_p2(
     *,
     variant: Variant = "derived",
     exact: bool = False,
-    latency: Latency | None = None,
     tolerance: float = 1e-8,
     max_iterations: int = 100,
 ) -> P2Solution:
@@ -101,14 +91,9 @@ def solve_p2(
     successive upper-bound minimisation (SUM), each step of which is a Newton search for one
     multiplier.
 
-    With the round time as latency, the mean of the longest time in the cohort stands in the place
-    of the proxy ``sum q T``. The same alternation goes on from the proxy's solution, and ends at
-    none that is worse: for a given q the problem in f and p is convex and solved exactly, and for
-    given f and p the mean of the longest time is concave in q, which fits the SUM step.
-
     Of gains that are not known it takes the law, and solves the problem of the expected times and
     energies: in the place of ``1 / ln(1 + h p / N0)`` stands its expectation, and the theorems,
-    the convergence and the certificate hold as before (see `policies.p2.kernel`).
+    the convergence and the certificate hold as before (see `policies.device`).
 
     Parameters
     ----------
@@ -123,12 +108,7 @@ def solve_p2(
         the queue.
     exact : bool
         Also start from the points that the dual suggests and from single devices, and return
-        the best solution. Only where P2 is not convex does this find a better one. With the
-        round time as latency it is the search for the proxy's solution that is exact.
-    latency : {"proxy", "round_time"}, optional
-        What stands for the round time: the paper's ``sum q T`` or the mean of the longest time
-        in the cohort, as in `fl_edge_env.lyapunov.latency`. That of the scenario by default, and
-        of a law always the first.
+        the best solution. Only where P2 is not convex does this find a better one.
     tolerance : float
         Stop when the decision moves by less, f and p measured in units of their ranges; also
         the SUM steps, by q.
@@ -152,29 +132,103 @@ def solve_p2(
     True
     """
     check_variant(variant, exact)
-    minimised = check_latency(latency, scenario)
     if not is_real(tolerance) or not tolerance > 0:
         raise ValueError(f"tolerance must be positive, got {tolerance!r}")
     integer_at_least(1, "max_iterations", max_iterations)
     gains, queues = check_gains(channel_gain, queue, scenario)
-    if gains.probability is not None:
-        if latency == "round_time":
-            raise ValueError(
-                "latency must be 'proxy' or None where the gains are a law, got 'round_time': the "
-                "mean of the longest time is not minimised over gains that are not known"
-            )
-        minimised = "proxy"
-    f, p, q = np.empty_like(queues), np.empty_like(queues), np.empty_like(queues)
-    options = kernel.Options(
-        variant == "paper", bool(exact), float(tolerance), int(min(max_iterations, 2**31))
-    )
-    solver = longest if minimised == "round_time" else kernel
-    solve = solver.solve_row if queues.ndim == 1 else solver.solve_rows
-    objective, iterations = solve(gains, queues, kernel_system(scenario), options, f, p, q)
     # The certificate comes later: by then the caller may have moved on in the same arrays.
-    gain, probability = gains
-    kept = kernel.Gains(gain.copy(), None if probability is None else probability.copy())
-    return P2Solution(f, p, q, objective, iterations, kept, queues.copy(), scenario)
+    gain, rows = gains.gain.copy(), queues.reshape(-1, scenario.num_devices).copy()
+    gains = Gains(gain, gain if gain.shape[-1] == 1 else gains.probability.copy())
+    q = np.full(rows.shape, 1.0 / scenario.num_devices)
+    options = (variant == "paper", float(tolerance), int(min(max_iterations, 2**31)))
+    f, p, objective, iterations = _descend(gains, rows, scenario, q, *options)
+    if exact:
+        _improve(gains, rows, scenario, options, f, p, q, objective)
+    if queues.ndim == 1:
+        return P2Solution(
+            f[0], p[0], q[0], float(objective[0]), int(iterations[0]), gains, rows, scenario
+        )
+    return P2Solution(f, p, q, objective, iterations, gains, rows, scenario)
+
+
+def _run(
+    name: str, gains: Gains, queue: FloatArray, scenario: Scenario, *arguments: object
+) -> None:
+    """Run a function of the kernel over the rows of a batch."""
+    from policies.p2 import kernel  # here, because numba takes half a second to import
+
+    state = (*gains, queue, device_constants(scenario), scenario.V, scenario.cohort_size)
+    run_rows(getattr(kernel, name), *queue.shape, *state, *arguments)
+
+
+def _descend(
+    gains: Gains, queue: FloatArray, scenario: Scenario, q: FloatArray, *options: object
+) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
+    """Algorithm 2 from q, which holds the result: f, p, objectives and iterations."""
+    f, p, objective = np.empty_like(queue), np.empty_like(queue), np.empty(len(queue))
+    iterations = np.empty(len(queue), dtype=np.int64)
+    _run("solve_rows", gains, queue, scenario, *options, f, p, q, objective, iterations)
+    return f, p, objective, iterations
+
+
+def _bound(
+    gains: Gains, queue: FloatArray, scenario: Scenario, q: FloatArray, objective: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Lower bounds, and the devices' minimisers on both sides of the best multiplier."""
+    low, high, bound = np.empty_like(q), np.empty_like(q), np.empty(len(q))
+    _run("bound_rows", gains, queue, scenario, q, objective, low, high, bound)
+    return bound, low, high
+
+
+def _improve(
+    gains: Gains,
+    queue: FloatArray,
+    scenario: Scenario,
+    options: tuple[bool, float, int],
+    f: FloatArray,
+    p: FloatArray,
+    q: FloatArray,
+    objective: FloatArray,
+) -> None:
+    """Replace rows of a solution by better ones if other starts lead to them.
+
+    P2 has several local minima only where some devices' costs are not convex. At the best
+    multiplier such a device has two minimisers, and the optimum gives what is left of the
+    probability to few of them. The starts are the minimisers at both ends of the bracket, the
+    lower ones with the rest given to one device, and single devices.
+    """
+    bound, low, high = _bound(gains, queue, scenario, q, objective)
+    error = scenario.V * scenario.lambda_ * scenario.weights**2
+    scale = np.abs(objective) + np.sum(error / q, axis=-1)
+    *_, alone = _resources(gains, queue, scenario, np.ones_like(q))
+    for row in np.flatnonzero(~(objective - bound <= 1e-9 * scale)):
+        jumping, cheapest = np.argsort(low[row] - high[row])[:8], np.argsort(alone[row])[:8]
+        starts = np.empty((2 + len(cheapest) + len(jumping), scenario.num_devices))
+        starts[:] = low[row]
+        starts[1] = high[row]
+        single = starts[2 : 2 + len(cheapest)]
+        single[:] = 1e-3 / scenario.num_devices
+        single[np.arange(len(cheapest)), cheapest] = 1.0
+        rest = starts[2 + len(cheapest) :]
+        rest[np.arange(len(jumping)), jumping] += max(0.0, 1.0 - low[row].sum())
+        starts = np.maximum(starts, 1e-9 / scenario.num_devices)
+        starts /= starts.sum(axis=-1, keepdims=True)
+        own = Gains(*(np.repeat(part[row, None], len(starts), axis=0) for part in gains))
+        queues = np.repeat(queue[row, None], len(starts), axis=0)
+        *resources, values, _ = _descend(own, queues, scenario, starts, *options)
+        best = np.argmin(values)
+        if values[best] < objective[row]:
+            objective[row], q[row] = values[best], starts[best]
+            f[row], p[row] = (part[best] for part in resources)
+
+
+def _resources(
+    gains: Gains, queue: FloatArray, scenario: Scenario, q: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The best f and p at q, and what each device costs without its sampling error."""
+    f, p, cost = np.empty_like(queue), np.empty_like(queue), np.empty_like(queue)
+    _run("resource_rows", gains, queue, scenario, q, f, p, cost)
+    return f, p, cost
 
 
 def check_variant(variant: object, exact: object) -> None:
@@ -183,17 +237,6 @@ def check_variant(variant: object, exact: object) -> None:
         raise ValueError(f"variant must be 'derived' or 'paper', got {variant!r}")
     if not isinstance(exact, (bool, np.bool_)):
         raise ValueError(f"exact must be True or False, got {exact!r}")
-
-
-def check_latency(latency: object, scenario: Scenario) -> str:
-    """The latency that `solve_p2` minimises, or `ValueError` where it would refuse this one."""
-    if latency is None:
-        return scenario.latency
-    if not isinstance(latency, str) or latency not in LATENCIES:
-        raise ValueError(
-            f"latency must be 'proxy', 'round_time' or None for the scenario's, got {latency!r}"
-        )
-    return latency
 
 
 def best_resources(
@@ -230,122 +273,10 @@ def best_resources(
     # Written so that NaN fails the comparisons.
     if not all_true((q > 0) & (q <= 1)):
         raise ValueError(f"q must lie in (0, 1], got values from {q.min()} to {q.max()}")
-    f, p = kernel.resource_rows(
-        as_rows(gains),
+    f, p, _ = _resources(
+        gains,
         np.atleast_2d(queues),
-        kernel_system(scenario),
-        np.atleast_2d(np.broadcast_to(q, shape)),
+        scenario,
+        np.ascontiguousarray(np.atleast_2d(np.broadcast_to(q, shape))),
     )
     return f.reshape(shape), p.reshape(shape)
-
-
-def check_gains(
-    channel_gain: ArrayLike | GainLaw, queue: ArrayLike, scenario: Scenario
-) -> tuple[kernel.Gains, FloatArray]:
-    """The state of a round for the kernel, of known gains or of a law of them.
-
-    Parameters
-    ----------
-    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
-        Gains, or what they may be.
-    queue : array_like, shape (N,) or (B, N)
-        Queues [J].
-    scenario : Scenario
-        The system.
-
-    Raises
-    ------
-    ValueError
-        As `check_state`; also if probabilities are negative or do not sum to one.
-    """
-    if not isinstance(channel_gain, GainLaw):
-        gains, queues = check_state(channel_gain, queue, scenario)
-        return kernel.Gains(gains, None), queues
-    nodes = real_array("the gain of channel_gain", channel_gain.gain)
-    if nodes.ndim not in (2, 3) or nodes.shape[-2] != scenario.num_devices:
-        raise ValueError(
-            "the gain of channel_gain must have shape (N, J) or (B, N, J) with "
-            f"N = {scenario.num_devices}, got {nodes.shape}"
-        )
-    gain, probability = check_law("channel_gain", channel_gain, nodes.shape[:-1])
-    # The state with one of the nodes tells what is wrong with the queues.
-    one, queues = check_state(gain[..., 0], queue, scenario)
-    if gain.shape[-1] == 1:
-        return kernel.Gains(np.ascontiguousarray(one), None), queues
-    gain, probability = (np.ascontiguousarray(part) for part in (gain, probability))
-    return kernel.Gains(_writeable(gain), _writeable(probability)), queues
-
-
-def as_rows(gains: kernel.Gains) -> kernel.Gains:
-    """Gains of one state, or of a batch, as those of a batch."""
-    gain, probability = gains
-    if probability is None:
-        return kernel.Gains(np.atleast_2d(gain), None)
-    shape = (-1, *gain.shape[-2:])
-    return kernel.Gains(gain.reshape(shape), probability.reshape(shape))
-
-
-def check_state(
-    channel_gain: ArrayLike, queue: ArrayLike, scenario: Scenario
-) -> tuple[FloatArray, FloatArray]:
-    """The state of a round as arrays for the kernel, if it is one of the scenario.
-
-    Parameters
-    ----------
-    channel_gain, queue : array_like, shape (N,) or (B, N)
-        Gains and queues [J].
-    scenario : Scenario
-        The system.
-
-    Raises
-    ------
-    ValueError
-        If a shape is wrong, a gain not positive and finite, or a queue negative or not finite.
-    """
-    gains, queues = real_array("channel_gain", channel_gain), real_array("queue", queue)
-    if gains.ndim not in (1, 2) or gains.shape[-1] != scenario.num_devices:
-        raise ValueError(
-            f"channel_gain must have shape (N,) or (B, N) with N = {scenario.num_devices}, "
-            f"got {gains.shape}"
-        )
-    if queues.shape != gains.shape:
-        raise ValueError(
-            f"queue must have the shape of channel_gain, {gains.shape}, got {queues.shape}"
-        )
-    if not gains.size:
-        raise ValueError(f"channel_gain must hold at least one row, got shape {gains.shape}")
-    # Written so that NaN fails the comparisons.
-    if not all_true((gains > 0) & (gains < math.inf)):
-        raise ValueError(
-            f"channel_gain must be positive and finite, got {gains.min()} to {gains.max()}"
-        )
-    if not all_true((queues >= 0) & (queues < math.inf)):
-        raise ValueError(
-            f"queue must be finite and not negative, got {queues.min()} to {queues.max()}"
-        )
-    return _writeable(gains), _writeable(queues)
-
-
-def _writeable(values: FloatArray) -> FloatArray:
-    """A copy of a read-only array, for which numba would compile everything anew."""
-    return values if values.flags.writeable else values.copy()
-
-
-@lru_cache(maxsize=32)
-def kernel_system(scenario: Scenario) -> kernel.System:
-    """The scenario as the compiled functions read it."""
-    return kernel.System(
-        V=scenario.V,
-        cohort_size=scenario.cohort_size,
-        noise=scenario.noise_power_w,
-        upload=scenario.upload_bits * scenario.cohort_size * math.log(2) / scenario.bandwidth_hz,
-        error=scenario.V * scenario.lambda_ * scenario.weights**2,
-        cycles=scenario.cycles_per_round,
-        download=scenario.download_time,
-        capacitance=scenario.capacitance,
-        f_min=scenario.f_min,
-        f_max=scenario.f_max,
-        p_min=scenario.p_min,
-        p_max=scenario.p_max,
-        budget=scenario.energy_budget_j,
-    )

@@ -48,27 +48,6 @@ def test_decision__against_the_cvxpy_route(benchmark, report, seconds):
     )
 
 
-def test_decision__on_the_longest_time_against_the_proxy(report, seconds):
-    scenario = Scenario.cifar10()
-    gains, queues = states(scenario, 20)
-
-    def decide(latency: str) -> float:
-        return float(
-            np.median(
-                [
-                    seconds(lambda s=state: solve_p2(*s, scenario, latency=latency), 20)
-                    for state in zip(gains, queues, strict=True)
-                ]
-            )
-        )
-
-    proxy, longest = decide("proxy"), decide("round_time")
-    report(
-        f"decision on the longest time, N = 120: {longest * 1e3:.2f} ms, "
-        f"{longest / proxy:.1f} times the {proxy * 1e3:.2f} ms on the proxy"
-    )
-
-
 def test_certificate__against_the_decision(report, seconds):
     scenario = Scenario.cifar10()
     gains, queues = states(scenario, 1)

@@ -9,7 +9,7 @@ from fl_edge_env import CellChannel, FLEdgeEnv, MarkovChannel, Scenario, TraceCh
 from fl_edge_env.channels import GainLaw, conditional_law
 from policies import LROA, Opportunistic, UniD, check_policy
 from policies.belief import Belief
-from policies.outcome import OutcomePrices
+from policies.outcome import DualPrices
 from tests.support import expected_drift_plus_penalty
 
 # A small model and a fast processor, so that the power does not always sit at its bounds.
@@ -22,7 +22,7 @@ OLD = Scenario(
     channel=MarkovChannel.correlated(0.5),
     csi="delayed",
 )
-PRICES = OutcomePrices(np.full(10, 0.5), np.full(10, 50.0))
+PRICES = DualPrices(np.full(10, 0.5), np.full(10, 50.0))
 
 
 def test_belief__is_the_observed_gain_unless_that_is_old():

@@ -9,7 +9,7 @@ import pytest
 
 from fl_edge_env import Allocation, Scenario
 from policies import LROA, DivFL, Opportunistic, UniD, UniS, check_policy
-from policies.outcome import OutcomePrices
+from policies.outcome import DualPrices
 
 SCENARIO = Scenario.digits(num_devices=6)
 
@@ -99,7 +99,7 @@ def test_check_policy__finds_nothing_in_our_own_where_devices_drop_out(kind):
     scenario = SCENARIO.replace(
         cohort_size=4, availability=0.4, availability_persistence=0.5, upload_failure=0.3
     )
-    prices = OutcomePrices(np.full(6, 0.4), np.full(6, 1e3))
+    prices = DualPrices(np.full(6, 0.4), np.full(6, 1e3))
     check_policy(kind(scenario, **({"prices": prices} if kind is Opportunistic else {})))
 
 

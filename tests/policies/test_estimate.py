@@ -12,7 +12,7 @@ from fl_edge_env.spaces import NEVER_MEASURED
 from policies import Opportunistic, check_policy, make_policy
 from policies.belief import Belief
 from policies.estimate import GainEstimator
-from policies.outcome import first_prices
+from policies.outcome import initial_prices
 
 # Weights of its own: those that are calibrated follow from the true means.
 CELL = Scenario.cell(
@@ -168,7 +168,7 @@ def test_opportunistic__that_does_not_follow_stays_with_the_first_prices():
     env = FLEdgeEnv(CELL)
     stays, given, follows = (
         Opportunistic(CELL, **options)
-        for options in ({"follow": False}, {"prices": first_prices(CELL)}, {})
+        for options in ({"follow": False}, {"prices": initial_prices(CELL)}, {})
     )
     observation, _ = env.reset(seed=0)
     differs = False

@@ -8,12 +8,12 @@ import pytest
 from fl_edge_env import FLEdgeEnv, MarkovChannel, Scenario, lyapunov
 from fl_edge_env.contributions import contributions
 from policies import Opportunistic, check_policy, evaluate
-from policies.outcome import OutcomePrices, settle_prices
+from policies.outcome import DualPrices, outcome_prices
 from tests.policies.outcome.test_prices import UNEVEN
 
 
-def zero_prices(scenario: Scenario) -> OutcomePrices:
-    return OutcomePrices(np.zeros(scenario.num_devices), np.zeros(scenario.num_devices))
+def zero_prices(scenario: Scenario) -> DualPrices:
+    return DualPrices(np.zeros(scenario.num_devices), np.zeros(scenario.num_devices))
 
 
 def play(policy: Opportunistic, scenario: Scenario, seed: int = 0):
@@ -49,7 +49,7 @@ def test_opportunistic__is_a_valid_policy(fields, options):
 def test_opportunistic__data_weigh_alike_in_the_long_run():
     scenario = UNEVEN.replace(num_rounds=1000)
     total, spent = np.zeros((2, 8))
-    for allocation, info in play(Opportunistic(scenario, prices=settle_prices(UNEVEN)), scenario):
+    for allocation, info in play(Opportunistic(scenario, prices=outcome_prices(UNEVEN)), scenario):
         total += contributions(allocation, info, scenario).weight
         spent += info["energy_spent"]
     np.testing.assert_allclose(total / 1000, scenario.weights, rtol=0.03)
@@ -97,9 +97,9 @@ def test_opportunistic__prices_move_with_energy_and_participation():
         ({"participation": 1}, "participation must be True or False"),
         ({"follow": "no"}, "follow must be True or False"),
         ({"step_scale": -1.0}, "step_scale must be"),
-        ({"prices": (0.4, 800.0)}, "prices must be OutcomePrices"),
-        ({"prices": OutcomePrices(np.zeros(7), np.zeros(8))}, "prices.energy must hold 8 finite"),
-        ({"prices": OutcomePrices(np.full(8, -1.0), np.zeros(8))}, "must be at least zero"),
+        ({"prices": (0.4, 800.0)}, "prices must be DualPrices"),
+        ({"prices": DualPrices(np.zeros(7), np.zeros(8))}, "prices.energy must hold 8 finite"),
+        ({"prices": DualPrices(np.full(8, -1.0), np.zeros(8))}, "must be at least zero"),
     ],
 )
 def test_opportunistic__refuses_wrong_arguments(options, message):

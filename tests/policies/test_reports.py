@@ -9,9 +9,9 @@ import pytest
 
 from fl_edge_env import Allocation, Scenario, Simulator, physics
 from policies import LROA, DivFL, Opportunistic, UniD, UniS, evaluate, make_policy, with_reports
-from policies.benchmark.bound import outcome_path_bound, path_bound, shadow_prices
+from policies.benchmark.bound import outcome_path_bound, path_bound, penalty_prices
 from policies.benchmark.commands.training import reports_note
-from policies.outcome.prices import OutcomePrices
+from policies.outcome.prices import DualPrices
 from policies.reports import report_costs
 from train_fl import TrainingEnvFactory
 from train_fl.command_line import main
@@ -107,8 +107,8 @@ def test_bounds__count_reports():
     bits = scenario.model_bits
     reporting = scenario.replace(report_passes=1.0, report_bits=bits)
     alike = scenario.replace(local_epochs=scenario.local_epochs + 1, model_bits=2 * bits)
-    prices = shadow_prices(scenario)
-    outcome = OutcomePrices(prices, np.ones(6))
+    prices = penalty_prices(scenario)
+    outcome = DualPrices(prices, np.ones(6))
     for bound in (
         lambda system: path_bound(system, 0, prices),
         lambda system: outcome_path_bound(system, 0, outcome),

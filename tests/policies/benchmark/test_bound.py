@@ -14,7 +14,7 @@ from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, Simulator, 
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.streams import episode_gains
 from policies import LROA, UniD, UniS, evaluate, lower_bound
-from policies.benchmark.bound import path_bound, shadow_prices
+from policies.benchmark.bound import path_bound, penalty_prices
 from tests.support import field_values, scenario_of
 
 
@@ -101,10 +101,10 @@ def test_path_bound__is_of_the_gains_that_the_simulator_gives():
 
 def test_shadow_prices__do_not_depend_on_the_weight_of_time():
     scenario = Scenario.digits()
-    prices = shadow_prices(scenario)
-    np.testing.assert_array_equal(shadow_prices(scenario.replace(nu=1e7)), prices)
-    np.testing.assert_array_equal(shadow_prices(scenario.replace(V=1e-3, num_rounds=5)), prices)
-    assert (shadow_prices(scenario.replace(energy_budget_j=10.0)) == 0).all()
+    prices = penalty_prices(scenario)
+    np.testing.assert_array_equal(penalty_prices(scenario.replace(nu=1e7)), prices)
+    np.testing.assert_array_equal(penalty_prices(scenario.replace(V=1e-3, num_rounds=5)), prices)
+    assert (penalty_prices(scenario.replace(energy_budget_j=10.0)) == 0).all()
 
 
 def test_lower_bound__holds_for_every_policy_at_the_energy_it_used():

@@ -13,7 +13,7 @@ from scipy import stats
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, Scenario
 from policies import LROA, POLICIES, DivFL, Policy, UniD, UniS, evaluate, make_policy
-from policies.benchmark.bound import path_bound, shadow_prices
+from policies.benchmark.bound import path_bound, penalty_prices
 from policies.benchmark.evaluation import summarise
 from policies.benchmark.feasibility import energy_tolerance
 from policies.benchmark.rollout import run_episode
@@ -44,7 +44,7 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
     feasibility += ["feasible", "least_participation", "never_seen"]
     rest = ["gap", "outcome_gap", "mean_objective", "mean_reward", "sampling_error"]
     assert list(table.columns) == outcome + feasibility + rest
-    prices = shadow_prices(scenario)
+    prices = penalty_prices(scenario)
     for _, row in table.iterrows():
         policy = make_policy(row.policy.lower(), scenario)
         env = gym.make("FLEdge-v0", scenario=scenario)

@@ -14,7 +14,7 @@ from policies import LROA, DivFL, Opportunistic, Policy, evaluate, lower_bound
 from policies.benchmark.bound import Prices, outcome_path_bound
 from policies.benchmark.jobs import BoundJob, make_jobs
 from policies.benchmark.runner import run_jobs
-from policies.outcome import OutcomePrices
+from policies.outcome import DualPrices
 
 
 class RandomPolicy(Policy):
@@ -46,7 +46,7 @@ class RandomPolicy(Policy):
 
 
 @st.composite
-def systems(draw) -> tuple[Scenario, OutcomePrices]:
+def systems(draw) -> tuple[Scenario, DualPrices]:
     """Small systems with tight and loose budgets, and any prices."""
     number = draw(st.integers(1, 6))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -67,7 +67,7 @@ def systems(draw) -> tuple[Scenario, OutcomePrices]:
         **fields,
     )
     scale = draw(st.sampled_from([0.0, 0.1, 10.0]))
-    return scenario, OutcomePrices(
+    return scenario, DualPrices(
         scale * rng.exponential(size=number), 2000 * scale * rng.standard_normal(number)
     )
 
@@ -96,7 +96,7 @@ def test_outcome_bound__is_below_every_policy_in_every_round(system, seed):
 @pytest.mark.parametrize("fields", [{}, {"availability": 0.4, "upload_failure": 0.3}])
 def test_outcome_bound__is_reached_by_who_decides_at_its_prices(fields):
     scenario = Scenario.cifar10(num_devices=6, energy_budget_j=300.0, num_rounds=40, **fields)
-    prices = Prices(np.zeros(6), OutcomePrices(np.full(6, 0.4), np.full(6, 2000.0)))
+    prices = Prices(np.zeros(6), DualPrices(np.full(6, 0.4), np.full(6, 2000.0)))
     policy = Opportunistic(scenario, prices=prices.outcome, step_scale=0.0)
     jobs = make_jobs([policy], scenario, [0], None, prices)
     rounds, bounds = run_jobs([*jobs, BoundJob(scenario, 0, prices)])
@@ -109,7 +109,7 @@ def test_outcome_bound__does_not_depend_on_blocks(monkeypatch, availability):
     scenario = Scenario.cifar10(
         num_devices=6, energy_budget_j=300.0, num_rounds=40, availability=availability
     )
-    prices = OutcomePrices(np.full(6, 0.4), np.full(6, 2000.0))
+    prices = DualPrices(np.full(6, 0.4), np.full(6, 2000.0))
     whole = outcome_path_bound(scenario, 3, prices)
     monkeypatch.setattr("policies.benchmark.bound._BLOCK_NUMBERS", 6 * 7)
     np.testing.assert_array_equal(outcome_path_bound(scenario, 3, prices), whole)

@@ -68,7 +68,7 @@ def test_commands__keep_to_their_folder_and_go_on_in_it(name, call, tmp_path, mo
     assert status == 0, said
     assert contents(folder) == before
     # Nobody else's results are replaced, nor are prices searched before that is known.
-    monkeypatch.setattr(bound, "shadow_prices", lambda *_: pytest.fail("searched prices"))
+    monkeypatch.setattr(bound, "penalty_prices", lambda *_: pytest.fail("searched prices"))
     for other in COMMANDS.keys() - {name}:
         status, said = call(other, f"--out {folder}")
         assert (status, contents(folder)) == (2, before)

@@ -16,7 +16,7 @@ from policies.learning.imitation import oracle_decision
 from policies.learning.settings import AgentSettings
 from policies.learning.training import Budget, train_agent
 from policies.learning.views import DeviceView, by_device
-from policies.outcome import settled_scenario, solve_round
+from policies.outcome import priced_scenario, solve_round
 from tests.policies.learning.test_training import KilledError, kill_after
 
 FULL = Scenario.cifar10().replace(
@@ -61,7 +61,7 @@ def episode(policy: SB3Policy, scenario: Scenario, seeds: list[int]) -> list[np.
 
 
 def test_teacher__decides_as_the_solution_of_the_round_on_the_true_gains():
-    view = DeviceView(settled_scenario(PARTIAL), 5, seed=3)
+    view = DeviceView(priced_scenario(PARTIAL), 5, seed=3)
     view.reset()
     for _ in range(3):
         actions, weights = oracle_decision(view)
@@ -103,7 +103,7 @@ def test_agent__loaded_and_in_whatever_environment_decides_the_same(trained, kin
     scenario = agent.trained_in
     expected = episode(agent, scenario, [0, 1])
     plain = scenario.replace(objective="penalty")
-    settled = settled_scenario(scenario)
+    settled = priced_scenario(scenario)
     for system in (scenario, plain, settled):
         loaded = SB3Policy.load(folder, system)
         np.testing.assert_array_equal(episode(loaded, system, [0, 1]), expected)
@@ -145,7 +145,7 @@ def test_training__a_killed_one_ends_in_the_same_agent(trained, tmp_path):
 
 
 def test_first_episodes__end_one_after_the_other():
-    view = DeviceView(settled_scenario(FULL), 4)
+    view = DeviceView(priced_scenario(FULL), 4)
     view.reset()
     ends: dict[int, list[int]] = {system: [] for system in range(4)}
     for played in range(1, 86):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fl_edge_env import ExponentialChannel, Scenario, lyapunov, physics
-from policies.outcome import OutcomePrices, bound_rounds, settle_prices, solve_round
+from policies.outcome import DualPrices, bound_rounds, outcome_prices, solve_round
 
 # Devices differ in their data and, in pairs, are alike.
 UNEVEN = Scenario.digits(
@@ -38,8 +38,8 @@ def dual(scenario: Scenario, energy, participation, rounds: int = 1500) -> float
 
 
 @pytest.fixture(scope="module")
-def prices() -> OutcomePrices:
-    return settle_prices(UNEVEN)
+def prices() -> DualPrices:
+    return outcome_prices(UNEVEN)
 
 
 def test_settle_prices__devices_meet_their_budgets_and_take_part_as_their_data_ask(prices):
@@ -68,7 +68,7 @@ def test_settle_prices__no_other_prices_bound_much_better(prices):
 def test_settle_prices__follow_from_the_seed_and_not_from_the_horizon():
     scenario = Scenario.digits(num_devices=20, energy_budget_j=0.04)
     first, longer, other = (
-        np.stack(settle_prices(system, seed=seed))
+        np.stack(outcome_prices(system, seed=seed))
         for system, seed in ((scenario, 0), (scenario.replace(num_rounds=7), 0), (scenario, 1))
     )
     np.testing.assert_array_equal(first, longer)
@@ -82,10 +82,10 @@ def test_settle_prices__are_equal_only_for_devices_that_can_be_exchanged(prices)
         assert np.all(pairs[:, 0] == pairs[:, 1])
         assert len(np.unique(price)) == 4
     scenario = Scenario.digits(num_devices=4, energy_budget_j=2.0, channel=TwoPlaces())
-    near, far = settle_prices(scenario).participation.reshape(2, 2).mean(axis=1)
+    near, far = outcome_prices(scenario).participation.reshape(2, 2).mean(axis=1)
     assert far > 1.05 * near
 
 
 def test_settle_prices__refuses_a_wrong_seed():
     with pytest.raises(ValueError, match="seed must be"):
-        settle_prices(UNEVEN, seed=-1)
+        outcome_prices(UNEVEN, seed=-1)

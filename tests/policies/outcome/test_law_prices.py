@@ -7,7 +7,7 @@ import pytest
 
 from fl_edge_env import Scenario, lyapunov
 from fl_edge_env.channels import GainLaw
-from policies.outcome import blind_prices, solve_round
+from policies.outcome import law_prices, solve_round
 
 RNG = np.random.default_rng(0)
 ALIKE = Scenario.cifar10(num_devices=6, num_samples=400.0, energy_budget_j=300.0, num_rounds=300)
@@ -40,7 +40,7 @@ def least_time(gain, probability, energy, scenario):
 
 def test_blind_prices__spend_the_budget_of_a_participation():
     law = law_of(ALIKE, alike=True)
-    m, z = blind_prices(law, ALIKE)
+    m, z = law_prices(law, ALIKE)
     allowed = ALIKE.energy_budget_j[0] / lyapunov.participation_target(ALIKE)[0]
     time = least_time(law.gain[0], law.probability[0], allowed, ALIKE)
     assert ALIKE.cohort_size * (z[0] - m[0] * allowed) == pytest.approx(time, rel=1e-6)
@@ -56,7 +56,7 @@ def test_blind_prices__no_cohort_is_cheaper_than_nothing():
     # others nothing less.
     for alike in (True, False):
         law = law_of(ALIKE, alike=alike)
-        m, z = blind_prices(law, ALIKE)
+        m, z = law_prices(law, ALIKE)
         solution = solve_round(law, m, z, ALIKE, V=1.0, tolerance=1e-9)
         assert solution.lower_bound >= -1e-6 * solution.deadline
         if alike:
@@ -76,7 +76,7 @@ def test_blind_prices__with_persistence_take_again_where_that_is_cheaper():
         (seconds @ weight + again * (seconds * weight) @ chosen) / (1 + again * weight @ chosen)
         for chosen in (np.array([bit == "1" for bit in f"{code:05b}"]) for code in range(32))
     )
-    m, z = blind_prices(law, fixed, persistence=persistence)
+    m, z = law_prices(law, fixed, persistence=persistence)
     compute = fixed.cycles_per_round[0] / 1.5e9
     np.testing.assert_allclose(m, 0.0)  # energy abounds
     np.testing.assert_allclose(fixed.cohort_size * z, compute + best, rtol=1e-9)
@@ -87,7 +87,7 @@ def test_blind_prices__what_persistence_brings_is_time_at_the_same_energy():
     allowed = ALIKE.energy_budget_j[0] / lyapunov.participation_target(ALIKE)[0]
     times = []
     for persistence in (0.0, 0.3, 0.6, 0.9):
-        m, z = blind_prices(law, ALIKE, persistence=persistence)
+        m, z = law_prices(law, ALIKE, persistence=persistence)
         times.append(z[0] - m[0] * allowed)
     assert np.all(np.diff(times) < 0)
 
@@ -95,10 +95,10 @@ def test_blind_prices__what_persistence_brings_is_time_at_the_same_energy():
 def test_blind_prices__of_some_devices_and_with_a_cap():
     law = law_of(ALIKE, alike=False)
     only = np.array([True, False, False, True, False, False])
-    m, z = blind_prices(law, ALIKE)
-    some = blind_prices(law, ALIKE, only=only)
+    m, z = law_prices(law, ALIKE)
+    some = law_prices(law, ALIKE, only=only)
     np.testing.assert_array_equal(some.energy[only], m[only])
     np.testing.assert_array_equal(some.participation[only], z[only])
     assert np.isnan(some.energy[~only]).all()
-    poor = blind_prices(law, ALIKE.replace(energy_budget_j=1e-3), most=0.7)
+    poor = law_prices(law, ALIKE.replace(energy_budget_j=1e-3), most=0.7)
     np.testing.assert_allclose(poor.energy, 0.7)

@@ -10,11 +10,11 @@ from fl_edge_env.channels import conditional_law
 from fl_edge_env.lyapunov import participation_target, participation_weight
 from policies import Opportunistic
 from policies.outcome import (
-    OutcomePrices,
-    blind_prices,
-    first_prices,
-    settle_prices,
-    settled_scenario,
+    DualPrices,
+    initial_prices,
+    law_prices,
+    outcome_prices,
+    priced_scenario,
     solve_round,
 )
 
@@ -26,7 +26,7 @@ MIXED = with_tiers(ALIKE)
 
 def play(scenario: Scenario, seeds: list[int]) -> tuple[list, list]:
     """Rounds of Opportunistic, and of the greedy decision in the settled scenario."""
-    settled = settled_scenario(scenario)
+    settled = priced_scenario(scenario)
     weight = participation_weight(settled)
     plain, priced = Simulator(scenario, len(seeds)), Simulator(settled, len(seeds))
     policy = Opportunistic(scenario)
@@ -78,8 +78,8 @@ def test_settled__with_other_budgets_differs_by_the_steps_of_the_energy_prices_a
 
 
 def test_settled__queues_are_prices_and_a_participation_moves_both_costs_by_the_same():
-    settled = settled_scenario(ALIKE)
-    prices = settle_prices(ALIKE)
+    settled = priced_scenario(ALIKE)
+    prices = outcome_prices(ALIKE)
     allowed = ALIKE.energy_budget_j / participation_target(ALIKE)
     jump = participation_weight(settled) / settled.V  # of Z: one round's worth
     np.testing.assert_allclose(allowed**2 / settled.V, jump)  # of Q: the energy allowed
@@ -87,42 +87,42 @@ def test_settled__queues_are_prices_and_a_participation_moves_both_costs_by_the_
     np.testing.assert_allclose(
         settled.initial_queue / settled.V, prices.energy + 0.5 * jump / allowed
     )
-    slower = settled_scenario(ALIKE, step_scale=0.5)
+    slower = priced_scenario(ALIKE, step_scale=0.5)
     np.testing.assert_allclose(slower.V, 2 * settled.V)
     # Settled already, it stays as it is.
-    again = settled_scenario(settled)
+    again = priced_scenario(settled)
     np.testing.assert_allclose(again.V, settled.V)
     np.testing.assert_allclose(again.initial_queue, settled.initial_queue)
 
 
 def test_settled__where_participants_alone_are_known_no_start_tells_who_is_far():
     scenario = CELL.replace(csi="participants")
-    settled = settled_scenario(scenario)
+    settled = priced_scenario(scenario)
     for name in ("initial_queue", "initial_participation_queue"):
         assert len(np.unique(getattr(settled, name))) == 1
-        assert len(np.unique(getattr(settled_scenario(CELL), name))) == 12
+        assert len(np.unique(getattr(priced_scenario(CELL), name))) == 12
 
 
 def test_first_prices__are_those_of_laws_where_old_gains_say_nothing():
     forgotten = CELL.replace(csi="delayed")
     law = conditional_law(CELL.channel, np.full(12, 1.0))
-    np.testing.assert_array_equal(first_prices(forgotten), blind_prices(law, CELL))
+    np.testing.assert_array_equal(initial_prices(forgotten), law_prices(law, CELL))
     lasting = ALIKE.replace(csi="delayed", channel=MarkovChannel.correlated(0.8))
-    np.testing.assert_array_equal(first_prices(lasting), settle_prices(lasting))
-    np.testing.assert_array_equal(first_prices(CELL), settle_prices(CELL))
+    np.testing.assert_array_equal(initial_prices(lasting), outcome_prices(lasting))
+    np.testing.assert_array_equal(initial_prices(CELL), outcome_prices(CELL))
 
 
 def test_first_prices__of_devices_that_are_too_far_are_bounded():
     # Without waiting for good rounds some of these users cannot keep within their budgets.
     scenario = Scenario.cell(csi="delayed")
     law = conditional_law(scenario.channel, scenario.mean_gain)
-    wanted, prices = blind_prices(law, scenario), first_prices(scenario)
+    wanted, prices = law_prices(law, scenario), initial_prices(scenario)
     typical = np.median(wanted.energy)
     near = wanted.energy <= 10 * typical
     assert wanted.energy.max() > 1e5 * typical
     # Those who cannot spend their budgets have no price, and count for nothing.
     rich = scenario.energy_budget_j * np.where(scenario.mean_gain > scenario.channel.mean, 9.0, 1.0)
-    bounded = first_prices(scenario.replace(energy_budget_j=rich)).energy
+    bounded = initial_prices(scenario.replace(energy_budget_j=rich)).energy
     assert bounded.max() <= 10 * np.median(bounded[bounded > 0]) * (1 + 1e-9)
     np.testing.assert_allclose(prices.energy[~near], 10 * typical)
     np.testing.assert_allclose(prices.energy[near], wanted.energy[near], rtol=1e-8)
@@ -146,9 +146,9 @@ def test_first_prices__let_every_device_take_part_where_old_gains_say_nothing():
 
 
 def test_settled__takes_prices_of_ones_own_and_refuses_a_wrong_step():
-    prices = OutcomePrices(np.full(12, 0.5), np.linspace(100.0, 200.0, 12))
-    settled = settled_scenario(ALIKE, prices=prices)
+    prices = DualPrices(np.full(12, 0.5), np.linspace(100.0, 200.0, 12))
+    settled = priced_scenario(ALIKE, prices=prices)
     jump = participation_weight(settled) / settled.V
     np.testing.assert_allclose(jump * settled.initial_participation_queue, prices.participation)
     with pytest.raises(ValueError, match="step_scale must be positive and finite, got 0"):
-        settled_scenario(ALIKE, step_scale=0)
+        priced_scenario(ALIKE, step_scale=0)

@@ -1,4 +1,4 @@
-"""Where prices begin, how fast they move, and a scenario whose queues are such prices."""
+"""Dual prices at the start, how fast they move, and a scenario whose queues are such prices."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fl_edge_env.checks import finite_number, read_only
 from fl_edge_env.lyapunov import participation_target, participation_weight
 from fl_edge_env.typing import FloatArray
 from policies.estimate import GainEstimator
-from policies.outcome.blind import blind_prices
+from policies.outcome.law_prices import law_prices
 from policies.outcome.prices import (
-    OutcomePrices,
+    DualPrices,
     groups_alike,
+    outcome_prices,
     pooled,
     price_rounds,
-    settle_prices,
 )
 from policies.outcome.solver import solve_round
 
@@ -34,11 +34,11 @@ _STEP = 0.1
 _MOST_OVER_TYPICAL = 10.0
 
 
-def first_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
-    """Prices that settle with what the server knows of the gains before anything was measured.
+def initial_prices(scenario: Scenario, *, seed: int = 0) -> DualPrices:
+    """Dual prices by what the server knows of the gains before anything was measured.
 
     A server that sees the gains of the round can wait for good ones, and the prices are those of
-    `settle_prices`. One that only knows laws cannot, and they are those of `blind_prices`: where
+    `outcome_prices`. One that only knows laws cannot, and they are those of `law_prices`: where
     the gains of participants alone are known, and where those of the round before are and say
     nothing about the present ones. In the latter case no price of energy is above ten times the
     median one. Old gains that say something count as present ones here.
@@ -48,29 +48,29 @@ def first_prices(scenario: Scenario, *, seed: int = 0) -> OutcomePrices:
     scenario : Scenario
         The system.
     seed : int
-        Seed of the rounds that settle the prices; a server that knows laws alone needs none.
+        Seed of the rounds that are tried; a server that knows laws alone needs none.
 
     Returns
     -------
-    OutcomePrices
+    DualPrices
     """
     known = _prices_of_laws(scenario)
-    return settle_prices(scenario, seed=seed) if known is None else known
+    return outcome_prices(scenario, seed=seed) if known is None else known
 
 
 @lru_cache(maxsize=8)
-def _prices_of_laws(scenario: Scenario) -> OutcomePrices | None:
-    """`first_prices` of a server that knows no more than laws."""
+def _prices_of_laws(scenario: Scenario) -> DualPrices | None:
+    """`initial_prices` of a server that knows no more than laws."""
     known = _law_alone(scenario)
     if known is None:
         return None
     law, persistence = known
-    prices = blind_prices(law, scenario, persistence=persistence)
+    prices = law_prices(law, scenario, persistence=persistence)
     if scenario.csi == "delayed" and np.any(prices.energy > 0):
         most = _MOST_OVER_TYPICAL * float(np.median(prices.energy[prices.energy > 0]))
         if np.any(prices.energy > most):
-            prices = blind_prices(law, scenario, persistence=persistence, most=most)
-    return OutcomePrices(*(read_only(price) for price in prices))
+            prices = law_prices(law, scenario, persistence=persistence, most=most)
+    return DualPrices(*(read_only(price) for price in prices))
 
 
 def _law_alone(scenario: Scenario) -> tuple[GainLaw, float] | None:
@@ -95,26 +95,12 @@ def _law_alone(scenario: Scenario) -> tuple[GainLaw, float] | None:
     return None
 
 
-def participation_jump(prices: OutcomePrices, scenario: Scenario, *, seed: int = 0) -> float:
-    """How far a participation at the energy that the budget allows moves the device's cost [s].
+def participation_jump(prices: DualPrices, scenario: Scenario, *, seed: int = 0) -> float:
+    """Distance [s] by which a participation at the energy the budget allows moves a device's cost.
 
     It is a tenth of the mean round time at the prices, over the square root of the participations
     that a device has in an episode. For a server that knows no more than laws the time is that
-    at `first_prices`, whose dual value it is.
-
-    Parameters
-    ----------
-    prices : OutcomePrices
-        Settled prices.
-    scenario : Scenario
-        The system. Its number of rounds decides.
-    seed : int
-        Seed of the rounds that estimate the time of a round.
-
-    Returns
-    -------
-    float
-        In seconds; see `Opportunistic`.
+    at `initial_prices`, whose dual value it is.
     """
     if (known := _prices_of_laws(scenario)) is not None:
         m, z = known
@@ -124,10 +110,8 @@ def participation_jump(prices: OutcomePrices, scenario: Scenario, *, seed: int =
     rounds = price_rounds(scenario)
     gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
     m, z = (np.broadcast_to(price, gains.shape) for price in prices)
-    there = None
-    if scenario.drops_out:
-        there = sample_presence(rng, rounds, scenario.availability)
-    solution = solve_round(gains, m, z, scenario, V=1.0, available=there)
+    present = sample_presence(rng, rounds, scenario.availability) if scenario.drops_out else None
+    solution = solve_round(gains, m, z, scenario, V=1.0, available=present)
     return _jump_at(float(np.mean(solution.deadline)), scenario)
 
 
@@ -137,34 +121,25 @@ def _jump_at(round_time: float, scenario: Scenario) -> float:
     return _STEP * round_time / math.sqrt(participations)
 
 
-def energy_start(prices: OutcomePrices, jump: float, scenario: Scenario) -> FloatArray:
+def energy_start(prices: DualPrices, jump: float, scenario: Scenario) -> FloatArray:
     """Prices of energy at which an episode begins [s/J], shape (N,).
 
     The price of energy jumps with a participation and falls until the next, which comes when it is
-    low: its low end, not its mean, has to be the settled price.
-
-    Parameters
-    ----------
-    prices : OutcomePrices
-        Settled prices.
-    jump : float
-        As `participation_jump` gives it [s].
-    scenario : Scenario
-        Supplies the budgets and the targets.
+    low: its low end, not its mean, has to be the dual price.
     """
     allowed = scenario.energy_budget_j / participation_target(scenario)
     start: FloatArray = prices.energy + 0.5 * jump / allowed
     return start
 
 
-def settled_scenario(
+def priced_scenario(
     scenario: Scenario,
     *,
     seed: int = 0,
-    prices: OutcomePrices | None = None,
+    prices: DualPrices | None = None,
     step_scale: float = 1.0,
 ) -> Scenario:
-    """The scenario with the outcome as its objective, whose queues begin at settled prices.
+    """The scenario with the outcome as its objective, whose queues begin at dual prices.
 
     The greedy decision on its queues, `solve_round`, is that of `Opportunistic`: V is such that a
     participation at the energy that the budget allows moves the cost of the device's next one by
@@ -180,9 +155,9 @@ def settled_scenario(
     scenario : Scenario
         The system, with any objective.
     seed : int
-        Seed of the rounds that settle the prices, and of those that estimate the time of a round.
-    prices : OutcomePrices, optional
-        Settled prices, in place of `first_prices`.
+        Seed of the rounds from which the prices and the time of a round are found.
+    prices : DualPrices, optional
+        In place of `initial_prices`.
     step_scale : float
         Factor on the steps of the prices.
 
@@ -196,11 +171,11 @@ def settled_scenario(
         If an argument is wrong.
     """
     step_scale = finite_number("step_scale", step_scale)
-    prices = first_prices(scenario, seed=seed) if prices is None else prices
+    prices = initial_prices(scenario, seed=seed) if prices is None else prices
     jump = step_scale * participation_jump(prices, scenario, seed=seed)
     if scenario.csi == "participants":
         groups = groups_alike(scenario)
-        prices = OutcomePrices(*(pooled(price, groups) for price in prices))
+        prices = DualPrices(*(pooled(price, groups) for price in prices))
     V = participation_weight(scenario) / jump
     return scenario.replace(
         objective="outcome",

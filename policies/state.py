@@ -1,0 +1,153 @@
+"""The state of a round and the system, checked, as arrays for the compiled solvers."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fl_edge_env.channels import GainLaw
+from fl_edge_env.channels.protocol import check_law
+from fl_edge_env.checks import all_true, real_array
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.typing import FloatArray
+
+T = TypeVar("T", bound=np.generic)
+
+
+class Gains(NamedTuple):
+    """Laws of the gains of a batch of rounds, of shape (B, N, J); J is 1 for known gains."""
+
+    gain: FloatArray
+    probability: FloatArray  # not read where J is 1
+
+
+def check_gains(
+    channel_gain: ArrayLike | GainLaw, queue: ArrayLike, scenario: Scenario
+) -> tuple[Gains, FloatArray]:
+    """The gains of a round or of a batch of them, known or not, for the compiled solvers.
+
+    Parameters
+    ----------
+    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
+        Gains, or what they may be.
+    queue : array_like, shape (N,) or (B, N)
+        Queues [J].
+    scenario : Scenario
+        The system.
+
+    Returns
+    -------
+    gains : Gains
+        With B = 1 for a single round.
+    queue : ndarray, shape (N,) or (B, N)
+        The queues.
+
+    Raises
+    ------
+    ValueError
+        As `check_state`; also if probabilities are negative or do not sum to one.
+    """
+    if not isinstance(channel_gain, GainLaw):
+        known, queues = check_state(channel_gain, queue, scenario)
+        nodes = known.reshape(-1, scenario.num_devices, 1)
+        return Gains(nodes, nodes), queues
+    nodes = real_array("the gain of channel_gain", channel_gain.gain)
+    if nodes.ndim not in (2, 3) or nodes.shape[-2] != scenario.num_devices:
+        raise ValueError(
+            "the gain of channel_gain must have shape (N, J) or (B, N, J) with "
+            f"N = {scenario.num_devices}, got {nodes.shape}"
+        )
+    law = check_law("channel_gain", channel_gain, nodes.shape[:-1])
+    # The state with one of the nodes tells what is wrong with the queues.
+    _, queues = check_state(law.gain[..., 0], queue, scenario)
+    shape = (-1, *nodes.shape[-2:])
+    return Gains(*(for_kernel(part).reshape(shape) for part in law)), queues
+
+
+def check_state(
+    channel_gain: ArrayLike, queue: ArrayLike, scenario: Scenario
+) -> tuple[FloatArray, FloatArray]:
+    """The state of a round as arrays, if it is one of the scenario.
+
+    Parameters
+    ----------
+    channel_gain, queue : array_like, shape (N,) or (B, N)
+        Gains and queues [J].
+    scenario : Scenario
+        The system.
+
+    Raises
+    ------
+    ValueError
+        If a shape is wrong, a gain not positive and finite, or a queue negative or not finite.
+    """
+    gains, queues = real_array("channel_gain", channel_gain), real_array("queue", queue)
+    if gains.ndim not in (1, 2) or gains.shape[-1] != scenario.num_devices:
+        raise ValueError(
+            f"channel_gain must have shape (N,) or (B, N) with N = {scenario.num_devices}, "
+            f"got {gains.shape}"
+        )
+    if queues.shape != gains.shape:
+        raise ValueError(
+            f"queue must have the shape of channel_gain, {gains.shape}, got {queues.shape}"
+        )
+    if not gains.size:
+        raise ValueError(f"channel_gain must hold at least one row, got shape {gains.shape}")
+    # Written so that NaN fails the comparisons.
+    if not all_true((gains > 0) & (gains < math.inf)):
+        raise ValueError(
+            f"channel_gain must be positive and finite, got {gains.min()} to {gains.max()}"
+        )
+    if not all_true((queues >= 0) & (queues < math.inf)):
+        raise ValueError(
+            f"queue must be finite and not negative, got {queues.min()} to {queues.max()}"
+        )
+    return for_kernel(gains), for_kernel(queues)
+
+
+def for_kernel(values: NDArray[T]) -> NDArray[T]:
+    """The values as numba has seen them before: for other layouts it would compile anew."""
+    flags = values.flags
+    return values if flags.c_contiguous and flags.writeable else np.array(values, order="C")
+
+
+_latest: list[tuple[Scenario, FloatArray]] = []
+
+
+def device_constants(scenario: Scenario) -> FloatArray:
+    """The first rows of the table of `policies.device`, in its order."""
+    if _latest and _latest[0][0] is scenario:  # a hash of the fields takes longer than a decision
+        return _latest[0][1]
+    constants = _constants(scenario)
+    _latest[:] = [(scenario, constants)]
+    return constants
+
+
+@lru_cache(maxsize=32)
+def _constants(scenario: Scenario) -> FloatArray:
+    ranges = (scenario.f_max - scenario.f_min, scenario.p_max - scenario.p_min)
+    with np.errstate(divide="ignore"):
+        scales = [np.where(width > 0, 1.0 / width, 0.0) for width in ranges]
+    upload = scenario.upload_bits * scenario.cohort_size * math.log(2) / scenario.bandwidth_hz
+    rows = [
+        scenario.cycles_per_round,
+        upload,
+        scenario.download_time,
+        scenario.noise_power_w,
+        scenario.capacitance,
+        scenario.f_min,
+        scenario.f_max,
+        scenario.p_min,
+        scenario.p_max,
+        *scales,
+        scenario.V * scenario.lambda_ * scenario.weights**2,
+        scenario.energy_budget_j,
+    ]
+    constants = np.empty((len(rows), scenario.num_devices))
+    for row, values in zip(constants, rows, strict=True):
+        row[:] = values
+    return constants

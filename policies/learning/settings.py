@@ -110,13 +110,8 @@ class AgentSettings:
     def training_scenario(self, scenario: Scenario) -> Scenario:
         """The scenario with the nu that the agent is trained with.
 
-<<<<<<< HEAD
         Where the objective is the outcome, its queues begin at the dual prices; see
         `policies.outcome.priced_scenario`.
-=======
-        Where the objective is the outcome, it is a settled one; see
-        `policies.outcome.priced_scenario`.
->>>>>>> bc71377 (One device problem below P2 and the outcome problem, known gains and laws compiled once; LROA keeps the paper's latency)
         """
         if scenario.objective == "outcome":
             return priced_scenario(scenario, step_scale=1.0 / self.nu_factor)

@@ -156,9 +156,9 @@ def decode_action(
             f"action must be an Allocation or an array of shape {shape} "
             f"with rows {', '.join(part.name for part in parts)}, got shape {values.shape}"
         )
-    if np.isnan(values).any():
+    if not all_true(values == values):  # as of NaN alone
         raise ValueError("action must hold numbers in [-1, 1], got NaN")
-    unit = np.clip(values, -1.0, 1.0)
+    unit = values.clip(-1.0, 1.0)
     by = Decoding(scenario, softmax_scale, available, {})
     for row, part in enumerate(parts):
         part.decode(unit[..., row, :], by)

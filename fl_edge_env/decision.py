@@ -111,11 +111,14 @@ class Setting(Part):
 
     def decode(self, row: FloatArray, by: Decoding) -> None:
         """See `Part.decode`."""
-        low, mid, high = self._range(by.scenario)
+        mid, half, least = by.scenario.spans[self.name]
+        by.decided[self.name] = np.maximum(mid + half * row, least)
+
+    def span(self, scenario: Scenario) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Middle and half width of the range, and the least value of a decoded row, shape (N,)."""
+        low, mid, high = self._range(scenario)
         # Near the lower end rounding has the size of the upper one, which may be far larger.
-        by.decided[self.name] = np.maximum(
-            mid + 0.5 * (high - low) * row, (1 - BOUND_TOLERANCE) * low
-        )
+        return mid, 0.5 * (high - low), (1 - BOUND_TOLERANCE) * low
 
     def encode(
         self,

@@ -138,7 +138,7 @@ class Round(NamedTuple):
         """
         sampling = self.reward_sampling_error
         # One kind of decision in the whole batch: either none is NaN or all are.
-        if np.isnan(sampling).any():
+        if (sampling != sampling).any():  # NaN
             return self.reward_latency + self.reward_drift
         return self.reward_latency + sampling + self.reward_drift
 

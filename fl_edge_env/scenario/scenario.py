@@ -581,6 +581,11 @@ class Scenario:
         return tuple(part for part in PARTS if part.exists(self))
 
     @cached_property
+    def spans(self) -> dict[str, tuple[FloatArray, FloatArray, FloatArray]]:
+        """`Setting.span` of each setting by name."""
+        return {part.name: part.span(self) for part in SETTINGS if part.exists(self)}
+
+    @cached_property
     def f_mid(self) -> FloatArray:
         """Middle of the frequency range [Hz], shape (N,)."""
         return read_only(0.5 * (self.f_min + self.f_max))

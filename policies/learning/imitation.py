@@ -85,10 +85,11 @@ def costs_and_slopes(
     parts = [part for part in scenario.decision if isinstance(part, Setting)]
 
     def cost(inside: FloatArray) -> FloatArray:
-        decided: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for row, part in enumerate(parts):
-            part.decode(inside[:, row], scenario, 1.0, None, decided)
-        time, energy = physics.time_and_energy(gain, system=scenario, **decided)
+            low, middle, high = (part.at(scenario, point) for point in ("min", "mid", "max"))
+            settings[part.name] = middle + 0.5 * (high - low) * inside[:, row]
+        time, energy = physics.time_and_energy(gain, system=scenario, **settings)
         value: FloatArray = time / scenario.cohort_size + m * energy - z
         return value
 

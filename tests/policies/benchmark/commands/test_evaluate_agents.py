@@ -27,13 +27,19 @@ def call(monkeypatch, capsys):
     return run
 
 
-@pytest.fixture
-def agents(call, tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
     """Two training seeds of an agent, and one of another."""
-    for seed in (0, 1):
-        call("train", f"{QUICK} --seed {seed} --out {tmp_path}/devices")
-    call("train", f"{QUICK} --credit team --out {tmp_path}/team")
-    return tmp_path
+    folder = tmp_path_factory.mktemp("trained")
+    for options in ("--out {}/devices", "--seed 1 --out {}/devices", "--credit team --out {}/team"):
+        main(["train", *f"{QUICK} {options}".format(folder).split()])
+    return folder
+
+
+@pytest.fixture
+def agents(trained, tmp_path) -> Path:
+    """A copy of them."""
+    return shutil.copytree(trained, tmp_path / "agents")
 
 
 def test_agents__from_training_to_the_table(call, agents, monkeypatch):

@@ -47,11 +47,6 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
 
     The status is 2 for wrong input or a missing package, 1 for failed runs or a full disk, and
     130 for an interrupt.
-
-    Parameters
-    ----------
-    console : rich.console.Console
-        Where to print.
     """
     try:
         yield
@@ -87,14 +82,6 @@ def _full_disk(error: OSError) -> str:
 
 
 def print_whole(table: Table, console: Console) -> None:
-    """Print a table so that no number is cut off, however narrow the terminal.
-
-    Parameters
-    ----------
-    table : rich.table.Table
-        The table.
-    console : rich.console.Console
-        The terminal.
-    """
+    """Print a table so that no number is cut off, however narrow the terminal."""
     whole = Measurement.get(console, console.options.update(width=1000), table).maximum
     Console(width=max(console.width, whole)).print(table)

@@ -36,6 +36,7 @@ from policies.benchmark.options import (
     fits,
     from_json,
 )
+from policies.benchmark.runner import check_runner
 from policies.own import names_own, own_source
 from policies.progress import track
 from policies.registry import POLICIES
@@ -65,13 +66,15 @@ class Kind:
 
 
 def reopened(options: _Options, kind: Kind) -> _Options:
-    """The options that ``--resume`` finds in its folder, to be run as the new ones say.
+    """The options, or with ``--resume`` those of its folder, to be run as the new ones say.
 
     Raises
     ------
     ValueError
-        If another option is given, or the folder holds no configuration that can be used.
+        If how to run is wrong, another option is given with ``--resume``, or its folder holds no
+        configuration that can be used.
     """
+    check_runner(options.workers, options.backend, options.checkpoint_every)
     folder = options.resume
     if folder is None:
         return options
@@ -110,10 +113,9 @@ def reopened(options: _Options, kind: Kind) -> _Options:
     return dataclasses.replace(options, **values, out=folder)
 
 
-def configuration(
+def _configuration(
     kind: Kind, options: RunOptions, settings: Sequence[Mapping[str, Any]], named: Sequence[str]
 ) -> dict[str, Any]:
-    """All that is needed to repeat an experiment; `named` are policies, data sets and networks."""
     given = {
         field.name: plain(getattr(options, field.name))
         for field in dataclasses.fields(options)
@@ -141,10 +143,17 @@ def described(scenario: Scenario) -> dict[str, Any]:
 
 @contextmanager
 def claimed(
-    folder: Path, kind: Kind, config: dict[str, Any], console: Console, *, resumed: bool
+    folder: Path,
+    kind: Kind,
+    options: RunOptions,
+    settings: Sequence[Mapping[str, Any]],
+    named: Sequence[str],
+    console: Console,
 ) -> Iterator[bool]:
-    """Keep a folder for the block, if it is empty or holds this experiment, and note its `config`.
+    """Keep a folder for the block, if it is empty or holds this experiment.
 
+    Its configuration is what a repetition needs: the options, the `settings`, and the versions of
+    code, libraries and files of one's own among the policies, data sets and networks `named`.
     Yields whether results can be written: a finished experiment may be read where they cannot.
 
     Raises
@@ -153,6 +162,7 @@ def claimed(
         If the folder holds another experiment or files of others, cannot be written, or another
         command is at work in it.
     """
+    config, resumed = _configuration(kind, options, settings, named), options.resume is not None
     _check(folder, kind, config, resumed=resumed)
     try:
         writable_folder(folder)

@@ -168,11 +168,15 @@ def run_jobs(
             for index in results.keys() & indices:  # the last kill may have come before this
                 if (checkpoints := saves[index]) is not None:
                     checkpoints.clear()
-        missing = [
-            (i, jobs[i], saves[i], recorders[i], kept.get(i)) for i in indices if i not in results
-        ]
+        missing = [index for index in indices if index not in results]
+        workers = min(workers, max(len(missing), 1))
+        parent = os.getpid() if backend == "processes" else None
         with watched(len(jobs), on_progress) as board:
-            for index, outcome in _outcomes(missing, board, workers, backend, address):
+            attempts = [
+                _Attempt(i, jobs[i], saves[i], recorders[i], kept.get(i), board, workers, parent)
+                for i in missing
+            ]
+            for index, outcome in _outcomes(attempts, workers, backend, address):
                 job = jobs[index]
                 if isinstance(outcome, _Failure):
                     failures.append((job, outcome))
@@ -231,24 +235,34 @@ def check_runner(workers: int, backend: str = "processes", checkpoint_every: int
     integer_at_least(1, "checkpoint_every", checkpoint_every)
 
 
-_Missing: TypeAlias = tuple[int, Work, Checkpoints | None, Sequence[Recorder], Path | None]
+class _Attempt(NamedTuple):
+    """A job that is to be run: its place, and what it writes to on the way."""
+
+    place: int
+    job: Work
+    checkpoints: Checkpoints | None
+    recorders: Sequence[Recorder]
+    model: Path | None
+    board: JobsBoard
+    workers: int
+    parent: int | None  # the process that gives out the work, if it is on this machine
+
+
 _Outcome: TypeAlias = tuple[int, pd.DataFrame | _Failure]
 
 
 def _outcomes(
-    jobs: list[_Missing], board: JobsBoard, workers: int, backend: Backend, address: str | None
+    attempts: list[_Attempt], workers: int, backend: Backend, address: str | None
 ) -> Iterator[_Outcome]:
-    if not jobs:
+    if not attempts:
         return
-    workers = min(workers, len(jobs))
     if backend == "ray":
-        yield from _on_ray(jobs, board, workers, address)
-    else:
-        parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-        with _interrupts_ignored():  # by the workers, which inherit it: the parent ends them
-            attempt = joblib.delayed(_attempt_of)
-            outcomes = parallel(attempt(os.getpid(), (job, board, workers)) for job in jobs)
-        yield from outcomes
+        yield from _on_ray(attempts, workers, address)
+        return
+    parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
+    with _interrupts_ignored():  # by the workers, which inherit it: the parent ends them
+        outcomes = parallel(joblib.delayed(_run)(attempt) for attempt in attempts)
+    yield from outcomes
 
 
 @contextmanager
@@ -264,9 +278,7 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _on_ray(
-    jobs: list[_Missing], board: JobsBoard, workers: int, address: str | None
-) -> Iterator[_Outcome]:
+def _on_ray(attempts: list[_Attempt], workers: int, address: str | None) -> Iterator[_Outcome]:
     if find_spec("ray") is None:
         raise ModuleNotFoundError(
             "backend 'ray' needs the package ray: install the extra `cluster`, "
@@ -286,8 +298,7 @@ def _on_ray(
         ray.init(address=address, log_to_driver=False)
     try:
         with Pool(workers) as pool:
-            calls = [(job, board, workers) for job in jobs]
-            yield from pool.imap_unordered(_attempt_call, calls, chunksize=1)
+            yield from pool.imap_unordered(_run, attempts, chunksize=1)
     finally:
         ray.shutdown()
 
@@ -299,26 +310,14 @@ def is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-_Call: TypeAlias = tuple[_Missing, JobsBoard, int]
-
-
-def _attempt_call(call: _Call) -> _Outcome:
-    return _attempt(*call)
-
-
-def _attempt_of(parent: int, call: _Call) -> _Outcome:
-    """Run a job in a worker of this machine, which ends soon after its parent.
-
-    A worker would otherwise go on for hours where the parent was killed. What it was writing is
-    then left under its temporary name.
-    """
-    if os.getpid() != parent:
-        _end_with(parent)
-    return _attempt(*call)
-
-
 @lru_cache(maxsize=1)  # one thread in each process is enough
-def _end_with(parent: int) -> None:
+def _end_with(parent: int | None) -> None:
+    """End this process soon after its parent, also where that was killed.
+
+    A worker would otherwise go on for hours. What it was writing is then left under its temporary
+    name.
+    """
+
     def watch() -> None:
         while os.getppid() == parent:  # an orphan is given another parent
             time.sleep(_LOOK_EVERY)
@@ -327,9 +326,11 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _attempt(missing: _Missing, board: JobsBoard, workers: int) -> _Outcome:
+def _run(attempt: _Attempt) -> _Outcome:
     """Run a job; one thread each where several run at a time, so that they do not compete."""
-    index, job, checkpoints, recorders, model = missing
+    index, job, checkpoints, recorders, model, board, workers, parent = attempt
+    if parent not in (None, os.getpid()):
+        _end_with(parent)
     threads = solver_threads(1) if workers > 1 else nullcontext()
     try:
         with threads, listening(board.listener(index, job.parts)):

@@ -38,20 +38,7 @@ class Options:
 
 
 def animate(options: Options, console: Console) -> None:
-    """Draw the rounds and write the GIF.
-
-    Parameters
-    ----------
-    options : Options
-        What to draw, and the file.
-    console : rich.console.Console
-        Where to show the progress.
-
-    Raises
-    ------
-    ValueError
-        If an option is wrong.
-    """
+    """Draw the rounds and write the GIF; `ValueError` if an option is wrong."""
     if options.out.suffix != ".gif":
         raise ValueError(f"out must end in .gif, got {str(options.out)!r}")
     writable_folder(options.out.parent)

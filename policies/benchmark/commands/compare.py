@@ -25,13 +25,11 @@ from policies.benchmark.options import CompareOptions
 from policies.benchmark.results_folder import (
     Kind,
     claimed,
-    configuration,
     default_folder,
     described,
     reopened,
     write_csv,
 )
-from policies.benchmark.runner import check_runner
 from policies.benchmark.tables import coinciding, comparison_table
 
 COMPARISON = Kind(
@@ -43,36 +41,19 @@ COMPARISON = Kind(
 def compare(options: CompareOptions, console: Console, make_training: MakeTraining) -> None:
     """Run a comparison, print its table and write its results.
 
-    Parameters
-    ----------
-    options : CompareOptions
-        What to compare, on which system, and how.
-    console : rich.console.Console
-        Where to print.
-    make_training : callable
-        Prepares training where `options.train` asks for it.
-
-    Raises
-    ------
-    ValueError
-        If an option is wrong, the folder holds something else, or another command is at work in it.
-    ModuleNotFoundError
-        If a package that the options need is not installed.
-    JobsFailedError
-        If a run has failed.
+    Raises `ValueError` for a wrong option and a folder that holds something else or in which
+    another command is at work, `ModuleNotFoundError` where a package is not installed, and
+    `JobsFailedError` if a run has failed.
     """
-    resumed = options.resume is not None
     options = reopened(options, COMPARISON)
-    check_runner(options.workers, options.backend, options.checkpoint_every)
     check_tensorboard(options.tensorboard, trained=options.train)
     if options.save_models and not options.train:
         raise ValueError("--save-models is for runs that train models, and none are trained here")
     schedulers = [Scheduler(name) for name in options.policies]
     setting = make_setting(options.scenario, options, schedulers, make_training)
-    named = named_by(options, schedulers)
-    config = configuration(COMPARISON, options, [described(setting.scenario)], named)
+    named, told = named_by(options, schedulers), [described(setting.scenario)]
     folder = options.out or default_folder(options, options.scenario)
-    with claimed(folder, COMPARISON, config, console, resumed=resumed) as writes:
+    with claimed(folder, COMPARISON, options, told, named, console) as writes:
         models = folder / "models" if options.save_models and writes else None
         (results,) = run_settings(
             [setting], folder, options, console, tensorboard=options.tensorboard, models=models
@@ -100,11 +81,11 @@ def compare(options: CompareOptions, console: Console, make_training: MakeTraini
         console.print(f"{' and '.join(twins)} draw the same devices and train the same models.")
     if timing is not None:
         seconds = timing.groupby("policy", sort=False)["real_time"].median()
-        told = ", ".join(f"{name} {value:.2g} s" for name, value in seconds.items())
-        console.print(f"real time of a round: {told}", highlight=False)
+        each = ", ".join(f"{name} {value:.2g} s" for name, value in seconds.items())
+        console.print(f"real time of a round: {each}", highlight=False)
     if options.train and (note := network_note(options)):
         console.print(f"Trained on {dataset_of(options)}: {note}.", highlight=False)
     for note in notes(setting):
         console.print(note, highlight=False)
-    told = "Results and plots" if writes else "Read, and nothing written to"
-    console.print(f"{told}: {folder}", soft_wrap=True)
+    what = "Results and plots" if writes else "Read, and nothing written to"
+    console.print(f"{what}: {folder}", soft_wrap=True)

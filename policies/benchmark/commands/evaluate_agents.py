@@ -32,13 +32,11 @@ from policies.benchmark.protocol import (
 from policies.benchmark.results_folder import (
     Kind,
     claimed,
-    configuration,
     default_folder,
     described,
     reopened,
     write_csv,
 )
-from policies.benchmark.runner import check_runner
 from policies.lroa import LROA
 from policies.uniform import UniD
 
@@ -60,26 +58,11 @@ class Options(RunOptions, ScenarioOptions):
 def evaluate_agents(options: Options, console: Console) -> None:
     """Tune the analytic policies, run all methods on the test seeds, and print the table.
 
-    Parameters
-    ----------
-    options : Options
-        The agents, the system and how to run.
-    console : rich.console.Console
-        Where to print.
-
-    Raises
-    ------
-    ValueError
-        If an option is wrong, devices drop out, the objective is the outcome, or a folder does not
-        hold one trained agent.
-    ModuleNotFoundError
-        If there are agents and Stable-Baselines3 is not installed.
-    JobsFailedError
-        If a run has failed.
+    Raises `ValueError` for a wrong option and a folder that holds something else or in which
+    another command is at work, `ModuleNotFoundError` where a package is not installed, and
+    `JobsFailedError` if a run has failed.
     """
-    resumed = options.resume is not None
     options = reopened(options, EVALUATION)
-    check_runner(options.workers, options.backend, options.checkpoint_every)
     if not 1 <= options.seeds < VALIDATION_SEEDS[0]:
         raise ValueError(f"seeds must be from 1 to {VALIDATION_SEEDS[0] - 1}, got {options.seeds}")
     scenario = options.make_scenario()
@@ -103,13 +86,12 @@ def evaluate_agents(options: Options, console: Console) -> None:
     candidates = tuning_candidates(scenario)
     tuning = _setting("tuning", scenario, candidates, VALIDATION_SEEDS, bounded=False)
     agents = [str(path) for folder in options.agents for path in sorted(folder.glob("seed-*"))]
-    config = configuration(EVALUATION, options, [described(scenario)], agents)
     folder = options.out or default_folder(options, options.scenario, "-agents")
 
     def run(setting: Setting) -> Results:
         return run_settings([setting], folder, options, console)[0]
 
-    with claimed(folder, EVALUATION, config, console, resumed=resumed) as writes:
+    with claimed(folder, EVALUATION, options, [described(scenario)], agents, console) as writes:
         best = tuned(candidates, run(tuning).rounds)
         kept = [policy.name for policy in best if policy.name in methods]
         methods |= {policy.name: [policy] for policy in best}

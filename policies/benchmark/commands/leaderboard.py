@@ -33,14 +33,12 @@ from policies.benchmark.options import RunOptions
 from policies.benchmark.results_folder import (
     Kind,
     claimed,
-    configuration,
     described,
     plain,
     reopened,
     write_csv,
     write_text,
 )
-from policies.benchmark.runner import check_runner
 from policies.benchmark.tables import comparison_markdown, comparison_table, judged_by, ranked
 
 LEADERBOARD = Kind(
@@ -74,28 +72,11 @@ class Options(RunOptions):
 def leaderboard(options: Options, console: Console, make_training: MakeTraining) -> None:
     """Run all schedulers in all settings, print the tables and write the results.
 
-    Parameters
-    ----------
-    options : Options
-        The file, and how to run it.
-    console : rich.console.Console
-        Where to print.
-    make_training : callable
-        Prepares training where a setting asks for it.
-
-    Raises
-    ------
-    ValueError
-        If the file or an option is wrong, the folder holds something else, or another command is
-        at work in it.
-    ModuleNotFoundError
-        If a package that a setting needs is not installed.
-    JobsFailedError
-        If a run has failed.
+    Raises `ValueError` for a wrong option and a folder that holds something else or in which
+    another command is at work, `ModuleNotFoundError` where a package is not installed, and
+    `JobsFailedError` if a run has failed.
     """
-    resumed = options.resume is not None
     options = reopened(options, LEADERBOARD)
-    check_runner(options.workers, options.backend, options.checkpoint_every)
     if options.file is None:
         raise ValueError("name the TOML file with the settings, or an interrupted folder: --resume")
     told = read_leaderboard(options.file, options.data_dir)
@@ -104,9 +85,8 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     check_tensorboard(options.tensorboard, trained=trained)
     named = [name for one in told for name in named_by(one.options, one.schedulers)]
     described_settings = [_described(*each) for each in zip(told, settings, strict=True)]
-    config = configuration(LEADERBOARD, options, described_settings, named)
     folder = options.out or Path("runs") / "leaderboard" / options.file.stem
-    with claimed(folder, LEADERBOARD, config, console, resumed=resumed) as writes:
+    with claimed(folder, LEADERBOARD, options, described_settings, named, console) as writes:
         results = run_settings(settings, folder, options, console, tensorboard=options.tensorboard)
         boards = {
             setting.name: Board(result.summary(), setting.left_out, setting.target)

@@ -24,12 +24,10 @@ from policies.benchmark.options import RunOptions
 from policies.benchmark.results_folder import (
     Kind,
     claimed,
-    configuration,
     described,
     reopened,
     write_csv,
 )
-from policies.benchmark.runner import check_runner
 from policies.benchmark.training_options import TrainingOptions
 
 if TYPE_CHECKING:
@@ -111,39 +109,23 @@ class Experiment(RunOptions, ABC):
 def reproduce(experiment: Experiment, console: Console, make_training: MakeTraining) -> None:
     """Run an experiment, draw its figure and print its table.
 
-    Parameters
-    ----------
-    experiment : Experiment
-        What to run, on which systems, and how.
-    console : rich.console.Console
-        Where to print.
-    make_training : callable
-        Prepares training where the experiment asks for it.
-
-    Raises
-    ------
-    ValueError
-        If an option is wrong, the folder holds something else, or another command is at work in it.
-    ModuleNotFoundError
-        If a package that the options need is not installed.
-    JobsFailedError
-        If a run has failed.
+    Raises `ValueError` for a wrong option and a folder that holds something else or in which
+    another command is at work, `ModuleNotFoundError` where a package is not installed, and
+    `JobsFailedError` if a run has failed.
     """
     stem = experiment.stem
     files = tuple(f"{stem}.{kind}" for kind in ("png", "pdf", "csv"))
     kind = Kind("reproduction", files, config=f"{stem}.json")
-    resumed = experiment.resume is not None
     experiment = reopened(experiment, kind)
-    check_runner(experiment.workers, experiment.backend, experiment.checkpoint_every)
     if experiment.seeds is not None:
         integer_at_least(1, "seeds", experiment.seeds)
     for field in dataclasses.fields(experiment):
         if getattr(experiment, field.name) == ():
             raise ValueError(f"{field.name} must be one or more, got none")
     settings = [experiment.setting(name, make_training) for name in experiment.scenarios]
-    config = configuration(kind, experiment, [described(one.scenario) for one in settings], ())
+    systems = [described(setting.scenario) for setting in settings]
     folder = experiment.out or Path("runs") / "paper"
-    with claimed(folder, kind, config, console, resumed=resumed) as writes:
+    with claimed(folder, kind, experiment, systems, (), console) as writes:
         results = run_settings(settings, folder, experiment, console)
         drawn = [experiment.draw(each) for each in results]
         if writes:

@@ -45,12 +45,8 @@ _OUTCOME_TOLERANCE = 1e-5
 class Prices(NamedTuple):
     """The prices at which runs are measured against both bounds along their path.
 
-    Attributes
-    ----------
-    energy : ndarray, shape (N,)
-        Prices of expected energy [s/J] for the bound of policies that sample.
-    outcome : DualPrices
-        Prices of the energy really spent and of participation for the bound of every policy.
+    Those of expected energy, shape (N,) [s/J], are for policies that sample; those of the energy
+    spent and of participation are for every policy.
     """
 
     energy: FloatArray
@@ -194,31 +190,18 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
 
 
 def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
-    """The least priced objective of each round of an episode, on the gains that occur in it.
+    """Lower bounds on the priced objective of each round of an episode, (num_rounds,) [s].
 
     For every policy that samples, within budget or not, and on every path of the channel,
 
         mean_t(penalty_t) + sum_n m_n mean_t(pi_n E_n - budget_n)  >=  mean_t(phi(h_t)),
 
     without noise: each round's left side is at least its phi. The left side is the *priced*
-    objective, in which overspending is paid and saving rewarded at the price of energy. Where
-    the server does not know the gains of the round, phi is still that of the true ones; where
-    the latency is the longest time in the cohort, phi has the proxy, which is at most as long.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    seed : int
-        Seed of the episode.
-    prices : ndarray, shape (N,)
-        Prices of energy m [s/J], at least zero; see `penalty_prices`.
-
-    Returns
-    -------
-    ndarray, shape (num_rounds,)
-        Lower bounds on phi [s]; NaN where devices drop out, as the sampling error of a round then
-        leaves out those that are not there, and is no longer comparable.
+    objective, in which overspending is paid and saving rewarded at the prices m of energy, of shape
+    (N,) [s/J]. Where the server does not know the gains of the round, phi is still that of the true
+    ones; where the latency is the longest time in the cohort, phi has the proxy, which is at most
+    as long. Where devices drop out it is NaN, as the sampling error of a round then leaves out
+    those that are not available, and is no longer comparable.
     """
     if scenario.drops_out:
         return np.full(scenario.num_rounds, np.nan)
@@ -230,26 +213,11 @@ def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
 def priced_outcome(
     round_time: FloatArray, energy_spent: FloatArray, prices: DualPrices, scenario: Scenario
 ) -> FloatArray:
-    """What a user pays for a round: its time, and its energy and participation at their prices.
+    """Cost of a round to a user [s]: its time, and its energy and participation at their prices.
 
     It is ``time + sum_n m_n (spent_n - budget_n) + sum_n z_n (rho_n - x_n)``, where x is 1 for a
-    device that takes part and 0 otherwise, and rho the share of rounds in which it should.
-
-    Parameters
-    ----------
-    round_time : ndarray, shape (...)
-        Longest time in the cohort [s].
-    energy_spent : ndarray, shape (..., N)
-        Energy of the devices in the cohort, zero for the others [J].
-    prices : DualPrices
-        The prices.
-    scenario : Scenario
-        Supplies the budgets and the data weights.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        In seconds.
+    device that takes part and 0 otherwise, and rho the share of rounds in which it should. The
+    energy, shape (..., N), is zero for devices outside the cohort.
     """
     energy = np.sum(prices.energy * (energy_spent - scenario.energy_budget_j), axis=-1)
     missing = participation_target(scenario) - (energy_spent > 0)
@@ -258,27 +226,13 @@ def priced_outcome(
 
 
 def outcome_path_bound(scenario: Scenario, seed: int, prices: DualPrices) -> FloatArray:
-    """The least `priced_outcome` of each round of an episode, on the gains that occur in it.
+    """Lower bounds on the `priced_outcome` of each round of an episode, (num_rounds,) [s].
 
-    It holds in every round for every policy, sampled or chosen, because any cohort has from one
-    to K distinct devices. No noise is left: a policy's mean over the episode is at least the mean
-    of these bounds, whatever it spends and whomever it leaves out. Where the observed gains are
-    old, the bound is that of the true ones. Where devices drop out, it is that of the cohorts of
-    those that are there; whether uploads fail does not matter to it.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    seed : int
-        Seed of the episode.
-    prices : DualPrices
-        The prices; see `policies.outcome.outcome_prices`.
-
-    Returns
-    -------
-    ndarray, shape (num_rounds,)
-        In seconds.
+    It holds in every round for every policy, sampled or chosen, because any cohort has from one to
+    K distinct devices. No noise is left: a policy's mean over the episode is at least the mean of
+    these bounds, whatever it spends and whomever it leaves out. Where the observed gains are old,
+    the bound is that of the true ones. Where devices drop out, it is that of the cohorts of
+    available devices; whether uploads fail does not matter to it.
     """
     energy, participation = prices
     constant = -np.sum(energy * scenario.energy_budget_j)

@@ -138,32 +138,26 @@ def summarise(
 ) -> pd.DataFrame:
     """Summarise the rounds of each policy and seed in one row, policies in order of appearance.
 
-    Parameters
-    ----------
-    rounds : pandas.DataFrame
-        As `policies.benchmark.rollout.run_episode` returns it.
-    target_accuracy : float, optional
-        Test accuracy; `time_to_target` is the time at which it is first reached.
-    bounds : pandas.DataFrame, optional
-        Rows of all seeds as a `BoundJob` returns them, at the prices of `rounds`.
+    `rounds` is a table of `policies.benchmark.rollout.run_episode`, and `bounds` the rows of all
+    seeds of a `BoundJob` at the prices of these rounds.
 
     Returns
     -------
     pandas.DataFrame
         `policy` and `seed`. The outcome: `total_time` [s]; where models were trained
         `final_accuracy`, `mean_device_accuracy` and `worst_tenth_accuracy` after the last round
-        and, with a target, `time_to_target` [s], NaN where it was not reached.
-        The feasibility: `spent_ratio` and `worst_spent_ratio`, the energy really spent over the
-        budget, as the mean over devices and of the worst one; `energy_ratio` and
+        and, with a target accuracy, `time_to_target`, when it is first reached [s], NaN where it
+        was not. The feasibility: `spent_ratio` and `worst_spent_ratio`, the energy realized over
+        the budget, as the mean over devices and of the worst one; `energy_ratio` and
         `worst_energy_ratio`, the same of the expected energy; `feasible`, see
         `policies.benchmark.feasibility.energy_tolerance`; `least_participation`, the participations
         of a device over those that its data weight asks for, of the device with the fewest; and
-        `never_seen`, the number of devices that never took part. The distances: with bounds
-        `gap`, the priced objective over its least possible mean on the same path, less one, and
+        `never_seen`, the number of devices that never took part. The distances: with bounds `gap`,
+        the priced objective over its least possible mean on the same path, less one, and
         `outcome_gap`, the same of the priced outcome, for which no policy is below zero. And
-        `mean_objective` (time-average penalty [s]), `mean_reward` and `sampling_error`. What is
-        not defined for a policy that chooses its cohort is NaN, and so is a distance where prices
-        make the bound negative, and `gap` where devices drop out.
+        `mean_objective` (time-average penalty [s]), `mean_reward` and `sampling_error`. A column
+        that is not defined for a policy that chooses its cohort is NaN, and so is a distance where
+        prices make the bound negative, and `gap` where devices drop out.
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
     table = groups.agg(total_time=("elapsed_time", "last"))

@@ -38,15 +38,6 @@ def test_join__gives_back_its_parts(state):
     assert part("en", joined) == {"v.x": 1}
 
 
-def test_load__gives_what_was_saved_last(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "new", "key", 5)
-    assert checkpoints.load() is None
-    checkpoints.save(5, STATE)
-    checkpoints.save(10, STATE | {"round": np.array(10)})
-    np.testing.assert_equal(checkpoints.load(), STATE | {"round": np.array(10)})
-    assert Checkpoints(tmp_path / "new", "ke", 5).load() is None
-
-
 def test_save__keeps_the_two_newest_and_clear_removes_the_run_alone(tmp_path):
     checkpoints, other = Checkpoints(tmp_path, "a", 1), Checkpoints(tmp_path, "b", 1)
     other.save(3, STATE)

@@ -156,7 +156,6 @@ def test_run_episode__worst_ratio_is_of_the_time_average_not_of_the_round(scenar
         ({"seeds": 5}, r"seeds must be a sequence, got 5: use range\(5\)"),
         ({"target_accuracy": 90}, r"lie in \(0, 1\], got 90: 90 % is 0.9"),
         ({"target_accuracy": "high"}, r"a number in \(0, 1\], got 'high'"),
-        ({"workers": 0}, "workers must be an integer of at least 1, got 0"),
     ],
 )
 def test_evaluate__wrong_input_is_named(scenario, arguments, message):

@@ -59,10 +59,6 @@ def test_run_jobs__finished_jobs_are_read_and_not_run_again(jobs, tmp_path, monk
     assert seen == jobs
 
 
-def test_run_jobs__processes_give_the_same_in_the_order_of_the_jobs(jobs, tmp_path):
-    assert_equal(run_jobs(jobs, folder=tmp_path, workers=2), run_jobs(jobs))
-
-
 WHERE = r"Broken, seeds \[0\]: RuntimeError: out of order .*test_runner.py:\d+ in decide\)"
 
 
@@ -183,6 +179,7 @@ def test_run_episode__refuses_a_decision_that_is_no_allocation(scenario):
     [
         ({"workers": 0}, "workers must be an integer of at least 1, got 0"),
         ({"backend": "dask"}, "backend must be 'processes' or 'ray', got 'dask'"),
+        ({"checkpoint_every": 0}, "checkpoint_every must be an integer of at least 1, got 0"),
     ],
 )
 def test_run_jobs__names_what_is_wrong(jobs, options, message):

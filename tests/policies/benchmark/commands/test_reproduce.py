@@ -120,12 +120,6 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            "baselines --scenarios mnist",
-            "scenario must be one of cifar10, femnist, fashion_mnist, digits, cell, phones",
-        ),
-        ("baselines --scenarios cifar10 --train --data-dir {out}", "data_batch_1' is missing"),
-        ("v-sweep --nu -1", "nu must be positive and finite, got -1.0"),
         ("lambda-sweep --seeds 0", "seeds must be an integer of at least 1, got 0"),
         ("v-sweep --scenarios", "scenarios must be one or more, got none"),
         ("v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' comes twice among the policies"),

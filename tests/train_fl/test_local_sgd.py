@@ -29,62 +29,36 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
     return dataset.train_images[:25], dataset.train_labels[:25]
 
 
-def test_update__equals_torch_sgd_over_the_same_batches(model, data):
+@pytest.mark.parametrize(("weight_decay", "proximal"), [(0.02, 0.0), (0.0, 0.7)])
+def test_update__equals_torch_sgd_over_the_same_batches(model, data, weight_decay, proximal):
     images, labels = data
     reference = copy.deepcopy(model)
-    trainer = LocalTrainer(model, TrainingOptions(batch_size=8, momentum=0.9, weight_decay=0.02))
+    anchors = [p.detach().clone() for p in reference.parameters()]
+    options = TrainingOptions(batch_size=8, weight_decay=weight_decay, proximal=proximal)
+    trainer = LocalTrainer(model, options)
     start = trainer.initial_parameters()
+    kept = start.clone()
     trainer.update(start, images, labels, epochs=1, learning_rate=0.1, rng=np.random.default_rng(1))
     update, loss = trainer.update(
         start, images, labels, epochs=2, learning_rate=0.05, rng=np.random.default_rng(7)
     )
+    assert torch.equal(start, kept)
 
-    settings = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.02}
+    settings = {"lr": 0.05, "momentum": 0.9, "weight_decay": weight_decay}
     optimiser = torch.optim.SGD(reference.parameters(), **settings)
     rng, losses = np.random.default_rng(7), []
     for _ in range(2):
-        order = rng.permutation(25)
-        for first in range(0, 25, 8):
-            batch = order[first : first + 8]
-            optimiser.zero_grad()
+        for batch in np.split(rng.permutation(25), [8, 16, 24]):
+            away = zip(reference.parameters(), anchors, strict=True)
+            distance = sum((p - anchor).square().sum() for p, anchor in away)
             value = cross_entropy(reference(images[batch]), labels[batch])
-            value.backward()
+            optimiser.zero_grad()
+            (value + 0.5 * proximal * distance).backward()
             optimiser.step()
             losses += [float(value.detach())] * len(batch)
     expected = torch.cat([p.detach().flatten() for p in reference.parameters()]) - start
     torch.testing.assert_close(update, expected, rtol=1e-4, atol=1e-7)
     assert loss == pytest.approx(np.mean(losses), rel=1e-5)
-
-
-def test_update__proximal_term_is_the_gradient_of_the_squared_distance(model, data):
-    images, labels = data
-    reference = copy.deepcopy(model)
-    anchors = [p.detach().clone() for p in reference.parameters()]
-    trainer = LocalTrainer(model, TrainingOptions(batch_size=8, momentum=0.9, proximal=0.7))
-    start = trainer.initial_parameters()
-    update, _ = trainer.update(
-        start, images, labels, epochs=2, learning_rate=0.05, rng=np.random.default_rng(7)
-    )
-    optimiser = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=0.9)
-    rng = np.random.default_rng(7)
-    for _ in range(2):
-        for batch in np.split(rng.permutation(25), [8, 16, 24]):
-            away = zip(reference.parameters(), anchors, strict=True)
-            distance = sum((p - anchor).square().sum() for p, anchor in away)
-            loss = cross_entropy(reference(images[batch]), labels[batch]) + 0.35 * distance
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-    expected = torch.cat([p.detach().flatten() for p in reference.parameters()]) - start
-    torch.testing.assert_close(update, expected, rtol=1e-4, atol=1e-7)
-
-
-def test_update__leaves_the_given_parameters_alone(model, data):
-    trainer = LocalTrainer(model, TrainingOptions(batch_size=8, momentum=0.9))
-    start = trainer.initial_parameters()
-    kept = start.clone()
-    trainer.update(start, *data, epochs=1, learning_rate=0.1, rng=np.random.default_rng(0))
-    assert torch.equal(start, kept)
 
 
 def test_gradient__of_chunks_is_that_of_the_whole(model, data, monkeypatch):

@@ -13,6 +13,7 @@ from train_fl.server import (
     FedAvg,
     FedAvgM,
     ServerOptimizer,
+    apply_contributions,
     make_server_optimizer,
 )
 
@@ -61,6 +62,20 @@ def test_fedadam__a_huge_update_moves_no_parameter_further_than_the_bound(
     # Its square only makes the part of the earlier updates smaller.
     bound = without.abs() + 0.05 * (1 - momentum) / np.sqrt(1 - decay)
     assert torch.all(with_it.abs() <= bound * (1 + 1e-9))
+
+
+def test_apply_contributions__moves_the_model_by_the_weighted_sum_and_not_without_updates():
+    model, kept = torch.ones(3), {}
+    updates = torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
+    optimizer = FedAvgM(0.5, 0.8)
+    apply_contributions(model, updates, np.array([0.25, 2.0]), optimizer, kept, 1)
+    moved = torch.tensor([1.125, 3.0, 1.0])
+    torch.testing.assert_close(model, moved)
+    apply_contributions(model, updates[:0], np.empty(0), optimizer, kept, 2)
+    torch.testing.assert_close(model, moved)
+    torch.testing.assert_close(kept["velocity"], torch.tensor([0.25, 4.0, 0.0]))
+    with pytest.raises(FloatingPointError, match=r"round 3 is not finite: .* weight is 1e\+60"):
+        apply_contributions(model, updates, np.array([1e60, 0.0]), optimizer, kept, 3)
 
 
 @pytest.mark.parametrize(

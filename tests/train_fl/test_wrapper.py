@@ -15,7 +15,7 @@ import torch
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.contributions import contributions
-from policies import LROA, DivFL, UniD, UniS, evaluate, make_policy
+from policies import LROA, UniD, UniS, evaluate, make_policy
 from policies.benchmark.jobs import make_jobs
 from policies.divfl import pairwise_distance
 from train_fl import Task, TrainingEnvFactory, TrainingWrapper, make_task
@@ -51,16 +51,10 @@ def chosen(scenario: Scenario, *cohort: int) -> Allocation:
     return Allocation(scenario.f_mid, scenario.p_mid, cohort=cohort)
 
 
-def test_scenario_digits__has_the_size_of_the_model_and_the_split():
-    scenario, task = Scenario.digits(), make_task("digits")
-    assert scenario.model_bits == 32 * task.num_parameters
-    np.testing.assert_array_equal(scenario.num_samples, task.num_samples)
-    assert sum(p.numel() for p in DigitsCNN().parameters()) == task.num_parameters
-
-
 @pytest.mark.parametrize(
     ("scenario", "make_model"),
     [
+        (Scenario.digits(), DigitsCNN),
         (Scenario.cifar10(), resnet18_group_norm),
         (Scenario.femnist(), FemnistCNN),
         (Scenario.fashion_mnist(), lambda: FemnistCNN(num_classes=10)),
@@ -238,7 +232,10 @@ def test_training__one_seed_one_result_also_from_another_process():
     assert fingerprint(6) != here
 
 
-def test_training__policies_start_from_the_same_model_and_torch_keeps_its_state(scenario, task):
+def test_training__policies_start_from_the_same_model_and_torch_keeps_its_state(
+    scenario, task, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: pytest.fail("GPUs reseeded"))
     state = torch.random.get_rng_state()
     a, b = wrap(scenario, task), wrap(scenario, task, report_gradients=True)
     a.reset(seed=2)
@@ -247,14 +244,6 @@ def test_training__policies_start_from_the_same_model_and_torch_keeps_its_state(
     assert torch.equal(torch.random.get_rng_state(), state)
     a.reset()
     assert not np.array_equal(a.parameters, b.parameters)
-
-
-def test_reset__leaves_the_generators_of_gpus_alone(scenario, task, monkeypatch):
-    def reseed(seed: int) -> None:
-        raise AssertionError(f"GPUs reseeded with {seed}")
-
-    monkeypatch.setattr(torch.cuda, "manual_seed_all", reseed)
-    wrap(scenario, task).reset(seed=0)
 
 
 def test_reset__each_seed_has_a_split_of_its_own(scenario):
@@ -374,14 +363,6 @@ def test_restore__goes_on_as_if_nothing_had_happened(scenario, report_gradients)
     np.testing.assert_array_equal(taken_up.parameters, whole.parameters)
 
 
-def test_step__a_global_model_that_is_not_finite_names_the_round(scenario, task):
-    env = wrap(scenario, task)
-    env.reset(seed=0)
-    huge = Allocation(scenario.f_mid, scenario.p_mid, cohort=[3], weights=[1e60])
-    with pytest.raises(FloatingPointError, match="global model after round 1 is not finite"):
-        env.step(huge)
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -467,7 +448,7 @@ def test_evaluate__schedulers_train(name):
 
 def test_step__an_upload_that_failed_brings_no_update_and_costs_as_usual(scenario, task):
     failing = scenario.replace(upload_failure=0.6, availability=0.7, num_rounds=20)
-    env = wrap(failing, task)
+    env = wrap(failing, task, report_gradients=True)
     env.reset(seed=0)
     sizes = set()
     for _ in range(20):
@@ -480,6 +461,7 @@ def test_step__an_upload_that_failed_brings_no_update_and_costs_as_usual(scenari
         assert info["round_time"] == info["device_time"][drawn].max()
         sizes.add(len(info["participants"]))
         assert len(info["client_updates"]) == len(info["participants"])
+        assert info["gradient_distance"].shape == (len(info["participants"]), 20)
         if len(info["participants"]):
             came = contributions(uniform(failing), info, failing)
             coefficients = came.weight[came.arrived]
@@ -489,33 +471,6 @@ def test_step__an_upload_that_failed_brings_no_update_and_costs_as_usual(scenari
             np.testing.assert_array_equal(env.parameters, before)
             assert math.isnan(info["train_loss"])
     assert {0, 1, 2} <= sizes
-
-
-def test_step__a_server_with_momentum_stays_where_no_upload_arrives(scenario, task):
-    failing = scenario.replace(upload_failure=0.6, num_rounds=20)
-    env = wrap(failing, dataclasses.replace(task, server=FedAvgM()))
-    env.reset(seed=0)
-    arrived = []
-    for _ in range(20):
-        before = env.parameters
-        _, _, _, _, info = env.step(chosen(failing, 2))
-        arrived.append(len(info["participants"]) > 0)
-        assert np.array_equal(env.parameters, before) != arrived[-1]
-    assert False in arrived[arrived.index(True) :]
-
-
-def test_evaluate__divfl_trains_where_devices_drop_out_and_uploads_fail(scenario, task):
-    harsh = scenario.replace(upload_failure=0.7, availability=0.2)
-    table = evaluate(
-        [DivFL(harsh)],
-        harsh,
-        [0],
-        make_env=lambda _: wrap(harsh, task, report_gradients=True),
-        gaps=False,
-    )
-    env = wrap(harsh, task)
-    _, info = env.reset(seed=0)
-    assert table["final_accuracy"][0] != info["test_accuracy"]  # some upload arrived
 
 
 def test_job__that_trains_leaves_torch_as_it_was(scenario):

@@ -99,7 +99,7 @@ def test_path_bound__is_of_the_gains_that_the_simulator_gives():
             np.testing.assert_array_equal(np.concatenate(blocks), seen)
 
 
-def test_shadow_prices__do_not_depend_on_the_weight_of_time():
+def test_penalty_prices__do_not_depend_on_the_weight_of_time():
     scenario = Scenario.digits()
     prices = penalty_prices(scenario)
     np.testing.assert_array_equal(penalty_prices(scenario.replace(nu=1e7)), prices)

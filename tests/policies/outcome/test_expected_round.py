@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
@@ -73,7 +73,6 @@ def best_by_enumeration(scenario: Scenario, law: GainLaw, queue, participation) 
     return float(golden(cost, first, last).min())
 
 
-@settings(max_examples=40)
 @given(small_problems())
 def test_solve_round__of_a_law_finds_the_best_of_all_cohorts(problem):
     scenario, law, queue, participation = problem
@@ -132,25 +131,3 @@ def test_solve_round__law_of_one_gain_is_that_gain():
         for name in ("f", "p", "objective", "lower_bound", "deadline"):
             np.testing.assert_array_equal(getattr(single, name), getattr(known, name))
             np.testing.assert_allclose(getattr(equal, name), getattr(known, name), rtol=1e-6)
-
-
-def test_solve_round__batch_of_laws_equals_the_single_ones():
-    scenario = Scenario.femnist(num_devices=8, cohort_size=2)
-    law = random_law(np.random.default_rng(1), (5, 8))
-    states = [random_state(scenario, seed) for seed in range(5)]
-    queue, participation = (np.stack([state[i] for state in states]) for i in (1, 2))
-    there = np.random.default_rng(2).random((5, 8)) < 0.7
-    there[:, 0] = True
-    for available in (None, there):
-        batch = solve_round(law, queue, participation, scenario, V=1.0, available=available)
-        for row in range(5):
-            single = solve_round(
-                GainLaw(law.gain[row], law.probability[row]),
-                queue[row],
-                participation[row],
-                scenario,
-                V=1.0,
-                available=None if available is None else available[row],
-            )
-            for name in ("f", "p", "participates", "objective", "lower_bound"):
-                np.testing.assert_array_equal(getattr(batch, name)[row], getattr(single, name))

@@ -38,7 +38,7 @@ def least_time(gain, probability, energy, scenario):
     return np.where(f >= scenario.f_min[0], time, np.inf).min()
 
 
-def test_blind_prices__spend_the_budget_of_a_participation():
+def test_law_prices__spend_the_budget_of_a_participation():
     law = law_of(ALIKE, alike=True)
     m, z = law_prices(law, ALIKE)
     allowed = ALIKE.energy_budget_j[0] / lyapunov.participation_target(ALIKE)[0]
@@ -51,7 +51,7 @@ def test_blind_prices__spend_the_budget_of_a_participation():
     assert m[0] == pytest.approx(slope / ALIKE.cohort_size, rel=1e-3)
 
 
-def test_blind_prices__no_cohort_is_cheaper_than_nothing():
+def test_law_prices__no_cohort_is_cheaper_than_nothing():
     # The dual optimum: at these prices the best cohort of equal devices costs nothing, and of
     # others nothing less.
     for alike in (True, False):
@@ -63,7 +63,7 @@ def test_blind_prices__no_cohort_is_cheaper_than_nothing():
             assert solution.objective == pytest.approx(0.0, abs=1e-5 * solution.deadline)
 
 
-def test_blind_prices__with_persistence_take_again_where_that_is_cheaper():
+def test_law_prices__with_persistence_take_again_where_that_is_cheaper():
     # One power and one frequency: times are numbers, and the sets can be tried one by one.
     fixed = ALIKE.replace(f_min=1.5e9, f_max=1.5e9, p_min=0.05, p_max=0.05, energy_budget_j=1e6)
     law = law_of(fixed, alike=True)
@@ -82,7 +82,7 @@ def test_blind_prices__with_persistence_take_again_where_that_is_cheaper():
     np.testing.assert_allclose(fixed.cohort_size * z, compute + best, rtol=1e-9)
 
 
-def test_blind_prices__what_persistence_brings_is_time_at_the_same_energy():
+def test_law_prices__what_persistence_brings_is_time_at_the_same_energy():
     law = law_of(ALIKE, alike=True)
     allowed = ALIKE.energy_budget_j[0] / lyapunov.participation_target(ALIKE)[0]
     times = []
@@ -92,7 +92,7 @@ def test_blind_prices__what_persistence_brings_is_time_at_the_same_energy():
     assert np.all(np.diff(times) < 0)
 
 
-def test_blind_prices__of_some_devices_and_with_a_cap():
+def test_law_prices__of_some_devices_and_with_a_cap():
     law = law_of(ALIKE, alike=False)
     only = np.array([True, False, False, True, False, False])
     m, z = law_prices(law, ALIKE)

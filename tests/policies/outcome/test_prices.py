@@ -42,7 +42,7 @@ def prices() -> DualPrices:
     return outcome_prices(UNEVEN)
 
 
-def test_settle_prices__devices_meet_their_budgets_and_take_part_as_their_data_ask(prices):
+def test_outcome_prices__devices_meet_their_budgets_and_take_part_as_their_data_ask(prices):
     gains = UNEVEN.channel.sample(np.random.default_rng(7), 6000, 8)
     rows = (np.broadcast_to(price, gains.shape) for price in prices)
     solution = solve_round(gains, *rows, UNEVEN, V=1.0)
@@ -54,7 +54,7 @@ def test_settle_prices__devices_meet_their_budgets_and_take_part_as_their_data_a
     assert prices.energy @ (UNEVEN.energy_budget_j - spent) <= 0.02 * solution.deadline.mean()
 
 
-def test_settle_prices__no_other_prices_bound_much_better(prices):
+def test_outcome_prices__no_other_prices_bound_much_better(prices):
     best = dual(UNEVEN, *prices)
     assert best > 1.2 * dual(UNEVEN, np.zeros(8), np.zeros(8))
     rng = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def test_settle_prices__no_other_prices_bound_much_better(prices):
             assert dual(UNEVEN, energy, participation) <= 1.001 * best
 
 
-def test_settle_prices__follow_from_the_seed_and_not_from_the_horizon():
+def test_outcome_prices__follow_from_the_seed_and_not_from_the_horizon():
     scenario = Scenario.digits(num_devices=20, energy_budget_j=0.04)
     first, longer, other = (
         np.stack(outcome_prices(system, seed=seed))
@@ -76,7 +76,7 @@ def test_settle_prices__follow_from_the_seed_and_not_from_the_horizon():
     np.testing.assert_allclose(first, other, rtol=0.05)
 
 
-def test_settle_prices__are_equal_only_for_devices_that_can_be_exchanged(prices):
+def test_outcome_prices__are_equal_only_for_devices_that_can_be_exchanged(prices):
     for price in prices:
         pairs = price.reshape(4, 2)
         assert np.all(pairs[:, 0] == pairs[:, 1])
@@ -86,6 +86,6 @@ def test_settle_prices__are_equal_only_for_devices_that_can_be_exchanged(prices)
     assert far > 1.05 * near
 
 
-def test_settle_prices__refuses_a_wrong_seed():
+def test_outcome_prices__refuses_a_wrong_seed():
     with pytest.raises(ValueError, match="seed must be"):
         outcome_prices(UNEVEN, seed=-1)

@@ -1,0 +1,35 @@
+"""Compiling: announced on a terminal, and only where a solver runs."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+
+from policies import compiled
+
+
+class Stream(io.StringIO):
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self.isatty = lambda: terminal
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_compiling__that_takes_long_is_announced_once_on_a_terminal(terminal, monkeypatch):
+    stream = Stream(terminal=terminal)
+    monkeypatch.setattr(compiled, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", stream)
+    compiled._listen()
+    compiled._announce.cache_clear()
+    for function in (lambda x: x + 1.0, lambda x: x + 2.0):
+        compiled.compiled(function)(1.0)
+    assert stream.getvalue().count("compiling the solvers") == terminal
+    assert stream.getvalue().count("\n") == terminal
+
+
+def test_import__needs_no_numba():
+    code = "import sys, policies; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

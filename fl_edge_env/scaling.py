@@ -126,17 +126,12 @@ class Scaling:
         scenario = self.scenario
         gain, queue = observed(observation)
         gain, queue = real_array("channel_gain", gain), real_array("queue", queue)
-        for name, value in (("channel_gain", gain), ("queue", queue)):
-            if value.shape[-1:] != (scenario.num_devices,):
-                raise ValueError(
-                    f"{name} must have shape (..., {scenario.num_devices}), got {value.shape}"
-                )
-            if not np.isfinite(value).all():
-                raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
-        if queue.shape != gain.shape:
+        if gain.shape[-1:] != (scenario.num_devices,):
             raise ValueError(
-                f"queue must have the shape of channel_gain, {gain.shape}, got {queue.shape}"
+                f"channel_gain must have shape (..., {scenario.num_devices}), got {gain.shape}"
             )
+        for name, values in (("channel_gain", gain), ("queue", queue)):
+            _check_numbers(name, values, gain.shape)
         if not (gain > 0).all():
             raise ValueError(f"channel_gain must be positive, got {gain.min()}")
         if not (queue >= 0).all():
@@ -162,13 +157,7 @@ class Scaling:
         def part(name: str) -> FloatArray:
             if name not in observation:
                 raise ValueError(f"observation must hold {name}, got {list(observation)}")
-            values = real_array(name, observation[name])
-            if values.shape != gain.shape or not np.isfinite(values).all():
-                raise ValueError(
-                    f"{name} must hold finite numbers of shape {gain.shape}, "
-                    f"got shape {values.shape}"
-                )
-            return values
+            return _check_numbers(name, real_array(name, observation[name]), gain.shape)
 
         features = {}
         if self._outcome:
@@ -279,3 +268,11 @@ class Scaling:
         shares = 1 if self._outcome else self.scenario.num_devices
         scaled: FloatArray = reward * (shares / self._reward_unit)
         return scaled
+
+
+def _check_numbers(name: str, values: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    if values.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
+    return values

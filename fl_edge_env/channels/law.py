@@ -18,14 +18,8 @@ class GainLaw(NamedTuple):
     """Gains that each device may have, and how likely.
 
     The expectation of g(h) is ``sum(probability * g(gain), axis=-1)``: exactly where gains are
-    discrete, else by a quadrature rule.
-
-    Attributes
-    ----------
-    gain : ndarray, shape (..., N, J)
-        Gains, positive.
-    probability : ndarray, shape (..., N, J)
-        Their probabilities, which sum to one over the last axis.
+    discrete, else by a quadrature rule. Both have shape (..., N, J); gains are positive, and
+    probabilities sum to one over the last axis.
     """
 
     gain: FloatArray
@@ -35,15 +29,9 @@ class GainLaw(NamedTuple):
 class FadingLaw(NamedTuple):
     """How the gain of a device varies around its mean.
 
-    Attributes
-    ----------
-    persistence : float
-        Probability that a device keeps the fading of the round before; else it gets a new one.
-    law : GainLaw
-        Of a new fading, a factor on the mean gain, shape (J,).
-    repeats : float
-        Probability that two independent fadings are equal: zero for a density, and more where
-        it has atoms.
+    A device keeps the fading of the round before with probability `persistence`; else it gets a new
+    one, a factor on the mean gain with the `law`, shape (J,). `repeats` is the probability that two
+    independent fadings are equal: zero for a density, and more where it has atoms.
     """
 
     persistence: float

@@ -113,14 +113,11 @@ def record_mahimahi(
         If there is no link, a file is not of the form, a parameter is wrong, a gain is not
         finite, or the trace cannot be written.
     """
-    for name, value in (
-        ("window_s", window_s),
-        ("share_hz", share_hz),
-        ("reference_power_w", reference_power_w),
-        ("noise_power_w", noise_power_w),
-        ("least_rate_bps", least_rate_bps),
-    ):
-        finite_number(name, value)
+    finite_number("window_s", window_s)
+    finite_number("share_hz", share_hz)
+    finite_number("reference_power_w", reference_power_w)
+    finite_number("noise_power_w", noise_power_w)
+    finite_number("least_rate_bps", least_rate_bps)
     if Path(path).suffix != ".csv":
         raise ValueError(f"path must end in .csv, got {str(path)!r}")
     if isinstance(links, (str, Path)) or not links:

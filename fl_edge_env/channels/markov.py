@@ -74,21 +74,11 @@ class MarkovChannel:
     ) -> MarkovChannel:
         """Discretise an exponential channel and let it keep its state with some probability.
 
-        Parameters
-        ----------
-        persistence : float
-            Probability in [0, 1) that a device keeps its gain; otherwise it draws a new one.
-            It is the correlation of the gains of two successive rounds.
-        num_states : int
-            Number of equally likely states, at least two.
-        marginal : ExponentialChannel, optional
-            The distribution to discretise, truncated to its interval whatever its `filter` is;
-            with the paper's mean and interval by default.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is outside its range.
+        A device keeps its gain with the probability `persistence`, in [0, 1), which is the
+        correlation of the gains of two successive rounds; otherwise it draws a new one, of
+        `num_states` equally likely, at least two. They discretise the `marginal`, truncated to its
+        interval whatever its `filter` is; by default with the paper's mean and interval. Raises
+        `ValueError` if a parameter is outside its range.
         """
         persistence = number_below_one("persistence", persistence)
         integer_at_least(2, "num_states", num_states)

@@ -416,20 +416,11 @@ class Scenario:
         """Read a scenario from a TOML file, as `save` writes it.
 
         A key ``preset`` names the preset that supplies the fields not given, CIFAR-10 by default.
+        `num_devices` takes the place of the file's; as in a preset, all samples are then shared out
+        among the devices where the file gives one number of samples for all.
 
-        Parameters
-        ----------
-        path : str or Path
-            The file.
-        num_devices : int, optional
-            Number of devices, in place of the file's. As in a preset, all samples are shared out
-            among them where the file gives one number of samples for all.
-
-        Raises
-        ------
-        ValueError
-            If the file is missing, not TOML, has an unknown key or a wrong value, or gives a field
-            for each device and `num_devices` is another number.
+        Raises `ValueError` if the file is missing, not TOML, has an unknown key or a wrong value,
+        or gives a field for each device and `num_devices` is another number.
         """
         values = toml.read(Path(path))
         with as_value_error(f"in the scenario {str(path)!r}: "):

@@ -89,29 +89,8 @@ def with_tiers(
 def with_phones(scenario: Scenario, *, seed: int = 0) -> Scenario:
     """Make each device a phone of a measured speed, the scenario's own being the median.
 
-    Frequencies, capacitance and budget are scaled; see `fl_edge_env.scenario.phones`.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system to vary.
-    seed : int
-        Seed of the draw.
-
-    Returns
-    -------
-    Scenario
-
-    Raises
-    ------
-    ValueError
-        If `seed` is no integer of at least zero, or a scaled value is wrong.
-
-    Examples
-    --------
-    >>> phones = with_phones(Scenario.cifar10())
-    >>> bool(phones.f_max.max() > 10 * phones.f_max.min())
-    True
+    Frequencies, capacitance and budget are scaled; see `fl_edge_env.scenario.phones`. `seed` is
+    that of the draw, an integer of at least zero.
     """
     integer_at_least(0, "seed", seed)
     factors = phone_factors(scenario.num_devices, seed=seed)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_edge_env.files import as_value_error, atomic_path, check_zip, reason, writable_folder
+from fl_edge_env.files import as_value_error, atomic_path, check_zip, writable_folder
 
 
 def test_atomic_path__keeps_the_old_file_when_writing_fails(tmp_path: Path):
@@ -73,20 +73,6 @@ def test_check_zip__names_what_is_wrong(tmp_path: Path, content: bytes, message:
     path.write_bytes(content)
     with pytest.raises((ValueError, zipfile.BadZipFile), match=message):
         check_zip(path)
-
-
-def test_check_zip__does_not_read_what_may_be_without_end(tmp_path: Path):
-    for name, target in (("zeros", "/dev/zero"), ("folder", tmp_path)):
-        (tmp_path / name).symlink_to(target)
-        with pytest.raises(ValueError, match="not a regular file"):
-            check_zip(tmp_path / name)
-    with pytest.raises(FileNotFoundError):
-        check_zip(tmp_path / "missing")
-
-
-def test_reason__is_one_line_and_never_empty():
-    assert reason(ValueError("a\n  b")) == "a b"
-    assert reason(MemoryError()) == "MemoryError"
 
 
 def test_atomic_path__gives_the_permissions_of_any_new_file(tmp_path: Path):

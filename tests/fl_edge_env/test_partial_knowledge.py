@@ -12,7 +12,6 @@ from fl_edge_env import (
     CellChannel,
     FLEdgeEnv,
     FLEdgeVectorEnv,
-    MarkovChannel,
     Scenario,
     lyapunov,
     physics,
@@ -140,27 +139,6 @@ def test_batch__equals_the_single_systems_and_is_taken_up_again():
                 np.testing.assert_array_equal(value, observed[name][row], err_msg=name)
             for name in own_info:
                 np.testing.assert_array_equal(own_info[name], info[name][row], err_msg=name)
-
-
-@pytest.mark.parametrize("csi", ["full", "delayed", "participants"])
-def test_csi__the_channel_and_the_accounts_do_not_depend_on_it(csi):
-    channel = MarkovChannel.correlated(0.5)
-    scenario = SCENARIO.replace(csi=csi, channel=channel)
-    rng = np.random.default_rng(0)
-    env = FLEdgeEnv(scenario)
-    env.reset(seed=1)
-    # With delay the first round of the channel is the one that is shown before the first.
-    reference = FLEdgeEnv(scenario.replace(csi="full"))
-    reference.reset(seed=1)
-    if csi == "delayed":
-        reference.step(decision(scenario, np.random.default_rng(9), chosen=True))
-    for _ in range(scenario.num_rounds - 1):
-        np.testing.assert_array_equal(env.simulator.channel_gain, reference.simulator.channel_gain)
-        allocation = decision(scenario, rng, chosen=True)
-        env.step(allocation), reference.step(allocation)
-        np.testing.assert_array_equal(
-            env.last_round.energy_spent, reference.last_round.energy_spent
-        )
 
 
 def test_csi__is_saved_and_a_wrong_one_is_refused():

@@ -12,16 +12,6 @@ from fl_edge_env import Scenario, physics
 from fl_edge_env.scenario.presets import PRESETS
 
 
-def test_calibration__by_hand_on_the_cifar10_system():
-    upload = 32 * 11_172_342 / (1e6 / 2 * math.log2(1 + 0.1 * 0.0505 / 0.01))
-    time = 2 * 3e9 * (50_000 / 120) / 1.5e9 + upload
-    energy = 2 * 2e-28 * 3e9 * (50_000 / 120) * 1.5e9**2 / 2 + 0.0505 * upload
-    excess = (1 - (1 - 1 / 120) ** 2) * energy - 15
-    scenario = Scenario.cifar10(mu=3.0, nu=7.0)
-    assert scenario.lambda_ == pytest.approx(3 * time)
-    assert pytest.approx(7 * excess**2 / (time + 3 * time)) == scenario.V
-
-
 def test_calibration__by_a_loop_over_unequal_devices():
     scenario = Scenario.femnist(
         num_devices=4, cohort_size=3, f_max=[1e9, 2e9, 3e9, 4e9], energy_budget_j=[1, 2, 3, 4]

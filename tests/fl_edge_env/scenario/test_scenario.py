@@ -65,26 +65,6 @@ def test_femnist__writers_follow_the_statistics_of_leaf():
     assert counts.std() == pytest.approx(0.9 * law.std(), rel=0.03)
 
 
-def test_digits__budget_binds_inside_the_frequency_range():
-    # Uniform sampling at the mean channel: over budget at full speed, below it at the lowest.
-    from fl_edge_env import physics
-
-    scenario = Scenario.digits()
-    gain = np.full(scenario.num_devices, scenario.channel.mean)
-    share = physics.participation_probability(
-        np.full(scenario.num_devices, 1 / scenario.num_devices), scenario.cohort_size
-    )
-    low, high = (
-        share * physics.time_and_energy(gain, f, scenario.p_max, scenario)[1]
-        for f in (scenario.f_min, scenario.f_max)
-    )
-    assert np.all(low < 0.8 * scenario.energy_budget_j)
-    assert np.all(high > 1.2 * scenario.energy_budget_j)
-    upload = physics.upload_time(gain, scenario.p_mid, scenario)
-    compute = physics.compute_time(scenario.f_mid, scenario)
-    assert np.all((upload / compute > 0.5) & (upload / compute < 2))
-
-
 @pytest.mark.parametrize("num_devices", [1, 7, 120])
 def test_presets__share_out_the_whole_data_set(num_devices):
     for preset, images in ((Scenario.cifar10, 50_000), (Scenario.digits, 1_440)):

@@ -17,23 +17,6 @@ from fl_edge_env import (
 )
 
 
-@pytest.mark.parametrize(
-    "channel",
-    [
-        ExponentialChannel(0.2, filter="resample"),
-        MarkovChannel.correlated(0.7, num_states=3),
-        UplinkChannel(share_hz=2e6, place_seed=3),
-        CellChannel(fading="rician", rician_factor=3, persistence=0.5, place_seed=4),
-    ],
-)
-def test_file__gives_back_the_scenario_it_was_made_from(tmp_path, channel):
-    scenario = Scenario.femnist(
-        channel=channel, cohort_size=5, mu=1 / 3, latency="round_time", csi="delayed"
-    )
-    scenario.save(tmp_path / "scenario.toml")
-    assert Scenario.load(tmp_path / "scenario.toml") == scenario
-
-
 @given(st.floats(1e-3, 1e300), st.lists(st.floats(1e-30, 1e30), min_size=3, max_size=3))
 def test_file__keeps_every_digit(tmp_path_factory, number, budgets):
     path = tmp_path_factory.mktemp("file") / "scenario.toml"

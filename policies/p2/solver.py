@@ -201,7 +201,9 @@ def _improve(
     error = scenario.V * scenario.lambda_ * scenario.weights**2
     scale = np.abs(objective) + np.sum(error / q, axis=-1)
     *_, alone = _resources(gains, queue, scenario, np.ones_like(q))
-    for row in np.flatnonzero(~(objective - bound <= 1e-9 * scale)):
+    with np.errstate(invalid="ignore"):  # of infinities nothing is proven
+        closed = objective - bound <= 1e-9 * scale
+    for row in np.flatnonzero(~closed):
         jumping, cheapest = np.argsort(low[row] - high[row])[:8], np.argsort(alone[row])[:8]
         starts = np.empty((2 + len(cheapest) + len(jumping), scenario.num_devices))
         starts[:] = low[row]

@@ -63,49 +63,44 @@ def bare_round(task: Task, epochs: int, cohort: list[int]) -> Callable[[], None]
     return play
 
 
-@pytest.mark.parametrize(("name", "calls"), [("digits", 30), ("small", 10), ("cnn", 2)])
-def test_round__against_a_bare_loop(name, calls, report, seconds):
-    torch.set_num_threads(1)
-    task = make_task("digits", seed=0) if name == "digits" else characters(10, 227, name)
-    num_devices = len(task.parts)
-    scenario = Scenario(num_devices=num_devices, num_rounds=10**6)
-    scenario = task.fit(scenario)
-    env = TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), task, eval_every=10**6)
+def round_of(task: Task, **options: object) -> Callable[[], object]:
+    """A round of training with a cohort of two."""
+    scenario = task.fit(Scenario(num_devices=len(task.parts), num_rounds=10**6))
+    base = gym.make("FLEdge-v0", scenario=scenario)
+    env = TrainingWrapper(base, task, eval_every=10**6, **options)
     env.reset(seed=0)
     allocation = Allocation(scenario.f_mid, scenario.p_mid, cohort=[0, 1])
-    bare = bare_round(task, scenario.local_epochs, [0, 1])
-    loop, ours = [], []
-    for _ in range(5):  # in turn, so that both meet the same machine
-        loop.append(seconds(bare, calls, repeats=1))
-        ours.append(seconds(lambda: env.step(allocation), calls, repeats=1))
-    bare_time, our_time = np.median(loop), np.median(ours)
+    return lambda: env.step(allocation)
+
+
+def medians(ways: dict[str, Callable[[], object]], calls: int, seconds) -> dict[str, float]:
+    """Seconds of a call, measured in turn, so that all meet the same machine."""
+    torch.set_num_threads(1)
+    times = [{way: seconds(call, calls, repeats=1) for way, call in ways.items()} for _ in range(5)]
+    return {way: float(np.median([each[way] for each in times])) for way in ways}
+
+
+@pytest.mark.parametrize(("name", "calls"), [("digits", 30), ("small", 10), ("cnn", 2)])
+def test_round__against_a_bare_loop(name, calls, report, seconds):
+    task = make_task("digits", seed=0) if name == "digits" else characters(10, 227, name)
+    bare = bare_round(task, Scenario().local_epochs, [0, 1])
+    loop, ours = medians({"bare": bare, "ours": round_of(task)}, calls, seconds).values()
     report(
-        f"round with training, {name}: {our_time * 1e3:.2f} ms, bare PyTorch loop "
-        f"{bare_time * 1e3:.2f} ms, ratio {our_time / bare_time:.2f}"
+        f"round with training, {name}: {ours * 1e3:.2f} ms, bare PyTorch loop "
+        f"{loop * 1e3:.2f} ms, ratio {ours / loop:.2f}"
     )
 
 
 @pytest.mark.parametrize(("model", "calls"), [("small", 5), ("cnn", 1)])
 def test_round__by_how_layers_compute(model, calls, report, seconds):
-    torch.set_num_threads(1)
     task = characters(10, 227, model)
-    scenario = task.fit(Scenario(num_devices=10, num_rounds=10**6))
-    allocation = Allocation(scenario.f_mid, scenario.p_mid, cohort=[0, 1])
     ways = {
-        "as it is": {},
-        "channels_last": {"channels_last": True},
-        "bfloat16": {"precision": "bfloat16"},
-        "both": {"channels_last": True, "precision": "bfloat16"},
+        "as it is": round_of(task),
+        "channels_last": round_of(task, channels_last=True),
+        "bfloat16": round_of(task, precision="bfloat16"),
+        "both": round_of(task, channels_last=True, precision="bfloat16"),
     }
-    envs = {}
-    for way, options in ways.items():
-        base = gym.make("FLEdge-v0", scenario=scenario)
-        envs[way] = TrainingWrapper(base, task, eval_every=10**6, **options)
-        envs[way].reset(seed=0)
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(5):  # in turn, so that all meet the same machine
-        for way, env in envs.items():
-            times[way].append(seconds(lambda env=env: env.step(allocation), calls, repeats=1))
-    plain = np.median(times["as it is"])
-    told = ", ".join(f"{way} {np.median(t) / plain:.2f}" for way, t in times.items())
+    times = medians(ways, calls, seconds)
+    plain = times["as it is"]
+    told = ", ".join(f"{way} {time / plain:.2f}" for way, time in times.items())
     report(f"round of {model}, over that as it is ({plain * 1e3:.0f} ms): {told}")

@@ -29,30 +29,19 @@ from fl_edge_env.vector_env import FLEdgeVectorEnv
 
 
 class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """An `FLEdgeEnv` with flat observations and actions.
+    """An `FLEdgeEnv`, possibly in other wrappers, with flat observations and actions.
 
     The observation is the features of `fl_edge_env.scaling.Scaling` one device after the other,
     float32 of shape (N F,): ``observation.reshape(N, F)`` has a row for each device. The action is
-    the rows of `FLEdgeEnv`'s one after the other, ``Box(-1, 1, (3 N,), float32)``: N frequencies,
-    N powers, N scores. The reward is scaled.
+    the rows of `FLEdgeEnv`'s one after the other, ``Box(-1, 1, (3 N,), float32)``: N frequencies, N
+    powers, N scores. The reward is scaled. `scaling` holds the scales, and the `names` of the
+    features.
 
     The spec tells the length of an episode as ``max_episode_steps``, which some wrappers ask for,
     such as Gymnasium's ``TimeAwareObservation``.
 
-    Parameters
-    ----------
-    env : gymnasium.Env
-        An `FLEdgeEnv`, possibly in other wrappers that leave its spaces as they are.
-
-    Attributes
-    ----------
-    scaling : fl_edge_env.scaling.Scaling
-        What observations and rewards are divided by; its `names` are those of the features.
-
-    Raises
-    ------
-    TypeError
-        If there is no `FLEdgeEnv` inside, or the wrappers inside change its observations.
+    Raises `TypeError` if there is no `FLEdgeEnv` inside, or the wrappers inside change its
+    observations.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -99,26 +88,11 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
 
 # Older versions of Gymnasium know no type parameters here.
 class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
-    """An `FLEdgeVectorEnv` with flat observations and actions.
+    """An `FLEdgeVectorEnv`, possibly in other wrappers, with flat observations and actions.
 
     Each sub-environment equals a `FlatEnv` with its seed, bit for bit, in every autoreset mode.
-
-    Parameters
-    ----------
-    env : gymnasium.vector.VectorEnv
-        An `FLEdgeVectorEnv`, possibly in other wrappers that leave its spaces as they are.
-
-    Attributes
-    ----------
-    scaling : fl_edge_env.scaling.Scaling
-        What observations and rewards are divided by.
-    autoreset_mode : AutoresetMode
-        As in `FLEdgeVectorEnv`.
-
-    Raises
-    ------
-    TypeError
-        If there is no `FLEdgeVectorEnv` inside, or the wrappers inside change its observations.
+    `scaling` and `autoreset_mode` are as in `FlatEnv` and `FLEdgeVectorEnv`. Raises `TypeError` if
+    there is no `FLEdgeVectorEnv` inside, or the wrappers inside change its observations.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fl_edge_env import physics
 from fl_edge_env.typing import BoolArray, FloatArray
 
+if TYPE_CHECKING:
+    from fl_edge_env.scenario import Scenario
+
 # What may stand for the round time in the penalty.
 LATENCIES = ("proxy", "round_time")
 # What the reward counts: what is expected of a round, or what came of it.
 OBJECTIVES = ("penalty", "outcome")
-
-
-class System(physics.System, Protocol):
-    """The constants of a system that its objective needs; a `Scenario` has them."""
-
-    @property
-    def energy_budget_j(self) -> FloatArray:
-        """Time-average energy budgets [J], shape (N,)."""
-
-    @property
-    def weights(self) -> FloatArray:
-        """Data weights w_n, shape (N,)."""
-
-    @property
-    def lambda_(self) -> float:
-        """Weight of the sampling error [s]."""
-
-    @property
-    def V(self) -> float:
-        """Weight of the penalty against the queues [J^2/s]."""
-
-    @property
-    def latency(self) -> str:
-        """The stand-in for the round time in the penalty: ``"proxy"`` or ``"round_time"``."""
 
 
 def sampling_error(
@@ -54,7 +33,7 @@ def sampling_error(
     return error
 
 
-def participation_target(system: System) -> FloatArray:
+def participation_target(system: Scenario) -> FloatArray:
     """Share of the rounds in which each device's data count their weight, shape (N,).
 
     It is ``min(K w_n, 1)``: K places in a round, shared out by the data.
@@ -63,7 +42,7 @@ def participation_target(system: System) -> FloatArray:
     return target
 
 
-def participation_weight(system: System) -> float:
+def participation_weight(system: Scenario) -> float:
     """Weight of a participation queue against the energy queues [J^2].
 
     It is the mean over the devices of ``(budget_n / target_n)**2``, the square of the energy that
@@ -73,7 +52,7 @@ def participation_weight(system: System) -> float:
     return float(np.mean((system.energy_budget_j / participation_target(system)) ** 2))
 
 
-def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArray:
+def latency(device_time: FloatArray, q: FloatArray, system: Scenario) -> FloatArray:
     """The part of the penalty that stands for the round time [s], shape (...).
 
     By default the paper's proxy ``sum_n q_n T_n``, equation (11); in a system with
@@ -86,7 +65,7 @@ def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArra
 
 
 def energy_excess(
-    participation: FloatArray, device_energy: FloatArray, system: System
+    participation: FloatArray, device_energy: FloatArray, system: Scenario
 ) -> tuple[FloatArray, FloatArray]:
     """Expected energy ``pi_n E_n`` and its excess over the budget a_n [J], equation (20).
 
@@ -115,7 +94,7 @@ def drift_plus_penalty(
     f: FloatArray,
     p: FloatArray,
     q: FloatArray,
-    system: System,
+    system: Scenario,
 ) -> FloatArray:
     """Objective of P2, ``V (latency + lambda sum w^2/q) + sum Q a``, shape (...).
 
@@ -130,7 +109,7 @@ def objective(
     device_energy: FloatArray,
     queue: FloatArray,
     q: FloatArray,
-    system: System,
+    system: Scenario,
     available: BoolArray | None = None,
 ) -> FloatArray:
     """`drift_plus_penalty` from the times [s] and energies [J] of the devices.

@@ -10,46 +10,17 @@ Edge Learning".
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fl_edge_env.typing import FloatArray
 
-
-class System(Protocol):
-    """The constants of a system that its physics needs; a `Scenario` has them."""
-
-    @property
-    def cohort_size(self) -> int:
-        """Devices that share the bandwidth, K."""
-
-    @property
-    def bandwidth_hz(self) -> float:
-        """Uplink bandwidth B [Hz]."""
-
-    @property
-    def noise_power_w(self) -> float:
-        """Total noise power N0 [W]."""
-
-    @property
-    def upload_bits(self) -> float:
-        """Size of an upload: the model update M, and what is reported with it [bit]."""
-
-    @property
-    def cycles_per_round(self) -> FloatArray:
-        """CPU cycles of a round's local training and reports, shape (N,)."""
-
-    @property
-    def energy_per_hz2(self) -> FloatArray:
-        """Energy of a round's local training and reports over f^2 [J/Hz^2], shape (N,)."""
-
-    @property
-    def download_time(self) -> FloatArray:
-        """Download time [s], shape (N,)."""
+if TYPE_CHECKING:
+    from fl_edge_env.scenario import Scenario
 
 
-def upload_rate(channel_gain: FloatArray, p: FloatArray, system: System) -> FloatArray:
+def upload_rate(channel_gain: FloatArray, p: FloatArray, system: Scenario) -> FloatArray:
     """Upload rate of each device [bit/s], equation (5): FDMA with B/K hertz for each draw.
 
     The paper calls N0 a density; with the bandwidth it states the figures only come out when N0 is
@@ -61,45 +32,31 @@ def upload_rate(channel_gain: FloatArray, p: FloatArray, system: System) -> Floa
     return rate
 
 
-def upload_time(channel_gain: FloatArray, p: FloatArray, system: System) -> FloatArray:
+def upload_time(channel_gain: FloatArray, p: FloatArray, system: Scenario) -> FloatArray:
     """Upload time of each device [s], equation (6); arguments as in `upload_rate`."""
     time: FloatArray = system.upload_bits / upload_rate(channel_gain, p, system)
     return time
 
 
-def compute_time(f: FloatArray, system: System) -> FloatArray:
+def compute_time(f: FloatArray, system: Scenario) -> FloatArray:
     """Time of the local epochs and reports [s] at CPU frequency `f` [Hz], equation (8)."""
     return system.cycles_per_round / f
 
 
-def compute_energy(f: FloatArray, system: System) -> FloatArray:
+def compute_energy(f: FloatArray, system: Scenario) -> FloatArray:
     """Energy of the local epochs and reports [J] at CPU frequency `f` [Hz], equation (12)."""
     energy: FloatArray = system.energy_per_hz2 * f**2
     return energy
 
 
 def time_and_energy(
-    channel_gain: FloatArray, f: FloatArray, p: FloatArray, system: System
+    channel_gain: FloatArray, f: FloatArray, p: FloatArray, system: Scenario
 ) -> tuple[FloatArray, FloatArray]:
-    """Time and energy of each device if it takes part in the round, equations (9) and (15).
+    """Time [s] and energy [J] of each device if it takes part in the round, (9) and (15).
 
-    Parameters
-    ----------
-    channel_gain : ndarray, shape (..., N)
-        Channel gain h_n.
-    f : ndarray, shape (..., N)
-        CPU frequency [Hz].
-    p : ndarray, shape (..., N)
-        Transmission power [W].
-    system : System
-        The system, for example a `Scenario`.
-
-    Returns
-    -------
-    device_time : ndarray, shape (..., N)
-        Download, compute and upload time together [s].
-    device_energy : ndarray, shape (..., N)
-        Compute and upload energy together [J].
+    The time is that of download, computing and upload together, at the channel gains h_n, CPU
+    frequencies f [Hz] and transmission powers p [W], all of shape (..., N); the energy is that of
+    computing and upload.
     """
     upload = upload_time(channel_gain, p, system)
     device_time = compute_time(f, system) + upload + system.download_time

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.typing import FloatArray
+
+if TYPE_CHECKING:
+    from fl_edge_env.scenario import Scenario
 
 # Root mean square of the excess a0 over that of the budgets, below which the calibration of V
 # is warned of; the presets have 0.2 and more.
@@ -26,7 +29,7 @@ class Calibration(NamedTuple):
 
 
 def calibrate(
-    system: lyapunov.System,
+    system: Scenario,
     gain: FloatArray,
     settings: Mapping[str, FloatArray],
     mu: float,
@@ -77,9 +80,7 @@ def warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
         )
 
 
-def warn_of_budget(
-    system: lyapunov.System, gain: FloatArray, least: Mapping[str, FloatArray]
-) -> None:
+def warn_of_budget(system: Scenario, gain: FloatArray, least: Mapping[str, FloatArray]) -> None:
     """Warn where no sampled decision meets the budgets at the mean gain.
 
     A device with energy E at its least settings meets its budget if it is drawn with a probability

@@ -296,22 +296,10 @@ class Scenario:
 
     @classmethod
     def preset(cls, name: str, /, **fields: Any) -> Scenario:
-        """A preset by name.
+        """A preset by name, with any fields changed.
 
         The names are ``"cifar10"``, ``"femnist"``, ``"fashion_mnist"``, ``"digits"``, ``"cell"``
-        and ``"phones"``.
-
-        Parameters
-        ----------
-        name : str
-            Name of the preset.
-        **fields
-            Any field, to change it.
-
-        Raises
-        ------
-        ValueError
-            If there is no preset of that name.
+        and ``"phones"``. Raises `ValueError` if there is no preset of that name.
         """
         cls._check_names(fields)
         preset = PRESETS[one_of("scenario", name, list(PRESETS))]

@@ -13,7 +13,7 @@ from fl_edge_env import lyapunov, physics
 from fl_edge_env.typing import FloatArray
 
 if TYPE_CHECKING:
-    from fl_edge_env.scenario import Scenario
+    from fl_edge_env.scenario.scenario import Scenario
 
 # Root mean square of the excess a0 over that of the budgets, below which the calibration of V
 # is warned of; the presets have 0.2 and more.

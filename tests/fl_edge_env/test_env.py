@@ -70,6 +70,16 @@ def test_observation__queue_stays_inside_its_space_at_the_largest_overshoot(fact
     assert env.observation_space.contains(observation)
 
 
+def test_observation__queue_of_who_is_never_asked_stays_inside_its_space():
+    scenario = Scenario.digits(num_devices=2, num_rounds=20, objective="outcome")
+    env = FLEdgeEnv(scenario)
+    env.reset(seed=0)
+    for _ in range(20):
+        observation, *_ = env.step(Allocation(scenario.f_mid, scenario.p_mid, cohort=[0]))
+    np.testing.assert_allclose(observation["participation_queue"], [0, 20], atol=1e-12)
+    assert env.observation_space.contains(observation)
+
+
 # Scores beyond about 700 leave q no positive float: such a scale must be refused, or handled.
 @pytest.mark.parametrize("scale", [0.01, 100.0, 1e3])
 def test_softmax_scale__one_that_is_accepted_allows_every_action(scale):

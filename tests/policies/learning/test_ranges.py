@@ -32,8 +32,8 @@ def test_departures__begin_beyond_the_margin_and_tell_the_ratio():
     known = {"queue": (-1.0, 1.0)}
     inside = 0.99 * FEATURE_MARGIN
     assert departures({"queue": (-1.0 - inside, 1.0 + inside)}, known) == {}
-    text = departures({"queue": (-1.0 - np.log(4), 1.0 + np.log(3))}, known)["queue"]
-    assert text == "queue up to 3 times the largest and down to 0.25 of the smallest in training"
+    text = departures({"queue": (-1.0 - np.log(1.25), 1.0 + np.log(1.2))}, known)["queue"]
+    assert text == "queue up to 1.2 times the largest and down to 0.8 of the smallest in training"
 
 
 @pytest.mark.parametrize(

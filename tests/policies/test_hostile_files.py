@@ -62,8 +62,7 @@ def test_agent__damage_is_named_or_means_nothing(tmp_path_factory, agent, saved,
 @pytest.fixture
 def path(tmp_path, saved) -> Path:
     """A whole agent, to be damaged."""
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    path = tmp_path / "a" / "b" / "agent.pt"
+    path = tmp_path / "agent.pt"
     path.write_bytes(saved)
     return path
 
@@ -192,17 +191,19 @@ def huge(shape: str) -> bytes:
         (npz(x=huge("(" * 40)), ""),
         (npz(x=b"\x93NUMPY\x09\x09"), ""),
         (pickle.dumps({"format": 1}), ""),
+        (npz(x=npy(np.array([Malicious(Path("run"))], dtype=object))), "allow_pickle=False"),
         # Of an array of another length NumPy would read a shorter one without its checksum.
         (b"(4000,)", "its part 'weights.npy' is damaged"),
         (b"(5001,)", "its part 'weights.npy' is damaged"),
     ],
 )
 def test_checkpoint__hostile_content_is_refused_and_the_one_before_taken(
-    tmp_path, content, message
+    tmp_path, monkeypatch, content, message
 ):
+    monkeypatch.chdir(tmp_path)
     checkpoints = Checkpoints(tmp_path, "a", 1)
     checkpoints.save(1, STATE)
-    if message:
+    if content.startswith(b"("):
         content = (tmp_path / "a-1.npz").read_bytes().replace(b"(5000,)", content)
     (tmp_path / "a-2.npz").write_bytes(content)
     state, messages = loaded(checkpoints)
@@ -210,15 +211,7 @@ def test_checkpoint__hostile_content_is_refused_and_the_one_before_taken(
     assert len(messages) == 1
     assert "a-2.npz' is refused: " in messages[0]
     assert message in messages[0]
-
-
-def test_checkpoint__a_pickle_in_an_array_runs_nothing(tmp_path):
-    objects = npy(np.array([Malicious(tmp_path / "run")], dtype=object))
-    (tmp_path / "a-1.npz").write_bytes(npz(x=objects))
-    state, messages = loaded(Checkpoints(tmp_path, "a", 1))
-    assert state is None
-    assert "allow_pickle=False" in messages[0]
-    assert not (tmp_path / "run").exists()
+    assert not Path("run").exists()
 
 
 def test_checkpoint__what_is_no_file_is_left_alone(tmp_path):
@@ -255,14 +248,13 @@ def test_result__that_is_damaged_is_as_one_that_is_missing(tmp_path_factory, job
         pd.testing.assert_frame_equal(read, rounds[0], check_exact=True)
 
 
-@pytest.mark.parametrize("kind", ["huge", "cut", "another job", "endless link"])
+@pytest.mark.parametrize("kind", ["another job", "endless link"])
 def test_result__of_hostile_content_is_run_anew(tmp_path, jobs, finished, kind):
     path = tmp_path / f"{jobs[0].key}.npz"
     if kind == "endless link":
         path.symlink_to("/dev/zero")
     else:
-        huge_one = npz(x=huge("(1125899906842624,)"))
-        path.write_bytes({"huge": huge_one, "cut": b"PK"}.get(kind, finished[0][1]))
+        path.write_bytes(finished[0][1])
     rounds = run_jobs([jobs[0]], folder=tmp_path)[0]
     pd.testing.assert_frame_equal(rounds, finished[1][0], check_exact=True)
     assert path.is_file()

@@ -146,15 +146,6 @@ def test_step__takes_a_batch_of_decisions(kind):
         assert_row(result, index, env.step(row))
 
 
-def as_lists(value):
-    """`value` with arrays of objects as lists, which NumPy compares entry by entry."""
-    if isinstance(value, dict):
-        return {name: as_lists(part) for name, part in value.items()}
-    if isinstance(value, tuple):
-        return [as_lists(part) for part in value]
-    return value.tolist() if value.dtype == object else value
-
-
 @pytest.mark.parametrize(
     ("action", "message"),
     [
@@ -226,17 +217,7 @@ def test_reset__names_what_is_wrong(arguments, message):
     ("arguments", "error", "message"),
     [
         ({"num_envs": 0}, ValueError, "num_envs must be an integer of at least 1, got 0"),
-        ({"num_envs": -2}, ValueError, "num_envs must be .*got -2"),
-        ({"num_envs": 2.0}, ValueError, r"num_envs must be .*got 2\.0"),
-        ({"num_envs": True}, ValueError, "num_envs must be .*got True"),
-        ({"num_envs": "2"}, ValueError, "num_envs must be .*got '2'"),
         ({"autoreset_mode": "Sometimes"}, ValueError, "Sometimes"),
-        ({"cohort_sise": 2}, TypeError, "cohort_sise"),
-        (
-            {"scenario": "mnist"},
-            ValueError,
-            "one of cifar10, femnist, fashion_mnist, digits, cell, phones, got 'mnist'",
-        ),
         ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
     ],
 )

@@ -92,16 +92,3 @@ def test_thompson__stays_with_a_gain_that_stays():
         if not selector.learn({"energy_spent": spent})
     ]
     assert again == [first] * 3
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: UpperConfidence(FOUR, exploration=-1.0), "exploration"),
-        (lambda: UpperConfidence(FOUR, longest=0.0), "longest"),
-        (lambda: Thompson(FOUR, fairness=-0.1), "fairness"),
-    ],
-)
-def test_bandits__tell_what_is_wrong(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -23,6 +23,8 @@ from policies.selection import (
     OptimalSampling,
     PowerOfChoice,
     ProportionalFair,
+    Thompson,
+    UpperConfidence,
 )
 from policies.selection.sampling import adaptive_probabilities, norm_probabilities
 from policies.selection.selector import smallest
@@ -357,6 +359,9 @@ def test_scheduler__tells_what_is_no_cohort(chosen, message):
         (lambda: PowerOfChoice(SMALL, num_candidates=2), "at least 3"),
         (lambda: PowerOfChoice(SMALL, num_candidates=8), "at most num_devices"),
         (lambda: AdaptiveSampling(SMALL, constant=math.nan), "at least zero"),
+        (lambda: UpperConfidence(SMALL, exploration=-1.0), "exploration"),
+        (lambda: UpperConfidence(SMALL, longest=0.0), "longest"),
+        (lambda: Thompson(SMALL, fairness=-0.1), "fairness"),
     ],
 )
 def test_scheduler__tells_what_is_wrong(make, message):

@@ -28,28 +28,10 @@ class Gains(NamedTuple):
 def check_gains(
     channel_gain: ArrayLike | GainLaw, queue: ArrayLike, scenario: Scenario
 ) -> tuple[Gains, FloatArray]:
-    """The gains of a round or of a batch of them, known or not, for the compiled solvers.
+    """Gains, known or not, as those of a batch (of one for a single round), and the queues [J].
 
-    Parameters
-    ----------
-    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
-        Gains, or what they may be.
-    queue : array_like, shape (N,) or (B, N)
-        Queues [J].
-    scenario : Scenario
-        The system.
-
-    Returns
-    -------
-    gains : Gains
-        With B = 1 for a single round.
-    queue : ndarray, shape (N,) or (B, N)
-        The queues.
-
-    Raises
-    ------
-    ValueError
-        As `check_state`; also if probabilities are negative or do not sum to one.
+    Raises `ValueError` as `check_state` does, and where probabilities are negative or do not sum to
+    one.
     """
     if not isinstance(channel_gain, GainLaw):
         known, queues = check_state(channel_gain, queue, scenario)
@@ -71,19 +53,10 @@ def check_gains(
 def check_state(
     channel_gain: ArrayLike, queue: ArrayLike, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
-    """The state of a round as arrays, if it is one of the scenario.
+    """Gains and queues [J] of shape (N,) or (B, N) as arrays for the kernels.
 
-    Parameters
-    ----------
-    channel_gain, queue : array_like, shape (N,) or (B, N)
-        Gains and queues [J].
-    scenario : Scenario
-        The system.
-
-    Raises
-    ------
-    ValueError
-        If a shape is wrong, a gain not positive and finite, or a queue negative or not finite.
+    Raises `ValueError` if a shape is wrong, a gain not positive and finite, or a queue negative or
+    not finite.
     """
     gains, queues = real_array("channel_gain", channel_gain), real_array("queue", queue)
     if gains.ndim not in (1, 2) or gains.shape[-1] != scenario.num_devices:
@@ -115,15 +88,16 @@ def for_kernel(values: NDArray[T]) -> NDArray[T]:
     return values if flags.c_contiguous and flags.writeable else np.array(values, order="C")
 
 
-_latest: list[tuple[Scenario, FloatArray]] = []
+# The scenario asked for last: a hash of the fields can take longer than a decision.
+_latest: list[tuple[Scenario | None, FloatArray]] = [(None, np.empty(0))]
 
 
 def device_constants(scenario: Scenario) -> FloatArray:
     """The first rows of the table of `policies.device`, in its order."""
-    if _latest and _latest[0][0] is scenario:  # a hash of the fields takes longer than a decision
-        return _latest[0][1]
-    constants = _constants(scenario)
-    _latest[:] = [(scenario, constants)]
+    known, constants = _latest[0]  # at once, as other threads may ask too
+    if known is not scenario:
+        constants = _constants(scenario)
+        _latest[0] = scenario, constants
     return constants
 
 

@@ -1,9 +1,8 @@
-"""Compiling: announced on a terminal, and only where a solver runs."""
+"""Compiling is announced on a terminal."""
 
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 
 import pytest
@@ -28,8 +27,3 @@ def test_compiling__that_takes_long_is_announced_once_on_a_terminal(terminal, mo
         compiled.compiled(function)(1.0)
     assert stream.getvalue().count("compiling the solvers") == terminal
     assert stream.getvalue().count("\n") == terminal
-
-
-def test_import__needs_no_numba():
-    code = "import sys, policies; sys.exit('numba' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

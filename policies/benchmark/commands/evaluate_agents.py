@@ -142,10 +142,11 @@ def _training_seeds(
             dataclasses.replace(first.settings, seed=0),
             first.trained_in,
         ):
+            told = _differences(policy.trained_in, first.trained_in)
             raise ValueError(
                 f"{str(folder)!r} must hold one agent under several training seeds, but "
                 f"{str(path.parent)!r} has other settings or another scenario than the first"
-                + _in_brackets(_differences(policy.trained_in, first.trained_in))
+                + (f" ({told})" if told else "")
             )
         if not policy.cost.get("finished", True):
             raise ValueError(
@@ -168,10 +169,6 @@ def _differences(one: Scenario, other: Scenario) -> str:
             numbers = all(isinstance(value, (int, float)) for value in (ours[name], theirs[name]))
             told.append(f"{name} {ours[name]:g}, not {theirs[name]:g}" if numbers else name)
     return "; ".join(told)
-
-
-def _in_brackets(told: str) -> str:
-    return f" ({told})" if told else ""
 
 
 def _cost(policies: Sequence[Policy], scenario: Scenario) -> Cost:

@@ -70,14 +70,12 @@ class Baselines(Experiment):
         "larger sampling error (see lambda-sweep)."
     )
 
-    def curves(self, name: str) -> list[tuple[str, Curve]]:
+    def curves(self, name: str) -> list[Curve]:
         """The four policies, and without training LROA and Uni-D at other mu."""
-        curves = [
-            (label, Curve(policy, self.scenario(name))) for label, policy in _POLICIES.items()
-        ]
+        curves = [Curve(label, policy, self.scenario(name)) for label, policy in _POLICIES.items()]
         if not self.train and name in PAPER_SAVINGS:
             curves += [
-                (f"{label} {mu:g}", Curve(_POLICIES[label], self.scenario(name, mu=mu)))
+                Curve(f"{label} {mu:g}", _POLICIES[label], self.scenario(name, mu=mu))
                 for mu in MU_GRID[:-1]
                 for label in ("LROA", "Uni-D")
             ]
@@ -142,10 +140,10 @@ class LambdaSweep(Experiment):
     mu: tuple[float, ...] | None = None
     """Scale factors of lambda; the paper's by default."""
 
-    def curves(self, name: str) -> list[tuple[str, Curve]]:
+    def curves(self, name: str) -> list[Curve]:
         """A curve for each mu."""
         values = self.mu or PAPER_MU.get(name, (1.0, 10.0, 50.0, 100.0))
-        return [(f"μ = {mu:g}", Curve("lroa", self.scenario(name, mu=mu))) for mu in values]
+        return [Curve(f"μ = {mu:g}", "lroa", self.scenario(name, mu=mu)) for mu in values]
 
     def draw(self, results: Results) -> Drawn:
         """Accuracy over time and rounds, or time and energy without training."""
@@ -174,9 +172,9 @@ class VSweep(Experiment):
     nu: tuple[float, ...] = (1e3, 1e4, 1e5, 1e6)
     """Scale factors of V."""
 
-    def curves(self, name: str) -> list[tuple[str, Curve]]:
+    def curves(self, name: str) -> list[Curve]:
         """A curve for each nu."""
-        return [(f"ν = {nu:.3g}", Curve("lroa", self.scenario(name, nu=nu))) for nu in self.nu]
+        return [Curve(f"ν = {nu:.3g}", "lroa", self.scenario(name, nu=nu)) for nu in self.nu]
 
     def draw(self, results: Results) -> Drawn:
         """Time-average energy and objective over rounds."""
@@ -225,7 +223,7 @@ class KSweep(Experiment):
     def _rule(self) -> str:
         return "final accuracy" if self.train else "energy of the worst device"
 
-    def curves(self, name: str) -> list[tuple[str, Curve]]:
+    def curves(self, name: str) -> list[Curve]:
         """Every point of the grid for each K and policy."""
         if self.accuracy is not None and len(self.accuracy) != len(self.cohort_sizes):
             raise ValueError(
@@ -233,9 +231,10 @@ class KSweep(Experiment):
                 f"cohort_sizes, got {len(self.accuracy)}"
             )
         return [
-            (
+            Curve(
                 f"{label}, K = {size}, μ = {mu:g}, ν = {nu:.3g}",
-                Curve(_POLICIES[label], self.scenario(name, cohort_size=size, mu=mu, nu=nu)),
+                _POLICIES[label],
+                self.scenario(name, cohort_size=size, mu=mu, nu=nu),
             )
             for size in self.cohort_sizes
             for label in ("LROA", "Uni-D")
@@ -298,9 +297,9 @@ class Bound(Experiment):
     nu: tuple[float, ...] = (1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6)
     """Scale factors of V."""
 
-    def curves(self, name: str) -> list[tuple[str, Curve]]:
+    def curves(self, name: str) -> list[Curve]:
         """A curve for each nu, which does not change the bounds."""
-        return [(f"{nu:.3g}", Curve("lroa", self.scenario(name, nu=nu))) for nu in self.nu]
+        return [Curve(f"{nu:.3g}", "lroa", self.scenario(name, nu=nu)) for nu in self.nu]
 
     def draw(self, results: Results) -> Drawn:
         """Objective above the bound, mean queue and excess energy against nu."""
@@ -394,14 +393,14 @@ class Tradeoff(Experiment):
     def _points(self) -> list[tuple[Start, float]]:
         return [(start, V) for start in get_args(Start) for V in self.V]
 
-    def curves(self, name: str) -> list[tuple[str, Curve]]:
+    def curves(self, name: str) -> list[Curve]:
         """A curve for each start and V, and one for each variant."""
         scenario = self.scenario(name)
         makers: dict[str, Callable[[Scenario], Policy]] = {
             f"{start}, {V:g}": partial(Opportunistic, start=start, step_scale=1.0 / V)
             for start, V in self._points()
         }
-        return [(label, Curve(make, scenario)) for label, make in (makers | VARIANTS).items()]
+        return [Curve(label, make, scenario) for label, make in (makers | VARIANTS).items()]
 
     def draw(self, results: Results) -> Drawn:
         """Time, queue and participation against V; in the table the parts, away one by one."""

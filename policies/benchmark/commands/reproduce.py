@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 
 class Curve(NamedTuple):
-    """A policy, by its name or what makes it, on a scenario."""
+    """A policy, by its name or what makes it, on a scenario, under a label."""
 
+    label: str
     policy: str | Callable[[Scenario], Policy]
     scenario: Scenario
 
@@ -76,8 +77,8 @@ class Experiment(RunOptions, ABC):
     """Number of rounds; by default that of the scenario."""
 
     @abstractmethod
-    def curves(self, name: str) -> list[tuple[str, Curve]]:
-        """The curves on a system, with their labels."""
+    def curves(self, name: str) -> list[Curve]:
+        """The curves on a system."""
 
     @abstractmethod
     def draw(self, results: Results) -> Drawn:
@@ -91,7 +92,7 @@ class Experiment(RunOptions, ABC):
     def setting(self, name: str, make_training: MakeTraining) -> Setting:
         """The setting of a system, with training fitted to the data of its name."""
         entrants = []
-        for label, (policy, scenario) in self.curves(name):
+        for label, policy, scenario in self.curves(name):
             training = None
             if self.train:
                 names = ("eval_every", "data_dir", "download", "device")

@@ -10,7 +10,7 @@ from itertools import pairwise
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, Scenario, Simulator
@@ -91,7 +91,6 @@ def test_numbers__are_those_of_the_episode():
         assert_shown(elapsed, info["elapsed_time"])
 
 
-@settings(max_examples=300)
 @given(st.one_of(st.floats(0, 120), st.floats(3590, 3610), st.floats(0, 1e8)))
 def test_duration__is_the_time_to_the_last_place_shown(seconds):
     assert_shown(_duration(seconds), seconds)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
@@ -74,7 +74,6 @@ def test_conditional_law__has_the_moments_of_what_is_drawn_next(channel):
         np.testing.assert_array_equal(part[0], alone)
 
 
-@settings(max_examples=25)
 @given(
     st.floats(0.05, 30),
     st.floats(1e-3, 1e2),
@@ -96,7 +95,6 @@ def test_conditional_law__of_exponential_gains_is_right_to_a_millionth(scale, lo
         np.testing.assert_allclose(expectation(law, value), reference, rtol=1e-6)
 
 
-@settings(max_examples=25)
 @given(st.sampled_from([0.0, 0.5, 4.0, 30.0, 300.0, 1e4]), st.floats(0.01, 2), st.floats(1.1, 100))
 def test_rice_power_law__is_right_to_a_millionth(factor, least, ratio):
     law = rice_power_law(factor, least, least * ratio)

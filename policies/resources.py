@@ -130,10 +130,7 @@ def _static(
 
 
 def _dynamic(
-    channel_gain: FloatArray,
-    queue: FloatArray,
-    scenario: Scenario,
-    taking_part: TakingPart = None,
+    channel_gain: FloatArray, queue: FloatArray, scenario: Scenario, taking_part: TakingPart = None
 ) -> tuple[FloatArray, FloatArray]:
     """The f and p that minimise the drift-plus-penalty of who takes part.
 

@@ -16,13 +16,7 @@ from fl_edge_env.lyapunov import participation_target, participation_weight
 from fl_edge_env.typing import FloatArray
 from policies.estimate import GainEstimator
 from policies.outcome.law_prices import law_prices
-from policies.outcome.prices import (
-    DualPrices,
-    groups_alike,
-    outcome_prices,
-    pooled,
-    price_rounds,
-)
+from policies.outcome.prices import DualPrices, groups_alike, outcome_prices, pooled, price_rounds
 from policies.outcome.solver import solve_round
 
 # How far a participation moves the cost of the device's next one, in times of a round, over the
@@ -133,11 +127,7 @@ def energy_start(prices: DualPrices, jump: float, scenario: Scenario) -> FloatAr
 
 
 def priced_scenario(
-    scenario: Scenario,
-    *,
-    seed: int = 0,
-    prices: DualPrices | None = None,
-    step_scale: float = 1.0,
+    scenario: Scenario, *, seed: int = 0, prices: DualPrices | None = None, step_scale: float = 1.0
 ) -> Scenario:
     """The scenario with the outcome as its objective, whose queues begin at dual prices.
 

@@ -392,17 +392,7 @@ def solve_rows(
     for row in range(begin, end):
         begin_round(gain[row], probability[row], queue[row], t, nodes)
         objective[row], iterations[row] = _descend(
-            V,
-            cohort_size,
-            paper,
-            tolerance,
-            max_iterations,
-            t,
-            nodes,
-            work,
-            f[row],
-            p[row],
-            q[row],
+            V, cohort_size, paper, tolerance, max_iterations, t, nodes, work, f[row], p[row], q[row]
         )
 
 
@@ -428,16 +418,7 @@ def bound_rows(
     for row in range(begin, end):
         begin_round(gain[row], probability[row], queue[row], t, nodes)
         bound[row] = _maximise_dual(
-            V,
-            cohort_size,
-            t,
-            nodes,
-            work,
-            stack,
-            q[row],
-            objective[row],
-            q_low[row],
-            q_high[row],
+            V, cohort_size, t, nodes, work, stack, q[row], objective[row], q_low[row], q_high[row]
         )
 
 

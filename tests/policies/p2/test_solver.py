@@ -46,36 +46,6 @@ def small_problems(draw):
     return scenario, gain, queue * draw(st.sampled_from([0.0, 1e-6, 1.0, 1e3, 1e9]))
 
 
-def test_best_resources__agree_with_a_numerical_optimiser():
-    # A small model and a fast processor, so that neither f nor p sits at its bounds throughout.
-    count = 15
-    scenario = Scenario(num_devices=count, cycles_per_sample=1e5, capacitance=2e-26, p_max=10.0)
-    rng = np.random.default_rng(1)
-    gain = rng.uniform(0.01, 0.5, count)
-    q = rng.dirichlet(np.ones(count))
-    queue = scenario.V * 10 ** rng.uniform(-2, 2, count)
-    f, p = best_resources(gain, queue, q, scenario)
-    inside = (
-        (f > scenario.f_min) & (f < scenario.f_max),
-        (p > scenario.p_min) & (p < scenario.p_max),
-    )
-    assert inside[0].any()
-    assert inside[1].any()
-
-    def cost(n: int, f_n: float, p_n: float) -> float:
-        at = lambda base, value: np.where(np.arange(count) == n, value, base)  # noqa: E731
-        return float(drift_plus_penalty(gain, queue, at(f, f_n), at(p, p_n), q, scenario))
-
-    for n in range(count):
-        for low, high, chosen, of in (
-            (scenario.f_min[n], scenario.f_max[n], f[n], lambda x, n=n: cost(n, x, p[n])),
-            (scenario.p_min[n], scenario.p_max[n], p[n], lambda x, n=n: cost(n, f[n], x)),
-        ):
-            grid = np.geomspace(low, high, 200)
-            best = min(of(x) for x in grid)
-            assert of(chosen) <= best + 1e-12 * abs(best)
-
-
 def test_best_resources__root_of_the_power_equation_is_exact_at_every_scale():
     # Theorem 3 in the form ln(1 + x) = (x + A) / (1 + x), for roots from 1e-8 to 1e8.
     x = np.geomspace(1e-8, 1e8, 33)
@@ -220,12 +190,6 @@ def test_solve_p2__exact_leaves_a_local_minimum():
     assert exact.objective <= plain.objective
     assert exact.q.max() > 0.99
     assert exact.lower_bound <= best_on_a_grid(scenario, gain, queue)
-
-
-def test_solve_p2__equal_devices_share_equally():
-    scenario = Scenario(num_devices=7, cohort_size=9)
-    s = solve_p2(np.full(7, 0.2), np.full(7, 50.0), scenario)
-    np.testing.assert_allclose(s.q, 1 / 7, rtol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -218,6 +218,16 @@ def test_solve_p2__paper_variant_ignores_the_queue_in_the_concave_term():
     assert derived.objective < paper.objective
 
 
+def test_gap__is_relative_to_the_objective_where_that_is_larger_than_its_sampling_error():
+    scenario = Scenario.cifar10(num_devices=5)
+    solution = solve_p2(*random_state(scenario, 0), scenario)
+    distance = solution.objective - solution.lower_bound
+    error = scenario.V * scenario.lambda_ * np.sum(scenario.weights**2 / solution.q)
+    assert abs(solution.objective) > 1.1 * error
+    assert distance > 0
+    assert solution.gap == pytest.approx(distance / abs(solution.objective), abs=0)
+
+
 def test_certificate__is_of_the_state_that_was_solved():
     scenario = Scenario.cifar10(num_devices=5)
     gains, queues = np.full(5, 0.1), np.full(5, 3.0)

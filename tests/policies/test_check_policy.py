@@ -14,41 +14,31 @@ from policies.outcome import DualPrices
 SCENARIO = Scenario.digits(num_devices=6)
 
 
-def weighted(allocation: Allocation, factor: np.ndarray) -> Allocation:
-    q = allocation.q * factor
-    return replace(allocation, q=q / q.sum(axis=-1, keepdims=True))
+class Weighted(UniS):
+    """Uniform sampling, with the probabilities times a factor."""
 
-
-class GlobalDraws(UniS):
     def decide(self, observation):
         decision = super().decide(observation)
-        return weighted(decision, 1 + np.random.rand(*decision.f.shape))  # noqa: NPY002
+        q = decision.q * (1 + self.factor(observation["channel_gain"]))
+        return replace(decision, q=q / q.sum(axis=-1, keepdims=True))
 
 
-class NeverForgets(UniS):
+class GlobalDraws(Weighted):
+    def factor(self, gain):
+        return np.random.rand(*gain.shape)  # noqa: NPY002
+
+
+class NeverForgets(Weighted):
     rounds = 0
 
-    def decide(self, observation):
+    def factor(self, gain):
         self.rounds += 1
-        decision = super().decide(observation)
-        return weighted(decision, 1 + self.rounds * np.arange(decision.f.shape[-1]))
+        return self.rounds * np.arange(gain.shape[-1])
 
 
-class OneStreamForAll(UniS):
-    def reset(self, seed):
-        self.rng = np.random.default_rng(seed)
-
-    def decide(self, observation):
-        decision = super().decide(observation)
-        return weighted(decision, 1 + self.rng.random(decision.f.shape))
-
-
-class ForgetsInState(UniS):
+class ForgetsInState(NeverForgets):
     def reset(self, _):
         self.rounds = 0
-
-    def feedback(self, _):
-        self.rounds += 1
 
     def state(self):
         return {}
@@ -56,22 +46,24 @@ class ForgetsInState(UniS):
     def restore(self, state):
         pass
 
-    def decide(self, observation):
-        decision = super().decide(observation)
-        return weighted(decision, 1 + self.rounds * np.arange(decision.f.shape[-1]))
+
+class OneStreamForAll(Weighted):
+    def reset(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def factor(self, gain):
+        return self.rng.random(gain.shape)
 
 
-class ChangesWhatItSees(UniS):
-    def decide(self, observation):
-        decision = super().decide(observation)
-        observation["queue"] += 1
-        return decision
+class AcrossTheBatch(Weighted):
+    def factor(self, gain):
+        return gain - gain.mean()
 
 
-class AcrossTheBatch(UniS):
-    def decide(self, observation):
-        gain = observation["channel_gain"]
-        return weighted(super().decide(observation), 1 + gain - gain.mean())
+class ChangesWhatItSees(Weighted):
+    def factor(self, gain):
+        gain += 1
+        return gain
 
 
 class TooManyDevices(UniS):
@@ -86,30 +78,21 @@ class Mixed(UniS):
         return (0.0, 0.0)
 
 
-@pytest.mark.parametrize("kind", [LROA, UniD, UniS, DivFL])
-def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
-    policy = kind(SCENARIO)
-    before = policy.__getstate__().copy()
-    check_policy(policy)
-    np.testing.assert_equal(policy.__getstate__(), before)
+class Deaf(DivFL):
+    def decide(self, observation):
+        return super().decide({k: v for k, v in observation.items() if k != "available"})
 
 
 @pytest.mark.parametrize("kind", [LROA, UniD, UniS, DivFL, Opportunistic])
-def test_check_policy__finds_nothing_in_our_own_where_devices_drop_out(kind):
+def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
     scenario = SCENARIO.replace(
         cohort_size=4, availability=0.4, availability_persistence=0.5, upload_failure=0.3
     )
     prices = DualPrices(np.full(6, 0.4), np.full(6, 1e3))
-    check_policy(kind(scenario, **({"prices": prices} if kind is Opportunistic else {})))
-
-
-def test_check_policy__finds_a_policy_that_chooses_who_is_not_there():
-    class Deaf(DivFL):
-        def decide(self, observation):
-            return super().decide({k: v for k, v in observation.items() if k != "available"})
-
-    with pytest.raises(ValueError, match=r'which is not: observation\["available"\]'):
-        check_policy(Deaf(SCENARIO.replace(availability=0.4)))
+    policy = kind(scenario, **({"prices": prices} if kind is Opportunistic else {}))
+    before = policy.__getstate__().copy()
+    check_policy(policy)
+    np.testing.assert_equal(policy.__getstate__(), before)
 
 
 @pytest.mark.parametrize(
@@ -123,11 +106,13 @@ def test_check_policy__finds_a_policy_that_chooses_who_is_not_there():
         (ChangesWhatItSees, "decide of ChangesWhatItSees changes the observation"),
         (TooManyDevices, "decide of TooManyDevices is not valid: cohort must have shape"),
         (Mixed, "decide of Mixed must return an Allocation, got a tuple"),
+        (Deaf, r'which is not: observation\["available"\]'),
     ],
 )
 def test_check_policy__names_what_is_wrong(kind, message):
+    scenario = SCENARIO.replace(availability=0.4) if kind is Deaf else SCENARIO
     with pytest.raises(ValueError, match=message):
-        check_policy(kind(SCENARIO))
+        check_policy(kind(scenario))
 
 
 def test_check_policy__takes_a_policy_alone():

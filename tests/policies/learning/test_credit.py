@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,10 +12,8 @@ from hypothesis import strategies as st
 from fl_edge_env import Allocation, Scenario, lyapunov, physics, with_tiers
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.decision import highest
-from fl_edge_env.lyapunov import drift_plus_penalty
 from policies.learning.credit import difference_reward, ranked_difference_reward
 
-LATENCIES = ["proxy", "round_time"]
 MIXED = with_tiers(Scenario.femnist(num_devices=7, cohort_size=3))
 
 
@@ -27,71 +27,56 @@ def random_round(scenario: Scenario, seed: int, batch: tuple[int, ...] = ()):
     return gain, queue, decode_action(action, scenario, softmax_scale=2.0)
 
 
-def team_reward(gain, queue, allocation: Allocation, scenario: Scenario) -> np.ndarray:
-    return -drift_plus_penalty(gain, queue, allocation.f, allocation.p, allocation.q, scenario)
+def expected_difference(gain, queue, decision, scenario: Scenario, there):
+    """The reward of each device and the size of the terms that cancel in it, by a plain loop.
+
+    The others keep f, p and the ratios of their q.
+    """
+
+    def reward(f, p, q) -> float:
+        time, energy = physics.time_and_energy(gain, f, p, scenario)
+        penalty = lyapunov.latency(time, q, scenario)
+        penalty += scenario.lambda_ * np.sum(scenario.weights[there] ** 2 / q[there])
+        taking = 1 - (1 - q) ** scenario.cohort_size
+        excess = taking * energy - scenario.energy_budget_j
+        return float(-(scenario.V * penalty + np.sum(queue * excess)))
+
+    actual = reward(decision.f, decision.p, decision.q)
+    expected = np.zeros(gain.size)
+    for n in np.flatnonzero(there):
+        rest = sum(decision.q[m] for m in range(gain.size) if m != n)
+        q = decision.q * (1 - 1 / there.sum()) / max(rest, 1e-300)
+        q[n] = 1 / there.sum()
+        f, p = decision.f.copy(), decision.p.copy()
+        f[n], p[n] = scenario.f_mid[n], scenario.p_mid[n]
+        expected[n] = actual - reward(f, p, q)
+    return expected, abs(actual) + scenario.V
 
 
-def replaced(allocation: Allocation, n: int, f: float, p: float, q: float) -> Allocation:
-    """Device n decides otherwise; the others keep f, p and the ratios of their q."""
-    fs, ps, qs = allocation.f.copy(), allocation.p.copy(), allocation.q.copy()
-    others = sum(qs[m] for m in range(qs.size) if m != n)
-    for m in range(qs.size):
-        if m != n:
-            qs[m] *= (1 - q) / others
-    fs[n], ps[n], qs[n] = f, p, q
-    return Allocation(fs, ps, qs)
-
-
-def by_a_loop(gain, queue, allocation: Allocation, scenario: Scenario) -> list[float]:
-    count = scenario.num_devices
-    actual = team_reward(gain, queue, allocation, scenario)
-    return [
-        float(
-            actual
-            - team_reward(
-                gain,
-                queue,
-                replaced(allocation, n, scenario.f_mid[n], scenario.p_mid[n], 1 / count),
-                scenario,
-            )
-        )
-        for n in range(count)
-    ]
-
-
-def size(gain, queue, allocation: Allocation, scenario: Scenario) -> float:
-    """Size of the terms that cancel in a difference of rewards."""
-    return float(np.max(np.abs(team_reward(gain, queue, allocation, scenario)))) + scenario.V
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.sampled_from(LATENCIES))
-def test_difference__equals_a_plain_loop(seed, num_devices, latency):
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.booleans())
+@pytest.mark.parametrize("latency", ["proxy", "round_time"])
+def test_difference__equals_a_plain_loop(latency, seed, num_devices, drop_out):
     scenario = with_tiers(
         Scenario.femnist(num_devices=num_devices, cohort_size=1 + seed % 4, latency=latency),
         seed=seed,
     )
-    gain, queue, decision = state = random_round(scenario, seed, (2,))
-    result = difference_reward(*state, scenario)
-    assert result.shape == (2, num_devices)
+    gain, queue, decision = random_round(scenario, seed, (2,))
+    rng = np.random.default_rng(seed)
+    there = np.full((2, num_devices), True)
+    if drop_out:
+        least = rng.integers(1, num_devices + 1, (2, 1))
+        there = rng.permuted(np.arange(num_devices) < least, axis=1)
+    q = np.where(there, decision.q, 0.0)
+    decision = replace(decision, q=q / q.sum(axis=1, keepdims=True))
+    available = there if drop_out else None
+    result = difference_reward(gain, queue, decision, scenario, available)
     for row in range(2):
         own = Allocation(decision.f[row], decision.p[row], decision.q[row])
-        single = gain[row], queue[row], own
-        atol = 1e-12 * size(*single, scenario)
-        expected = by_a_loop(*single, scenario)
-        np.testing.assert_allclose(result[row], expected, rtol=1e-9, atol=atol)
-        np.testing.assert_array_equal(difference_reward(*single, scenario), result[row])
-
-
-@pytest.mark.parametrize("latency", LATENCIES)
-def test_one_device__has_its_own_f_and_p_to_answer_for(latency):
-    scenario = Scenario.digits(num_devices=1, latency=latency)
-    gain, queue = np.array([0.2]), np.array([3.0 * scenario.V])
-    zero = Allocation(scenario.f_mid, scenario.p_mid, np.ones(1))
-    fast = Allocation(scenario.f_max, scenario.p_mid, np.ones(1))
-    assert difference_reward(gain, queue, zero, scenario).tolist() == [0.0]
-    expected = team_reward(gain, queue, fast, scenario) - team_reward(gain, queue, zero, scenario)
-    assert expected != 0
-    assert difference_reward(gain, queue, fast, scenario)[0] == pytest.approx(expected, rel=1e-9)
+        single = gain[row], queue[row], own, scenario
+        expected, size = expected_difference(*single, there[row])
+        np.testing.assert_allclose(result[row], expected, rtol=1e-9, atol=1e-12 * size)
+        alone = difference_reward(*single, there[row] if drop_out else None)
+        np.testing.assert_array_equal(alone, result[row])
 
 
 @pytest.mark.parametrize("softmax_scale", [10.0, 40.0])
@@ -101,45 +86,8 @@ def test_difference__is_exact_where_one_device_has_almost_all_of_q(softmax_scale
     action[2] = [1, -1, -0.9, -1, -1, -0.8, -1]
     allocation = decode_action(action, MIXED, softmax_scale)
     result = difference_reward(gain, queue, allocation, MIXED)
-    np.testing.assert_allclose(result, by_a_loop(gain, queue, allocation, MIXED), rtol=1e-6)
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from(LATENCIES))
-def test_rewards__where_devices_drop_out_are_those_of_a_system_of_the_others(seed, latency):
-    scenario = MIXED.replace(latency=latency)
-    gain, queue, decision = random_round(scenario, seed)
-    rng = np.random.default_rng(seed)
-    there = rng.permutation(np.arange(7) < rng.integers(1, 8))
-    q = np.where(there, decision.q, 0.0) / decision.q[there].sum()
-    decision = Allocation(decision.f, decision.p, q)
-
-    def reward(f, p, q) -> float:
-        time, energy = physics.time_and_energy(gain, f, p, scenario)
-        penalty = lyapunov.latency(time, q, scenario)
-        penalty += scenario.lambda_ * np.sum(scenario.weights[there] ** 2 / q[there])
-        taking = 1 - (1 - q) ** scenario.cohort_size
-        excess = taking * energy - scenario.energy_budget_j
-        return -(scenario.V * penalty + np.sum(queue * excess))
-
-    actual = reward(decision.f, decision.p, q)
-    expected = np.zeros(7)
-    for n in np.flatnonzero(there):
-        other = q.copy()
-        if there.sum() > 1:
-            other *= (1 - 1 / there.sum()) / (q.sum() - q[n])
-        other[n] = 1 / there.sum()
-        f, p = decision.f.copy(), decision.p.copy()
-        f[n], p[n] = scenario.f_mid[n], scenario.p_mid[n]
-        expected[n] = actual - reward(f, p, other)
-    state = gain, queue, decision, scenario, there
-    size = abs(actual) + scenario.V
-    result = difference_reward(*state)
-    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-12 * size)
-    batch = (np.stack([x, x]) for x in (gain, queue))
-    twice = Allocation(*(np.stack([x, x]) for x in (decision.f, decision.p, q)))
-    np.testing.assert_array_equal(
-        difference_reward(*batch, twice, scenario, np.stack([there, there])), [result, result]
-    )
+    expected, _ = expected_difference(gain, queue, allocation, MIXED, np.full(7, True))
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 def cost_of(cohort: list[int], time, energy, queue, backlog, scenario: Scenario) -> float:

@@ -7,13 +7,12 @@ import json
 import pickle
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from fl_edge_env import Scenario, Simulator
 from fl_edge_env.scaling import FEATURES, Scaling
-from policies import LROA, evaluate, make_policy
+from policies import evaluate, make_policy
 from policies.benchmark.jobs import make_jobs
 from policies.learned import SB3Policy, torch_threads, weights_of
 from policies.learning.settings import AgentSettings
@@ -74,8 +73,8 @@ def test_agent__from_a_file_decides_the_same(tmp_path):
 def test_agent__decides_for_each_system_of_a_batch_on_its_own():
     policy, seen = agent(), observation(SCENARIO, 4)
     batch = policy.decide(seen)
-    for system in range(4):
-        alone = policy.decide({name: values[system] for name, values in seen.items()})
+    for system in range(4):  # given as lists
+        alone = policy.decide({name: values[system].tolist() for name, values in seen.items()})
         for name in ("f", "p", "q"):
             together = getattr(batch, name)[system]
             np.testing.assert_allclose(getattr(alone, name), together, rtol=1e-5)
@@ -86,8 +85,7 @@ def test_agent__runs_with_any_number_of_devices(tmp_path):
     scenario = SCENARIO.replace(num_devices=11, num_samples=200)
     policy = SB3Policy.load(tmp_path, scenario)
     assert policy.trained_in == SCENARIO
-    table = evaluate([policy], scenario, [0, 1])
-    assert len(table) == 2
+    assert len(evaluate([policy], scenario, [0, 1])) == 2
     # Devices that look the same are treated the same.
     same = {"channel_gain": np.full(11, 0.2), "queue": np.full(11, 3.0)}
     decided = policy.decide(same)
@@ -124,21 +122,9 @@ def test_decide__warns_once_of_a_queue_that_training_has_not_seen():
     policy.decide(seen | {"queue": 5 * reference})
     with pytest.warns(UserWarning, match="queue"):  # another object has not said so
         copy.deepcopy(policy).decide(high)
-
-
-def test_decide__of_an_agent_whose_range_is_not_known_says_nothing():
-    policy = agent()
-    policy.seen = {}
-    policy.decide({"channel_gain": np.full(6, 0.1), "queue": np.full(6, 1e9)})
-
-
-@pytest.mark.filterwarnings("default:PPO privileged leaves")
-def test_agent__that_leaves_its_range_is_evaluated_all_the_same():
-    policy = agent()
-    expected = evaluate([policy, LROA(SCENARIO)], SCENARIO, [0, 1], gaps=False)
-    policy.seen["queue"] = LOW_QUEUE
-    table = evaluate([policy, LROA(SCENARIO)], SCENARIO, [0, 1], gaps=False, workers=2)
-    pd.testing.assert_frame_equal(table, expected)
+    unknown = agent()
+    unknown.seen = {}
+    unknown.decide(high)
 
 
 def test_agent__energy_is_dearer_by_the_factor_of_its_training():
@@ -178,10 +164,8 @@ def changed(path, **entries):
         (lambda path: changed(path, format=1), "another version: train the agent anew"),
         (lambda path: changed(path, seen={"queue": [0.0, 1.0]}), "must be those of device time"),
         (lambda path: changed(path, seen=dict.fromkeys(FEATURES, (1.0, 0.0))), "got 1.0 to 0.0"),
-        (lambda path: changed(path, seen=dict.fromkeys(FEATURES, (0.0, np.inf))), "must be finite"),
         (lambda path: changed(path, seen=dict.fromkeys(FEATURES, ("a", 1.0))), "must be finite"),
         (lambda path: changed(path, features=["gain"]), "another version: train the agent anew"),
-        (lambda path: changed(path, settings="{}}"), ""),
         (lambda path: changed(path, settings=json.dumps({"layers": 3})), "layers"),
         (lambda path: changed(path, settings=json.dumps({"width": 32})), "size mismatch"),
         (lambda path: changed(path, scenario="mu = -1"), "mu must be"),
@@ -198,15 +182,6 @@ def test_agent__a_file_that_is_not_one_is_refused(tmp_path, damage, message):
 
 def test_torch_threads__are_what_they_were_also_after_an_error():
     before = torch.get_num_threads()
-    with torch_threads(before + 1):
-        assert torch.get_num_threads() == before + 1
+    with pytest.raises(ValueError, match=str(before + 1)), torch_threads(before + 1):
+        raise ValueError(torch.get_num_threads())
     assert torch.get_num_threads() == before
-    with pytest.raises(ZeroDivisionError), torch_threads(before + 1):
-        1 / 0  # noqa: B018
-    assert torch.get_num_threads() == before
-
-
-def test_agent__takes_an_observation_of_lists():
-    seen = {name: values[0] for name, values in observation(SCENARIO, 1).items()}
-    given = agent().decide({name: values.tolist() for name, values in seen.items()})
-    np.testing.assert_array_equal(given.q, agent().decide(seen).q)

@@ -89,20 +89,11 @@ def test_make_jobs__divides_seeds_among_batches_that_fit_in_memory(devices):
     assert len(jobs) == int(np.ceil(11 / (2**20 // devices))) if devices > 10 else len(jobs) == 1
 
 
-def interrupted_inside_compiled_functions() -> None:
-    """Raise as numba does, one error out of another."""
-    try:
-        try:
-            raise KeyboardInterrupt
-        except KeyboardInterrupt as interrupt:
-            raise SystemError("inner") from interrupt
-    except SystemError as inner:
-        raise SystemError("outer") from inner
-
-
 def test_interrupt__in_a_compiled_function_ends_in_one_line(capsys):
+    outer, inner = SystemError("outer"), SystemError("inner")  # as numba raises
+    outer.__cause__, inner.__cause__ = inner, KeyboardInterrupt()
     with pytest.raises(SystemExit) as end, errors_in_one_line(Console()):
-        interrupted_inside_compiled_functions()
+        raise outer
     assert end.value.code == 130
     assert capsys.readouterr().out.startswith("interrupted:")
     with pytest.raises(SystemError, match="another"), errors_in_one_line(Console()):

@@ -10,7 +10,6 @@ import pytest
 from fl_edge_env import Allocation, Scenario, Simulator, physics
 from policies import LROA, DivFL, Opportunistic, UniD, UniS, evaluate, make_policy, with_reports
 from policies.benchmark.bound import outcome_path_bound, path_bound, penalty_prices
-from policies.benchmark.commands.training import reports_note
 from policies.outcome.prices import DualPrices
 from policies.reports import report_costs
 from train_fl import TrainingEnvFactory
@@ -82,20 +81,25 @@ def test_episode__begins_with_the_time_and_the_energy_of_the_first_report():
     assert with_first.least_participation.equals(without.least_participation)
 
 
+def longer_and_larger(scenario: Scenario) -> tuple[Scenario, Scenario]:
+    """One that reports in each round, and one that trains longer a larger model instead."""
+    bits = scenario.model_bits
+    return (
+        scenario.replace(report_passes=1.0, report_bits=0.5 * bits),
+        scenario.replace(local_epochs=scenario.local_epochs + 1, model_bits=1.5 * bits),
+    )
+
+
 @pytest.mark.parametrize("kind", [LROA, UniD, UniS, Opportunistic, DivFL])
 def test_decisions__are_those_of_a_system_with_longer_training_and_a_larger_model(kind):
-    fields = {"num_devices": 6, "cohort_size": 3, "lambda_": 2e3, "V": 1e4, "num_rounds": 5}
-    scenario = Scenario.femnist(**fields)
-    bits = scenario.model_bits
-    reporting = scenario.replace(report_passes=1.0, report_bits=0.5 * bits)
-    alike = scenario.replace(local_epochs=scenario.local_epochs + 1, model_bits=1.5 * bits)
+    scenario = Scenario.femnist(num_devices=6, cohort_size=3, lambda_=2e3, V=1e4, num_rounds=5)
     rng = np.random.default_rng(0)
     observation = {
         "channel_gain": rng.uniform(0.01, 0.5, 6),
         "queue": rng.exponential(scenario.energy_budget_j),
     }
     decisions: list[Allocation] = []
-    for system in (reporting, alike):
+    for system in longer_and_larger(scenario):
         policy = kind(system)
         policy.reset(0)
         decisions.append(policy.decide(observation))
@@ -104,17 +108,14 @@ def test_decisions__are_those_of_a_system_with_longer_training_and_a_larger_mode
 
 def test_bounds__count_reports():
     scenario = Scenario.digits(num_devices=6, num_rounds=5, lambda_=1.0, V=0.2)
-    bits = scenario.model_bits
-    reporting = scenario.replace(report_passes=1.0, report_bits=bits)
-    alike = scenario.replace(local_epochs=scenario.local_epochs + 1, model_bits=2 * bits)
+    reporting, alike = longer_and_larger(scenario)
     prices = penalty_prices(scenario)
-    outcome = DualPrices(prices, np.ones(6))
-    for bound in (
-        lambda system: path_bound(system, 0, prices),
-        lambda system: outcome_path_bound(system, 0, outcome),
+    for bound, given in (
+        (path_bound, prices),
+        (outcome_path_bound, DualPrices(prices, np.ones(6))),
     ):
-        np.testing.assert_array_equal(bound(reporting), bound(alike))
-        assert bound(reporting).mean() > bound(scenario).mean()
+        np.testing.assert_array_equal(bound(reporting, 0, given), bound(alike, 0, given))
+        assert bound(reporting, 0, given).mean() > bound(scenario, 0, given).mean()
 
 
 def test_with_reports__each_kind_has_its_price_and_the_aims_stay():
@@ -157,40 +158,27 @@ def test_leaderboard__a_row_pays_and_its_twin_does_not(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file.toml").write_text(
         """
-        schedulers = [
-            "power-of-choice:static",
-            { name = "power-of-choice:static", label = "paid", pay_reports = true },
-        ]
-        [[settings]]
-        name = "digits"
-        train = true
-        seeds = 1
-        num_devices = 8
-        rounds = 5
-        eval_every = 1
+    settings = [
+        { name = "digits", train = true, seeds = 1, num_devices = 8, rounds = 5, eval_every = 1 }
+    ]
+    schedulers = [
+        "power-of-choice:static",
+        { name = "power-of-choice:static", label = "paid", pay_reports = true },
+    ]
         """
     )
     main(["leaderboard", "file.toml", "--workers", "1", "--out", "out"])
     summary = pd.read_csv("out/summary.csv").set_index("policy")
     twin, paid = summary.loc["Power of choice, static"], summary.loc["paid"]
     # The same devices train the same models on the same channel, but for longer.
-    scenario = Scenario.digits(num_devices=8, num_rounds=5)
     assert twin.final_accuracy == paid.final_accuracy
     assert twin.least_participation == paid.least_participation
     assert twin.total_time < paid.total_time
-    with_losses = scenario.replace(report_passes=1 / 3, report_bits=64)
-    factories = [TrainingEnvFactory(s, "digits").fitted() for s in (scenario, with_losses)]
-    for factory, row in zip(factories, (twin, paid), strict=True):
-        policy = make_policy("power-of-choice:static", factory.scenario)
-        table = evaluate([policy], factory.scenario, [0], make_env=factory, gaps=False)
-        assert table.total_time[0] == pytest.approx(row.total_time, rel=1e-12)
-        assert table.spent_ratio[0] == pytest.approx(row.spent_ratio, rel=1e-12)
+    scenario = Scenario.digits(num_devices=8, num_rounds=5, report_passes=1 / 3, report_bits=64)
+    factory = TrainingEnvFactory(scenario, "digits").fitted()
+    policy = make_policy("power-of-choice:static", factory.scenario)
+    table = evaluate([policy], factory.scenario, [0], make_env=factory, gaps=False)
+    assert table.total_time[0] == pytest.approx(paid.total_time, rel=1e-12)
+    assert table.spent_ratio[0] == pytest.approx(paid.spent_ratio, rel=1e-12)
     output = " ".join(capsys.readouterr().out.split())
     assert "paid (0.33 passes and 64 bits of a participant in each round)" in output
-
-
-def test_note__of_a_policy_that_keeps_no_scenario_is_empty():
-    class Bare(UniS):
-        def __init__(self) -> None: ...
-
-    assert reports_note({"mine": Bare()}) == ""

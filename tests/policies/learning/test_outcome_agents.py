@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl_edge_env import CellChannel, Scenario, Simulator
+from fl_edge_env import Allocation, CellChannel, Scenario, Simulator
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.lyapunov import participation_weight
 from policies.learned import SB3Policy
@@ -28,19 +28,20 @@ SETTINGS = AgentSettings(
 )
 
 
+def train(folder: Path, scenario: Scenario, **options) -> SB3Policy:
+    return train_agent(SETTINGS, scenario, Budget(rounds=400), folder, eval_every=80, **options)
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> dict[str, tuple[Path, SB3Policy]]:
     """The folder of a training that was not interrupted, and its agent."""
-    result = {}
-    for name, scenario in (("full", FULL), ("partial", PARTIAL)):
-        folder = tmp_path_factory.mktemp(name)
-        result[name] = folder, train(folder, scenario)
-    return result
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("full", "partial")}
+    full, partial = train(folders["full"], FULL), train(folders["partial"], PARTIAL)
+    return {"full": (folders["full"], full), "partial": (folders["partial"], partial)}
 
 
-def train(folder: Path, scenario: Scenario, **options) -> SB3Policy:
-    budget = Budget(rounds=400)
-    return train_agent(SETTINGS, scenario, budget, folder, eval_every=80, **options)
+def as_array(decision: Allocation) -> np.ndarray:
+    return np.concatenate([decision.f, decision.p, decision.cohort], axis=-1)
 
 
 def episode(policy: SB3Policy, scenario: Scenario, seeds: list[int]) -> list[np.ndarray]:
@@ -53,9 +54,8 @@ def episode(policy: SB3Policy, scenario: Scenario, seeds: list[int]) -> list[np.
         decision = policy.decide(simulator.observe())
         # Decided twice, it is decided the same: only a round moves what it remembers.
         again = policy.decide(simulator.observe())
-        np.testing.assert_array_equal(decision.cohort, again.cohort)
-        np.testing.assert_array_equal(decision.f, again.f)
-        decisions.append(np.concatenate([decision.f, decision.p, decision.cohort], axis=-1))
+        np.testing.assert_array_equal(as_array(decision), as_array(again))
+        decisions.append(as_array(decision))
         policy.feedback(simulator.advance(decision).info())
     return decisions
 
@@ -102,9 +102,7 @@ def test_agent__loaded_and_in_whatever_environment_decides_the_same(trained, kin
     folder, agent = trained[kind]
     scenario = agent.trained_in
     expected = episode(agent, scenario, [0, 1])
-    plain = scenario.replace(objective="penalty")
-    settled = priced_scenario(scenario)
-    for system in (scenario, plain, settled):
+    for system in (scenario, scenario.replace(objective="penalty"), priced_scenario(scenario)):
         loaded = SB3Policy.load(folder, system)
         np.testing.assert_array_equal(episode(loaded, system, [0, 1]), expected)
     # In a batch as singly.
@@ -121,13 +119,10 @@ def test_agent__goes_on_from_a_saved_state(trained):
     for _ in range(6):
         agent.feedback(simulator.advance(agent.decide(simulator.observe())).info())
     state = agent.state()
-    assert agent.resumable
     other = SB3Policy.load(trained["partial"][0])
     other.reset([0, 1])
     other.restore(state)
-    decision = other.decide(simulator.observe())
-    got = np.concatenate([decision.f, decision.p, decision.cohort], axis=-1)
-    np.testing.assert_array_equal(got, expected[6])
+    np.testing.assert_array_equal(as_array(other.decide(simulator.observe())), expected[6])
     with pytest.raises(ValueError, match="state must hold measurements"):
         other.restore({n: v for n, v in state.items() if n != "measurements"})
     with pytest.raises(ValueError, match="queue must be finite and at least 0"):
@@ -147,12 +142,9 @@ def test_training__a_killed_one_ends_in_the_same_agent(trained, tmp_path):
 def test_first_episodes__end_one_after_the_other():
     view = DeviceView(priced_scenario(FULL), 4)
     view.reset()
-    ends: dict[int, list[int]] = {system: [] for system in range(4)}
-    for played in range(1, 86):
-        _, _, done, _ = view.step(np.zeros((48, 3), np.float32))
-        for row in np.flatnonzero(done)[::12]:
-            ends[row // 12].append(played)
-    assert ends == {0: [10, 50], 1: [20, 60], 2: [30, 70], 3: [40, 80]}
+    done = [view.step(np.zeros((48, 3), np.float32))[2][::12] for _ in range(85)]
+    ends = [[1 + played for played in np.flatnonzero(own)] for own in np.transpose(done)]
+    assert ends == [[10, 50], [20, 60], [30, 70], [40, 80]]
 
 
 def test_agents__are_refused_where_they_would_see_other_features(trained):

@@ -38,24 +38,6 @@ def random_decision(scenario: Scenario, rng: np.random.Generator, there: np.ndar
     return Allocation(f, p, cohort=np.where(np.arange(most) < size, order, -1))
 
 
-@pytest.mark.parametrize("persistence", [0.0, 0.5, 0.9])
-def test_presence__long_run_share_and_correlation(persistence):
-    # So many devices that somebody is always there.
-    availability = np.repeat([0.3, 0.7, 0.95], 40)
-    rounds = 20_000
-    there = draw_presence(np.random.default_rng(0), rounds, availability, persistence).available
-    for level in (0.3, 0.7, 0.95):
-        group = there[:, availability == level].astype(float)
-        # Of correlated numbers so many count less.
-        count = group.size * (1 - persistence) / (1 + persistence)
-        spread = math.sqrt(level * (1 - level))
-        assert abs(group.mean() - level) < 4 * spread / math.sqrt(count)
-        for lag in (1, 2):
-            product = (group[:-lag] - level) * (group[lag:] - level) / spread**2
-            error = product.std() / math.sqrt(count)
-            assert abs(product.mean() - persistence**lag) < 4 * error
-
-
 def one_by_one(uniform, availability, persistence):
     """The chains round by round, and the device that came closest where nobody is there."""
     likely, rows = availability, []
@@ -231,33 +213,6 @@ def test_failures__happen_as_often_as_they_should_and_only_in_the_cohort():
         np.testing.assert_array_equal(outcome.energy_spent > 0, drawn)
         taking, failed = taking + drawn.sum(), failed + outcome.failed.sum()
     assert abs(failed / taking - 0.3) < 4 * math.sqrt(0.21 / taking)
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "allowed"),
-    [
-        ("availability", 0.0, "must be positive"),
-        ("availability", [0.5, 1.1], r"probability in \(0, 1\].* 1.1, first at device 1"),
-        ("availability_persistence", 1.0, r"lie in \[0, 1\), got 1.0"),
-        ("availability_persistence", -0.1, r"lie in \[0, 1\), got -0.1"),
-        ("upload_failure", 1.0, r"lie in \[0, 1\), got 1.0"),
-        ("upload_failure", math.nan, r"lie in \[0, 1\), got nan"),
-    ],
-)
-def test_scenario__refuses_what_is_no_probability(field, value, allowed):
-    with pytest.raises(ValueError, match=f"^{field} .*{allowed}"):
-        Scenario(**{"num_devices": 2, field: value})
-
-
-def test_scenario__keeps_the_fields_and_leaves_them_out_of_files_where_they_are_off():
-    assert Scenario.from_toml(OFTEN_EMPTY.to_toml()) == OFTEN_EMPTY
-    assert OFTEN_EMPTY.replace(num_rounds=2).availability_persistence == 0.6
-    assert OFTEN_EMPTY.replace(num_devices=2, num_samples=9.0, availability=0.3).drops_out
-    plain = Scenario.digits()
-    assert not plain.drops_out
-    assert plain.to_dict()["availability"] == 1.0
-    assert "availability" not in plain.to_toml()
-    assert "upload_failure" not in plain.to_toml()
 
 
 def test_available__reads_observations_and_says_what_is_wrong():

@@ -23,13 +23,6 @@ def test_env__passes_gymnasiums_checker(arguments):
     check_env(gym.make("FLEdge-v0", num_rounds=20, **arguments).unwrapped)
 
 
-@pytest.mark.parametrize("arguments", CHECKED)
-def test_env__passes_stable_baselines3s_checker(arguments):
-    from stable_baselines3.common.env_checker import check_env as check
-
-    check(gym.make("FLEdge-v0", num_rounds=20, **arguments))
-
-
 def fingerprint(seed: int | None, rounds: int = 30) -> str:
     env = gym.make("FLEdge-v0", num_rounds=rounds)
     digest = hashlib.sha256()
@@ -151,27 +144,6 @@ def test_make__takes_scenarios_names_and_fields():
     assert changed == scenario.replace(mu=3.0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"cohort_sise": 3}, TypeError, "cohort_sise"),
-        (
-            {"scenario": "mnist"},
-            ValueError,
-            "one of cifar10, femnist, fashion_mnist, digits, cell, phones, got 'mnist'",
-        ),
-        ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
-        ({"softmax_scale": np.nan}, ValueError, "softmax_scale must be .* got nan"),
-        ({"softmax_scale": True}, ValueError, "softmax_scale must be .* got True"),
-        ({"cohort_size": 0}, ValueError, "cohort_size must be an integer of at least 1, got 0"),
-        ({"softmax_scale": 0}, ValueError, "softmax_scale must be positive and at most 100, got 0"),
-    ],
-)
-def test_make__names_what_is_wrong(arguments, error, message):
-    with pytest.raises(error, match=message):
-        gym.make("FLEdge-v0", **arguments)
-
-
 def test_import__loads_no_heavy_package():
     heavy = ["torch", "stable_baselines3", "cvxpy", "pandas", "matplotlib", "numba", "joblib"]
     code = f"import sys, fl_edge_env; print([m for m in {heavy} if m in sys.modules])"
@@ -180,20 +152,6 @@ def test_import__loads_no_heavy_package():
     )
     assert result.stdout.strip() == "[]"
     assert fl_edge_env.__file__ is not None
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: FLEdgeEnv("cifar"), ValueError, "got 'cifar': did you mean 'cifar10'"),
-        (lambda: FLEdgeEnv(cohort_sise=3), TypeError, "did you mean 'cohort_size'"),
-        (lambda: Scenario.digits().replace(rounds=3), TypeError, "did you mean 'num_rounds'"),
-        (lambda: FLEdgeEnv(csi="partial"), ValueError, "csi must be one of full, delayed, part"),
-    ],
-)
-def test_a_misspelt_name_is_told_with_the_nearest(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
 
 
 def test_a_decision_for_another_number_of_systems_is_told():
@@ -211,3 +169,19 @@ def test_a_decision_for_another_number_of_systems_is_told():
     ):
         with pytest.raises(ValueError, match=message):
             env.step(decision(*shape))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"cohort_sise": 3}, TypeError, "cohort_sise"),
+        ({"scenario": "mnist"}, ValueError, "one of cifar10, .*, phones, got 'mnist'"),
+        ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
+        ({"softmax_scale": 0}, ValueError, "softmax_scale must be positive and at most 100, got 0"),
+        ({"softmax_scale": np.nan}, ValueError, "softmax_scale must be .* got nan"),
+        ({"softmax_scale": True}, ValueError, "softmax_scale must be .* got True"),
+    ],
+)
+def test_make__names_what_is_wrong(arguments, error, message):
+    with pytest.raises(error, match=message):
+        gym.make("FLEdge-v0", **arguments)

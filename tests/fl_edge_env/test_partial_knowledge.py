@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from fl_edge_env import (
     Allocation,
-    CellChannel,
     FLEdgeEnv,
-    FLEdgeVectorEnv,
     Scenario,
     lyapunov,
     physics,
@@ -110,40 +108,6 @@ def test_the_queue_moves_by_the_energy_spent_and_the_judge_sees_all(chosen):
         np.testing.assert_array_equal(
             info["device_time"][measured], everything["device_time"][measured]
         )
-
-
-def test_batch__equals_the_single_systems_and_is_taken_up_again():
-    scenario = SCENARIO.replace(
-        channel=CellChannel(persistence=0.6), objective="outcome", availability=0.8
-    )
-    rng = np.random.default_rng(2)
-    actions = rng.uniform(-1, 1, (scenario.num_rounds, 3, 3, 6)).astype(np.float32)
-    batch = FLEdgeVectorEnv(3, scenario)
-    observed, _ = batch.reset(seed=[4, 5, 6])
-    singles = [FLEdgeEnv(scenario) for _ in range(3)]
-    for seed, env in zip((4, 5, 6), singles, strict=True):
-        env.reset(seed=seed)
-    for number, joint in enumerate(actions):
-        if number == 7:  # from here on others go on
-            states = [env.state() for env in singles]
-            singles = [FLEdgeEnv(scenario) for _ in range(3)]
-            for seed, env, state in zip((4, 5, 6), singles, states, strict=True):
-                observation = env.restore(seed, state)
-                np.testing.assert_array_equal(observation["age"], observed["age"][seed - 4])
-        observed, reward, _, _, info = batch.step(joint)
-        for row, env in enumerate(singles):
-            own, own_reward, _, _, own_info = env.step(joint[row])
-            assert own_reward == reward[row]
-            for name, value in own.items():
-                np.testing.assert_array_equal(value, observed[name][row], err_msg=name)
-            for name in own_info:
-                np.testing.assert_array_equal(own_info[name], info[name][row], err_msg=name)
-
-
-def test_csi__is_saved_and_a_wrong_one_is_refused():
-    assert Scenario.from_toml(SCENARIO.to_toml()) == SCENARIO
-    with pytest.raises(ValueError, match=r"csi must be one of .*'participant'.*'participants'"):
-        Scenario.cifar10(csi="participant")
 
 
 @pytest.mark.parametrize("chosen", [True, False])

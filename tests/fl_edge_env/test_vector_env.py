@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, Scenario
+from fl_edge_env import FLEdgeEnv, FLEdgeVectorEnv, Scenario
 
 SCENARIO = Scenario.femnist(num_devices=7, cohort_size=3, num_rounds=4)
 SEEDS = [5, 9, 2]
@@ -111,60 +111,6 @@ def test_disabled__a_finished_row_needs_a_reset():
         vector.step(action)
     with pytest.raises(gym.error.ResetNeeded):
         vector.step(actions(1)[0])
-
-
-def test_make_vec__gives_the_native_environment():
-    envs = gym.make_vec(
-        "FLEdge-v0",
-        num_envs=4,
-        vectorization_mode="vector_entry_point",
-        scenario="digits",
-        num_rounds=5,
-    )
-    assert isinstance(envs.unwrapped, FLEdgeVectorEnv)
-    observation, _ = envs.reset(seed=3)
-    assert envs.observation_space.contains(observation)
-    single = gym.make("FLEdge-v0", scenario="digits", num_rounds=5)
-    first, _ = single.reset(seed=5)
-    np.testing.assert_array_equal(observation["channel_gain"][2], first["channel_gain"])
-    envs.action_space.seed(0)
-    observation, reward, *_ = envs.step(envs.action_space.sample())
-    assert envs.observation_space.contains(observation)
-    assert reward.shape == (4,)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [{"q": np.full((3, 7), 1 / 7)}, {"cohort": np.array([[1, 2, 3], [6, -1, -1], [0, 5, -1]])}],
-)
-def test_step__takes_a_batch_of_decisions(kind):
-    vector, singles = make("NextStep")
-    f, p = np.full((3, 7), 1.5e9), np.full((3, 7), 0.05)
-    result = vector.step(Allocation(f, p, **kind))
-    for index, env in enumerate(singles):
-        row = Allocation(f[index], p[index], **{name: v[index] for name, v in kind.items()})
-        assert_row(result, index, env.step(row))
-
-
-@pytest.mark.parametrize(
-    ("action", "message"),
-    [
-        (np.zeros((3, 7)), "shape"),
-        (np.zeros((2, 3, 7)), "shape"),
-        (np.where(np.arange(63) == 60, np.nan, 0).reshape(3, 3, 7), "got NaN"),
-        (Allocation(*np.ones((3, 7))), "shape"),
-        (Allocation(*np.ones((3, 3, 7))), "f must lie in"),
-        (Allocation(np.full((2, 7), 1e9), np.full((2, 7), 0.1), np.full((2, 7), 1 / 7)), "shape"),
-    ],
-)
-def test_step__a_refused_action_leaves_every_row_as_it_was(action, message):
-    vector, singles = make("NextStep")
-    with pytest.raises(ValueError, match=message):
-        vector.step(action)
-    action = actions(1)[0]
-    result = vector.step(action)
-    for index, env in enumerate(singles):
-        assert_row(result, index, env.step(action[index]))
 
 
 def test_step__needs_a_reset_of_every_row():

@@ -45,32 +45,3 @@ def test_simulator__carries_the_chain_over_blocks_and_episodes():
     impossible = [(0, 2), (2, 1)]
     for before, after in itertools.pairwise(states):
         assert not any(np.any((before == a) & (after == b)) for a, b in impossible)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([0.1], [[1.0]]), r"gains must be two or more, positive and ascending, got \(0.1,\)"),
-        (([0.2, 0.1], np.eye(2)), "gains must be two or more"),
-        (([0.0, 0.1], np.eye(2)), "gains must be two or more"),
-        (([0.1, 0.2], [[1.0, 0.0]]), r"transition must have shape \(2, 2\)"),
-        (([0.1, 0.2], [[0.5, 0.6], [0.5, 0.5]]), "every row of transition must be a distribution"),
-        (([0.1, 0.2], [[1.5, -0.5], [0.5, 0.5]]), "every row of transition"),
-        (([0.1, 0.2], np.eye(2)), "a chain that falls apart"),
-    ],
-)
-def test_markov__names_what_is_wrong(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        MarkovChannel(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"persistence": 1.0}, r"persistence must lie in \[0, 1\), got 1.0"),
-        ({"persistence": 0.5, "num_states": 1}, "num_states must be .* at least 2, got 1"),
-    ],
-)
-def test_correlated__names_what_is_wrong(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        MarkovChannel.correlated(**arguments)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fl_edge_env import (
     CellChannel,
@@ -88,3 +90,95 @@ def test_draw__splitting_the_rounds_changes_nothing(channel):
     first = channel.draw(rng, 3, 4)
     rest = channel.draw(rng, 7, 4, first_round=3, previous=first[-1])
     np.testing.assert_array_equal(whole, np.concatenate([first, rest]))
+
+
+MARKOV = MarkovChannel([0.02, 0.1, 0.4], [[0.5, 0.5, 0.0], [0.2, 0.6, 0.2], [0.1, 0.0, 0.9]])
+WIDE = {"fading_min": 1e-12, "fading_max": 1e12}  # nothing is cut
+COUNT = 40_000
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        MARKOV,
+        CellChannel(**WIDE),
+        CellChannel(**WIDE, fading="rician", rician_factor=2.5),
+        UplinkChannel(2.5e6, place_seed=5),
+    ],
+)
+def test_gains__average_to_the_mean_of_each_device(channel):
+    gains = channel.sample(np.random.default_rng(1), COUNT, 19)
+    error = gains.std(axis=0) / np.sqrt(COUNT)
+    assert np.all(np.abs(gains.mean(axis=0) - mean_gains(channel, 19)) < 4.5 * error)
+    assert channel.mean == pytest.approx(mean_gains(channel, 19).mean())
+
+
+CELLS = st.builds(
+    CellChannel,
+    mean=st.floats(1e-3, 10),
+    radius_m=st.floats(50, 2000),
+    least_distance_m=st.floats(1, 50),
+    shadowing_db=st.floats(0, 12),
+    fading=st.sampled_from(["rayleigh", "rician"]),
+    persistence=st.floats(0, 0.99),
+    place_seed=st.integers(0, 2**32),
+)
+UPLINKS = st.builds(
+    UplinkChannel, st.floats(1e6, 1e8), st.floats(1e-3, 10), place_seed=st.integers(0, 2**32)
+)
+
+
+@given(st.one_of(CELLS, UPLINKS, st.just(MARKOV)), st.integers(1, 40), st.integers(0, 2**32))
+def test_gains__keep_within_their_bounds(channel, num_devices, seed):
+    rng, mean = np.random.default_rng(seed), mean_gains(channel, num_devices)
+    gains = channel.draw(rng, 20, num_devices), channel.sample(rng, 20, num_devices)
+    assert all(each.shape == (20, num_devices) for each in gains)
+    for values in (*gains, mean):
+        assert np.all((values >= channel.gain_min) & (values <= channel.gain_max))
+    if isinstance(channel, CellChannel):
+        assert mean.mean() == pytest.approx(channel.mean)
+        assert np.all((gains >= 0.0999 * mean) & (gains <= 5.001 * mean))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (ExponentialChannel, {"gain_min": 0.6}, "gain_min must be below gain_max, got 0.6 and 0.5"),
+        (ExponentialChannel, {"mean": "1"}, "mean must be positive and finite, got '1'"),
+        (ExponentialChannel, {"gain_max": 10**400}, "gain_max must be positive and finite, got 10"),
+        (ExponentialChannel, {"filter": {"a": 1}}, "filter must be one of .*got {'a': 1}"),
+        (CellChannel, {"mean": 0.0}, "mean must be positive and finite, got 0.0"),
+        (CellChannel, {"least_distance_m": 300}, "must not exceed radius_m, got 300.0 and 25"),
+        (CellChannel, {"shadowing_db": -1}, "shadowing_db must be at least zero and finite, got"),
+        (CellChannel, {"least_distance_m": 1e-90}, "gains must have positive and finite bounds"),
+        (CellChannel, {"fading": None}, "fading must be one of rayleigh, rician, got None"),
+        (CellChannel, {"rician_factor": 2.0}, "rician_factor belongs to fading='rician', got 2.0"),
+        (CellChannel, {"persistence": 1}, r"persistence must lie in \[0, 1\), got 1"),
+        (CellChannel, {"place_seed": -1}, "place_seed must be an integer of at least 0, got -1"),
+        (CellChannel, {"fading_min": 5}, "fading_min must be below fading_max, got 5.0 and 5.0"),
+        (UplinkChannel, {"share_hz": 0}, "share_hz must be positive and finite, got 0"),
+        (UplinkChannel, {"share_hz": 1e4}, "gains must have positive and finite bounds, got"),
+        (UplinkChannel, {"noise_power_w": -1.0}, "noise_power_w must be positive and finite, got"),
+        (MarkovChannel, {"gains": None}, "gains must be real numbers, got None"),
+        (MarkovChannel, {"gains": [True, 2.0]}, r"gains must be real numbers, got \[True"),
+        (MarkovChannel, {"gains": [0.2, 0.1]}, "gains must be two or more, positive and ascending"),
+        (MarkovChannel, {"gains": [0.0, 0.1]}, "gains must be two or more, positive and ascending"),
+        (MarkovChannel, {"gains": [0.1, 10**400]}, "gains must be two or more"),
+        (MarkovChannel, {"gains": [0.1]}, r"gains must be two or more, .* got \(0.1,\)"),
+        (MarkovChannel, {"transition": [[1.0, 0.0]]}, r"transition must have shape \(2, 2\)"),
+        (MarkovChannel, {"transition": "12"}, "transition must be rows of real numbers, got '12'"),
+        (MarkovChannel, {"transition": [[0.5, 0.6], [0.5, 0.5]]}, "every row of transition must"),
+        (MarkovChannel, {"transition": [[1.5, -0.5], [0.5, 0.5]]}, "every row of transition must"),
+        (MarkovChannel, {"transition": np.eye(2)}, "a chain that falls apart"),
+        (MarkovChannel.correlated, {"persistence": 1.0}, r"persistence must lie in \[0, 1\)"),
+        (MarkovChannel.correlated, {"num_states": 1}, "num_states must be .* at least 2, got 1"),
+        (MarkovChannel.correlated, {"marginal": 0.1}, "marginal must be an Exp.*, got 0.1"),
+    ],
+)
+def test_channel__names_what_is_wrong(kind, fields, message):
+    defaults = {
+        MarkovChannel: {"gains": [0.1, 0.2], "transition": [[0.5, 0.5], [0.5, 0.5]]},
+        MarkovChannel.correlated: {"persistence": 0.5},
+    }
+    with pytest.raises(ValueError, match=message):
+        kind(**defaults.get(kind, {}) | fields)

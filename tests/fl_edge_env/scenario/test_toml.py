@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,8 +23,11 @@ from fl_edge_env import (
 def test_file__keeps_every_digit(tmp_path_factory, number, budgets):
     path = tmp_path_factory.mktemp("file") / "scenario.toml"
     scenario = Scenario(num_devices=3, download_rate_bps=number, energy_budget_j=budgets)
-    scenario.save(path)
-    assert Scenario.load(path) == scenario
+    options = {"availability": 0.9, "csi": "participants", "objective": "outcome"}
+    for saved in (scenario, scenario.replace(upload_failure=0.1, initial_queue=budgets, **options)):
+        saved.save(path)
+        assert Scenario.load(path) == saved
+    assert not any(name in scenario.to_toml() for name in (*options, "upload_failure"))
 
 
 def test_file__needs_only_what_differs_from_its_preset(tmp_path):
@@ -43,21 +48,6 @@ def test_tiers__scale_the_fields_of_the_devices_that_drew_them():
     assert 10 < slow.sum() < 50
     assert with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=4) == mixed
     assert with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=5) != mixed
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"tiers": []}, ValueError, "tiers must be one or more"),
-        ({"tiers": [{"mu": 2.0}]}, TypeError, "tiers may scale num_samples, .*got 'mu'"),
-        ({"tiers": [{"f_max": -1.0}]}, ValueError, "f_max must be positive"),
-        ({"shares": [1.0]}, ValueError, r"shares must be 3 numbers .*got \[1.0\]"),
-        ({"shares": [1.0, -1.0, 1.0]}, ValueError, "shares must be 3 numbers"),
-    ],
-)
-def test_tiers__names_what_is_wrong(arguments, error, message):
-    with pytest.raises(error, match=message):
-        with_tiers(Scenario(), **arguments)
 
 
 @given(st.data())
@@ -131,27 +121,6 @@ def test_save__refuses_a_channel_that_is_derived_from_one_of_ours(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("kind", "parameters"),
-    [
-        (ExponentialChannel, {"mean": 0.2, "gain_min": 0.01, "gain_max": 0.5}),
-        (CellChannel, {"mean": 0.2, "persistence": 0.5, "place_seed": 4, "fading_min": 0.2}),
-        (UplinkChannel, {"share_hz": 2e6, "noise_power_w": 0.02, "place_seed": 3}),
-        (MarkovChannel, {"gains": [0.1, 0.2], "transition": [[0.5, 0.5], [0.25, 0.75]]}),
-    ],
-)
-def test_file__holds_the_numbers_of_a_channel_that_was_given_numpys(kind, parameters):
-    def numpy_scalars(value):
-        if isinstance(value, list):
-            return [numpy_scalars(item) for item in value]
-        return np.float64(value) if isinstance(value, float) else np.int64(value)
-
-    given = {name: numpy_scalars(value) for name, value in parameters.items()}
-    text = Scenario(channel=kind(**given), V=np.float64(3.0), mu=np.float64(2.0)).to_toml()
-    assert "np." not in text
-    assert Scenario.from_toml(text) == Scenario(channel=kind(**parameters), V=3.0, mu=2.0)
-
-
 @pytest.mark.parametrize("text", ['preset = "cifar10"', 'preset = "phones"', 'preset = "femnist"'])
 def test_load__with_another_number_of_devices_is_the_preset_with_it(tmp_path, text):
     path, name = tmp_path / "scenario.toml", text.split('"')[1]
@@ -167,3 +136,42 @@ def test_load__shares_out_all_samples_of_a_saved_scenario(tmp_path):
     Scenario.femnist().save(path)
     with pytest.raises(ValueError, match=r"num_samples must .*shape \(60,\)"):
         Scenario.load(path, num_devices=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"tiers": []}, ValueError, "tiers must be one or more"),
+        ({"tiers": "f_max"}, ValueError, "tiers must be a sequence of mappings"),
+        ({"tiers": [{"mu": 2.0}]}, TypeError, "tiers may scale num_samples, .*got 'mu'"),
+        ({"tiers": [{"f_max": -1.0}]}, ValueError, "f_max must be positive"),
+        ({"tiers": [{"f_max": "2"}]}, ValueError, "factor on f_max must be a number, got '2'"),
+        ({"shares": [1.0]}, ValueError, r"shares must be 3 numbers .*got \[1.0\]"),
+        ({"shares": [1.0, -1.0, 1.0]}, ValueError, "shares must be 3 numbers"),
+        ({"shares": ["a", "b", "c"]}, ValueError, "shares must be 3 numbers"),
+        ({"seed": -1}, ValueError, "seed must be .*got -1"),
+    ],
+)
+def test_tiers__names_what_is_wrong(arguments, error, message):
+    with pytest.raises(error, match=message):
+        with_tiers(Scenario(), **arguments)
+
+
+QUARTER = [Fraction(1, 4), np.float32(0.25), np.longdouble(0.25), np.float64(0.25)]
+
+
+@pytest.mark.parametrize("number", QUARTER, ids=lambda number: type(number).__name__)
+def test_file__holds_numbers_of_every_type_as_floats(number):
+    def channels(x, seed):
+        yield ExponentialChannel(x, x / 2, 1)
+        yield MarkovChannel([x, 2 * x], [[x, 3 * x], [2 * x, 2 * x]])
+        yield CellChannel(
+            x, persistence=x, rician_factor=x, fading="rician", fading_min=x, place_seed=seed
+        )
+        yield UplinkChannel(noise_power_w=x, place_seed=seed)
+
+    for channel, plain in zip(channels(number, np.int64(3)), channels(0.25, 3), strict=True):
+        assert repr(channel) == repr(plain)
+        text = Scenario(channel=channel, V=8 * number, mu=number).to_toml()
+        assert "np." not in text
+        assert Scenario.from_toml(text) == Scenario(channel=plain, V=2.0, mu=0.25)

@@ -27,25 +27,25 @@ IDX = {
 }
 
 
+def idx_header(*shape: int) -> bytes:
+    return struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
+
+
 def idx_bytes(array: np.ndarray) -> bytes:
-    header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
-    return header + array.astype(np.uint8).tobytes()
-
-
-def idx_arrays() -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return {
-        name: rng.integers(0, 256 if "images" in name else 10, shape) for name, shape in IDX.items()
-    }
+    return idx_header(*array.shape) + array.astype(np.uint8).tobytes()
 
 
 def write_idx(folder: Path, *, packed: bool = False) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    arrays = {
+        name: rng.integers(0, 256 if "images" in name else 10, shape) for name, shape in IDX.items()
+    }
     folder.mkdir(parents=True, exist_ok=True)
-    for name, array in idx_arrays().items():
+    for name, array in arrays.items():
         data = idx_bytes(array)
         path = folder / (f"{name}.gz" if packed else name)
         path.write_bytes(gzip.compress(data, 1) if packed else data)
-    return idx_arrays()
+    return arrays
 
 
 @pytest.mark.parametrize(("place", "packed"), [(".", True), ("FashionMNIST/raw", False)])
@@ -57,26 +57,22 @@ def test_fashion_mnist__is_read_from_either_place_packed_or_not(
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: pytest.fail("downloads"))
     dataset = fashion_mnist(DataSource(tmp_path, download=True))
     train, test = (arrays[name][:, None] / 255 for name in list(IDX)[::2])
-    assert dataset.name == "fashion_mnist"
     assert dataset.num_classes == 10
-    assert dataset.train_writers is None
-    assert dataset.augment is None
     for images, expected in ((dataset.train_images, train), (dataset.test_images, test)):
         assert images.dtype == torch.float32
         np.testing.assert_allclose(images, standard_images(train, expected), rtol=1e-4, atol=1e-5)
-    for labels, name in (
-        (dataset.train_labels, "train-labels-idx1-ubyte"),
-        (dataset.test_labels, "t10k-labels-idx1-ubyte"),
+    for labels, name in zip(
+        (dataset.train_labels, dataset.test_labels), list(IDX)[1::2], strict=True
     ):
         assert labels.dtype == torch.int64
         np.testing.assert_array_equal(labels, arrays[name])
 
 
-@pytest.mark.parametrize("name", list(IDX)[1:3])
-def test_fashion_mnist__a_missing_file_is_named(tmp_path, name):
+def test_fashion_mnist__a_missing_file_is_named(tmp_path):
     write_idx(tmp_path)
-    (tmp_path / name).unlink()
-    with pytest.raises(ValueError, match=f"no file {name} .*{re.escape(repr(str(tmp_path)))}"):
+    (tmp_path / "t10k-images-idx3-ubyte").unlink()
+    message = f"no file t10k-images-idx3-ubyte .*{re.escape(repr(str(tmp_path)))}"
+    with pytest.raises(ValueError, match=message):
         fashion_mnist(DataSource(tmp_path))
 
 
@@ -84,9 +80,7 @@ def test_fashion_mnist__a_missing_file_is_named(tmp_path, name):
     ("name", "array"),
     [
         ("train-labels-idx1-ubyte", np.zeros(19)),
-        ("t10k-labels-idx1-ubyte", np.zeros((8, 1))),
         ("train-labels-idx1-ubyte", np.full(20, 10)),
-        ("t10k-images-idx3-ubyte", np.arange(8 * 784).reshape(8, 784)),
         ("t10k-images-idx3-ubyte", np.arange(8 * 196).reshape(8, 14, 14)),
         ("train-images-idx3-ubyte", np.zeros((20, 28, 28))),
     ],
@@ -109,16 +103,11 @@ def test_read_idx__gives_back_what_was_written(tmp_path_factory, array, packed):
     np.testing.assert_array_equal(result, array)
 
 
-def idx_header(*shape: int) -> bytes:
-    return struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
-
-
 @given(st.data())
 @pytest.mark.parametrize("packed", [False, True])
 def test_idx__damage_is_named_or_within_the_pixels(tmp_path_factory, packed, data):
     array = np.arange(280, dtype=np.uint8).reshape(2, 5, 28)
-    whole = idx_header(*array.shape) + array.tobytes()
-    whole = gzip.compress(whole, mtime=0) if packed else whole
+    whole = gzip.compress(idx_bytes(array), mtime=0) if packed else idx_bytes(array)
     content = draw_damage(data, whole)
     path = tmp_path_factory.mktemp("idx") / ("images.gz" if packed else "images")
     path.write_bytes(content)
@@ -139,7 +128,6 @@ def test_idx__damage_is_named_or_within_the_pixels(tmp_path_factory, packed, dat
         (b"\0\0\x08\x02\0\0\0\x01", "is not an IDX file"),
         (b"\0\0\x0d\x01\0\0\0\x01\0\0\0\0", "is not an IDX file"),
         (idx_header(3) + b"ab", "announces 3 bytes and 2 follow"),
-        (idx_header(2**31) + b"ab", "announces 2147483648 bytes"),
         (idx_header(2**32 - 1, 2**32 - 1, 2**32 - 1) + b"ab", "is damaged: its header announces"),
         (idx_header(3) + bytes(2**26), "announces 3 bytes and more follow"),
         (bytes(2**26), "is not an IDX file"),
@@ -155,10 +143,3 @@ def test_read_idx__what_is_no_whole_idx_file_is_named_without_reading_all_of_it(
     with little_memory(), pytest.raises(ValueError, match=message) as raised:
         read_idx(path)
     assert str(raised.value).startswith(repr(str(path)))
-
-
-@pytest.mark.parametrize("name", ["images", "images.gz"])
-def test_idx__a_folder_in_its_place_is_named(tmp_path, name):
-    (tmp_path / name).mkdir()
-    with pytest.raises(ValueError, match=f"{name}' is damaged"):
-        read_idx(tmp_path / name)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta, chisquare, kstest, spearmanr
+from scipy.stats import beta, chisquare, kstest
 
 from train_fl.data.partition import (
     by_place,
@@ -58,26 +58,6 @@ def test_dirichlet_equal__mix_has_the_moments_of_the_dirichlet_distribution():
     variance = dirichlet + (mean * (1 - mean) - dirichlet) / size
     assert shares.mean(axis=0) == pytest.approx(np.full(4, mean), abs=0.04)
     assert shares.var() == pytest.approx(variance, rel=0.15)
-
-
-def test_label_histogram__counts_by_hand():
-    histogram = label_histogram(
-        np.array([0, 1, 1, 2]), [np.array([0, 1]), np.array([1, 2, 3, 3])], 4
-    )
-    np.testing.assert_array_equal(histogram, [[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0]])
-
-
-@pytest.mark.parametrize(
-    ("num_devices", "alpha", "message"),
-    [
-        (0, 0.5, "num_devices must be from 1 to the 2000 samples, got 0"),
-        (2001, 0.5, "got 2001"),
-        (5, 0.0, "concentration must be positive and finite, got 0.0"),
-    ],
-)
-def test_dirichlet_equal__wrong_input_is_named(num_devices, alpha, message):
-    with pytest.raises(ValueError, match=message):
-        dirichlet_equal(LABELS, num_devices, alpha, np.random.default_rng(0))
 
 
 @given(
@@ -139,22 +119,6 @@ def test_dirichlet_by_class__a_classs_samples_are_dealt_at_random():
     assert chisquare(counts.ravel()).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("num_devices", "alpha", "least", "message"),
-    [
-        (0, 0.5, 1, "num_devices must be from 1 to the 2000 samples, got 0"),
-        (5, -1.0, 1, "concentration must be positive and finite, got -1.0"),
-        (5, 0.5, 0, "least must be an integer of at least 1, got 0"),
-        (5, 0.5, 400, "no split gave each of 5 devices at least 400 of 2000 samples"),
-        (5, 0.5, 401, "least must be at most 400, for 2000 samples on 5 devices, got 401"),
-        (100, 0.001, 10, "choose a concentration above 0.001, or fewer devices"),
-    ],
-)
-def test_dirichlet_by_class__wrong_input_is_named(num_devices, alpha, least, message):
-    with pytest.raises(ValueError, match=message):
-        dirichlet_by_class(LABELS, num_devices, alpha, np.random.default_rng(0), least=least)
-
-
 def test_iid__every_pair_of_samples_is_equally_often_together():
     together = np.zeros((8, 8))
     for seed in range(1_000):
@@ -165,46 +129,12 @@ def test_iid__every_pair_of_samples_is_equally_often_together():
     assert chisquare(pairs).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("num_devices", [0, 11, 2.0])
-def test_iid__wrong_input_is_named(num_devices):
-    with pytest.raises(ValueError, match=f"from 1 to the 10 samples, got {num_devices!r}"):
-        iid(10, num_devices, np.random.default_rng(0))
-
-
 @given(st.permutations(list(range(6)) * 3 + [2, 2, 5]))
 def test_by_writer__each_device_has_all_samples_of_its_writer(writers):
     parts = by_writer(np.array(writers), 6)
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(21))
     for writer, part in enumerate(parts):
         assert {writers[sample] for sample in part} == {writer}
-
-
-@pytest.mark.parametrize("alpha", [0.5, 100.0])
-def test_by_place__near_devices_have_the_first_classes_and_far_devices_the_last(alpha):
-    rank = np.argsort(np.argsort(-GAINS))
-    of_sample = []
-    for seed in range(20):
-        parts = by_place(LABELS, GAINS, alpha, np.random.default_rng(seed))
-        place = np.empty(len(LABELS))
-        for device, part in enumerate(parts):
-            place[part] = rank[device]
-        of_sample.append(place)
-    # The rank correlation of place and class is 1/3, but for ten classes, and noise.
-    correlation = np.mean([spearmanr(place, LABELS).statistic for place in of_sample])
-    assert correlation == pytest.approx(1 / 3, abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("writers", "num_devices", "message"),
-    [
-        ([0, 2, 1, 1], 2, "num_devices is 2 and there are 3 writers"),
-        ([0, 2, 1, 1], 4, "num_devices is 4 and there are 3 writers"),
-        ([1, 2, 3], 3, "3 writers from 1 to 3"),
-    ],
-)
-def test_by_writer__other_writers_than_devices_are_told(writers, num_devices, message):
-    with pytest.raises(ValueError, match=message):
-        by_writer(np.array(writers), num_devices)
 
 
 def test_by_place__mean_mix_is_the_one_of_the_place():
@@ -223,14 +153,37 @@ def test_by_place__mean_mix_is_the_one_of_the_place():
 
 
 @pytest.mark.parametrize(
-    ("gains", "alpha", "message"),
+    ("draw", "message"),
     [
-        ([0.1, 0.1], 0.5, "needs devices of different mean gains, .*got 0.1 for each of 2"),
-        ([0.1, -0.1], 0.5, "mean_gain must be positive and finite for every device, got -0.1"),
-        ([], 0.5, "num_devices must be from 1 to the 2000 samples, got 0"),
-        ([0.1, 0.2], 0.0, "concentration must be positive and finite, got 0.0"),
+        (lambda rng: iid(10, 0, rng), "num_devices must be from 1 to the 10 samples, got 0"),
+        (lambda rng: iid(10, 2.0, rng), "got 2.0"),
+        (lambda rng: dirichlet_equal(LABELS, 2001, 0.5, rng), "the 2000 samples, got 2001"),
+        (lambda rng: dirichlet_equal(LABELS, 5, 0.0, rng), "concentration must be positive and"),
+        (lambda rng: dirichlet_by_class(LABELS, 0, 0.5, rng), "the 2000 samples, got 0"),
+        (lambda rng: dirichlet_by_class(LABELS, 5, -1.0, rng), "concentration must be positive"),
+        (
+            lambda rng: dirichlet_by_class(LABELS, 5, 0.5, rng, least=0),
+            "least must be an integer of at least 1, got 0",
+        ),
+        (
+            lambda rng: dirichlet_by_class(LABELS, 5, 0.5, rng, least=401),
+            "least must be at most 400, for 2000 samples on 5 devices, got 401",
+        ),
+        (
+            lambda rng: dirichlet_by_class(LABELS, 100, 0.001, rng),
+            "at least 10 of 2000 samples: choose a concentration above 0.001, or fewer devices",
+        ),
+        (
+            lambda rng: by_place(LABELS, [0.1, 0.1], 0.5, rng),
+            "needs devices of different mean gains, .*got 0.1 for each of 2",
+        ),
+        (lambda rng: by_place(LABELS, [0.1, -0.1], 0.5, rng), "mean_gain must be positive"),
+        (lambda rng: by_place(LABELS, [], 0.5, rng), "the 2000 samples, got 0"),
+        (lambda rng: by_place(LABELS, [0.1, 0.2], 0.0, rng), "concentration must be positive"),
+        (lambda _: by_writer(np.array([0, 2, 1]), 2), "num_devices is 2 and there are 3 writers"),
+        (lambda _: by_writer(np.array([1, 2, 3]), 3), "3 writers from 1 to 3"),
     ],
 )
-def test_by_place__wrong_input_is_named(gains, alpha, message):
+def test_split__wrong_input_is_named(draw, message):
     with pytest.raises(ValueError, match=message):
-        by_place(LABELS, gains, alpha, np.random.default_rng(0))
+        draw(np.random.default_rng(0))

@@ -28,25 +28,18 @@ VALID = {
             r"f must lie in \[1000000000, 3000000000\] for device 1",
         ),
         ({"f": np.array([1e9, np.nan, 1e9])}, "f must lie in .* for device 1, got .*nan"),
-        ({"f": np.array([1e9, np.inf, 1e9])}, "f must lie in .* for device 1, got .*inf"),
         (
             {"f": np.array([[1e9] * 3, [1e9, 1e9, 2e9]])}
             | {n: np.tile(VALID[n], (2, 1)) for n in "pq"},
             r"f must lie in \[1000000000, 1000000000\] for device 2, got",
         ),
-        ({"p": np.array([0.05, -0.05, 0.05])}, "p must lie in .* for device 1, got .*-0.05"),
         ({"p": np.array([0.05, 0.05, 0.0])}, r"p must lie in \[0.001, 0.1\] for device 2, got"),
         ({"q": np.array([0.5, 0.5, 0.0])}, r"q must lie in \(0, 1\] for every device"),
-        ({"q": np.array([0.5, -0.1, 0.6])}, r"q must lie in \(0, 1\]"),
         # The sum is within its tolerance, but 1 - q is negative.
         ({"q": np.array([1 + 4e-7, 5e-8, 5e-8])}, r"q must lie in \(0, 1\] .*1\.0000004"),
         ({"q": np.array([0.5, np.nan, 0.5])}, "q must lie in .*nan"),
-        ({"q": np.array([0.5, np.inf, 0.5])}, "q must .*inf"),
-        (
-            {"q": np.array([0.2, 0.3, 0.5 + 2e-6])},
-            "q must sum to 1 within 1e-06, got a sum of .*1.0",
-        ),
-        ({"q": np.array([0.2, 0.3, 0.4])}, "q must sum to 1 within 1e-06, got a sum of .*0.9"),
+        ({"q": np.array([0.2, 0.3, 0.5 + 2e-6])}, "q must sum to 1 within 1e-06, got .*1.0"),
+        (dict.fromkeys("fpq", np.full(2, 0.5)), r"must have 3 entries.*got shape \(2,\)"),
     ],
 )
 def test_validate__names_what_is_wrong(change, message):
@@ -73,28 +66,20 @@ def test_validate__names_what_is_wrong_with_a_cohort(cohort, message):
         Allocation(VALID["f"], VALID["p"], cohort=cohort).validate(SCENARIO)
 
 
-@given(st.lists(st.permutations(range(3)), min_size=1, max_size=5), st.data())
-def test_participates__are_the_devices_that_a_cohort_names(orders, data):
-    sizes = [data.draw(st.integers(1, 2)) for _ in orders]
-    chosen = [order[:size] for order, size in zip(orders, sizes, strict=True)]
-    cohort = [[*devices, -1][:2] for devices in chosen]
-    f, p = (np.tile(VALID[name], (len(orders), 1)) for name in "fp")
-    allocation = Allocation(f, p, cohort=cohort)
+def test_participates__are_the_devices_that_a_cohort_names():
+    f, p = (np.tile(VALID[name], (3, 1)) for name in "fp")
+    allocation = Allocation(f, p, cohort=[[2, 0], [1, -1], [-1, 2]])
     allocation.validate(SCENARIO)
-    named = [[n in devices for n in range(3)] for devices in chosen]
-    np.testing.assert_array_equal(allocation.participates, named)
+    np.testing.assert_array_equal(allocation.participates, [[1, 0, 1], [0, 1, 0], [0, 0, 1]])
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"f": np.full(2, 1e9)}, "must have the same shape"),
-        ({"p": "much"}, "p must hold real numbers, got 'much'"),
         ({"q": np.array([1j, 0, 0])}, "q must hold real numbers"),
         ({"f": 1e9, "p": 0.1, "q": 1.0}, r"same shape \(..., N\), got \(\), \(\) and \(\)"),
-        ({"q": [True, False, False]}, "q must hold real numbers"),
         ({"f": [None, 1e9, 1e9]}, "f must hold real numbers"),
-        ({"f": [[1e9], [1e9, 1e9]]}, "f must hold real numbers"),
         ({"q": None}, "either q, .* or cohort, .*got neither"),
         ({"cohort": [0, 1]}, "either q, .* or cohort, .*got both"),
         ({"q": None, "cohort": [True, False]}, "cohort must hold integer device indices"),
@@ -109,11 +94,6 @@ def test_participates__are_the_devices_that_a_cohort_names(orders, data):
 def test_allocation__refuses_what_no_scenario_allows(change, message):
     with pytest.raises(ValueError, match=message):
         Allocation(**VALID | change)
-
-
-def test_validate__another_number_of_devices_is_named():
-    with pytest.raises(ValueError, match=r"must have 4 entries.*got shape \(3,\)"):
-        Allocation(**VALID).validate(Scenario(num_devices=4))
 
 
 def test_validate__takes_lists_integers_and_rounding_at_the_bounds():
@@ -220,15 +200,9 @@ def test_encode__what_the_box_cannot_express_is_clipped_and_keeps_its_order():
     ("action", "message"),
     [
         (np.zeros((3, 4)), r"shape \(3, 3\) with rows f, p, q, got shape \(3, 4\)"),
-        (np.zeros((2, 3)), r"got shape \(2, 3\)"),
-        (0.0, r"got shape \(\)"),
-        (np.zeros((3, 3), complex), "action must hold real numbers"),
-        (np.zeros((3, 3), bool), "action must hold real numbers"),
-        (np.where(np.arange(9) == 8, np.nan, 0).reshape(3, 3), "got NaN"),
         (np.zeros(9), r"got shape \(9,\)"),
-        (np.full((3, 3), np.nan), r"action must hold numbers in \[-1, 1\], got NaN"),
+        (np.diag([0, 0, np.nan]), r"action must hold numbers in \[-1, 1\], got NaN"),
         ("left", "action must hold real numbers, got 'left'"),
-        (None, "action must hold real numbers, got None"),
     ],
 )
 def test_decode__names_what_is_wrong(action, message):

@@ -24,18 +24,12 @@ OFTEN_EMPTY = Scenario.femnist(
 )
 
 
-def random_decision(scenario: Scenario, rng: np.random.Generator, there: np.ndarray, chosen: bool):
-    """Any sampled decision, or any chosen one of those that are there."""
-    f = rng.uniform(scenario.f_min, scenario.f_max, there.shape)
-    p = rng.uniform(scenario.p_min, scenario.p_max, there.shape)
-    if not chosen:
-        q = rng.dirichlet(np.ones(there.shape[-1]), there.shape[:-1]) + 1e-9
-        return Allocation(f, p, q / q.sum(axis=-1, keepdims=True))
-    most = min(scenario.cohort_size, there.shape[-1])
-    order = np.argsort(np.where(there, rng.random(there.shape), 2.0), axis=-1)[..., :most]
-    count = np.minimum(there.sum(axis=-1, keepdims=True), most)
-    size = rng.integers(1, count, endpoint=True)
-    return Allocation(f, p, cohort=np.where(np.arange(most) < size, order, -1))
+def random_decision(scenario: Scenario, rng: np.random.Generator, *batch: int) -> Allocation:
+    shape = (*batch, scenario.num_devices)
+    f = rng.uniform(scenario.f_min, scenario.f_max, shape)
+    p = rng.uniform(scenario.p_min, scenario.p_max, shape)
+    q = rng.dirichlet(np.ones(shape[-1]), batch) + 1e-9
+    return Allocation(f, p, q / q.sum(axis=-1, keepdims=True))
 
 
 def one_by_one(uniform, availability, persistence):
@@ -85,52 +79,17 @@ def test_streams__those_of_the_channel_cohort_and_training_stay_as_they_are():
     states = [simulator.training_seed().generate_state(4).tolist() for simulator in simulators]
     assert states[0] == states[1] == states[2]
     for _ in range(30):
-        gains, draws = zip(
-            *((s.channel_gain.copy(), s._block_draws[s._position].copy()) for s in simulators),
-            strict=True,
+        first, *others = (
+            (simulator.channel_gain.copy(), simulator._block_draws[simulator._position].copy())
+            for simulator in simulators
         )
-        for index in (1, 2):
-            np.testing.assert_array_equal(gains[0], gains[index])
-            np.testing.assert_array_equal(draws[0], draws[index])
-        decision = random_decision(plain, rng, np.ones(4, bool), chosen=False)
+        np.testing.assert_equal(others, [first, first])
+        decision = random_decision(plain, rng)
         one, two, _ = (simulator.advance(decision) for simulator in simulators)
         info = two.info()
         failed = info.pop("failed")
         np.testing.assert_equal(info, one.info())  # also the time and energy of those that failed
         assert not np.any(failed & (two.energy_spent == 0))
-    assert "available" not in simulators[1].observe()
-
-
-@pytest.mark.parametrize("csi", ["full", "delayed"])
-@pytest.mark.parametrize("chosen", [False, True])
-def test_batch__equals_the_single_systems_also_where_they_are_taken_up_again(chosen, csi):
-    scenario = OFTEN_EMPTY.replace(
-        num_devices=2000, availability=0.7, csi=csi, num_samples=100.0
-    )  # blocks of eight rounds
-    seeds = [4, 9]
-    batch, alone = Simulator(scenario, 2), [Simulator(scenario) for _ in seeds]
-    batch.reset(seeds)
-    for seed, one in zip(seeds, alone, strict=True):
-        one.reset([seed])
-    rng = np.random.default_rng(0)
-    for index in range(20):
-        observation = batch.observe()
-        there = available(observation)
-        decision = random_decision(scenario, rng, there, chosen)
-        if index == 11:
-            other = Simulator(scenario, 2)
-            other.restore(seeds, batch.state())
-            np.testing.assert_equal(other.observe(), observation)
-            batch = other
-        outcome = batch.advance(decision).info()
-        np.testing.assert_array_equal(outcome["available"], there)
-        for row, one in enumerate(alone):
-            np.testing.assert_equal(one.observe(), {k: v[row] for k, v in observation.items()})
-            last = {"cohort": decision.cohort[row]} if chosen else {"q": decision.q[row]}
-            single = one.advance(Allocation(decision.f[row], decision.p[row], **last)).info()
-            assert single.keys() == outcome.keys()
-            for name, value in single.items():
-                np.testing.assert_array_equal(value, outcome[name][row], err_msg=name)
 
 
 @given(st.integers(0, 1000), st.sampled_from(["proxy", "round_time"]))
@@ -141,7 +100,7 @@ def test_sampled__is_a_round_of_those_that_are_there(seed, latency):
     for _ in range(3):
         there = np.flatnonzero(available(simulator.observe())[0])
         queue = simulator.queue[0].copy()
-        decision = random_decision(scenario, rng, np.ones((1, 4), bool), chosen=False)
+        decision = random_decision(scenario, rng, 1)
         o = simulator.advance(decision)
         q = decision.q[0, there] / decision.q[0, there].sum()
         assert set(o.cohort[0]) <= set(there)

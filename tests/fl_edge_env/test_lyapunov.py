@@ -61,26 +61,6 @@ def test_drift_plus_penalty__with_the_round_time_equals_the_mean_over_all_cohort
     assert value - by_proxy == pytest.approx(scenario.V * (round_time - q @ time), rel=1e-9)
 
 
-def test_drift_plus_penalty__batch_equals_rows_and_its_slope_in_the_queue_is_the_excess():
-    scenario = Scenario.femnist(num_devices=4)
-    rng = np.random.default_rng(1)
-    gain, queue = rng.uniform(0.01, 0.5, (3, 4)), rng.uniform(0, 50, (3, 4))
-    f, p = rng.uniform(1e9, 2e9, (3, 4)), rng.uniform(0.001, 0.1, (3, 4))
-    q = rng.dirichlet(np.ones(4), 3)
-    batch = lyapunov.drift_plus_penalty(gain, queue, f, p, q, scenario)
-    rows = [
-        lyapunov.drift_plus_penalty(*row, scenario)
-        for row in zip(gain, queue, f, p, q, strict=True)
-    ]
-    np.testing.assert_array_equal(batch, rows)
-    step = np.array([0, 1e6, 0, 0])
-    raised = lyapunov.drift_plus_penalty(gain, queue + step, f, p, q, scenario)
-    energy = 2e-28 * 2e9 * scenario.num_samples[1] * f[:, 1] ** 2
-    energy += p[:, 1] * 32 * 6_603_710 / (5e5 * np.log2(1 + gain[:, 1] * p[:, 1] / 0.01))
-    excess = (1 - (1 - q[:, 1]) ** 2) * energy - 5.0
-    np.testing.assert_allclose((raised - batch) / 1e6, excess, rtol=1e-5)
-
-
 def test_participation_weight__is_the_mean_square_of_the_energy_of_a_participation():
     samples, budget = [1, 2, 7], [0.01, 0.04, 0.3]
     scenario = Scenario.digits(num_devices=3, num_samples=samples, energy_budget_j=budget)

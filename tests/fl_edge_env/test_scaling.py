@@ -121,23 +121,6 @@ def test_feature_space__ends_a_thousandth_beyond_the_corners(scenario):
     np.testing.assert_allclose(space.high, np.max(corners, axis=0) + 1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["channel_gain", "queue"])
-@pytest.mark.parametrize("shape", [(), (7, 6)])
-def test_features__refuse_another_number_of_devices_and_name_it(name, shape):
-    observation = {"channel_gain": MEAN_GAIN, "queue": np.ones(7), name: np.ones(shape)}
-    with pytest.raises(ValueError, match=rf"^{name} must have shape \((\.\.\., 7|7,)\), got"):
-        Scaling(MIXED).features(observation)
-
-
-@pytest.mark.parametrize("name", ["channel_gain", "queue"])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_features__refuse_what_is_not_finite_and_name_it(name, value):
-    observation = {"channel_gain": MEAN_GAIN.copy(), "queue": np.ones(7)}
-    observation[name][3] = value
-    with pytest.raises(ValueError, match=f"^{name} must hold finite numbers"):
-        Scaling(MIXED).features(observation)
-
-
 @pytest.mark.parametrize("scenario", [MIXED, Scenario.cifar10(mu=0.0)], ids=["mixed", "cifar10"])
 def test_reward__is_zero_in_the_middle_and_its_unit_a_tenth_of_the_latency(scenario):
     count = scenario.num_devices
@@ -266,3 +249,19 @@ def test_names__of_scenarios_without_options_are_those_of_every_version():
     assert outcome == (*FEATURES, *OUTCOME_FEATURES, "deadline")
     assert Scaling(Scenario.digits(csi="participants")).names == (*FEATURES, *MEMORY_FEATURES)
     assert Scaling(PARTIAL).names[-1] == "remembered cost"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"channel_gain": 0.1}, r"^channel_gain must have shape \(\.\.\., 7\), got \(\)"),
+        ({"queue": np.ones((7, 6))}, r"^queue must have shape \(7,\), got \(7, 6\)"),
+        ({"channel_gain": np.full(7, np.nan)}, "^channel_gain must hold finite numbers"),
+        ({"queue": np.full(7, np.inf)}, "^queue must hold finite numbers"),
+        ({"channel_gain": np.zeros(7)}, "^channel_gain must be positive, got 0.0"),
+        ({"queue": -np.ones(7)}, "^queue must not be negative, got -1.0"),
+    ],
+)
+def test_features__name_what_is_wrong(change, message):
+    with pytest.raises(ValueError, match=message):
+        Scaling(MIXED).features({"channel_gain": MEAN_GAIN, "queue": np.ones(7)} | change)

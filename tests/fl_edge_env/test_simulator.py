@@ -154,32 +154,26 @@ def test_channel__equals_one_long_draw_of_its_stream():
     np.testing.assert_array_equal(seen, whole)
 
 
-@pytest.mark.parametrize("num_envs", [None, 2])
-def test_channel__observed_late_is_that_of_the_round_before(num_envs):
+def test_channel__observed_late_is_that_of_the_round_before():
     # Blocks of five rounds; the second system starts anew in the middle of one.
     scenario = Scenario(num_devices=3000, num_rounds=20, csi="delayed")
-    simulator = Simulator(scenario, num_envs)
-    seeds = [5, 6][: num_envs or 1]
-    simulator.reset(seeds)
-    allocation = random_allocation(scenario, np.random.default_rng(0), num_envs or 1)
-    if num_envs is None:
-        allocation = Allocation(allocation.f[0], allocation.p[0], allocation.q[0])
+    simulator, anew = Simulator(scenario, 2), Simulator(scenario)
+    simulator.reset([5, 6])
+    allocation = random_allocation(scenario, np.random.default_rng(0), 2)
     observed, met = [], []
     for index in range(13):
         observed.append(simulator.observe()["channel_gain"])
         met.append(simulator.channel_gain.copy())
         time, _ = physics.time_and_energy(met[-1], allocation.f, allocation.p, scenario)
         np.testing.assert_array_equal(simulator.advance(allocation).device_time, time)
-        if num_envs and index == 6:
+        if index == 6:
             simulator.reset([None, 9], np.array([False, True]))
-    np.testing.assert_array_equal(np.array(observed[1:7]), np.array(met[:6]))
     assert not np.array_equal(observed[0], met[0])
-    if num_envs:
-        np.testing.assert_array_equal(np.array(observed)[1:, 0], np.array(met)[:-1, 0])
-        np.testing.assert_array_equal(np.array(observed)[8:, 1], np.array(met)[7:-1, 1])
-        anew = Simulator(scenario)
-        anew.reset([9])
-        np.testing.assert_array_equal(observed[7][1], anew.observe()["channel_gain"])
+    for system, rounds in ((0, slice(13)), (1, slice(7)), (1, slice(7, 13))):
+        late, true = np.array(observed)[rounds, system], np.array(met)[rounds, system]
+        np.testing.assert_array_equal(late[1:], true[:-1])
+    anew.reset([9])
+    np.testing.assert_array_equal(observed[7][1], anew.observe()["channel_gain"])
 
 
 def test_training_seed__is_new_in_every_episode_and_no_other_stream():
@@ -268,9 +262,16 @@ def test_reset__a_channel_that_draws_what_it_must_not_is_named(monkeypatch, draw
 )
 @pytest.mark.parametrize("num_envs", [None, 3])
 @pytest.mark.parametrize("rounds", [0, 4, 11, 12, 23])  # a block has twelve rounds
-@pytest.mark.parametrize("csi", ["full", "delayed", "participants"])
-def test_restore__goes_on_with_the_same_numbers(channel, num_envs, rounds, csi):
-    scenario = Scenario(num_devices=1365, num_rounds=40, channel=channel, csi=csi)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"csi": "delayed"},
+        {"csi": "participants", "objective": "outcome"},
+        {"availability": 0.7, "availability_persistence": 0.6, "upload_failure": 0.4},
+    ],
+)
+def test_restore__goes_on_with_the_same_numbers(channel, num_envs, rounds, fields):
+    scenario = Scenario(num_devices=1365, num_rounds=40, channel=channel, **fields)
     seeds = [7, 1, 4][: num_envs or 1]
     whole, other = Simulator(scenario, num_envs), Simulator(scenario, num_envs)
     assert len(whole._block_gains) == 12

@@ -70,12 +70,9 @@ def test_record__gives_a_device_the_rates_of_its_link(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "it must end at a time above zero"),
         (b"0\n0\n", "it must end at a time above zero"),
         (b"1\n3\n2\n", "times must ascend, got 2 after 3 in line 3"),
         (b"1\n-2\n", "line 2 must be a time in milliseconds, got '-2'"),
-        (b"1\n\n2\n", "line 2 must be a time in milliseconds, got ''"),
-        (b"1.5\n", "line 1 must be a time in milliseconds, got '1.5'"),
         (b"9" * 5000, "line 1 must be a time in milliseconds, got '999"),
         (bytes(range(256)), "link.up"),
     ],
@@ -104,10 +101,8 @@ def test_mahimahi__any_file_is_read_or_named(tmp_path_factory, content):
     ("changes", "message"),
     [
         ({"links": []}, r"links must be one or more files of Mahimahi, got \[\]"),
-        ({"links": "link.up"}, "links must be one or more files of Mahimahi, got 'link.up'"),
         ({"path": "trace.parquet"}, "path must end in .csv, got 'trace.parquet'"),
         ({"window_s": 0}, "window_s must be positive and finite, got 0"),
-        ({"rounds": 0}, "rounds must be an integer of at least 1, got 0"),
         ({"least_rate_bps": math.nan}, "least_rate_bps must be positive and finite, got nan"),
         ({"window_s": 1e-320}, "would have inf rounds of 1 devices, .*choose a larger window_s"),
         ({"rounds": 10**8}, r"would have 1e\+08 rounds of 1 devices, .*choose a larger window_s"),

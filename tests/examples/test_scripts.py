@@ -34,13 +34,9 @@ def test_script__is_its_command(monkeypatch, script, command):
 
 def test_script__help_shows_how_it_is_called(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["compare.py", "--help"])
-    monkeypatch.setenv("COLUMNS", "120")
-    with pytest.raises(SystemExit) as raised:
+    with pytest.raises(SystemExit, match="0"):
         runpy.run_path(str(EXAMPLES / "compare.py"), run_name="__main__")
-    assert raised.value.code == 0
-    told = capsys.readouterr().out
-    assert "compare.py [-h]" in told.splitlines()[0]
-    assert "python examples/compare.py" in told
+    assert "compare.py [-h]" in capsys.readouterr().out.splitlines()[0]
 
 
 @pytest.mark.parametrize(

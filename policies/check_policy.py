@@ -50,7 +50,7 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
         )
     system = scenario if scenario is not None else policy.scenario
     name = policy.name
-    fresh, used = copy.deepcopy(policy), copy.deepcopy(policy)
+    used = copy.deepcopy(policy)
     before = _global_state()
     batch = _episode(used, system, _SEEDS)
     if _global_state() != before:
@@ -64,7 +64,7 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
             "what earlier episodes have left, and draw anew from the seed"
         )
     for index, seed in enumerate(_SEEDS):
-        alone = _episode(copy.deepcopy(fresh), system, (seed,))
+        alone = _episode(copy.deepcopy(policy), system, (seed,))
         if not _same(alone, [{k: v[index : index + 1] for k, v in one.items()} for one in batch]):
             raise ValueError(
                 f"{name} decides otherwise for a batch of systems than for each alone: take "
@@ -72,9 +72,7 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
             )
     if not policy.resumable:
         return
-    again = copy.deepcopy(fresh)
-    whole = _episode(again, system, _SEEDS)
-    if not _same(_episode(again, system, _SEEDS, saved_after=_ROUNDS // 2), whole):
+    if not _same(_episode(used, system, _SEEDS, saved_after=_ROUNDS // 2), batch):
         raise ValueError(
             f"{name} decides otherwise after restore(state()): state must hold all that decide and "
             "feedback remember"
@@ -82,7 +80,6 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
 
 
 def _global_state() -> Any:
-    """State of the generators that no policy may draw from."""
     state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - to see whether it moves
     return state[1].tobytes(), state[2:], random.getstate()
 
@@ -90,7 +87,7 @@ def _global_state() -> Any:
 def _episode(
     policy: Policy, scenario: Scenario, seeds: tuple[int, ...], *, saved_after: int | None = None
 ) -> list[dict[str, FloatArray]]:
-    """The decisions of some rounds; after some of them another copy takes up the saved state."""
+    """The decisions of some rounds; where asked for, the policy takes up its state on the way."""
     env = FLEdgeVectorEnv(len(seeds), scenario.replace(num_rounds=_ROUNDS + 1))
     observation, info = env.reset(seed=list(seeds))
     policy.reset(list(seeds))
@@ -112,7 +109,7 @@ def _episode(
 def _decision(
     policy: Policy, observation: Mapping[str, FloatArray], scenario: Scenario
 ) -> dict[str, FloatArray]:
-    """A policy's checked decision as arrays by name."""
+    """The checked decision as arrays by name."""
     given = copy.deepcopy(dict(observation))
     allocation: object = policy.decide(observation)
     if not isinstance(allocation, Allocation):

@@ -150,9 +150,8 @@ def facility_location(
 ) -> IntArray:
     """Greedy choice of `count` rows S that lowers ``sum_i min_{j in S} distance[i, j]`` most.
 
-    Only rows that are `allowed`, shape (N,), may be chosen; the sum is over all rows in any case.
-    The rows are distinct and in the order of choice; the smallest index comes first where several
-    do equally well.
+    Only `allowed` rows may be chosen, distinct, the smallest index first where several do equally
+    well; the sum is over all rows.
     """
     nearest = np.full(len(distance), np.inf)
     chosen: list[int] = []

@@ -32,10 +32,9 @@ def names_own(name: str) -> bool:
 
 
 def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
-    """Import the file or module of a name as of `names_own`, and give the object that it names.
+    """The object of a name as of `names_own`, also from the working directory.
 
-    Modules are found in the working directory, too. An object that does not fit is refused as being
-    no `kind`; so is a file or module that cannot be imported or lacks it.
+    `ValueError` if it does not fit, as being no `kind`, is missing, or cannot be imported.
     """
     place, _, wanted = name.rpartition(":")
     module = _load(place)
@@ -50,25 +49,20 @@ def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
 
 def load_class(name: str) -> type[Policy] | type[Selector]:
     """The class of a policy or selector of the user's own; see `load_own`."""
+    bases = Policy, Selector
+
+    def fits(value: object) -> bool:
+        return isinstance(value, type) and issubclass(value, bases) and value not in bases
+
     found: type[Policy] | type[Selector] = load_own(
-        name,
-        kind="subclass of Policy or Selector",
-        fits=lambda value: (
-            isinstance(value, type)
-            and issubclass(value, (Policy, Selector))
-            and value not in (Policy, Selector)
-        ),
+        name, kind="subclass of Policy or Selector", fits=fits
     )
     return found
 
 
 @contextmanager
 def running_own(before: str) -> Iterator[None]:
-    """Raise whatever a function of the user's own raises as a `ValueError` of one line.
-
-    It begins with `before`, tells the kind of error and keeps its traceback, as the mistake is in
-    the user's code.
-    """
+    """Raise whatever the user's own code raises as a `ValueError` of one line after `before`."""
     try:
         yield
     except Exception as error:  # what it can raise has no end
@@ -100,7 +94,7 @@ def _load(place: str) -> ModuleType:
     if str(folder) not in sys.path:  # imports look there, too, after all other folders
         sys.path.append(str(folder))
     with as_value_error(f"cannot import {place!r}: "):
-        module = _run_file(path, name) if name != place else importlib.import_module(place)
+        module = importlib.import_module(place) if name == place else _run_file(path, name)
     for pickler in _PICKLERS:
         with suppress(ImportError, AttributeError):  # absent, or too old to be the one that sends
             importlib.import_module(pickler).register_pickle_by_value(module)

@@ -1,8 +1,4 @@
-"""Progress of long computations, told to a listener.
-
-A computation that takes long says so here, and knows nothing of terminals. Nobody listens by
-default, and then saying it costs next to nothing.
-"""
+"""Progress of long computations, told to a listener; by default nobody listens."""
 
 from __future__ import annotations
 
@@ -12,8 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias, TypeVar
 
-# Called with a few words for the work, the steps done so far, and all its steps. The last call for
-# a piece of work has as many of the former as of the latter, whether it was finished or given up.
+# Called with a few words for the work, the steps done so far, and all its steps. In the last call
+# for a piece of work they are equal, whether it was finished or given up.
 Listener: TypeAlias = Callable[[str, int, int], None]
 
 _Item = TypeVar("_Item")

@@ -3,61 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean
+from policies import selection
 from policies.base import Policy
 from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
 from policies.own import load_class, names_own
 from policies.resources import ResourceName, ResourceRule
-from policies.selection import (
-    AdaptiveSampling,
-    BestChannel,
-    Fastest,
-    Oort,
-    OptimalSampling,
-    PowerOfChoice,
-    ProportionalFair,
-    Random,
-    RoundRobin,
-    Scheduler,
-    Selector,
-    Thompson,
-    UpperConfidence,
-)
+from policies.selection import Scheduler, Selector
 from policies.uniform import UniD, UniS
 
 SELECTORS: dict[str, type[Selector]] = {
-    "random": Random,
-    "round-robin": RoundRobin,
-    "best-channel": BestChannel,
-    "proportional-fair": ProportionalFair,
-    "fastest": Fastest,
-    "ucb": UpperConfidence,
-    "thompson": Thompson,
-    "power-of-choice": PowerOfChoice,
-    "oort": Oort,
-    "adaptive-sampling": AdaptiveSampling,
-    "optimal-sampling": OptimalSampling,
+    "random": selection.Random,
+    "round-robin": selection.RoundRobin,
+    "best-channel": selection.BestChannel,
+    "proportional-fair": selection.ProportionalFair,
+    "fastest": selection.Fastest,
+    "ucb": selection.UpperConfidence,
+    "thompson": selection.Thompson,
+    "power-of-choice": selection.PowerOfChoice,
+    "oort": selection.Oort,
+    "adaptive-sampling": selection.AdaptiveSampling,
+    "optimal-sampling": selection.OptimalSampling,
 }
 
 
-def _scheduler(kind: type[Selector]) -> Callable[..., Policy]:
-    """The function that makes a scheduler with a selector."""
-
-    def make(
-        scenario: Scenario,
-        *,
-        resources: ResourceName | ResourceRule = "dynamic",
-        **options: Any,
-    ) -> Policy:
-        return Scheduler(kind(scenario, **options), resources=resources)
-
-    return make
+def _scheduler(
+    kind: type[Selector],
+    scenario: Scenario,
+    *,
+    resources: ResourceName | ResourceRule = "dynamic",
+    **options: Any,
+) -> Policy:
+    return Scheduler(kind(scenario, **options), resources=resources)
 
 
 POLICIES: dict[str, Callable[..., Policy]] = {
@@ -66,7 +50,7 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "uni-s": UniS,
     "divfl": DivFL,
     "opportunistic": Opportunistic,
-} | {name: _scheduler(kind) for name, kind in SELECTORS.items()}
+} | {name: partial(_scheduler, kind) for name, kind in SELECTORS.items()}
 
 
 def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
@@ -104,8 +88,9 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         return SB3Policy.load(name, scenario, **options)
     if names_own(name) and selector not in POLICIES:
         kind = load_class(name)
-        make = _scheduler(kind) if issubclass(kind, Selector) else kind
-        return make(scenario, **options)
+        if issubclass(kind, Selector):
+            return _scheduler(kind, scenario, **options)
+        return kind(scenario, **options)
     raise ValueError(
         f"policy must be one of {', '.join(POLICIES)}, or the folder of a trained agent, "
         f"or my_file.py:MyPolicy, got {name!r}{did_you_mean(name, POLICIES)}"

@@ -82,7 +82,7 @@ def system_of(policy: Policy, scenario: Scenario) -> Scenario:
 
 
 def describe_reports(scenario: Scenario) -> str:
-    """Costs of reports in a scenario, in words; empty where they cost nothing."""
+    """Costs of reports in words; empty where they cost nothing."""
     told = []
     for name, when in (
         ("report", "of a participant in each round"),

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Allocation
 from fl_edge_env.checks import observed, real_array
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.belief import BelievingPolicy, Delay
+from policies.belief import BelievingPolicy
 from policies.p2 import best_resources
 from policies.resources import static_resources
 from policies.state import check_state
@@ -34,9 +34,6 @@ class UniD(BelievingPolicy):
     """
 
     name = "Uni-D"
-
-    def __init__(self, scenario: Scenario, *, delay: Delay = "expected") -> None:
-        super().__init__(scenario, delay)
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Optimise f and p for ``q = 1/N``; see `Policy.decide`."""

@@ -1,8 +1,4 @@
-"""Rewards of single devices, for agents that decide for one device each.
-
-Both say how the system's reward changes with the device's own decision, and need the system's
-model: `difference_reward` for sampled decisions, `ranked_difference_reward` for cohorts.
-"""
+"""Rewards of single devices by the system's model, for agents that decide for one device each."""
 
 from __future__ import annotations
 
@@ -28,10 +24,9 @@ def difference_reward(
     """The reward less what it would be, had the device decided for the middle of everything.
 
     All arrays have shape (..., N), queues are in joules. For device n the others keep f, p and the
-    ratios of their q, while n has the middle of both ranges and ``q = 1/N``. The difference varies
-    with the device's own decision exactly as the reward does, and far less with those of the
-    others. Where devices drop out, `allocation` has the q that the cohort was drawn from, zero for
-    the unavailable ones: N counts the available ones, and the reward of the others is zero.
+    ratios of their q, while n has the middle of both ranges and ``q = 1/N``. Where devices drop
+    out, `allocation` has the q that the cohort was drawn from, zero for the unavailable ones: N
+    counts the available ones, and the reward of the others is zero.
     """
     q = allocation.q
     assert q is not None  # the objective is the penalty
@@ -85,10 +80,9 @@ def ranked_difference_reward(
 ) -> FloatArray:
     """The additional cost of the round, had the device been left out of the ranking [J^2].
 
-    Where the objective is the outcome, the devices ranked highest take part. Without a device of
-    the cohort the `next_device` of the ranking, shape (...), takes its place, or nobody (-1) where
-    none is left; without another one nothing changes, so that their reward is zero. State, decision
-    and reward have shape (..., N), queues are in joules and rounds.
+    Without a device of the cohort the `next_device` of the ranking, shape (...), takes its place,
+    or nobody (-1) where none is left; without another one nothing changes, so that their reward is
+    zero. State, decision and reward have shape (..., N), queues are in joules and rounds.
     """
     assert allocation.cohort is not None
     cohort = allocation.cohort

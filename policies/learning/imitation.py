@@ -17,6 +17,8 @@ from fl_edge_env.typing import FloatArray
 from policies.learning.views import DeviceView, by_device, score_row
 from policies.outcome import solve_round
 
+_Rows = NDArray[np.float32]
+
 # Proven relative distance of the oracle's decisions to the optimum.
 _TOLERANCE = 1e-4
 # Differences of costs, in shares of the time scale, that count by their logarithm from there on,
@@ -35,12 +37,11 @@ _ROUNDS = 32
 _STEP, _STEEPEST, _FOLLOWED, _TOP, _SPAN = 1e-3, 5.0, 0.1, 0.5, 4.0
 
 
-def oracle_decision(view: DeviceView) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Best actions in the present states, (B, parts, N), and each device's weight in a fit, (B, N).
+def oracle_decision(view: DeviceView) -> tuple[_Rows, _Rows]:
+    """Actions of `solve_round` on the true gains, (B, parts, N), and weights in a fit, (B, N).
 
-    They are those of `solve_round` on the queues and the true gains of the round. The score of a
-    device grows with what it costs less than the dearest one that has a place. Weights have mean
-    one.
+    The score of a device grows with what it costs less than the dearest one that has a place.
+    Weights have mean one.
     """
     scenario, simulator = view.scenario, view.batch.simulator
     gain, queue = simulator.channel_gain.copy(), simulator.queue.copy()
@@ -76,11 +77,9 @@ def oracle_decision(view: DeviceView) -> tuple[NDArray[np.float32], NDArray[np.f
 def costs_and_slopes(
     unit: FloatArray, gain: FloatArray, m: FloatArray, z: FloatArray, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
-    """Cost of each device with its own settings [s], and its derivatives with respect to them.
+    """Costs ``T/K + m E - z`` [s], (B, N), and their derivatives by the settings, (B, S, N).
 
-    `unit`, shape (B, S, N), has the settings in their ranges, from -1 to 1. The cost, shape (B, N),
-    is ``T/K + m E - z`` at the gains and prices of the round, as each of K devices bears its share
-    of the time.
+    `unit` has the settings in their ranges, from -1 to 1; each of K devices bears a share of T.
     """
     parts = [part for part in scenario.decision if isinstance(part, Setting)]
 
@@ -114,7 +113,7 @@ def imitate(model: PPO, view: DeviceView, rounds: int, seed: int) -> None:
     policy: Any = model.policy
     rng = np.random.default_rng([seed, 2])
     optimizer = torch.optim.Adam(policy.parameters(), lr=_LEARNING_RATE)
-    rows: NDArray[np.float32] = view.reset()
+    rows: _Rows = view.reset()
     steps = max(1, rounds // view.batch.num_envs)
     lesson = _Decisions() if view.scenario.csi == "full" else _Costs(view)
     policy.set_training_mode(True)
@@ -142,27 +141,19 @@ class _Decisions:
     """Rounds whose best decision is known: any rows of them make a fit."""
 
     def __init__(self) -> None:
-        self._kept: list[tuple[NDArray[np.float32], ...]] = []
+        self._kept: list[tuple[_Rows, ...]] = []
 
-    def add(
-        self,
-        rows: NDArray[np.float32],
-        actions: NDArray[np.float32],
-        weights: NDArray[np.float32],
-    ) -> None:
+    def add(self, rows: _Rows, actions: _Rows, weights: _Rows) -> None:
         self._kept.append((rows, by_device(actions), weights.ravel()))
 
     def loss(self, policy: Any, rng: np.random.Generator) -> torch.Tensor:
         rounds = rng.integers(len(self._kept), size=_ROUNDS)
         share = _ROWS // _ROUNDS
         drawn = [rng.integers(len(self._kept[index][2]), size=share) for index in rounds]
+        parts = zip(*(self._kept[i] for i in rounds), strict=True)
         rows, actions, weights = (
-            torch.as_tensor(
-                np.concatenate(
-                    [self._kept[i][part][at] for i, at in zip(rounds, drawn, strict=True)]
-                )
-            )
-            for part in range(3)
+            torch.as_tensor(np.concatenate([v[at] for v, at in zip(part, drawn, strict=True)]))
+            for part in parts
         )
         error = (_means(policy, rows) - actions) ** 2
         return (weights[:, None] * error).mean()
@@ -177,12 +168,7 @@ class _Costs(_Decisions):
         self._score = score_row(view.scenario)
         self._settings = [i for i in range(len(view.scenario.decision)) if i != self._score]
 
-    def add(
-        self,
-        rows: NDArray[np.float32],
-        actions: NDArray[np.float32],  # noqa: ARG002 - nobody can know them
-        weights: NDArray[np.float32],  # noqa: ARG002
-    ) -> None:
+    def add(self, rows: _Rows, actions: _Rows, weights: _Rows) -> None:  # noqa: ARG002
         scenario, simulator = self._view.scenario, self._view.batch.simulator
         assert simulator.participation_queue is not None
         gain = simulator.channel_gain.copy()

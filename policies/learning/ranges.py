@@ -25,10 +25,7 @@ _WEIGHT_FACTOR = 1.2
 
 
 class SeenRange:
-    """The lowest and highest value so far of every feature, shape (F,) in the order of the names.
-
-    Infinite before the first ones.
-    """
+    """The lowest and highest value so far of every feature, in the order of the names."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
@@ -36,7 +33,7 @@ class SeenRange:
         self.high = -self.low
 
     def add(self, features: Features) -> None:
-        """Take notice of features, shape (..., F)."""
+        """Take in features, shape (..., F)."""
         flat = features.reshape(-1, features.shape[-1])
         np.minimum(self.low, flat.min(axis=0), out=self.low)
         np.maximum(self.high, flat.max(axis=0), out=self.high)
@@ -60,10 +57,7 @@ def checked_ranges(ranges: Mapping[str, Range], names: Sequence[str]) -> dict[st
 
 
 def departures(met: Mapping[str, Range], known: Mapping[str, Range]) -> dict[str, str]:
-    """The features met beyond their known range by more than `FEATURE_MARGIN`, with the words.
-
-    All that are met are known.
-    """
+    """The features met beyond their known range by more than `FEATURE_MARGIN`, with the words."""
     told = {}
     for name, (low, high) in met.items():
         least, most = known[name]
@@ -82,10 +76,9 @@ def foreseen_departures(
 ) -> dict[str, str]:
     """The departures, in words, that can be told of another system before a round is played.
 
-    The constants and the range of the gains bound all features but the queue. They are held
-    against what training has seen and what it could have seen, as rare gains may have been
-    missing. Beside them stands the weight of the sampling error, which no feature shows, where the
-    objective has one. The features of the outcome move with the queues, and are left out.
+    The constants and the range of the gains bound all features but those that move with the queues.
+    They are held against what training has seen and what it could have seen, as rare gains may
+    have been missing. Beside them stands the weight of the sampling error, where it counts.
     """
     known = _foreseen_ranges(trained_in)
     for name, (low, high) in known.items():

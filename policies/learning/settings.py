@@ -99,10 +99,9 @@ class AgentSettings:
 
     @property
     def label(self) -> str:
-        """Name of the agent, whatever its training seed.
+        """Name of the agent, whatever its training seed, as "PPO taught privileged".
 
-        ``PPO team`` or, for difference rewards, which use the system's model, ``PPO privileged``;
-        with ``taught`` before it where the agent began with imitation learning.
+        It is *privileged* where its rewards use the model of the system.
         """
         taught = "taught " if self.imitation_rounds else ""
         return f"PPO {taught}{'privileged' if self.credit == 'difference' else 'team'}"

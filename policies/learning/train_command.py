@@ -45,10 +45,6 @@ class Options(ScenarioOptions):
     """Share of training episodes that start with empty queues."""
     eval_every: int = 2_500
     """Rounds between two validations."""
-    threads: int = 1
-    """Threads of torch; another number may change the last digits."""
-    tensorboard: bool = False
-    """Write events for TensorBoard into the run's folder."""
     out: Path | None = None
     """Folder for runs, runs/agents/<scenario>-<agent> by default; this one is seed-<seed> in it."""
 
@@ -96,8 +92,6 @@ def train(options: Options, console: Console) -> None:
             budget,
             folder,
             eval_every=options.eval_every,
-            threads=options.threads,
-            tensorboard=options.tensorboard,
             on_progress=show,
         )
     cost = policy.cost

@@ -6,12 +6,10 @@ import dataclasses
 import io
 import json
 import math
-import os
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +18,11 @@ import pandas as pd
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecMonitor
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import finite_number, integer_at_least, is_integer, positive_integer
+from fl_edge_env.checks import finite_number, integer_at_least, positive_integer
 from fl_edge_env.files import as_value_error, atomic_path, writable_folder
 from policies.belief import best_delay
 from policies.benchmark.bound import Prices
@@ -122,8 +120,6 @@ def train_agent(
     folder: str | Path,
     *,
     eval_every: int = 5_000,
-    threads: int = 1,
-    tensorboard: bool = False,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> SB3Policy:
     """Train an agent, or go on with a training that was interrupted.
@@ -152,10 +148,6 @@ def train_agent(
     eval_every : int
         Rounds of all systems together between two validations. These draw from the stream of
         torch, so that another number leads to another agent.
-    threads : int
-        Threads of torch.
-    tensorboard : bool
-        Write events for TensorBoard into the subfolder ``tensorboard``.
     on_progress : callable
         Called with the `Progress` before rounds are played for an update.
 
@@ -168,23 +160,15 @@ def train_agent(
     ------
     ValueError
         If the folder holds another training, or an argument is wrong.
-    ModuleNotFoundError
-        If TensorBoard is asked for and not installed.
     """
     eval_every = positive_integer("eval_every", eval_every)
-    most = os.cpu_count() or 1
-    if not (is_integer(threads) and 1 <= threads <= most):
-        raise ValueError(f"threads must be an integer from 1 to {most}, got {threads!r}")
-    threads = int(threads)
-    if tensorboard and find_spec("tensorboard") is None:
-        raise ModuleNotFoundError('events need the package tensorboard: pip install -e ".[rl]"')
     if settings.imitation_rounds and scenario.objective != "outcome":
         raise ValueError(
             "imitation_rounds are for the objective 'outcome', whose best decision is known, "
             f"got objective={scenario.objective!r}"
         )
     folder = writable_folder(Path(folder))
-    saved = _continue_or_start(settings, scenario, budget, eval_every, threads, folder)
+    saved = _continue_or_start(settings, scenario, budget, eval_every, folder)
     if saved is not None and saved["finished"]:
         return SB3Policy.load(folder, scenario)
     allowed = math.inf
@@ -198,15 +182,12 @@ def train_agent(
             f"got {settings.imitation_rounds}"
         )
     run = _Run(settings, scenario, budget, folder, eval_every, allowed, on_progress)
-    outputs: list[Any] = []
-    if tensorboard:
-        outputs = [TensorBoardOutputFormat(str(folder / "tensorboard"))]
-    with torch_threads(threads):
+    with torch_threads(1):
         if saved is None:
             model = settings.make_model(run.monitor, run.learning_rate)
         else:
             model = run.restored(saved)
-        model.set_logger(Logger(None, outputs))  # the default would leave an empty folder behind
+        model.set_logger(Logger(None, []))  # the default would leave an empty folder behind
         if saved is None and settings.imitation_rounds:
             run.imitate(model)
         # The run itself ends the training.
@@ -217,7 +198,6 @@ def train_agent(
                 "agent: train for longer"
             )
         run.finish()
-    model.logger.close()
     return SB3Policy.load(folder, scenario)
 
 
@@ -311,9 +291,6 @@ class _Run(BaseCallback):
         policy = SB3Policy(self.scenario, self.settings, weights_of(self.model.policy))
         row = {"rounds": self.rounds, **self._measured(policy)}
         policy.seen = self.view.seen.by_name()  # and not before: a young agent would be warned of
-        for name in ("penalty", "worst_energy_ratio"):
-            self.model.logger.record(f"validation/{name}", row[name])
-        self.model.logger.dump(self.num_timesteps)
         if self._rank(row) < min(map(self._rank, self.history), default=(math.inf, math.inf)):
             self.best = policy
         self.history.append(row)
@@ -333,11 +310,8 @@ class _Run(BaseCallback):
         return {"penalty": float(penalty.mean()), "worst_energy_ratio": float(worst.max())}
 
     def _save(self, state: dict[str, Any]) -> None:
-        self.best.cost = {
-            "rounds": self.rounds,
-            "minutes": self.minutes,
-            "finished": state["finished"],
-        }
+        finished = state["finished"]
+        self.best.cost = {"rounds": self.rounds, "minutes": self.minutes, "finished": finished}
         self.best.save(self.folder / AGENT_FILE)
         with atomic_path(self.folder / _HISTORY_FILE) as temporary:
             pd.DataFrame(self.history).to_csv(temporary, index=False)
@@ -389,7 +363,6 @@ def _continue_or_start(
     scenario: Scenario,
     budget: Budget,
     eval_every: int,
-    threads: int,
     folder: Path,
 ) -> dict[str, Any] | None:
     """The saved state of this training, or None where it begins; another training is refused."""
@@ -398,7 +371,6 @@ def _continue_or_start(
         **scenario_texts(scenario),
         "budget": dataclasses.asdict(budget),
         "eval_every": eval_every,
-        "threads": threads,
         "code": code_hash(),
     }
     path, checkpoint = folder / _SETTINGS_FILE, folder / _CHECKPOINT_FILE

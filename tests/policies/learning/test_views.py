@@ -106,18 +106,6 @@ def test_rows__are_those_of_single_environments_and_rewarded_by_the_credit(scena
     assert reference.next_seed == FIRST_EPISODE * 4 + 6
 
 
-def test_softmax_scale__is_that_of_the_environment():
-    view = DeviceView(SCENARIO, 2, softmax_scale=0.5, credit="team")
-    view.reset()
-    reference = FLEdgeEnv(SCENARIO, softmax_scale=0.5)
-    reference.reset(seed=FIRST_EPISODE + 1)
-    reference.simulator.queue[:] = queues(view)[1]
-    action = actions(view, 1)[0]
-    _, reward, _, _ = view.step(action)
-    _, expected, *_ = reference.step(gather_rows(action, 6)[1])
-    assert reward[6] == np.float32(Scaling(SCENARIO).reward(expected))
-
-
 def test_rows__of_a_system_end_together_where_systems_end_at_different_rounds():
     view = DeviceView(SCENARIO, 2)
     view.reset()

@@ -179,8 +179,7 @@ def encode_action(
     objective ``"outcome"`` they are chosen, and sampled otherwise.
     """
     rows = [part.encode(allocation, scenario, softmax_scale) for part in scenario.decision]
-    action: NDArray[np.float32] = np.clip(np.stack(rows, axis=-2), -1.0, 1.0).astype(np.float32)
-    return action
+    return np.clip(np.stack(rows, axis=-2), -1.0, 1.0).astype(np.float32)
 
 
 def listed(items: Iterable[object]) -> str:

@@ -38,8 +38,7 @@ def participation_target(system: Scenario) -> FloatArray:
 
     It is ``min(K w_n, 1)``: K places in a round, shared out by the data.
     """
-    target: FloatArray = np.minimum(system.cohort_size * system.weights, 1.0)
-    return target
+    return np.minimum(system.cohort_size * system.weights, 1.0)
 
 
 def participation_weight(system: Scenario) -> float:
@@ -78,8 +77,7 @@ def energy_excess(
 
 def next_queue(queue: FloatArray, excess: FloatArray) -> FloatArray:
     """Virtual energy queue of the next round [J], equation (19)."""
-    backlog: FloatArray = np.maximum(queue + excess, 0.0)
-    return backlog
+    return np.maximum(queue + excess, 0.0)
 
 
 def drift(queue: FloatArray, excess: FloatArray) -> FloatArray:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_edge_env.checks import saved_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
@@ -53,14 +54,4 @@ class GainMemory:
     def restore(self, state: Mapping[str, NDArray[np.float64]]) -> None:
         """Take up what `state` gave; `ValueError` if it is not that of a memory of this shape."""
         for name, now in (("measurements", self.measurements), ("measured", self.total)):
-            if name not in state:
-                raise ValueError(f"state must hold {name}, got {list(state)}")
-            values = np.asarray(state[name])
-            if values.shape != now.shape or values.dtype.kind not in "fiu":
-                raise ValueError(
-                    f"{name} must be numbers of shape {now.shape}, "
-                    f"got {values.dtype} of shape {values.shape}"
-                )
-            if not (np.isfinite(values) & (values >= 0)).all():
-                raise ValueError(f"{name} must be finite and at least zero")
-            now[...] = values
+            now[...] = saved_array(state, name, now)

@@ -28,14 +28,12 @@ def upload_rate(channel_gain: FloatArray, p: FloatArray, system: Scenario) -> Fl
     """
     bandwidth = system.bandwidth_hz / system.cohort_size
     snr = channel_gain * p / system.noise_power_w
-    rate: FloatArray = (bandwidth / math.log(2)) * np.log1p(snr)
-    return rate
+    return (bandwidth / math.log(2)) * np.log1p(snr)
 
 
 def upload_time(channel_gain: FloatArray, p: FloatArray, system: Scenario) -> FloatArray:
     """Upload time of each device [s], equation (6); arguments as in `upload_rate`."""
-    time: FloatArray = system.upload_bits / upload_rate(channel_gain, p, system)
-    return time
+    return system.upload_bits / upload_rate(channel_gain, p, system)
 
 
 def compute_time(f: FloatArray, system: Scenario) -> FloatArray:
@@ -45,8 +43,7 @@ def compute_time(f: FloatArray, system: Scenario) -> FloatArray:
 
 def compute_energy(f: FloatArray, system: Scenario) -> FloatArray:
     """Energy of the local epochs and reports [J] at CPU frequency `f` [Hz], equation (12)."""
-    energy: FloatArray = system.energy_per_hz2 * f**2
-    return energy
+    return system.energy_per_hz2 * f**2
 
 
 def time_and_energy(

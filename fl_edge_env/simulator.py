@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation, listed
-from fl_edge_env.checks import all_true, integer_at_least, positive_integer, real_array
+from fl_edge_env.checks import (
+    all_true,
+    integer_at_least,
+    positive_integer,
+    real_array,
+    saved_array,
+)
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED
 from fl_edge_env.streams import Streams
@@ -310,7 +316,10 @@ class Simulator:
         """
         for seed in seeds:
             integer_at_least(0, "seed", seed)
-        saved = {name: _saved(state, name, now) for name, now in self._left().items()}
+        saved = {
+            name: saved_array(state, name, now, any_sign=name == "participation_queue")
+            for name, now in self._left().items()
+        }
         for name, what, most in (
             ("round_index", "num_rounds", self.scenario.num_rounds),
             ("age", "NEVER_MEASURED", NEVER_MEASURED),
@@ -381,7 +390,8 @@ class Simulator:
         elif available is None:
             account = self._sampled(allocation.q, device_time, device_energy)
         else:
-            drawn_from = _renormalised(allocation.q, available)
+            share = np.where(available, allocation.q, 0.0)
+            drawn_from = share / share.sum(axis=-1, keepdims=True)
             account = self._sampled(drawn_from, device_time, device_energy, available)
         latency, sampling_error = account.latency, account.sampling_error
         energy_expected, excess = lyapunov.energy_excess(
@@ -511,13 +521,6 @@ def _other_batch(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     return ""
 
 
-def _renormalised(q: FloatArray, available: BoolArray) -> FloatArray:
-    """Sampling probabilities over the available devices, zero for the others."""
-    share = np.where(available, q, 0.0)
-    renormalised: FloatArray = share / share.sum(axis=-1, keepdims=True)
-    return renormalised
-
-
 def _check_presence(allocation: Allocation, available: BoolArray) -> None:
     absent = np.argwhere(allocation.participates & ~available)
     if absent.size:
@@ -527,29 +530,3 @@ def _check_presence(allocation: Allocation, available: BoolArray) -> None:
             f"cohort must name available devices, got device {device}{where}, "
             'which is not: observation["available"] is 1 for those that are'
         )
-
-
-def _saved(
-    state: Mapping[str, FloatArray | IntArray], name: str, now: NDArray[Any]
-) -> NDArray[Any]:
-    """The array of a saved state that is to take the place of one of the simulator's."""
-    if not isinstance(state, Mapping) or name not in state:
-        found = list(state) if isinstance(state, Mapping) else state
-        raise ValueError(f"state must be a mapping that holds {name}, got {found!r}")
-    kinds, numbers = ("iu", "integers") if now.dtype.kind == "i" else ("fiu", "numbers")
-    try:
-        values = np.asarray(state[name])
-    except ValueError:  # of rows of different length
-        values = np.array(None)
-    if values.dtype.kind not in kinds or values.shape != now.shape:
-        raise ValueError(
-            f"{name} must be {numbers} of shape {now.shape}, "
-            f"got {values.dtype} of shape {values.shape}"
-        )
-    any_sign = name == "participation_queue"
-    if not np.all(((values >= 0) | any_sign) & np.isfinite(values)):
-        allowed = "finite" if any_sign else "finite and not negative"
-        raise ValueError(
-            f"{name} must be {allowed}, got values from {values.min()} to {values.max()}"
-        )
-    return values

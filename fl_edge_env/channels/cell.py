@@ -139,8 +139,7 @@ class CellChannel:
         # Areas are uniform where squares of radii are.
         share = self._places(num_devices)[:, 0]
         inner, outer = self.least_distance_m**2, self.radius_m**2
-        distance: FloatArray = np.sqrt(inner + share * (outer - inner))
-        return distance
+        return np.sqrt(inner + share * (outer - inner))
 
     def device_mean(self, num_devices: int) -> FloatArray:
         """Mean gain of each user before the fading is cut, shape (N,); their average is `mean`."""
@@ -188,26 +187,24 @@ class CellChannel:
         node. The others are those of a new fading: a quadrature rule of its density, and an atom at
         each end of its interval.
         """
-        factor = self.rician_factor if self.fading == "rician" else 0.0
-        power, probability = rice_power_law(factor, self.fading_min, self.fading_max)
-        shape = (*np.shape(previous), power.size)
-        new = power * self.device_mean(shape[-2])[:, None]
-        parts = (
-            (np.asarray(previous)[..., None], np.broadcast_to(new, shape)),
-            (
-                np.full((*shape[:-1], 1), self.persistence),
-                np.broadcast_to((1.0 - self.persistence) * probability, shape),
-            ),
-        )
-        return GainLaw(*(np.concatenate(part, axis=-1) for part in parts))
+        kept, (power, likely) = np.asarray(previous)[..., None], self._fading_law()
+        new = power * self.device_mean(kept.shape[-2])[:, None]
+        new = np.broadcast_to(new, (*kept.shape[:-1], power.size))
+        gain = np.concatenate([kept, new], axis=-1)
+        probability = np.append(self.persistence, (1.0 - self.persistence) * likely)
+        return GainLaw(gain, np.broadcast_to(probability, gain.shape))
 
     def fading_around_mean(self) -> FadingLaw:
         """How gains vary around the users' means, whatever these are; see `FadingLaw`."""
-        factor = self.rician_factor if self.fading == "rician" else 0.0
-        law = rice_power_law(factor, self.fading_min, self.fading_max)
+        law = self._fading_law()
         # New fadings repeat old ones at the ends of the interval alone.
         ends = law.probability[[0, -1]]
         return FadingLaw(self.persistence, law, float(np.sum(ends**2)))
+
+    def _fading_law(self) -> GainLaw:
+        """The law of the power of new fadings, shape (J,)."""
+        factor = self.rician_factor if self.fading == "rician" else 0.0
+        return rice_power_law(factor, self.fading_min, self.fading_max)
 
     def _places(self, num_devices: int) -> FloatArray:
         """Uniform numbers that give each user's place and shadowing, shape (N, 2)."""
@@ -222,5 +219,4 @@ class CellChannel:
             power += amplitude**2 + 2.0 * amplitude * np.sqrt(power) * np.cos(phase)
             power /= 1.0 + self.rician_factor
         np.clip(power, self.fading_min, self.fading_max, out=power)
-        gain: FloatArray = power * self.device_mean(uniform.shape[-1])
-        return gain
+        return power * self.device_mean(uniform.shape[-1])

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fl_edge_env.channels.rates import gain_of_rate
 from fl_edge_env.channels.trace import TraceChannel
+from fl_edge_env.channels.uplink import gain_of_rate
 from fl_edge_env.checks import finite_number, positive_integer
 from fl_edge_env.files import as_value_error, atomic_path, check_regular
 from fl_edge_env.typing import FloatArray, IntArray
@@ -65,8 +65,7 @@ def mean_rates(times: IntArray, window_s: float, count: int) -> FloatArray:
     turns, rest = np.divmod(edges, float(times[-1]))
     # A packet at time zero is that of the turn's beginning, and not of the end before it.
     packets = np.where(rest > 0, np.searchsorted(times, rest, side="right"), 0)
-    rates: FloatArray = _PACKET_BITS * np.diff(turns * times.size + packets) / window_s
-    return rates
+    return _PACKET_BITS * np.diff(turns * times.size + packets) / window_s
 
 
 def record_mahimahi(

@@ -135,15 +135,11 @@ class MarkovChannel:
         for index, uniform in enumerate(rng.random((rounds, num_devices))):
             cdf = start if last is None else steps[last]
             last = states[index] = np.sum(cdf <= uniform[:, None], axis=1)
-        drawn: FloatArray = gains[states]
-        return drawn
+        return gains[states]
 
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
-        drawn: FloatArray = rng.choice(
-            np.array(self.gains), (count, num_devices), p=self.stationary
-        )
-        return drawn
+        return rng.choice(np.array(self.gains), (count, num_devices), p=self.stationary)
 
     def conditional(self, previous: FloatArray) -> GainLaw:
         """See `conditional_law`; exact, shape (..., N, S).

@@ -9,7 +9,6 @@ import numpy as np
 from scipy import special
 
 from fl_edge_env.channels.law import GainLaw, density_nodes, same_for_all, with_atoms
-from fl_edge_env.channels.rates import gain_of_rate
 from fl_edge_env.checks import finite_number, natural_number, set_checked
 from fl_edge_env.typing import FloatArray, IntArray
 
@@ -32,6 +31,19 @@ _SHAPE, _SCALE = (_MEAN / _DEVIATION) ** 2, _DEVIATION**2 / _MEAN
 _LEAST, _MOST = 0.1 * _MEAN, 5.0 * _MEAN
 # Nodes of the integral over a rate: the narrowest distribution is as wide as seven of their gaps.
 _NODES = 256
+
+
+def gain_of_rate(
+    rate_bps: FloatArray, *, share_hz: float, power_w: float, noise_power_w: float
+) -> FloatArray:
+    """Channel gain with which a device uploads at a rate [bit/s], the inverse of equation (5).
+
+    A rate was measured at some power in some bandwidth, which are rarely known. With a reference
+    for both, ``h = (N0 / p) (2**(r / b) - 1)``; in a system with this noise power a device that
+    sends with p in a share of b has the measured rate.
+    """
+    gain: FloatArray = noise_power_w / power_w * np.expm1(np.log(2.0) * rate_bps / share_hz)
+    return gain
 
 
 @dataclass(frozen=True)

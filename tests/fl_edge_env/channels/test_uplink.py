@@ -9,8 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 from fl_edge_env import Scenario, UplinkChannel, physics
-from fl_edge_env.channels.rates import gain_of_rate
-from fl_edge_env.channels.uplink import MEASURED_UPLINKS_BPS
+from fl_edge_env.channels.uplink import MEASURED_UPLINKS_BPS, gain_of_rate
 
 COUNT = 40_000
 

@@ -37,27 +37,15 @@ def test_update__equals_exact_distances_over_any_number_of_column_blocks(num_par
     np.testing.assert_allclose(result, exact(vectors), rtol=1e-3)
 
 
-def test_update__devices_that_have_not_reported_are_at_zero():
-    vectors = gradients(COLUMNS + 5)[:2]
-    result = distances(COLUMNS + 5).update(np.array([4, 1]), vectors)
-    assert result.shape == (2, 7)
-    norms = vectors.double().norm(dim=1).numpy()
-    silent = [0, 2, 3, 5, 6]
-    np.testing.assert_allclose(result[:, silent], norms[:, None].repeat(5, axis=1), rtol=1e-3)
-    assert result[0, 4] == result[1, 1] == 0.0
-    assert result[0, 1] == pytest.approx(float((vectors[0] - vectors[1]).norm()), rel=1e-3)
-
-
 def test_update__changes_the_rows_of_the_named_devices_only():
-    first, second = gradients(COLUMNS + 3), gradients(COLUMNS + 3, seed=1)
-    stored = distances(COLUMNS + 3)
-    stored.update(EVERY, first)
-    named = np.array([5, 0, 2])
-    result = stored.update(named, second[named])
-    mixed = first.clone()
-    mixed[named] = second[named]
-    assert torch.equal(stored.stored, mixed.bfloat16())
-    np.testing.assert_allclose(result, exact(mixed)[named], rtol=1e-3)
+    stored, mixed = distances(COLUMNS + 3), torch.zeros(7, COLUMNS + 3)
+    # At first the others have not reported, and are at zero.
+    for seed, named in enumerate(([4, 1], EVERY, [5, 0, 2])):
+        new = gradients(COLUMNS + 3, seed=seed)[named]
+        result = stored.update(np.array(named), new)
+        mixed[named] = new
+        assert torch.equal(stored.stored, mixed.bfloat16())
+        np.testing.assert_allclose(result, exact(mixed)[named], rtol=1e-3)
 
 
 @pytest.mark.parametrize("num_parameters", [50, 300])

@@ -14,7 +14,6 @@ from torch import nn
 from fl_edge_env import CellChannel, Scenario
 from policies import UniS, evaluate
 from policies.benchmark.jobs import make_jobs
-from policies.benchmark.training_options import TrainingOptions
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl import task as task_module
 from train_fl.data.catalogue import own_dataset
@@ -39,10 +38,6 @@ def written_data() -> Dataset:
 
 def network() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
-
-
-def digits_network() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
 
 
 def make_own(dataset: Dataset | None = None, **changes) -> Task:
@@ -75,31 +70,6 @@ def test_make_task__splits_as_the_partition_says(partition):
     np.testing.assert_array_equal(task.label_histogram, counts)
 
 
-def test_make_task__takes_the_given_settings_for_a_data_set_by_name():
-    task = make_task(
-        "digits",
-        num_devices=12,
-        partition="iid",
-        seed=3,
-        batch_size=7,
-        learning_rate=0.5,
-        momentum=0.0,
-        weight_decay=0.01,
-        model=digits_network,
-    )
-    assert_same_parts(task.parts, iid(1440, 12, np.random.default_rng(3)))
-    assert make_own().options == TrainingOptions(learning_rate=0.3)
-    settings = (
-        task.options.batch_size,
-        task.options.learning_rate,
-        task.options.momentum,
-        task.options.weight_decay,
-    )
-    assert settings == (7, 0.5, 0.0, 0.01)
-    assert task.make_model is digits_network
-    assert task.split is None
-
-
 @pytest.mark.parametrize(
     ("name", "learning_rate", "num_devices", "shape", "classes", "size"),
     [
@@ -127,12 +97,11 @@ def test_make_task__defaults_of_the_paper(
     assert task.options.learning_rate == learning_rate
     assert task.num_parameters == size
     assert len(task.parts) == num_devices
-    by_each_writer = by_writer(task.dataset.train_writers, num_devices)
-    same = all(map(np.array_equal, task.parts, by_each_writer))
-    assert same == (name == "femnist")
+    expected = by_writer(task.dataset.train_writers, num_devices)
     if name != "femnist":
         labels, rng = task.dataset.train_labels.numpy(), np.random.default_rng(6)
-        assert_same_parts(task.parts, dirichlet_equal(labels, num_devices, 0.5, rng))
+        expected = dirichlet_equal(labels, num_devices, 0.5, rng)
+    assert_same_parts(task.parts, expected)
 
 
 def test_make_task__a_small_network_with_the_upload_of_the_large_one(monkeypatch):
@@ -146,19 +115,6 @@ def test_make_task__a_small_network_with_the_upload_of_the_large_one(monkeypatch
     assert both.model_bits == large.model_bits
     scenario = both.fit(Scenario.fashion_mnist())
     TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), both)  # they fit each other
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"model": "smal"}, "one of digits, small, cnn, resnet18, got 'smal': did you mean"),
-        ({"upload": "large"}, "one of digits, small, cnn, resnet18, got 'large'"),
-        ({"model": "resnet18"}, r"does not take images of shape \(1, 8, 8\)"),
-    ],
-)
-def test_make_task__refuses_a_network_that_is_not_there_or_does_not_fit(options, message):
-    with pytest.raises(ValueError, match=message):
-        make_task("digits", **options)
 
 
 def test_factory__splits_by_the_places_of_its_scenario():
@@ -265,12 +221,7 @@ def test_job__of_own_data_is_another_when_their_file_changes(own_file):
     [
         ("{}:point", "{}:Net", "mine.py' has no 'point': did you mean 'points'"),
         ("{}:number", "{}:Net", "number must return a Dataset, got int"),
-        (
-            "{}:damaged",
-            "{}:Net",
-            "does not give its data: FileNotFoundError: there is no points.csv",
-        ),
-        ("{}:points", "{}:Nett", "mine.py' has no 'Nett': did you mean 'Net'"),
+        ("{}:damaged", "{}:Net", "does not give its data: FileNotFoundError: there is no poi"),
         ("{}:points", "{}:np", "np in .*mine.py' must be a class or function that makes"),
         ("{}:points", "cnn", r"the network does not take images of shape \(1, 2, 2\)"),
         ("point", "{}:Net", "a folder, or a function in a file as my_file.py:function, got 'poi"),
@@ -301,26 +252,24 @@ def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
         make_own(dataclasses.replace(data, augment=lambda images: change(images)))
 
 
-@pytest.mark.parametrize("missing", ["num_devices", "learning_rate", "model"])
-def test_make_task__own_data_need_what_has_no_default(missing):
-    message = "data of one's own need num_devices, learning_rate and model"
-    with pytest.raises(ValueError, match=message):
-        make_own(**{missing: None})
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        *(
+            ({missing: None}, "data of one's own need num_devices, learning_rate and model")
+            for missing in ("num_devices", "learning_rate", "model")
+        ),
+        ({"model": "smal"}, "one of digits, small, cnn, resnet18, got 'smal': did you mean"),
+        ({"upload": "large"}, "one of digits, small, cnn, resnet18, got 'large'"),
+        ({"model": "resnet18"}, r"does not take images of shape \(1, 4, 4\)"),
         ({"num_devices": 0}, "num_devices must be from 1 to the 205 samples, got 0"),
         ({"partition": "writer"}, "the data set own does not say who its writers are"),
-        (
-            {"partition": "place"},
-            "a split by place needs the mean_gain of each of 5 devices, got None",
-        ),
         (
             {"partition": "place", "mean_gain": [0.1, 0.2]},
             r"a split by place needs the mean_gain of each of 5 devices, got \[0.1, 0.2\]",
         ),
+        # Told before files are read.
+        ({"dataset": "cifar10", "data_dir": "/nowhere", "learning_rate": -1.0}, "learning_rate"),
     ],
 )
 def test_make_task__wrong_input_is_named(changes, message):
@@ -328,23 +277,13 @@ def test_make_task__wrong_input_is_named(changes, message):
         make_own(**changes)
 
 
-def test_make_task__an_argument_out_of_range_is_told_before_files_are_read(tmp_path):
-    with pytest.raises(ValueError, match="learning_rate"):
-        make_task("cifar10", data_dir=tmp_path, learning_rate=-1.0)
-
-
 def test_fit__gives_a_scenario_the_size_of_the_model_and_the_sample_counts():
     task = make_own(written_data(), partition="dirichlet-by-class")
     scenario = Scenario.digits(num_devices=5, num_rounds=9)
     fitted = task.fit(scenario)
     assert fitted.model_bits == 32 * 68
-    np.testing.assert_array_equal(fitted.num_samples, task.num_samples)
     np.testing.assert_allclose(fitted.weights, task.num_samples / 205)
     kept = {"model_bits": scenario.model_bits, "num_samples": scenario.num_samples}
     assert fitted.replace(**kept) == scenario
-    assert scenario.model_bits == 32 * 6_090
-
-
-def test_fit__needs_as_many_devices_as_the_task():
     with pytest.raises(ValueError, match="num_samples"):
-        make_own().fit(Scenario.digits(num_devices=6))
+        task.fit(Scenario.digits(num_devices=6))

@@ -77,21 +77,6 @@ def test_dirichlet_by_class__every_sample_once_and_no_part_too_small(
     assert all(len(part) >= least and part.dtype == np.int64 for part in parts)
 
 
-@pytest.mark.parametrize(("options", "least"), [({}, 10), ({"least": 13}, 13)])
-def test_dirichlet_by_class__is_drawn_anew_until_every_part_has_enough(options, least):
-    labels = LABELS[:300]
-    unchecked, sizes = [], []
-    for seed in range(30):
-        parts = [
-            dirichlet_by_class(labels, 12, 0.5, np.random.default_rng(seed), **kwargs)
-            for kwargs in ({"least": 1}, options)
-        ]
-        unchecked.append(min(map(len, parts[0])))
-        sizes.append(min(map(len, parts[1])))
-    assert min(unchecked) < 10
-    assert min(sizes) >= least
-
-
 def test_dirichlet_by_class__shares_follow_the_dirichlet_distribution():
     labels, alpha, num_devices = np.repeat([0, 1], 5_000), 2.0, 4
     shares = []

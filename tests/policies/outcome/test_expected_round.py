@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fl_edge_env import Scenario, physics
 from fl_edge_env.channels import GainLaw
 from policies.outcome import solve_round
+from policies.p2 import solve_p2
 from policies.resources import deadline_resources
 from tests.policies.outcome.test_round import golden, magnitude, random_state
 from tests.support import expected_time_and_energy, random_law
@@ -114,20 +115,17 @@ def test_deadline_resources__least_energy_of_a_law_is_convex_in_the_expected_tim
         assert np.all(slope <= V[1:][moved] * (1 + 1e-4))
 
 
-def test_solve_round__law_of_one_gain_is_that_gain():
+def test_law__of_one_gain_is_that_gain():
     scenario = Scenario.femnist(num_devices=12, cohort_size=3)
-    rng = np.random.default_rng(0)
     gain, queue, participation = random_state(scenario, 5)
-    there = np.arange(12) % 4 > 0
-    nodes = np.repeat(gain[:, None], 4, axis=1)
-    one = GainLaw(gain[:, None], np.ones((12, 1)))
-    same = GainLaw(nodes, rng.dirichlet(np.ones(4), 12))
-    for options in ({}, {"available": there}):
-        known, single, equal = (
-            solve_round(g, queue, participation, scenario, V=1.0, **options)
-            for g in (gain, one, same)
-        )
-        np.testing.assert_array_equal(equal.participates, known.participates)
-        for name in ("f", "p", "objective", "lower_bound", "deadline"):
+    nodes = GainLaw(
+        np.repeat(gain[:, None], 4, axis=1), np.random.default_rng(0).dirichlet(np.ones(4), 12)
+    )
+    for solve, names in (
+        (lambda g: solve_round(g, queue, participation, scenario, V=1.0), ("deadline",)),
+        (lambda g: solve_p2(g, queue * scenario.V / 50, scenario), ("q",)),
+    ):
+        known, single, equal = map(solve, (gain, GainLaw(gain[:, None], np.ones((12, 1))), nodes))
+        for name in ("f", "p", "objective", "lower_bound", *names):
             np.testing.assert_array_equal(getattr(single, name), getattr(known, name))
             np.testing.assert_allclose(getattr(equal, name), getattr(known, name), rtol=1e-6)

@@ -12,7 +12,7 @@ from fl_edge_env.spaces import NEVER_MEASURED
 from policies import Opportunistic, check_policy, make_policy
 from policies.belief import Belief
 from policies.estimate import GainEstimator
-from policies.outcome import initial_prices
+from policies.outcome import DualPrices, initial_prices, law_prices
 
 # Weights of its own: those that are calibrated follow from the true means.
 CELL = Scenario.cell(
@@ -164,23 +164,25 @@ def test_participants__beliefs_are_taken_up_again_and_hold_in_batches(name, chan
     check_policy(policy)
 
 
-def test_opportunistic__that_does_not_follow_stays_with_the_first_prices():
+@pytest.mark.parametrize("kind", ["follows", "stays", "given"])
+def test_opportunistic__prices_are_those_of_the_laws_by_what_was_measured(kind):
+    # Without steps a price is the dual one: of those measured the present, else the first.
+    first = initial_prices(CELL)
+    options = {"follows": {}, "stays": {"follow": False}, "given": {"prices": first}}[kind]
+    policy = Opportunistic(CELL, step_scale=0.0, **options)
     env = FLEdgeEnv(CELL)
-    stays, given, follows = (
-        Opportunistic(CELL, **options)
-        for options in ({"follow": False}, {"prices": initial_prices(CELL)}, {})
-    )
-    observation, _ = env.reset(seed=0)
-    differs = False
+    observation, info = env.reset(seed=0)
     for _ in range(10):
-        decisions = [policy.decide(observation) for policy in (stays, given, follows)]
-        np.testing.assert_array_equal(decisions[0].cohort, decisions[1].cohort)
-        np.testing.assert_array_equal(decisions[0].p, decisions[1].p)
-        differs |= not np.array_equal(decisions[0].p, decisions[2].p)
-        observation, *_, info = env.step(decisions[0])
-        for policy in (stays, given, follows):
-            policy.feedback(info)
-    assert differs
+        policy.feedback(info)
+        observation, *_, info = env.step(policy.decide(observation))
+    estimator = policy.belief.estimator
+    measured = np.isfinite(estimator.age)
+    assert 0 < measured.sum() < 10
+    law, most = estimator.long_run_law(), 10 * first.energy
+    now = law_prices(law, CELL, persistence=0.6, most=most)
+    for name in DualPrices._fields:
+        found = np.where(measured & (kind == "follows"), getattr(now, name), getattr(first, name))
+        np.testing.assert_allclose(policy.state()[name], found)
 
 
 def test_estimator__refuses_the_state_of_another():

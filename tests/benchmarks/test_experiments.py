@@ -1,7 +1,4 @@
-"""Cost of running many jobs: several processes against one, and finished jobs on resume.
-
-Run with ``pytest -m benchmark``; nothing here fails for being slow.
-"""
+"""Cost of running many jobs: several processes against one, and finished jobs on resume."""
 
 from __future__ import annotations
 

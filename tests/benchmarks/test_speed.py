@@ -1,14 +1,11 @@
-"""Speed of a decision and of the environment, as ratios.
-
-Run with ``pytest -m benchmark``; nothing here fails for being slow.
-"""
+"""Speed of decisions and of the environment, as ratios. Run with ``pytest -m benchmark``."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import gymnasium as gym
 import numpy as np
@@ -16,13 +13,16 @@ import pytest
 
 from fl_edge_env import Allocation, Scenario
 from policies import LROA, UniD, UniS, evaluate
+from policies.outcome import bound_rounds, solve_round
 from policies.p2 import solve_p2
 from policies.p2.reference import solve_p2_cvxpy
 
 pytestmark = pytest.mark.benchmark
 
+Numbers = np.ndarray
 
-def states(scenario: Scenario, count: int) -> tuple[np.ndarray, np.ndarray]:
+
+def p2_states(scenario: Scenario, count: int) -> tuple[Numbers, Numbers]:
     """Gains, and queues as LROA has them when they have settled."""
     rng = np.random.default_rng(0)
     gains = scenario.channel.draw(rng, count, scenario.num_devices)
@@ -30,43 +30,63 @@ def states(scenario: Scenario, count: int) -> tuple[np.ndarray, np.ndarray]:
     return gains, settled * rng.uniform(0, 1, gains.shape)
 
 
+def outcome_states(scenario: Scenario, count: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Gains, and queues for V = 1 around those at which budget and participation are met."""
+    rng = np.random.default_rng(0)
+    gains = scenario.channel.draw(rng, count, scenario.num_devices)
+    energy_price = 0.39 * rng.uniform(0.8, 1.2, gains.shape)  # [s/J], in the CIFAR-10 system
+    return gains, energy_price, rng.normal(1600, 100, gains.shape)
+
+
 def test_decision__against_the_cvxpy_route(benchmark, report, seconds):
     scenario = Scenario.cifar10()
-    gains, queues = states(scenario, 256)
-    reference = seconds(lambda: solve_p2_cvxpy(gains[0], queues[0], scenario), 1)
-    benchmark(solve_p2, gains[0], queues[0], scenario)
-    single = seconds(lambda: solve_p2(gains[0], queues[0], scenario), 200)
-    batch = seconds(lambda: solve_p2(gains, queues, scenario), 3) / len(gains)
-    assert (
-        solve_p2(gains[0], queues[0], scenario).objective
-        <= solve_p2_cvxpy(gains[0], queues[0], scenario)[-1]
-    )
+    batch = p2_states(scenario, 256)
+    state = tuple(x[0] for x in batch)
+    assert solve_p2(*state, scenario).objective <= solve_p2_cvxpy(*state, scenario)[-1]
+    benchmark(solve_p2, *state, scenario)
+    reference = seconds(lambda: solve_p2_cvxpy(*state, scenario), 1)
+    single = seconds(lambda: solve_p2(*state, scenario), 200)
+    many = seconds(lambda: solve_p2(*batch, scenario), 3) / 256
+    proven = seconds(lambda: solve_p2(*state, scenario).lower_bound, 100)
     report(
         f"decision, N = 120: cvxpy with six subproblems {reference * 1e3:.1f} ms, "
         f"ours {single * 1e6:.1f} us ({reference / single:.0f} times faster), "
-        f"in a batch of 256 {batch * 1e6:.1f} us ({reference / batch:.0f} times)"
+        f"in a batch of 256 {many * 1e6:.1f} us ({reference / many:.0f} times); "
+        f"with certificate {proven / single:.1f} times the decision"
     )
 
 
-def test_certificate__against_the_decision(report, seconds):
+def test_round__alone_in_a_batch_and_bounded(benchmark, report, seconds):
     scenario = Scenario.cifar10()
-    gains, queues = states(scenario, 1)
-    plain = seconds(lambda: solve_p2(gains[0], queues[0], scenario), 200)
-    proven = seconds(lambda: solve_p2(gains[0], queues[0], scenario).lower_bound, 100)
-    report(f"decision with certificate over decision: {proven / plain:.1f}")
+    batch = outcome_states(scenario, 256)
+    state = tuple(x[0] for x in batch)
+    benchmark(solve_round, *state, scenario, V=1.0)
+    single = seconds(lambda: solve_round(*state, scenario, V=1.0), 200)
+    many = seconds(lambda: solve_round(*batch, scenario, V=1.0), 3) / 256
+    bound = seconds(lambda: bound_rounds(*batch, scenario), 3) / 256
+    report(
+        f"outcome problem, N = 120: {single * 1e6:.0f} us with proof, in a batch of 256 "
+        f"{many * 1e6:.0f} us, the bound alone {bound * 1e6:.0f} us"
+    )
 
 
-def test_decision__cost_against_the_number_of_devices(report, seconds):
+@pytest.mark.parametrize("problem", ["P2", "outcome, K = 2", "outcome, K = 20"])
+def test_decision__cost_against_the_number_of_devices(problem, report, seconds):
     cost = {}
+    cohort_size = 20 if problem.endswith("20") else 2
     for num_devices in (120, 1_000, 10_000, 100_000, 1_000_000):
-        scenario = Scenario(num_devices=num_devices)
-        gains, queues = states(scenario, 1)
+        scenario = Scenario(
+            num_devices=num_devices, cohort_size=cohort_size, bandwidth_hz=5e5 * cohort_size
+        )
+        solve, states = (solve_p2, p2_states) if problem == "P2" else (solve_round, outcome_states)
+        options = {} if problem == "P2" else {"V": 1.0}
+        state = [x[0] for x in states(scenario, 1)]
         calls = max(1, 20_000 // num_devices)
         cost[num_devices] = seconds(
-            lambda g=gains[0], q=queues[0], s=scenario: solve_p2(g, q, s), calls, repeats=3
+            lambda f=solve, x=state, s=scenario, o=options: f(*x, s, **o), calls, repeats=3
         )
-    per_device = {n: f"{1e9 * value / n:.0f} ns" for n, value in cost.items()}
-    report(f"decision per device against N: {per_device}; N = 1,000,000: {cost[1_000_000]:.2f} s")
+    told = {n: f"{1e9 * value / n:.0f} ns" for n, value in cost.items()}
+    report(f"{problem}, per device against N: {told}; N = 1,000,000: {cost[1_000_000]:.2f} s")
 
 
 def test_decision__memory_of_a_million_devices(report):
@@ -77,10 +97,8 @@ def test_decision__memory_of_a_million_devices(report):
         "solve_p2(np.full(1_000_000, 0.1), np.ones(1_000_000), s);"
         "print(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    report(f"peak memory of a decision for 1,000,000 devices: {int(result.stdout) / 1e6:.2f} GB")
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    report(f"peak memory of a decision for 1,000,000 devices: {int(told.stdout) / 1e6:.2f} GB")
 
 
 def test_vector_env__against_a_loop_of_single_environments(report, seconds):
@@ -90,47 +108,38 @@ def test_vector_env__against_a_loop_of_single_environments(report, seconds):
         gym.make_vec("FLEdge-v0", num_envs=64, vectorization_mode=mode, scenario=scenario)
         for mode in ("vector_entry_point", "sync")
     )
-    for seed, env in enumerate(envs):
+    for seed, env in enumerate([*envs, native, sync]):
         env.reset(seed=seed)
-    native.reset(seed=0)
-    sync.reset(seed=0)
     allocation = Allocation(scenario.f_mid, scenario.p_mid, np.full(120, 1 / 120))
     batch = Allocation(*(np.tile(x, (64, 1)) for x in (allocation.f, allocation.p, allocation.q)))
     actions = np.random.default_rng(0).uniform(-1, 1, (64, 3, 120)).astype(np.float32)
 
-    def loop(decisions: Iterable[Allocation | np.ndarray]) -> None:
+    def loop(decisions: Iterable[Allocation | Numbers]) -> None:
         for env, decision in zip(envs, decisions, strict=True):
             env.step(decision)
 
     # Random numbers are drawn ahead for 136 rounds: as many steps, so that all pay for them.
     one = seconds(lambda: envs[0].step(allocation), 5 * 136)
-    fast = {
-        "allocations": seconds(lambda: native.step(batch), 136),
-        "actions": seconds(lambda: native.step(actions), 136),
-    }
-    slow = {
-        "allocations": seconds(lambda: loop([allocation] * 64), 17),
-        "actions": seconds(lambda: loop(actions), 17),
-    }
     gymnasium = seconds(lambda: sync.step(actions), 17)
-    report(
-        f"env.step(Allocation): {1 / one:.0f} steps/s; vector env of 64: "
-        f"{64 / fast['allocations']:.0f} steps/s with allocations, "
-        f"{slow['allocations'] / fast['allocations']:.1f} times a bare loop over single envs; "
-        f"{64 / fast['actions']:.0f} steps/s with actions, "
-        f"{slow['actions'] / fast['actions']:.1f} times the bare loop and "
-        f"{gymnasium / fast['actions']:.1f} times Gymnasium's, which stacks what it returns"
-    )
+    report(f"env.step(Allocation): {1 / one:.0f} steps/s")
+    for name, decided, single in (
+        ("allocations", batch, [allocation] * 64),
+        ("actions", actions, actions),
+    ):
+        fast = seconds(lambda d=decided: native.step(d), 136)
+        slow = seconds(lambda d=single: loop(d), 17)
+        report(
+            f"vector env of 64, {name}: {64 / fast:.0f} steps/s, {slow / fast:.1f} times a bare "
+            f"loop over single envs, {gymnasium / fast:.1f} times Gymnasium's with actions"
+        )
 
 
-def test_evaluate__system_side_of_both_scenarios(report: Callable[[str], None]):
+def test_evaluate__system_side_of_both_scenarios(report):
     start = time.perf_counter()
     for scenario in (Scenario.cifar10(), Scenario.femnist()):
-        policies = [LROA(scenario), UniD(scenario), UniS(scenario)]
-        evaluate(policies, scenario, seeds=range(30))
-    report(
-        f"3 policies, 30 seeds, 1000 rounds, both scenarios: {time.perf_counter() - start:.1f} s"
-    )
+        evaluate([LROA(scenario), UniD(scenario), UniS(scenario)], scenario, seeds=range(30))
+    taken = time.perf_counter() - start
+    report(f"3 policies, 30 seeds, 1000 rounds, both scenarios: {taken:.1f} s")
 
 
 @pytest.mark.parametrize("num_devices", [120, 1000])
@@ -138,15 +147,13 @@ def test_frame__against_a_figure_of_its_own(num_devices, report, seconds):
     env = gym.make("FLEdge-v0", num_devices=num_devices, render_mode="rgb_array")
     env.reset(seed=0)
 
-    def frame() -> None:
+    def frame(*, anew: bool = False) -> None:
+        if anew:
+            env.unwrapped._dashboard._canvas = None
         env.step(env.action_space.sample())
         env.render()
 
-    def figure() -> None:
-        env.unwrapped._dashboard._canvas = None
-        frame()
-
-    ours, anew = seconds(frame, 10), seconds(figure, 3, 3)
+    ours, anew = seconds(frame, 10), seconds(lambda: frame(anew=True), 3, 3)
     report(
         f"rendering, N = {num_devices}: {1 / ours:.0f} frames a second, "
         f"{anew / ours:.0f} times as many as with a new figure for each"

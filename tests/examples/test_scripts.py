@@ -91,26 +91,23 @@ from torchrl.envs import GymEnv, check_env_specs
 
 SYSTEM = {"scenario": "digits", "num_devices": 5, "num_rounds": 4}
 
-
-def check(env, told=4):
-    check_env_specs(env)
-    rounds = env.rollout(4)["next"]
-    assert rounds["truncated"][..., -1, :].all()
-    time, elapsed = rounds["round_time"], rounds["elapsed_time"]
-    total = time[..., :told].cumsum(-1)
-    torch.testing.assert_close(elapsed[..., :told], total)
-    assert (total > 0).all()
-    assert not time[..., told:].any()
-    env.close()
-    return time.shape
-
-
 if __name__ == "__main__":
-    for name in ("FLEdge-v0", "FLEdgeFlat-v0"):
-        alone = GymEnv(f"fl_edge_env:{name}", **SYSTEM).auto_register_info_dict()
-        assert check(alone) == (4,)
-    # Of several environments TorchRL reads the info unasked, but not that of the last round.
-    assert check(GymEnv("fl_edge_env:FLEdgeFlat-v0", num_envs=2, **SYSTEM), told=3) == (2, 4)
+    two = {"num_envs": 2}
+    for name, options in (("FLEdge-v0", {}), ("FLEdgeFlat-v0", {}), ("FLEdgeFlat-v0", two)):
+        env = GymEnv(f"fl_edge_env:{name}", **options, **SYSTEM)
+        if not options:
+            env.auto_register_info_dict()
+        check_env_specs(env)
+        rounds = env.rollout(4)["next"]
+        assert rounds["truncated"][..., -1, :].all()
+        # Of several environments TorchRL reads the info unasked, but not that of the last round.
+        told = 3 if options else 4
+        time, elapsed = rounds["round_time"], rounds["elapsed_time"]
+        assert time.shape == ((2, 4) if options else (4,))
+        total = time[..., :told].cumsum(-1)
+        torch.testing.assert_close(elapsed[..., :told], total)
+        assert (total > 0).all() and not time[..., told:].any()
+        env.close()
 """
 
 

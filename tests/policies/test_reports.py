@@ -56,12 +56,9 @@ def test_costs__by_hand():
 def test_episode__begins_with_the_time_and_the_energy_of_the_first_report():
     plain, scenario = BY_HAND, BY_HAND.replace(**REPORTS)
     first_time, first_energy = scenario.first_report
-    simulator = Simulator(scenario, 2)
+    simulator = Simulator(scenario.replace(initial_queue=2.0), 2)
     simulator.reset([0, 1])
-    np.testing.assert_allclose(simulator.observe()["queue"], [first_energy, first_energy])
-    later = Simulator(scenario.replace(initial_queue=2.0))
-    later.reset([0])
-    np.testing.assert_allclose(later.observe()["queue"], 2.0 + first_energy)
+    np.testing.assert_allclose(simulator.observe()["queue"], 2.0 + np.stack([first_energy] * 2))
     env = gym.make("FLEdge-v0", scenario=scenario)
     observation, _ = env.reset(seed=0)
     assert env.observation_space.contains(observation)
@@ -71,12 +68,13 @@ def test_episode__begins_with_the_time_and_the_energy_of_the_first_report():
 
     # The accounts of a whole run, against the rounds of one that reported nothing before.
     late = scenario.replace(first_report_passes=0.0, first_report_bits=0.0)
-    tables = [evaluate([UniS(s)], s, [0, 1], gaps=False) for s in (scenario, late, plain)]
-    with_first, without, unpaid = tables
+    with_first, without, unpaid = (
+        evaluate([UniS(s)], s, [0, 1], gaps=False) for s in (scenario, late, plain)
+    )
     np.testing.assert_allclose(with_first.total_time - without.total_time, first_time)
     share = np.mean(first_energy / scenario.energy_budget_j) / 4
-    np.testing.assert_allclose(with_first.spent_ratio - without.spent_ratio, share)
-    np.testing.assert_allclose(with_first.energy_ratio - without.energy_ratio, share)
+    for ratio in ("spent_ratio", "energy_ratio"):
+        np.testing.assert_allclose(with_first[ratio] - without[ratio], share)
     assert (without.total_time > unpaid.total_time).all()
     assert with_first.least_participation.equals(without.least_participation)
 

@@ -38,11 +38,6 @@ def kill_after(rounds: int):
     return stop
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    names = ("history.csv", "settings.json")
-    return {name: (folder / name).read_bytes() for name in names}
-
-
 def train(folder: Path, settings: AgentSettings = SETTINGS, **options) -> SB3Policy:
     options = {"scenario": SCENARIO, "budget": Budget(rounds=100), "eval_every": 100} | options
     return train_agent(settings, folder=folder, **options)
@@ -63,20 +58,19 @@ def folder(finished, tmp_path) -> Path:
 
 def test_training__a_killed_one_ends_in_the_same_agent(tmp_path):
     settings = AgentSettings(num_envs=4, episode_rounds=60, seed=3, width=16)
-    rounds = 500
-    options = {"budget": Budget(rounds=rounds), "eval_every": 150}
-
+    options = {"budget": Budget(rounds=500), "eval_every": 150}
     whole = train(tmp_path / "whole", settings, **options)
     for number, kill in enumerate((100, 300)):
         with pytest.raises(KilledError):
             train(tmp_path / "killed", settings, on_progress=kill_after(kill), **options)
         assert (tmp_path / "killed" / "checkpoint.pt").exists() == (number > 0)
     again = train(tmp_path / "killed", settings, **options)
-    assert contents(tmp_path / "whole") == contents(tmp_path / "killed")
+    for name in ("history.csv", "settings.json"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
     np.testing.assert_equal(again.weights, whole.weights)
     assert again.seen == whole.seen
     assert list(again.seen) == list(FEATURES)
-    assert again.cost["rounds"] == whole.cost["rounds"] >= rounds
+    assert again.cost["rounds"] == whole.cost["rounds"] >= 500
     history = pd.read_csv(tmp_path / "whole" / "history.csv")
     assert history["rounds"].is_monotonic_increasing
     assert len(history) >= 2
@@ -84,10 +78,9 @@ def test_training__a_killed_one_ends_in_the_same_agent(tmp_path):
 
 
 def test_training__keeps_the_best_agent_within_lroas_energy(tmp_path):
-    folder = tmp_path / "run"
     settings = AgentSettings(num_envs=4, episode_rounds=20, learning_rate=1e-2)  # ups and downs
-    policy = train(folder, settings, budget=Budget(rounds=400), eval_every=64)
-    history = pd.read_csv(folder / "history.csv")
+    policy = train(tmp_path, settings, budget=Budget(rounds=400), eval_every=64)
+    history = pd.read_csv(tmp_path / "history.csv")
     mine = evaluate([policy], SCENARIO, VALIDATION_SEEDS)
     allowed = evaluate([LROA(SCENARIO)], SCENARIO, VALIDATION_SEEDS)["worst_energy_ratio"].max()
     excess = (history["worst_energy_ratio"] - allowed).clip(lower=0)
@@ -99,8 +92,8 @@ def test_training__keeps_the_best_agent_within_lroas_energy(tmp_path):
 def test_training__comes_close_to_lroa(tmp_path):
     scenario = Scenario.digits(num_devices=10, num_rounds=100)
     settings = AgentSettings(episode_rounds=50)
-    options = {"budget": Budget(rounds=2_000), "eval_every": 1_000}
-    policy = train(tmp_path / "run", settings, scenario=scenario, **options)
+    budget = Budget(rounds=2_000)
+    policy = train(tmp_path, settings, scenario=scenario, budget=budget, eval_every=1_000)
     torch.manual_seed(0)
     untrained = SB3Policy(scenario, settings, weights_of(settings.make_network(scenario)))
     untrained.name = "untrained"
@@ -136,18 +129,14 @@ def test_training__that_is_finished_is_not_run_again(finished, folder, monkeypat
 
 def test_training__ends_after_the_minutes_it_was_given(tmp_path):
     reports: list[Progress] = []
-    policy = train(
-        tmp_path / "run",
-        budget=Budget(minutes=0.02, rounds=10**9),
-        eval_every=10**6,
-        on_progress=reports.append,
-    )
+    budget = Budget(minutes=0.02, rounds=10**9)
+    policy = train(tmp_path, budget=budget, eval_every=10**6, on_progress=reports.append)
     assert 0.02 <= policy.cost["minutes"] < 0.5
     shares = [report.share for report in reports]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     # Older pandas read the last digit otherwise.
-    best = pd.read_csv(tmp_path / "run" / "history.csv")["penalty"].min()
+    best = pd.read_csv(tmp_path / "history.csv")["penalty"].min()
     assert reports[-1].penalty == pytest.approx(best, rel=1e-14)
 
 

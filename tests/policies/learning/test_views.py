@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 from stable_baselines3.common.monitor import Monitor
 
-from fl_edge_env import Allocation, FLEdgeEnv, Scenario, with_tiers
+from fl_edge_env import FLEdgeEnv, Scenario, with_tiers
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.scaling import FEATURES, Scaling
 from policies.learning.credit import difference_reward
-from policies.learning.views import FIRST_EPISODE, DeviceView, by_device, gather_rows
+from policies.learning.views import FIRST_EPISODE, DeviceView, by_device
 
 SCENARIO = with_tiers(Scenario.femnist(num_devices=6, cohort_size=3, num_rounds=4))
 LATE = SCENARIO.replace(csi="delayed", latency="round_time")
+UNRELIABLE = SCENARIO.replace(availability=0.5, upload_failure=0.5)
 F = len(FEATURES)
 
 
@@ -27,12 +30,6 @@ def actions(view: DeviceView, rounds: int, seed: int = 0) -> np.ndarray:
 def play(view: DeviceView, sequence: np.ndarray) -> list:
     """Observation, reward and done of each step."""
     return [[part.copy() for part in view.step(action)[:3]] for action in sequence]
-
-
-def assert_same(results: list, expected: list) -> None:
-    for got, wanted in zip(results, expected, strict=True):
-        for value, other in zip(got, wanted, strict=True):
-            np.testing.assert_array_equal(value, other)
 
 
 def queues(view: DeviceView) -> np.ndarray:
@@ -65,9 +62,8 @@ class Reference:
         return np.array(rows)
 
 
-@pytest.mark.parametrize(
-    ("scenario", "credit"), [(SCENARIO, "difference"), (LATE, "difference"), (SCENARIO, "team")]
-)
+@pytest.mark.parametrize("credit", ["difference", "team"])
+@pytest.mark.parametrize("scenario", [SCENARIO, LATE, UNRELIABLE], ids=["plain", "late", "drop"])
 def test_rows__are_those_of_single_environments_and_rewarded_by_the_credit(scenario, credit):
     view = DeviceView(scenario, 2, seed=3, credit=credit)
     rows = view.reset()
@@ -80,14 +76,19 @@ def test_rows__are_those_of_single_environments_and_rewarded_by_the_credit(scena
             joint = np.empty((3, 6), dtype=np.float32)
             for n in range(6):
                 joint[:, n] = action[6 * system + n]  # f, p and q of device n
+            simulator = env.simulator
+            gain, queue, there = simulator.channel_gain, simulator.queue.copy(), simulator.available
             allocation = decode_action(joint, scenario, 2.0)
-            gain, queue = env.simulator.channel_gain, env.simulator.queue.copy()
+            if there is not None:
+                there = there.copy()
+                q = np.where(there, allocation.q, 0.0)
+                allocation = replace(allocation, q=q / q.sum())
             _, team, _, truncated, _ = env.step(joint)
             assert truncated == (played % 4 == 3)
             if credit == "team":
                 expected += [scaling.reward(team)] * 6
             else:
-                share = difference_reward(gain, queue, allocation, scenario)
+                share = difference_reward(gain, queue, allocation, scenario, there)
                 # In units of the team's reward, times N.
                 unit = scaling.reward(1.0) - scaling.reward(0.0)
                 expected += (6 * unit * share).tolist()
@@ -171,7 +172,7 @@ def test_restore__goes_on_with_the_same_numbers_across_the_ends_of_episodes(scen
     play(other, actions(other, 3, seed=9))
     for resumed in (view, other, DeviceView(scenario, 2, seed=4)):  # the state is not used up
         resumed.restore(state)
-        assert_same(play(resumed, sequence[played:]), expected)
+        np.testing.assert_equal(play(resumed, sequence[played:]), expected)
 
 
 # In the first a device alone can spend far more than the reference.
@@ -201,22 +202,3 @@ def test_vec_env__gives_attributes_of_the_batch_and_refuses_to_treat_rows_apart(
         view.set_attr("softmax_scale", 1.0)
     with pytest.raises(AttributeError, match="one batch: reset cannot be called"):
         view.env_method("reset")
-
-
-def test_difference__where_devices_drop_out_is_of_the_round_that_was_played():
-    scenario = SCENARIO.replace(availability=0.5, upload_failure=0.5)
-    view = DeviceView(scenario, 2)
-    view.reset()
-    env = view.batch.simulator
-    for action in actions(view, scenario.num_rounds):
-        gain, queue = env.channel_gain.copy(), env.queue.copy()
-        there = env.available.copy()
-        decision = decode_action(gather_rows(action, 6), scenario, view.softmax_scale)
-        q = np.where(there, decision.q, 0.0)
-        q /= q.sum(axis=1, keepdims=True)
-        _, reward, *_ = view.step(action)
-        played = Allocation(decision.f, decision.p, q)
-        expected = difference_reward(gain, queue, played, scenario, there)
-        np.testing.assert_allclose(
-            reward, view.scaling.device_reward(expected).ravel().astype(np.float32), rtol=1e-6
-        )

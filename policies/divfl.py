@@ -93,12 +93,8 @@ class DivFL(Policy):
     def feedback(self, info: Mapping[str, Any]) -> None:
         """Take in the rows of the distance matrix that are new; see `Policy.feedback`.
 
-        Parameters
-        ----------
-        info : mapping
-            Where models are trained, `gradient_distance` of shape (k, N), Euclidean distances
-            from the gradients of the `gradient_devices` to those of all: all N after a reset,
-            the participants after a round.
+        These are `gradient_distance`, shape (k, N): Euclidean distances from the gradients of the
+        `gradient_devices`, all N after a reset, the participants after a round, to those of all.
         """
         if "gradient_distance" in info:
             devices, rows = info["gradient_devices"], info["gradient_distance"]
@@ -115,11 +111,9 @@ class DivFL(Policy):
         distance = saved_array(state, "distance", shape, least=np.nan)
         if "description" not in state:
             raise ValueError(f"state must hold description, got {list(state)}")
-        description = str(state["description"])
-        if description not in ("label histogram", "gradient"):
-            raise ValueError(
-                f"description must be 'label histogram' or 'gradient', got {description!r}"
-            )
+        kinds, description = ("label histogram", "gradient"), str(state["description"])
+        if description not in kinds:
+            raise ValueError(f"description must be one of {', '.join(kinds)}, got {description!r}")
         self._distance, self.description = distance, description
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:

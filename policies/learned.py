@@ -45,8 +45,7 @@ AGENT_FILE = "agent.pt"
 def torch_threads(number: int) -> Iterator[None]:
     """Give torch a number of threads, and after the block the number that it had before.
 
-    With small networks threads only wait for each other, the more so where several processes
-    share a machine; and another number may change the last digits.
+    In small networks threads only wait for each other, and their number changes the last digits.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(number)
@@ -233,8 +232,8 @@ class SB3Policy(Policy):
         # Every episode starts with empty queues, those of the agent's own system too, and training
         # with random ones may never come down to them: only larger queues are news.
         known = self.seen | {"queue": (-math.inf, self.seen["queue"][1])}
-        outside = departures(met.by_name(), known)
-        if told := [text for name, text in outside.items() if name not in self._told]:
+        outside = departures(met.by_name(), known).items()
+        if told := [text for name, text in outside if name not in self._told]:
             self._has_warned = True
             self._warn(told, stacklevel=4)
 
@@ -301,10 +300,9 @@ class SB3Policy(Policy):
                 raise ValueError("it is not the file of an agent")
             if content["format"] != _FORMAT:
                 raise ValueError("it was written by another version: train the agent anew")
-            if not all(
-                is_real(value) or isinstance(value, bool) for value in content["cost"].values()
-            ):
-                raise ValueError(f"its cost must be numbers, got {content['cost']!r}")
+            cost = content["cost"]
+            if not all(is_real(value) or isinstance(value, bool) for value in cost.values()):
+                raise ValueError(f"its cost must be numbers, got {cost!r}")
             trained_in = _trained_in(content, scenario)
             if content["features"] != list(feature_names(trained_in)):
                 raise ValueError("it was written by another version: train the agent anew")
@@ -320,7 +318,7 @@ class SB3Policy(Policy):
                 settings,
                 {name: weight.numpy() for name, weight in content["weights"].items()},
                 trained_in=trained_in,
-                cost=content["cost"],
+                cost=cost,
                 seen=checked_ranges(content["seen"], feature_names(trained_in)),
             )
             # The network fails where the weights do not fit.
@@ -334,7 +332,7 @@ class SB3Policy(Policy):
 
 
 def scenario_texts(scenario: Scenario) -> dict[str, str]:
-    """The scenario as TOML; beside it a channel class of the user's own, which no file can hold."""
+    """The scenario as TOML, beside it a channel class of the user's own, which TOML cannot hold."""
     fields = scenario.saved_fields()
     try:
         return {"scenario": toml.dumps(fields), "channel": ""}
@@ -356,9 +354,7 @@ def _trained_in(content: Mapping[str, str], scenario: Scenario | None) -> Scenar
 def read_checked(path: Path, *, weights_only: bool) -> Any:
     """The content that `torch.save` wrote, if the checksums in the file are right.
 
-    They guard against damage, not against malice. Against that guards `weights_only`: without it
-    the file is a pickle, which runs whatever code it holds. Raises `ValueError` for another or a
-    damaged file; reading may raise other errors, too.
+    Against malice guards `weights_only` alone: without it the file may run any code.
     """
     # TorchScript, which older versions of torch load whatever is asked for.
     if any(name.endswith("constants.pkl") for name in check_zip(path)):

@@ -80,12 +80,8 @@ class Budget:
 
     def progress(self, rounds: int, minutes: float) -> float:
         """Share of the budget that is spent, 1 at its end."""
-        shares = [
-            spent / limit
-            for spent, limit in ((rounds, self.rounds), (minutes, self.minutes))
-            if limit is not None
-        ]
-        return min(max(shares), 1.0)
+        limits = ((rounds, self.rounds), (minutes, self.minutes))
+        return min(max(spent / limit for spent, limit in limits if limit is not None), 1.0)
 
 
 class Progress(NamedTuple):
@@ -168,7 +164,14 @@ def train_agent(
             f"got objective={scenario.objective!r}"
         )
     folder = writable_folder(Path(folder))
-    saved = _continue_or_start(settings, scenario, budget, eval_every, folder)
+    told = {
+        "settings": dataclasses.asdict(settings),
+        **scenario_texts(scenario),
+        "budget": dataclasses.asdict(budget),
+        "eval_every": eval_every,
+        "code": code_hash(),
+    }
+    saved = _continue_or_start(told, folder)
     if saved is not None and saved["finished"]:
         return SB3Policy.load(folder, scenario)
     allowed = math.inf
@@ -183,12 +186,11 @@ def train_agent(
         )
     run = _Run(settings, scenario, budget, folder, eval_every, allowed, on_progress)
     with torch_threads(1):
-        if saved is None:
-            model = settings.make_model(run.monitor, run.learning_rate)
-        else:
-            model = run.restored(saved)
+        model = (
+            run.restored(saved) if saved else settings.make_model(run.monitor, run.learning_rate)
+        )
         model.set_logger(Logger(None, []))  # the default would leave an empty folder behind
-        if saved is None and settings.imitation_rounds:
+        if not saved and settings.imitation_rounds:
             run.imitate(model)
         # The run itself ends the training.
         model.learn(2**62, run, reset_num_timesteps=False)
@@ -358,21 +360,8 @@ class _Run(BaseCallback):
         return model
 
 
-def _continue_or_start(
-    settings: AgentSettings,
-    scenario: Scenario,
-    budget: Budget,
-    eval_every: int,
-    folder: Path,
-) -> dict[str, Any] | None:
+def _continue_or_start(told: dict[str, Any], folder: Path) -> dict[str, Any] | None:
     """The saved state of this training, or None where it begins; another training is refused."""
-    told = {
-        "settings": dataclasses.asdict(settings),
-        **scenario_texts(scenario),
-        "budget": dataclasses.asdict(budget),
-        "eval_every": eval_every,
-        "code": code_hash(),
-    }
     path, checkpoint = folder / _SETTINGS_FILE, folder / _CHECKPOINT_FILE
     other = list(told)
     if path.exists():
@@ -386,15 +375,12 @@ def _continue_or_start(
         with atomic_path(path) as temporary:
             temporary.write_text(json.dumps(told, indent=2) + "\n")
         return None
-    if not path.exists():
-        raise ValueError(
-            f"the folder {str(folder)!r} holds an agent or a training without its settings: "
-            "choose another folder, or delete it"
-        )
     if other:
+        held = f"a training that began with other {' and '.join(other)}"
+        if not path.exists():
+            held = "an agent or a training without its settings"
         raise ValueError(
-            f"the folder {str(folder)!r} holds a training that began with other "
-            f"{' and '.join(other)}: choose another folder, or delete it"
+            f"the folder {str(folder)!r} holds {held}: choose another folder, or delete it"
         )
     with as_value_error(
         f"cannot go on from {str(checkpoint)!r}: ", ": delete the folder to start anew"

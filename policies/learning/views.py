@@ -58,10 +58,8 @@ class DeviceView(VecEnv):
     """A batch of systems with a row for each device: one agent decides for every device.
 
     A row sees the features of its device beside their mean and spread over all devices, shape
-    (3 F,), and its action is the device's column of `FLEdgeEnv`'s: f, p and the score.
-    A trained agent can be used for any number of devices. Agents do not see which devices are
-    available where they drop out: the environment renormalises their q, and ranks the available
-    ones.
+    (3 F,), and its action is the device's column of `FLEdgeEnv`'s: f, p and the score. So an agent
+    can be used for any number of devices. Agents do not see which devices are available.
 
     An episode starts with random queues, and at its end the next one starts in the same step; the
     observation before that is the ``terminal_observation`` in the info, with
@@ -155,10 +153,8 @@ class DeviceView(VecEnv):
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if truncated.any():
             for row in np.flatnonzero(done).tolist():
-                infos[row] = {
-                    "terminal_observation": observation[row],
-                    "TimeLimit.truncated": True,
-                }
+                end = observation[row]
+                infos[row] = {"terminal_observation": end, "TimeLimit.truncated": True}
             self._start(truncated)
             observation = self._observe()
         return observation, reward.astype(np.float32), done, infos

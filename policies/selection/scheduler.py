@@ -15,8 +15,7 @@ from policies.base import Policy
 from policies.resources import RESOURCES, ResourceName, ResourceRule
 from policies.selection.selector import Candidates, Selector
 
-# Sets the streams of schedulers apart from those of the environment, which spawns its own from
-# the same seed.
+# Sets the streams of schedulers apart from those that the environment spawns from the same seed.
 _STREAM = 0x5EC7
 
 
@@ -128,9 +127,8 @@ class Scheduler(Policy):
         if present is None:
             present = np.ones(gain.shape, dtype=np.bool_)
         self._number += 1
-        chosen = self.selector.select(
-            Candidates(gain, queue, present, time, energy, self._number, self._draw)
-        )
+        candidates = Candidates(gain, queue, present, time, energy, self._number, self._draw)
+        chosen = self.selector.select(candidates)
         if self.selector.samples:
             f, p = self._resources(gain, queue, scenario, chosen)
             return Allocation(f, p, q=chosen)
@@ -143,10 +141,7 @@ class Scheduler(Policy):
     def _draw(self) -> FloatArray:
         """Random numbers of the coming round, shape (N,) or (B, N): a stream for each round."""
         num_devices = self.scenario.num_devices
-        rows = [
-            np.random.default_rng(
-                np.random.SeedSequence(int(seed), spawn_key=(_STREAM, self._number))
-            ).random(num_devices)
-            for seed in self._seeds.ravel()
-        ]
+        key = (_STREAM, self._number)
+        streams = [np.random.SeedSequence(s, spawn_key=key) for s in self._seeds.ravel().tolist()]
+        rows = [np.random.default_rng(stream).random(num_devices) for stream in streams]
         return np.array(rows).reshape(*self._seeds.shape, num_devices)

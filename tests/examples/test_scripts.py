@@ -96,7 +96,7 @@ if __name__ == "__main__":
     for name, options in (("FLEdge-v0", {}), ("FLEdgeFlat-v0", {}), ("FLEdgeFlat-v0", two)):
         env = GymEnv(f"fl_edge_env:{name}", **options, **SYSTEM)
         if not options:
-            env.auto_register_info_dict()
+            env = env.auto_register_info_dict()
         check_env_specs(env)
         rounds = env.rollout(4)["next"]
         assert rounds["truncated"][..., -1, :].all()

@@ -217,16 +217,13 @@ class Scaling:
 
         `first_queue` is the largest queue at the start of an episode, over `queue`.
         """
-        raw = observation_space(self.scenario)
+        raw: Any = observation_space(self.scenario)  # of boxes
         gain, queue = raw["channel_gain"], raw["queue"]
-        assert isinstance(gain, spaces.Box)
-        assert isinstance(queue, spaces.Box)
         # The features are monotonic in each of these; of the costs a bound is known.
         best = {"channel_gain": gain.high, "queue": queue.low}
         worst = {"channel_gain": gain.low, "queue": queue.high + first_queue * self.queue}
         if self._outcome:
             backlog = raw["participation_queue"]
-            assert isinstance(backlog, spaces.Box)
             best["participation_queue"] = backlog.low
             worst["participation_queue"] = backlog.high
         if self.scenario.csi == "participants":
@@ -248,13 +245,11 @@ class Scaling:
 
     def _times(self) -> tuple[float, float]:
         """Logarithms of the shortest and the longest time that there can be, over the scale."""
-        scenario, gain = self.scenario, np.ones(self.scenario.num_devices)
+        scenario, ones = self.scenario, np.ones(self.scenario.num_devices)
         channel = scenario.channel
-        best, _ = physics.time_and_energy(
-            channel.gain_max * gain, system=scenario, **settings_at(scenario, "fastest")
-        )
-        worst, _ = physics.time_and_energy(
-            channel.gain_min * gain, system=scenario, **settings_at(scenario, "slowest")
+        (best, _), (worst, _) = (
+            physics.time_and_energy(gain * ones, system=scenario, **settings_at(scenario, point))
+            for gain, point in ((channel.gain_max, "fastest"), (channel.gain_min, "slowest"))
         )
         return float(np.log(best.min() / self.time)), float(np.log(worst.max() / self.time))
 

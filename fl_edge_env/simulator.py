@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation, listed
 from fl_edge_env.checks import (
-    all_true,
     integer_at_least,
     positive_integer,
     real_array,
@@ -23,7 +22,7 @@ from fl_edge_env.checks import (
 )
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED
-from fl_edge_env.streams import Streams
+from fl_edge_env.streams import Streams, check_range
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 # Size of a block of channel gains that are drawn ahead for each system.
@@ -210,16 +209,10 @@ class Simulator:
 
         Raises `ValueError` where they have another shape, or lie outside the channel's range.
         """
-        channel, measured = self.scenario.channel, real_array("gain", gain)
+        measured = real_array("gain", gain)
         if measured.shape != self.queue.shape:
             raise ValueError(f"gain must have shape {self.queue.shape}, got {measured.shape}")
-        # Written so that NaN fails the comparisons.
-        if not all_true((measured >= channel.gain_min) & (measured <= channel.gain_max)):
-            raise ValueError(
-                "gain must lie in the channel's range, from its gain_min to its gain_max, "
-                f"{channel.gain_min:g} to {channel.gain_max:g}, got {measured.min():g} to "
-                f"{measured.max():g}"
-            )
+        check_range("gain must be", measured, self.scenario.channel)
         self._block_gains[self._position] = measured
 
     def _next_round(self) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env.availability import draw_presence
+from fl_edge_env.channels import ChannelModel
 from fl_edge_env.checks import all_true
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
@@ -74,19 +75,23 @@ class Streams:
         return Drawn(gains, draws, available, failing)
 
 
-def _check_gains(gains: object, count: int, scenario: Scenario) -> None:
-    """Raise `ValueError` where a channel of the user's own draws what it must not."""
-    channel, shape = scenario.channel, (count, scenario.num_devices)
-    kind = type(channel).__name__
-    if not isinstance(gains, np.ndarray) or gains.shape != shape or gains.dtype.kind != "f":
-        got = f"{gains.dtype} of shape {gains.shape}" if isinstance(gains, np.ndarray) else gains
-        raise ValueError(f"draw of {kind} must return floats of shape {shape}, got {got!r}")
+def check_range(what: str, gains: FloatArray, channel: ChannelModel) -> None:
+    """Raise `ValueError` where gains are outside the channel's range."""
     # Written so that NaN fails the comparisons.
     if not all_true((gains >= channel.gain_min) & (gains <= channel.gain_max)):
         raise ValueError(
-            f"draw of {kind} must return gains from its gain_min to its gain_max, "
-            f"{channel.gain_min:g} to {channel.gain_max:g}, got {gains.min():g} to {gains.max():g}"
+            f"{what} from the channel's gain_min to its gain_max, {channel.gain_min:g} to "
+            f"{channel.gain_max:g}, got {gains.min():g} to {gains.max():g}"
         )
+
+
+def _check_gains(gains: object, count: int, scenario: Scenario) -> None:
+    """Raise `ValueError` where a channel of the user's own draws what it must not."""
+    kind, shape = type(scenario.channel).__name__, (count, scenario.num_devices)
+    if not isinstance(gains, np.ndarray) or gains.shape != shape or gains.dtype.kind != "f":
+        got = f"{gains.dtype} of shape {gains.shape}" if isinstance(gains, np.ndarray) else gains
+        raise ValueError(f"draw of {kind} must return floats of shape {shape}, got {got!r}")
+    check_range(f"draw of {kind} must return gains", gains, scenario.channel)
 
 
 def episode_gains(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fl_edge_env import lyapunov, physics
+from fl_edge_env.decision import settings_at
 from fl_edge_env.typing import FloatArray
 
 if TYPE_CHECKING:
@@ -28,31 +28,25 @@ class Calibration(NamedTuple):
     excess: float
 
 
-def calibrate(
-    system: Scenario,
-    gain: FloatArray,
-    settings: Mapping[str, FloatArray],
-    mu: float,
-    nu: float,
-    lambda_: float | None = None,
-) -> Calibration:
-    """The weights lambda and V at a nominal operating point of the system.
+def calibrate(system: Scenario, lambda_: float | None = None) -> Calibration:
+    """The weights lambda and V, from the middle of all ranges at the mean gain.
 
-    ``lambda = mu T0 / F0`` with T0 the mean device time at the point, and F0 the sampling error at
-    ``q = w``, which is one; a `lambda_` that is given takes its place. ``V = nu mean(a0**2) / (T0 +
-    lambda F0)`` with a0 the energy excess at the point and ``q = 1/N``. The paper's point is the
-    middle of the frequency and power ranges at the mean gain.
+    ``lambda = mu T0 / F0`` with T0 the mean device time there, and F0 the sampling error at ``q =
+    w``, which is one; a `lambda_` that is given takes its place. ``V = nu mean(a0**2) / (T0 +
+    lambda F0)`` with a0 the energy excess there at ``q = 1/N``.
     """
-    device_time, device_energy = physics.time_and_energy(gain, system=system, **settings)
+    middle = settings_at(system, "mid")
+    device_time, device_energy = physics.time_and_energy(system.mean_gain, system=system, **middle)
     time_0 = float(np.mean(device_time))
     error_0 = float(lyapunov.sampling_error(system.weights, system.weights))
     if lambda_ is None:
-        lambda_ = mu * time_0 / error_0
-    uniform = np.full(gain.shape, 1.0 / gain.size)
+        lambda_ = system.mu * time_0 / error_0
+    uniform = np.full(system.num_devices, 1.0 / system.num_devices)
     participation = physics.participation_probability(uniform, system.cohort_size)
     _, excess_0 = lyapunov.energy_excess(participation, device_energy, system)
     square = float(np.mean(excess_0**2))
-    return Calibration(lambda_, nu * square / (time_0 + lambda_ * error_0), float(np.sqrt(square)))
+    V = system.nu * square / (time_0 + lambda_ * error_0)
+    return Calibration(lambda_, V, float(np.sqrt(square)))
 
 
 def _level_of_the_caller() -> int:
@@ -80,14 +74,15 @@ def warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
         )
 
 
-def warn_of_budget(system: Scenario, gain: FloatArray, least: Mapping[str, FloatArray]) -> None:
+def warn_of_budget(system: Scenario) -> None:
     """Warn where no sampled decision meets the budgets at the mean gain.
 
     A device with energy E at its least settings meets its budget if it is drawn with a probability
     of at most ``budget / E``. The budgets can be met where probabilities so small still sum to one
     over the devices.
     """
-    _, least_energy = physics.time_and_energy(gain, system=system, **least)
+    least = settings_at(system, "min")
+    _, least_energy = physics.time_and_energy(system.mean_gain, system=system, **least)
     share = np.minimum(system.energy_budget_j / least_energy, 1.0)
     q = -np.expm1(np.log1p(-share[share < 1.0]) / system.cohort_size)
     total = float(q.sum()) + int(np.count_nonzero(share == 1.0))

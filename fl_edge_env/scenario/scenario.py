@@ -236,16 +236,13 @@ class Scenario:
 
     def _weigh(self) -> None:
         """Set lambda and V: as given, or as calibrated in the middle of the ranges."""
-        gain = self.mean_gain
         with np.errstate(over="ignore", invalid="ignore"):  # told by __post_init__
-            calibrated = calibrate(
-                self, gain, settings_at(self, "mid"), self.mu, self.nu, self._given["lambda_"]
-            )
+            calibrated = calibrate(self, self._given["lambda_"])
             self._set("lambda_", calibrated.lambda_)
             if self.V is None:
                 self._set("V", calibrated.V)
                 warn_of_collapse(calibrated.V, calibrated.excess, self.energy_budget_j)
-            warn_of_budget(self, gain, settings_at(self, "min"))
+            warn_of_budget(self)
 
     def _check_magnitudes(self) -> None:
         """Refuse what could overflow in a round, at any decision and any gain."""

@@ -115,19 +115,12 @@ def test_rendering__does_not_change_the_episode():
     assert play(make(None)) == play(make("rgb_array"))
 
 
-def test_copies__draw_the_same_frame():
-    env = make()
-    env.reset(seed=0)
-    env.step(env.action_space.sample())
-    frame = env.render()
-    for other in (copy.deepcopy(env.unwrapped), pickle.loads(pickle.dumps(env.unwrapped))):
-        np.testing.assert_array_equal(other.render(), frame)
-
-
-def test_restored_episode__goes_on_from_its_round():
-    env = make()
+def test_copies_and_restored_episodes__go_on_from_their_round():
+    env, other = make(), make()
     play(env, 3)
-    other = make()
+    frame = env.render()
+    for twin in (copy.deepcopy(env.unwrapped), pickle.loads(pickle.dumps(env.unwrapped))):
+        np.testing.assert_array_equal(twin.render(), frame)
     other.unwrapped.restore(3, env.unwrapped.state())
     assert other.unwrapped._dashboard.numbers[0] == "3 / 5"
     assert other.render().shape == (800, 1200, 3)

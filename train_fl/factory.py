@@ -59,11 +59,11 @@ class TrainingEnvFactory:
     ) -> None:
         options = options or TrainingOptions()
         if isinstance(task, Task):
+            given = {field.name: (getattr(options, field.name), field) for field in fields(options)}
             others = {
-                field.name: getattr(options, field.name)
-                for field in fields(options)
-                if getattr(options, field.name)
-                not in (field.default, getattr(task.options, field.name))
+                name: value
+                for name, (value, field) in given.items()
+                if value not in (field.default, getattr(task.options, name))
             }
             options = task.options.for_run(**others | changes)
         elif not isinstance(task, str):
@@ -82,12 +82,7 @@ class TrainingEnvFactory:
         """Make it; torch computes in it with its threads and deterministic kernels, and only in it.
 
         The policy says what it wants to be reported, and what that costs in its scenario; see
-        `policies.with_reports`.
-
-        Raises
-        ------
-        ValueError
-            If an option is wrong, or the data are missing or damaged.
+        `policies.with_reports`. Data that are missing or damaged are a `ValueError`.
         """
         return _Repeatable(
             gym.make("FLEdge-v0", scenario=system_of(policy, self.scenario)),

@@ -153,10 +153,7 @@ class PolicyStrategy(Strategy):
     def initial_arrays(self, task: Task) -> ArrayRecord:
         """The model that an episode of this seed begins with, for `start`.
 
-        Raises
-        ------
-        ValueError
-            If the task does not fit the scenario.
+        A task that does not fit the scenario is a `ValueError`.
         """
         task.check_fit(self.scenario)
         return _named(task.initial_model(TrainingSeeds.of(self._env.training_seed).model))
@@ -169,13 +166,7 @@ class PolicyStrategy(Strategy):
         *arguments: Any,
         **options: Any,
     ) -> Result:
-        """Run the federation; see Flower's `Strategy.start`.
-
-        Raises
-        ------
-        ValueError
-            If the scenario has fewer rounds.
-        """
+        """Run the federation, for no more rounds than the scenario has; see Flower's `Strategy`."""
         if num_rounds > self.scenario.num_rounds:
             raise ValueError(
                 f"num_rounds must be at most the scenario's {self.scenario.num_rounds}, "
@@ -188,7 +179,7 @@ class PolicyStrategy(Strategy):
     ) -> Iterable[Message]:
         """Decide a round, and give the messages to its participants; see Flower's `Strategy`.
 
-        With round 1 an episode begins. `config` goes to the clients with what the class describes.
+        With round 1 an episode begins.
 
         Raises
         ------
@@ -281,21 +272,11 @@ class PolicyStrategy(Strategy):
             )
         return arrays, MetricRecord(record)
 
-    def configure_evaluate(
-        self,
-        server_round: int,  # noqa: ARG002 - Flower's signature
-        arrays: ArrayRecord,  # noqa: ARG002
-        config: ConfigRecord,  # noqa: ARG002
-        grid: Grid,  # noqa: ARG002
-    ) -> Iterable[Message]:
+    def configure_evaluate(self, *_: Any, **__: Any) -> Iterable[Message]:
         """No messages: models are evaluated by the server, see `evaluation`."""
         return []
 
-    def aggregate_evaluate(
-        self,
-        server_round: int,  # noqa: ARG002 - Flower's signature
-        replies: Iterable[Message],  # noqa: ARG002
-    ) -> MetricRecord | None:
+    def aggregate_evaluate(self, *_: Any, **__: Any) -> MetricRecord | None:
         """None, as no client evaluates."""
         return None
 
@@ -369,21 +350,12 @@ class PolicyStrategy(Strategy):
             "training-entropy": str(seed.entropy),
             "training-key": list(seed.spawn_key),
         }
-        return [
-            Message(
-                RecordDict(
-                    {
-                        "arrays": sent.arrays,
-                        "config": ConfigRecord(
-                            common | {"frequency": float(f[device]), "power": float(p[device])}
-                        ),
-                    }
-                ),
-                self._nodes[device],
-                MessageType.TRAIN,
-            )
-            for device in sent.participants
-        ]
+        messages = []
+        for device in sent.participants:
+            told = common | {"frequency": float(f[device]), "power": float(p[device])}
+            content = RecordDict({"arrays": sent.arrays, "config": ConfigRecord(told)})
+            messages.append(Message(content, self._nodes[device], MessageType.TRAIN))
+        return messages
 
     def _received(
         self, sent: _Round, replies: Iterable[Message]
@@ -474,10 +446,7 @@ def _find_devices(grid: Grid, num_devices: int, wait: float) -> list[int]:
 def device_reply(message: Message, context: Context) -> Message:
     """A client's reply to the query of `PolicyStrategy` which device it is.
 
-    Raises
-    ------
-    ValueError
-        If the node's configuration has no ``partition-id``.
+    A node whose configuration has no ``partition-id`` is a `ValueError`, here and in `train_reply`.
     """
     metrics = MetricRecord({_DEVICE: _device(context)})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
@@ -487,11 +456,6 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     """Train a device's part of a task as `TrainingWrapper` does, and reply with the local model.
 
     The task is the same for all clients; the split over the devices is that of the episode.
-
-    Raises
-    ------
-    ValueError
-        If the node's configuration has no ``partition-id``.
     """
     config, device = message.content["config"], _device(context)
     entropy, key = int(config["training-entropy"]), tuple(config["training-key"])

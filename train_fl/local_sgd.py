@@ -19,20 +19,13 @@ _CHUNK = 512
 class LocalTrainer:
     """Trains a network from given parameters on a device's data.
 
-    All parameters are views of one flat vector, and so is their momentum: loading a model and
-    taking its update are single operations on vectors of length d.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        The network; see `train_fl.models.check_network`.
-    options : TrainingOptions
-        Of these `batch_size`, `momentum` (zero at the start of every device's training),
-        `weight_decay` (this times the parameters is added to the gradient), `proximal` (this times
-        the distance from the global model is added, so that a device does not go far on its own
-        data [Li2020]_), `precision` (with ``"bfloat16"`` convolutions and matrix products round
-        their inputs to 8 bits of mantissa, as torch's autocast does) and `channels_last`, which
-        changes only the last digits of results. Parameters and updates are always float32.
+    All parameters are views of one flat vector, and so is their momentum, which is zero at the
+    start of every device's training: loading a model and taking its update are single operations
+    on vectors of length d. Weight decay times the parameters is added to the gradient, and
+    `proximal` times the distance from the global model, so that a device does not go far on its own
+    data [Li2020]_. With ``"bfloat16"`` convolutions and matrix products round their inputs to 8
+    bits of mantissa, as torch's autocast does; parameters and updates are always float32.
+    `channels_last` changes only the last digits of results.
 
     References
     ----------

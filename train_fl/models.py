@@ -13,18 +13,18 @@ from torchvision.models import resnet18
 from policies.own import running_own
 
 
-# The networks pool before ReLU: the result is the same, with a quarter of the numbers to compare.
+def _pooled(inputs: int, outputs: int, size: int) -> tuple[nn.Module, ...]:
+    """A convolution that halves the sides; ReLU comes last, where fewer numbers are left."""
+    return nn.Conv2d(inputs, outputs, size, padding=size // 2), nn.MaxPool2d(2), nn.ReLU()
+
+
 class DigitsCNN(nn.Sequential):
     """Two convolutions and a linear layer for 8 by 8 grey images: 6,090 parameters."""
 
     def __init__(self, num_classes: int = 10) -> None:
         super().__init__(
-            nn.Conv2d(1, 16, 3, padding=1),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            nn.Conv2d(16, 32, 3, padding=1),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
+            *_pooled(1, 16, 3),
+            *_pooled(16, 32, 3),
             nn.Flatten(),
             nn.Linear(128, num_classes),
         )
@@ -38,12 +38,8 @@ class FemnistCNN(nn.Sequential):
 
     def __init__(self, num_classes: int = 62) -> None:
         super().__init__(
-            nn.Conv2d(1, 32, 5, padding=2),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            nn.Conv2d(32, 64, 5, padding=2),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
+            *_pooled(1, 32, 5),
+            *_pooled(32, 64, 5),
             nn.Flatten(),
             nn.Linear(3136, 2048),
             nn.ReLU(),
@@ -156,18 +152,7 @@ def check_maker(make_model: object, images: Tensor, labels: Tensor, num_classes:
 
 
 def check_network(model: nn.Module, images: Tensor, labels: Tensor, num_classes: int) -> None:
-    """Refuse what local training cannot treat rightly.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        The network.
-    images : Tensor, shape (samples, channels, height, width)
-        A few images of the data set.
-    labels : Tensor of int64, shape (samples,)
-        Their classes.
-    num_classes : int
-        Number of classes of the data set.
+    """Refuse what local training cannot treat rightly, with a few images of the data set.
 
     Raises
     ------

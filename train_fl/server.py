@@ -20,9 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fl_edge_env.checks import finite_number
+from fl_edge_env.checks import finite_number, number_below_one, one_of
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.training_options import one_of, share
 
 LARGER_MU = (
     "a larger mu, which keeps the sampling probabilities and with them the aggregation weights even"
@@ -37,27 +36,11 @@ def apply_contributions(
     kept: dict[str, Tensor],
     round_number: int,
 ) -> None:
-    """Move the global model by the updates of a round; without any it stays as it is.
+    """Move the global model (d,) in place by the updates (k, d) that arrived, if there are any.
 
-    Parameters
-    ----------
-    parameters : Tensor, shape (d,)
-        The global model, changed in place.
-    updates : Tensor, shape (k, d)
-        Those that arrived.
-    weights : ndarray, shape (k,)
-        As `fl_edge_env.contributions.contributions` gives them.
-    optimizer : ServerOptimizer
-        Takes the weighted sum of the updates.
-    kept : dict of Tensor, shape (d,)
-        What the optimiser keeps, changed in place; empty before the first round.
-    round_number : int
-        For the error.
-
-    Raises
-    ------
-    FloatingPointError
-        If the new model is not finite.
+    `weights` (k,) are those of `fl_edge_env.contributions.contributions`. What the optimiser keeps
+    is changed in place, and empty before the first round. A model that is then not finite is a
+    `FloatingPointError`, which names the round.
     """
     if not len(updates):
         return
@@ -154,7 +137,7 @@ class FedAvgM(ServerOptimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share("momentum", self.momentum)
+        number_below_one("momentum", self.momentum)
 
     def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:
         """See `ServerOptimizer.step`."""
@@ -191,8 +174,8 @@ class FedAdam(ServerOptimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share("momentum", self.momentum)
-        share("decay", self.decay)
+        number_below_one("momentum", self.momentum)
+        number_below_one("decay", self.decay)
         finite_number("epsilon", self.epsilon)
 
     def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:
@@ -222,6 +205,6 @@ def make_server_optimizer(
     """
     if isinstance(server, ServerOptimizer):
         return server
-    one_of("the server optimiser", server, SERVER_OPTIMIZERS)
+    one_of("the server optimiser", server, list(SERVER_OPTIMIZERS))
     options = {} if learning_rate is None else {"learning_rate": learning_rate}
     return SERVER_OPTIMIZERS[server](**options)

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from fl_edge_env import Scenario
+from fl_edge_env.checks import one_of
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.benchmark.training_options import TrainingOptions, one_of
+from policies.benchmark.training_options import TrainingOptions
 from policies.own import load_own, names_own
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
@@ -67,22 +68,17 @@ class Task:
     split: Split | None = None
 
     def __repr__(self) -> str:
-        options = self.options
+        names = ("batch_size", "learning_rate", "momentum", "weight_decay", "proximal")
+        options = ", ".join(f"{name}={getattr(self.options, name)}" for name in names)
         return (
-            f"Task({self.dataset.name}, {len(self.parts)} devices, "
-            f"{self.num_parameters} parameters, batch_size={options.batch_size}, "
-            f"learning_rate={options.learning_rate}, momentum={options.momentum}, "
-            f"weight_decay={options.weight_decay}, proximal={options.proximal}, "
-            f"server={self.server})"
+            f"Task({self.dataset.name}, {len(self.parts)} devices, {self.num_parameters} "
+            f"parameters, {options}, server={self.server})"
         )
 
     def episode(self, seed: np.random.SeedSequence) -> Task:
-        """The task with the split of one episode; this one, where all episodes share a split.
+        """The task with the split of an episode, by its `TrainingSeeds.split`.
 
-        Parameters
-        ----------
-        seed : numpy.random.SeedSequence
-            `TrainingSeeds.split`.
+        This one, where all episodes share a split.
         """
         if self.split is None:
             return self
@@ -163,14 +159,8 @@ class _Defaults(NamedTuple):
 class TrainingSeeds(NamedTuple):
     """The streams of random numbers of training in an episode.
 
-    Attributes
-    ----------
-    model : numpy.random.SeedSequence
-        Of the initial parameters.
-    order : numpy.random.SeedSequence
-        Of the order in which devices see their samples; see `sample_order`.
-    split : numpy.random.SeedSequence
-        Of the split of the samples over the devices; see `Task.episode`.
+    Of the initial parameters, of the order in which devices see their samples (see `sample_order`)
+    and of the split of the samples over the devices (see `Task.episode`).
     """
 
     model: np.random.SeedSequence
@@ -277,7 +267,7 @@ def make_task(
         model = load_own(model, kind="class or function that makes a network", fits=callable)
     for option, named in (("model", model), ("upload", options.upload)):
         if isinstance(named, str):
-            one_of(option, named, MODELS)
+            one_of(option, named, list(MODELS))
     seed = options.split_seed
     if isinstance(dataset, str):
         source = DataSource(Path(options.data_dir), options.download, num_devices, seed or 0)
@@ -322,9 +312,8 @@ def _split(
     num_devices: int,
     mean_gain: ArrayLike | None,
 ) -> list[IntArray]:
+    """The samples of each device, drawn as the options say."""
     labels, concentration = dataset.train_labels.numpy(), options.concentration
-    if options.partition == "dirichlet-by-class":
-        return dirichlet_by_class(labels, num_devices, concentration, rng)
     if options.partition == "iid":
         return iid(len(labels), num_devices, rng)
     if options.partition == "place":
@@ -338,4 +327,7 @@ def _split(
         if dataset.train_writers is None:
             raise ValueError(f"the data set {dataset.name} does not say who its writers are")
         return by_writer(dataset.train_writers, num_devices)
-    return dirichlet_equal(labels, num_devices, concentration, rng)
+    by_class = options.partition == "dirichlet-by-class"
+    return (dirichlet_by_class if by_class else dirichlet_equal)(
+        labels, num_devices, concentration, rng
+    )

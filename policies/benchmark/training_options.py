@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fl_edge_env.checks import (
-    did_you_mean,
     finite_number,
-    integer_at_least,
-    is_real,
+    finite_or_zero,
+    natural_number,
+    number_below_one,
+    one_of,
     positive_integer,
 )
 
@@ -88,18 +88,18 @@ class TrainingOptions:
         """
         for name in ("batch_size", "eval_every", "threads"):
             positive_integer(name, getattr(self, name))
-        if self.split_seed is not None:
-            integer_at_least(0, "split_seed", self.split_seed)
-        if self.partition is not None:
-            one_of("partition", self.partition, PARTITIONS)
         finite_number("concentration", self.concentration)
-        if self.learning_rate is not None:
-            finite_number("learning_rate", self.learning_rate)
-        share("momentum", self.momentum)
-        for name in ("weight_decay", "proximal"):
-            finite_number(name, getattr(self, name), zero_allowed=True)
+        number_below_one("momentum", self.momentum)
+        finite_or_zero("weight_decay", self.weight_decay)
+        finite_or_zero("proximal", self.proximal)
         one_of("precision", self.precision, ("float32", "bfloat16"))
         one_of("on_non_finite", self.on_non_finite, ("raise", "skip"))
+        if self.split_seed is not None:
+            natural_number("split_seed", self.split_seed)
+        if self.partition is not None:
+            one_of("partition", self.partition, PARTITIONS)
+        if self.learning_rate is not None:
+            finite_number("learning_rate", self.learning_rate)
 
     def for_run(self, **changes: Any) -> TrainingOptions:
         """These with other `RUN_OPTIONS`.
@@ -117,17 +117,3 @@ class TrainingOptions:
         options = replace(self, **changes)
         options.check()
         return options
-
-
-def one_of(name: str, value: object, known: Iterable[str]) -> None:
-    """Refuse what is not one of some words; `name` is that of the option, for the error."""
-    words = list(known)
-    if value not in words:
-        nearest = did_you_mean(value, words) if isinstance(value, str) else ""
-        raise ValueError(f"{name} must be one of {', '.join(words)}, got {value!r}{nearest}")
-
-
-def share(name: str, value: object) -> None:
-    """Refuse what does not lie in [0, 1)."""
-    if not (is_real(value) and 0 <= value < 1):
-        raise ValueError(f"{name} must lie in [0, 1), got {value!r}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,6 +9,7 @@ from torch.nn.functional import pad
 from torchvision.datasets import CIFAR10
 from torchvision.datasets.utils import check_integrity
 
+from fl_edge_env.files import as_value_error
 from train_fl.data.dataset import Dataset, DataSource, standardise
 
 
@@ -30,7 +29,10 @@ def cifar10(source: DataSource) -> Dataset:
     meta = (CIFAR10.meta["filename"], CIFAR10.meta["md5"])
     for name, checksum in [*CIFAR10.train_list, *CIFAR10.test_list, meta]:
         path = source.folder / CIFAR10.base_folder / name
-        if not _is_whole(path, checksum):
+        # Only a whole file is unpickled, which runs its code.
+        with as_value_error(f"cannot read {str(path)!r}: "):
+            whole = check_integrity(str(path), checksum)
+        if not whole:
             without = "compare without training by --no-train; to train, "
             raise ValueError(
                 f"{str(path)!r} is {'damaged: ' if path.exists() else f'missing: {without}'}"
@@ -42,15 +44,9 @@ def cifar10(source: DataSource) -> Dataset:
     train, test = standardise(
         *(torch.from_numpy(s.data).permute(0, 3, 1, 2).float().contiguous() / 255 for s in splits)
     )
-    train_labels, test_labels = (torch.tensor(s.targets) for s in splits)
+    labels = [torch.tensor(split.targets) for split in splits]
     return Dataset(
-        "cifar10",
-        train,
-        train_labels,
-        test,
-        test_labels,
-        num_classes=10,
-        augment=random_crop_and_flip,
+        "cifar10", train, labels[0], test, labels[1], num_classes=10, augment=random_crop_and_flip
     )
 
 
@@ -70,11 +66,3 @@ def random_crop_and_flip(images: Tensor, rng: np.random.Generator) -> Tensor:
     batch = torch.arange(count, device=images.device)
     cropped: Tensor = padded[batch[:, None, None], :, rows[:, :, None], columns[:, None, :]]
     return cropped.permute(0, 3, 1, 2).contiguous()
-
-
-def _is_whole(path: Path, checksum: str) -> bool:
-    """True if a file has this checksum: only then it is unpickled, which runs its code."""
-    try:
-        return bool(check_integrity(str(path), checksum))
-    except OSError:
-        return False

@@ -118,7 +118,6 @@ class Dataset:
             ("test", test_images, test_labels),
         ):
             pixels = torch.from_numpy(np.array(np.asarray(images), dtype=np.float32, order="C"))
-            classes = np.asarray(labels)
             if pixels.ndim != 4 or len(pixels) == 0:
                 raise ValueError(
                     f"{split}_images must have shape (samples, channels, height, width), "
@@ -126,11 +125,7 @@ class Dataset:
                 )
             if not torch.isfinite(pixels).all():
                 raise ValueError(f"{split}_images must be finite")
-            if classes.dtype.kind not in "iu" or classes.shape != pixels.shape[:1]:
-                raise ValueError(
-                    f"{split}_labels must be {len(pixels)} integers, one for each image, "
-                    f"got {classes.dtype} of shape {classes.shape}"
-                )
+            classes = _integers(f"{split}_labels", labels, len(pixels))
             if classes.min() < 0:
                 raise ValueError(f"{split}_labels must be at least 0, got {classes.min()}")
             if split == "train" and classes.min() > 0:
@@ -138,21 +133,16 @@ class Dataset:
                     "train_labels must be counted from 0, each class with a sample, and the least "
                     f"is {classes.min()}: subtract it"
                 )
-            parts += [pixels, torch.as_tensor(classes.astype(np.int64))]
-        if parts[0].shape[1:] != parts[2].shape[1:]:
+            parts += [pixels, torch.as_tensor(classes)]
+        shapes = [tuple(pixels.shape[1:]) for pixels in parts[::2]]
+        if shapes[0] != shapes[1]:
             raise ValueError(
                 "train_images and test_images must be of one shape, "
-                f"got {tuple(parts[0].shape[1:])} and {tuple(parts[2].shape[1:])}"
+                f"got {shapes[0]} and {shapes[1]}"
             )
         writers = None
         if train_writers is not None:
-            given = np.asarray(train_writers)
-            if given.dtype.kind not in "iu" or given.shape != parts[1].shape:
-                raise ValueError(
-                    f"train_writers must be {len(parts[1])} integers, one for each image, "
-                    f"got {given.dtype} of shape {given.shape}"
-                )
-            writers = given.astype(np.int64)
+            writers = _integers("train_writers", train_writers, len(parts[1]))
         num_classes = 1 + int(max(parts[1].max(), parts[3].max()))
         return cls(name, parts[0], parts[1], parts[2], parts[3], num_classes, writers, augment)
 
@@ -255,6 +245,17 @@ def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     deviation, mean = torch.std_mean(train, dim=(0, 2, 3), keepdim=True)
     deviation = torch.where(deviation > 0, deviation, 1.0)  # of a channel that is the same all over
     return (train - mean) / deviation, (test - mean) / deviation
+
+
+def _integers(name: str, values: ArrayLike, size: int) -> IntArray:
+    """A copy of one integer for each image."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" or array.shape != (size,):
+        raise ValueError(
+            f"{name} must be {size} integers, one for each image, "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+    return array.astype(np.int64)
 
 
 def _picture(path: str) -> Image.Image:

@@ -72,9 +72,6 @@ def femnist(source: DataSource) -> Dataset:
     return _split(pieces, rng)
 
 
-_Reader = Callable[[Path, Collection[str]], Iterator[_Samples]]
-
-
 def _find_files(folder: Path) -> tuple[str, list[Path]]:
     """The files to read and their suffix."""
     places = [folder / "train", folder / "test"]
@@ -92,17 +89,17 @@ def _find_files(folder: Path) -> tuple[str, list[Path]]:
     return (".json", paths) if paths else (".parquet", parquet)
 
 
-def _read_all(read: _Reader, wanted: Counter[str], path: Path) -> list[_Samples]:
+def _read_all(
+    read: Callable[[Path, Collection[str]], Iterator[_Samples]], wanted: Counter[str], path: Path
+) -> list[_Samples]:
     """All samples of some writers in a file, if they are as many as were counted."""
     pieces = list(read(path, wanted))
     found: Counter[str] = Counter()
     for samples in pieces:
         found[samples.writer] += len(samples.labels)
-    if found != wanted:
-        writer = next(w for w in wanted if found[w] != wanted[w])
-        raise ValueError(
-            f"it lists {wanted[writer]} samples of writer {writer} and has {found[writer]}"
-        )
+    for writer, count in wanted.items():
+        if found[writer] != count:
+            raise ValueError(f"it lists {count} samples of writer {writer} and has {found[writer]}")
     return pieces
 
 
@@ -127,19 +124,18 @@ def _split(pieces: dict[str, list[_Samples]], rng: np.random.Generator) -> Datas
         order = rng.permutation(len(labels))
         held_out = round(_HELD_OUT * len(labels))
         for part, chosen in ((test, order[:held_out]), (train, order[held_out:])):
-            part.append((images[chosen], labels[chosen], np.full(len(chosen), writer)))
-    joined = [
+            part.append((images[chosen, None], labels[chosen], np.full(len(chosen), writer)))
+    (images, labels, writers), (test_images, test_labels, _) = (
         [np.concatenate(arrays) for arrays in zip(*part, strict=True)] for part in (train, test)
-    ]
-    (train_images, train_labels, train_writers), (test_images, test_labels, _) = joined
+    )
     return Dataset(
         "femnist",
-        torch.from_numpy(train_images[:, None]),
-        torch.from_numpy(train_labels),
-        torch.from_numpy(test_images[:, None]),
+        torch.from_numpy(images),
+        torch.from_numpy(labels),
+        torch.from_numpy(test_images),
         torch.from_numpy(test_labels),
         num_classes=_NUM_CLASSES,
-        train_writers=train_writers,
+        train_writers=writers,
     )
 
 

@@ -232,17 +232,16 @@ def _draw_part(
     mix: FloatArray, size: int, pools: list[list[int]], rng: np.random.Generator
 ) -> IntArray:
     """Take samples out of the classes, whose probabilities are the mix."""
-    part = [pools[_draw_class(mix, pools, rng)].pop() for _ in range(size)]
-    return np.array(part, dtype=np.int64)
-
-
-def _draw_class(mix: FloatArray, pools: list[list[int]], rng: np.random.Generator) -> int:
-    left = np.array([len(pool) for pool in pools])
-    odds = np.where(left > 0, mix, 0.0)
-    if odds.sum() == 0.0:  # of this device's classes nothing is left
-        odds = left.astype(np.float64)
-    cdf = np.cumsum(odds)
-    return int(np.searchsorted(cdf, rng.random() * cdf[-1], side="right"))
+    part = np.empty(size, dtype=np.int64)
+    for index in range(size):
+        left = np.array([len(pool) for pool in pools])
+        odds = np.where(left > 0, mix, 0.0)
+        if odds.sum() == 0.0:  # of this device's classes nothing is left
+            odds = left.astype(np.float64)
+        cdf = np.cumsum(odds)
+        drawn = int(np.searchsorted(cdf, rng.random() * cdf[-1], side="right"))
+        part[index] = pools[drawn].pop()
+    return part
 
 
 def label_histogram(

@@ -505,13 +505,10 @@ def _chosen(allocation: Allocation, device_time: FloatArray, device_energy: Floa
 
 def _other_batch(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     """The end of an error message where a decision is for another number of systems."""
-    if len(given) == len(wanted) == 2 and given[1] == wanted[1]:
-        return f": the decision is for {given[0]} systems, and the batch has {wanted[0]}"
-    if len(wanted) == 2 and given == wanted[1:]:
-        return f": the decision is for one system, and this is a batch of {wanted[0]}"
-    if len(given) == 2 and given[1:] == wanted:
-        return f": the decision is for a batch of {given[0]}, and this is one system"
-    return ""
+    if len(given) > 2 or given[-1] != wanted[-1]:
+        return ""
+    one, other = (f"a batch of {s[0]}" if len(s) == 2 else "one system" for s in (given, wanted))
+    return f": the decision is for {one}, and this is {other}"
 
 
 def _check_presence(allocation: Allocation, available: BoolArray) -> None:

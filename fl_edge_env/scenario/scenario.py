@@ -256,6 +256,7 @@ class Scenario:
             # Of no report they are zero.
             first_time, first_energy = self.first_report
             first = np.maximum(np.append(first_energy, first_time), 1 / _LARGEST)
+            growth = self.num_rounds * np.append(energy, self.energy_budget_j)
             magnitudes = (
                 ("signal-to-noise ratio", snr, "channel, p_min, p_max or noise_power_w"),
                 ("data weight", self.weights, "num_samples"),
@@ -267,16 +268,8 @@ class Scenario:
                 ("compute power [W]", self.capacitance * self.f_max**3, "capacitance or f_max"),
                 ("upload time [s]", fastest, "model_bits, report_bits, bandwidth_hz or p_max"),
                 ("round time [s]", slowest, "f_min, p_min, download_rate_bps or model_bits"),
-                (
-                    "time or energy of the first report",
-                    first,
-                    "first_report_passes or first_report_bits",
-                ),
-                (
-                    "queue [J]",
-                    self.num_rounds * np.append(energy, self.energy_budget_j),
-                    "energy_budget_j, capacitance, f_max or p_max",
-                ),
+                ("first report [s or J]", first, "first_report_passes or first_report_bits"),
+                ("queue [J]", growth, "energy_budget_j, capacitance, f_max or p_max"),
             )
         for what, values, fields in magnitudes:
             wrong = ~((values >= 1 / _LARGEST) & (values <= _LARGEST))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fl_edge_env.checks import integer_at_least, is_real
+from fl_edge_env.checks import integer_at_least, is_real, real_array
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.scenario.scenario import Scenario
 
@@ -61,10 +61,7 @@ def with_tiers(
         raise ValueError(f"tiers must be a sequence of mappings of field to factor, got {tiers!r}")
     if not tiers:
         raise ValueError("tiers must be one or more mappings of field to factor, got none")
-    try:
-        odds = np.ones(len(tiers)) if shares is None else np.asarray(shares, dtype=np.float64)
-    except (TypeError, ValueError):
-        odds = np.array(None)
+    odds = np.ones(len(tiers)) if shares is None else real_array("shares", shares)
     if odds.shape != (len(tiers),) or not (np.all(odds >= 0) and 0 < odds.sum() < np.inf):
         raise ValueError(
             f"shares must be {len(tiers)} numbers of at least zero, one for each tier, "

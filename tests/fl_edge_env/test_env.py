@@ -152,7 +152,7 @@ def test_a_decision_for_another_number_of_systems_is_told():
     for env, shape, message in (
         (one, (4,), "the decision is for a batch of 4, and this is one system"),
         (batch, (), "the decision is for one system, and this is a batch of 4"),
-        (batch, (3,), "the decision is for 3 systems, and the batch has 4"),
+        (batch, (3,), "the decision is for a batch of 3, and this is a batch of 4"),
     ):
         with pytest.raises(ValueError, match=message):
             env.step(decision(*shape))

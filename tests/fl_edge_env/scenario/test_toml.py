@@ -130,7 +130,7 @@ def test_load__shares_out_all_samples_of_a_saved_scenario(tmp_path):
         ({"tiers": [{"f_max": "2"}]}, ValueError, "factor on f_max must be a number, got '2'"),
         ({"shares": [1.0]}, ValueError, r"shares must be 3 numbers .*got \[1.0\]"),
         ({"shares": [1.0, -1.0, 1.0]}, ValueError, "shares must be 3 numbers"),
-        ({"shares": ["a", "b", "c"]}, ValueError, "shares must be 3 numbers"),
+        ({"shares": ["a", "b", "c"]}, ValueError, "shares must hold real numbers"),
         ({"seed": -1}, ValueError, "seed must be .*got -1"),
     ],
 )

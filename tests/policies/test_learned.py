@@ -134,8 +134,7 @@ def test_agent__energy_is_dearer_by_the_factor_of_its_training():
     seen = observation(SCENARIO, 1)
     seen["queue"] = seen["queue"] + 1.0
     expected = cheap.decide(seen | {"queue": seen["queue"] / 0.5 * 0.97})
-    decided = dear.decide(seen)
-    np.testing.assert_allclose(decided.f, expected.f, rtol=1e-5)
+    np.testing.assert_allclose(dear.decide(seen).f, expected.f, rtol=1e-5)
 
 
 def test_agent__is_one_job_before_and_after_it_has_decided():
@@ -143,11 +142,10 @@ def test_agent__is_one_job_before_and_after_it_has_decided():
     before.seen["queue"] = after.seen["queue"] = LOW_QUEUE
     with pytest.warns(UserWarning, match=f"{LEAVES}queue"):
         after.decide(observation(SCENARIO, 1) | {"queue": np.full((1, 6), 1e9)})
-    keys = [make_jobs([policy], SCENARIO, [0])[0].key for policy in (before, after)]
-    assert keys[0] == keys[1]
     other = agent()
     other.weights["log_std"] = other.weights["log_std"] + 1
-    assert make_jobs([other], SCENARIO, [0])[0].key != keys[0]
+    keys = [make_jobs([policy], SCENARIO, [0])[0].key for policy in (before, after, other)]
+    assert keys[0] == keys[1] != keys[2]
 
 
 def changed(path, **entries):

@@ -51,14 +51,6 @@ def test_steps__are_told_from_none_to_all_also_where_the_work_is_given_up(monkey
     assert not any(what == "unheard" for what, *_ in calls)
 
 
-def test_prices__tell_how_far_the_search_has_come():
-    calls: list[tuple[str, int, int]] = []
-    with listening(lambda *call: calls.append(call)):
-        find_prices(Scenario.cifar10(num_devices=7, num_rounds=3))
-    heard = heard_in_order(calls)
-    assert {"prices of the bound", "prices of the outcome, start"} < heard.keys()
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_run_jobs__tells_how_much_is_done_of_jobs_that_run(workers, monkeypatch):
     monkeypatch.setattr("policies.benchmark.board._LOOK_EVERY", 1e-3)
@@ -70,11 +62,15 @@ def test_run_jobs__tells_how_much_is_done_of_jobs_that_run(workers, monkeypatch)
     assert any(0 < share % 1 < 1 for share in heard)
 
 
-def test_jobs__have_as_many_parts_as_they_tell_of():
+def test_jobs__have_as_many_parts_as_they_tell_of_after_the_search_for_prices():
     scenario = Scenario.digits(num_devices=6, num_rounds=3)
-    prices = find_prices(scenario)
+    calls: list[tuple[str, int, int]] = []
+    with listening(lambda *call: calls.append(call)):
+        prices = find_prices(scenario)
+    heard = heard_in_order(calls)
+    assert {"prices of the bound", "prices of the outcome, start"} < heard.keys()
     for job in (*make_jobs([UniS(scenario)], scenario, [0]), BoundJob(scenario, 0, prices)):
-        calls: list[tuple[str, int, int]] = []
+        calls = []
         with listening(lambda *call, to=calls: to.append(call)):
             job.run()
         assert len(heard_in_order(calls)) == job.parts

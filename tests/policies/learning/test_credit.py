@@ -113,28 +113,16 @@ def test_ranked_difference__is_what_the_cohort_without_the_device_would_cost_mor
     after = highest(action[:, 2], places + 1, there)[:, -1]
     result = ranked_difference_reward(gain, queue, backlog, decision, after, scenario)
     time, energy = physics.time_and_energy(gain, decision.f, decision.p, scenario)
+    atol = 1e-9 * scenario.V * time.max()
     for row in range(2):
         state = time[row], energy[row], queue[row], backlog[row], scenario
-
-        def ranked(last: int | None, row: int = row) -> list[int]:
-            order = sorted(np.flatnonzero(there[row]), key=lambda n: -action[row, 2, n])
-            if last is not None:
-                order = [n for n in order if n != last] + [last]
-            return order
-
-        played = ranked(None)[:places]
+        ranked = sorted(np.flatnonzero(there[row]), key=lambda n, row=row: -action[row, 2, n])
+        played = ranked[:places]
         assert sorted(played) == sorted(decision.cohort[row][decision.cohort[row] >= 0])
         for n in range(7):
-            # Last in the ranking it would still take part where there are not enough others.
-            others = [m for m in ranked(n if there[row, n] else None) if m != n][:places]
-            expected = cost_of(others, *state) - cost_of(played, *state) if n in played else 0.0
-            np.testing.assert_allclose(
-                result[row, n], expected, rtol=1e-9, atol=1e-9 * scenario.V * time.max()
-            )
+            others = [m for m in ranked if m != n][:places]
+            expected = cost_of(others, *state) - cost_of(played, *state)
+            np.testing.assert_allclose(result[row, n], expected, rtol=1e-9, atol=atol)
         single = Allocation(decision.f[row], decision.p[row], cohort=decision.cohort[row])
-        np.testing.assert_array_equal(
-            ranked_difference_reward(
-                gain[row], queue[row], backlog[row], single, after[row], scenario
-            ),
-            result[row],
-        )
+        state = gain[row], queue[row], backlog[row], single, after[row], scenario
+        np.testing.assert_array_equal(ranked_difference_reward(*state), result[row])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -104,10 +103,9 @@ def test_round_robin__nobody_waits_longer_than_a_turn(cohort_size):
         assert set(cohorts[window : window + turn].ravel()) == set(range(7))
 
 
-def test_best_channel__has_the_largest_sum_of_gains():
+def test_best_channel__has_the_largest_gains():
     candidates = candidates_of(SMALL)
-    gain = candidates.channel_gain
-    best = max(itertools.combinations(range(7), 3), key=lambda cohort: gain[list(cohort)].sum())
+    best = np.argsort(candidates.channel_gain)[-3:]
     assert set(selection.BestChannel(SMALL).select(candidates)) == set(best)
 
 

@@ -6,32 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.checks import real_array
 from fl_edge_env.typing import FloatArray
-
-
-def saved_array(
-    state: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ...], least: float
-) -> FloatArray:
-    """A copy of an array of a saved state, if it has this shape and is finite and at least `least`.
-
-    A `least` of NaN allows any numbers.
-    """
-    if name not in state:
-        raise ValueError(f"state must hold {name}, got {list(state)}")
-    values = real_array(name, state[name])
-    if values.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {values.shape}")
-    if least == least and not (np.isfinite(values) & (values >= least)).all():
-        bound = f" and at least {least:g}" if np.isfinite(least) else ""
-        raise ValueError(
-            f"{name} must be finite{bound}, got values from {values.min()} to {values.max()}"
-        )
-    return values.copy()
 
 
 def check_scenario(scenario: object) -> None:

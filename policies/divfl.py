@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import available, observed, real_array
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.base import Policy, saved_array
+from policies.base import Policy
 from policies.resources import static_resources
 from policies.state import check_state
 
@@ -107,14 +107,16 @@ class DivFL(Policy):
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take up saved distances; see `Policy.restore`."""
-        shape = (self.scenario.num_devices, self.scenario.num_devices)
-        distance = saved_array(state, "distance", shape, least=np.nan)
-        if "description" not in state:
-            raise ValueError(f"state must hold description, got {list(state)}")
+        for name in ("distance", "description"):
+            if name not in state:
+                raise ValueError(f"state must hold {name}, got {list(state)}")
+        distance, shape = real_array("distance", state["distance"]), self._distance.shape
+        if distance.shape != shape:
+            raise ValueError(f"distance must have shape {shape}, got {distance.shape}")
         kinds, description = ("label histogram", "gradient"), str(state["description"])
         if description not in kinds:
             raise ValueError(f"description must be one of {', '.join(kinds)}, got {description!r}")
-        self._distance, self.description = distance, description
+        self._distance, self.description = distance.copy(), description
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""

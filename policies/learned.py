@@ -20,13 +20,13 @@ from stable_baselines3.common.policies import BasePolicy
 
 from fl_edge_env import Allocation, ExponentialChannel, Scenario, lyapunov
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.checks import available, is_real, observed
+from fl_edge_env.checks import available, is_real, observed, saved_array
 from fl_edge_env.files import as_value_error, atomic_path, check_zip
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scaling import FEATURES, Features, Scaling, feature_names
 from fl_edge_env.scenario import toml
 from fl_edge_env.typing import FloatArray
-from policies.base import Policy, saved_array
+from policies.base import Policy
 from policies.learning.ranges import (
     Range,
     SeenRange,
@@ -152,11 +152,9 @@ class SB3Policy(Policy):
     def _own_queues(self) -> dict[str, FloatArray]:
         """Its queues by name; empty where those of the environment count."""
         if self._queues is None:  # settling takes seconds, and some never need them
-            self._queues = {}
-            if self._own.objective == "outcome":
-                for name in ("queue", "participation_queue"):
-                    first: FloatArray = getattr(self._system, f"initial_{name}")
-                    self._queues[name] = np.broadcast_to(first, self._shape).copy()
+            names = ("queue", "participation_queue") if self._own.objective == "outcome" else ()
+            first = {name: getattr(self._system, f"initial_{name}") for name in names}
+            self._queues = {n: np.broadcast_to(v, self._shape).copy() for n, v in first.items()}
         return self._queues
 
     def feedback(self, info: Mapping[str, Any]) -> None:
@@ -166,11 +164,10 @@ class SB3Policy(Policy):
         self._has_news = self._memory is not None
         if queues := self._own_queues():
             spent = info["energy_spent"]
+            excess = spent - self.scenario.energy_budget_j
             missing = lyapunov.participation_target(self.scenario) - (spent > 0)
             self._queues = {
-                "queue": lyapunov.next_queue(
-                    queues["queue"], spent - self.scenario.energy_budget_j
-                ),
+                "queue": lyapunov.next_queue(queues["queue"], excess),
                 "participation_queue": queues["participation_queue"] + missing,
             }
 
@@ -183,9 +180,12 @@ class SB3Policy(Policy):
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take up its queues and its memory; see `Policy.restore`."""
-        least = {"queue": 0.0, "participation_queue": -math.inf}
-        names = least if self._own.objective == "outcome" else {}
-        queues = {name: saved_array(state, name, self._shape, least[name]) for name in names}
+        queues = {}
+        if self._own.objective == "outcome":
+            now = np.empty(self._shape)
+            queues["queue"] = saved_array(state, "queue", now).copy()
+            backlog = saved_array(state, "participation_queue", now, any_sign=True)
+            queues["participation_queue"] = backlog.copy()
         if self._memory is not None:
             self._memory.restore(state)
             self._has_news = bool(np.asarray(state.get("has_news", False)))
@@ -209,13 +209,11 @@ class SB3Policy(Policy):
         features = self._scaling.features(self._as_it_sees(observation))
         if self.seen and not self._has_warned:
             self._check_range(features)
-        single = features.ndim == 2
-        if single:
-            features = features[None]
+        systems = features.reshape(-1, *features.shape[-2:])
         with torch_threads(1):
-            rows, _ = self._network.predict(device_rows(features), deterministic=True)
+            rows, _ = self._network.predict(device_rows(systems), deterministic=True)
         action = gather_rows(rows, self.scenario.num_devices)
-        if single:
+        if features.ndim == 2:
             action = action[0]
         decided = decode_action(
             action, self._own, self.settings.softmax_scale, available(observation)
@@ -229,8 +227,8 @@ class SB3Policy(Policy):
     def _check_range(self, features: Features) -> None:
         met = SeenRange(FEATURES)  # those of the outcome vary by far more from round to round
         met.add(features[..., : len(FEATURES)])
-        # Every episode starts with empty queues, those of the agent's own system too, and training
-        # with random ones may never come down to them: only larger queues are news.
+        # Episodes start with empty queues, which those of training may never come down to: only
+        # larger queues are news.
         known = self.seen | {"queue": (-math.inf, self.seen["queue"][1])}
         outside = departures(met.by_name(), known).items()
         if told := [text for name, text in outside if name not in self._told]:

@@ -105,10 +105,9 @@ def imitate(model: PPO, view: DeviceView, rounds: int, seed: int) -> None:
     The agent acts, for so many rounds of all systems together, and learns from all rounds so far:
     Ross, Gordon and Bagnell, "A reduction of imitation learning and structured prediction to
     no-regret online learning" (2011). Where the server knows the gains of the round, the means of
-    its actions are fitted to the decision of `solve_round`. Where it does not, the decision that
-    would have been best says little about what is best under what is known: there the settings
-    follow the slopes of the cost at the true gains (`costs_and_slopes`), and the score is fitted
-    to that cost, so that the agent learns means over what it does not see.
+    its actions are fitted to the decision of `solve_round`; elsewhere the settings follow the
+    slopes of the cost at the true gains and the score is fitted to that cost, so that the agent
+    learns means over what it does not see.
     """
     policy: Any = model.policy
     rng = np.random.default_rng([seed, 2])

@@ -27,15 +27,13 @@ from policies.learning.ranges import SeenRange
 # those of other training seeds, and from the small numbers used for validation and test.
 FIRST_EPISODE = 1_000_000
 # The queues of an episode start at a common level, drawn up to the reference queue of the
-# scaling, times a factor of each device.
-_QUEUE_SPREAD = (0.8, 1.2)
-# Where the objective is the outcome they start at the scenario's own queues, each energy queue
-# times a factor, each participation queue moved by up to so many rounds.
-_BACKLOG_SPREAD = 1.0
+# scaling, times a factor of each device; for the outcome at the scenario's own times the factor,
+# and the participation queues moved by up to so many rounds.
+_QUEUE_SPREAD, _BACKLOG_SPREAD = (0.8, 1.2), 1.0
 
 
 def check_training_seed(value: object) -> int:
-    """`value` as an int, if it is one whose episodes no other seed has."""
+    """`value` as an int, if no other seed has its episodes."""
     if not is_integer(value) or not 0 <= value < FIRST_EPISODE:
         raise ValueError(f"seed must be an integer from 0 to {FIRST_EPISODE - 1}, got {value!r}")
     return int(value)

@@ -123,9 +123,9 @@ def test_agent__goes_on_from_a_saved_state(trained):
     other.reset([0, 1])
     other.restore(state)
     np.testing.assert_array_equal(as_array(other.decide(simulator.observe())), expected[6])
-    with pytest.raises(ValueError, match="state must hold measurements"):
+    with pytest.raises(ValueError, match="state must be a mapping that holds measurements"):
         other.restore({n: v for n, v in state.items() if n != "measurements"})
-    with pytest.raises(ValueError, match="queue must be finite and at least 0"):
+    with pytest.raises(ValueError, match="queue must be finite and not negative"):
         other.restore(state | {"queue": -state["queue"] - 1.0})
 
 

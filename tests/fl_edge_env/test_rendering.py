@@ -39,26 +39,28 @@ def columns(frame: np.ndarray, color: tuple[int, int, int], devices: int) -> np.
     return np.array([match[row : row + height, middles].sum(axis=0) for row in rows])
 
 
+def picture(scenario: Scenario, observation: dict, allocation: Allocation):
+    """The picture of a round in which this was observed and decided, and its cohort."""
+    simulator, dashboard = Simulator(scenario), Dashboard(scenario)
+    simulator.reset([0])
+    dashboard.begin(observation)
+    outcome = simulator.advance(allocation)
+    dashboard.record(observation, allocation, outcome)
+    return dashboard.draw(), outcome.cohort
+
+
 @pytest.mark.parametrize("chosen", [False, True])
 def test_bars__are_as_high_as_what_they_stand_for(chosen):
     scenario = Scenario.cifar10(num_devices=12, cohort_size=3)
-    simulator = Simulator(scenario)
-    simulator.reset([0])
     rng = np.random.default_rng(0)
     gain = rng.uniform(0.01, 0.5, 12)
     observation = {"channel_gain": gain, "queue": rng.uniform(0, 180, 12)}
     f, p, q = (rng.uniform(low, 1.0, 12) for low in (0.5, 0.1, 0.1))
     f, p, q = f * scenario.f_max, p * scenario.p_max, q / q.sum()
     kind = {"cohort": [2, 7]} if chosen else {"q": q}
-    allocation = Allocation(f, p, **kind)
-    dashboard = Dashboard(scenario)
-    dashboard.begin(observation)
-    outcome = simulator.advance(allocation)
-    dashboard.record(observation, allocation, outcome)
-    frame = dashboard.draw()
-
+    frame, members = picture(scenario, observation, Allocation(f, p, **kind))
     others, cohort = (columns(frame, color, 12) for color in (OTHERS, COHORT))
-    drawn = np.isin(np.arange(12), outcome.cohort)
+    drawn = np.isin(np.arange(12), members)
     assert (others[:, drawn] <= 1).all()
     assert (cohort[:, ~drawn] <= 1).all()
     values = dict(zip(PANELS, (gain, observation["queue"], q, f, p), strict=True))
@@ -128,13 +130,9 @@ def test_copies_and_restored_episodes__go_on_from_their_round():
 
 def test_window__shows_the_frame():
     pygame = pytest.importorskip("pygame")
-    env = make("human")
-    env.reset(seed=0)
-    env.step(np.zeros((3, 12), dtype=np.float32))
+    env, expected = make("human"), make("rgb_array")
+    play(env, 1), play(expected, 1)
     shown = pygame.surfarray.array3d(pygame.display.get_surface()).swapaxes(0, 1)
-    expected = make("rgb_array")
-    expected.reset(seed=0)
-    expected.step(np.zeros((3, 12), dtype=np.float32))
     np.testing.assert_array_equal(shown, expected.render())
     assert env.render() is None
     env.close()
@@ -192,13 +190,8 @@ def test_pictures__count_devices_just_where_there_are_too_many_for_bars(devices)
     f = np.full(devices, 1.2e9)
     f[[5, 70, 400]] = 1.8e9
     allocation = Allocation(f, scenario.p_mid, cohort=[5, 70, 400])
-    simulator = Simulator(scenario)
-    simulator.reset([0])
-    dashboard = Dashboard(scenario)
-    observation = simulator.observe()
-    dashboard.begin(observation)
-    dashboard.record(observation, allocation, simulator.advance(allocation))
-    frame = dashboard.draw()
+    observation = {"channel_gain": scenario.mean_gain, "queue": np.zeros(devices)}
+    frame, _ = picture(scenario, observation, allocation)
     orange = (frame == COHORT).all(axis=-1)
     if devices > MOST_BARS:
         right = orange[320:500, 687:1184]  # the panel of f, from 1 to 2 GHz

@@ -100,32 +100,28 @@ def test_round__accounts_of_the_cohort_and_reward_of_the_state_before(latency):
     assert repeats > 0
 
 
-def cohorts(simulator: Simulator, allocations: list[Allocation]) -> np.ndarray:
-    simulator.reset([7])
-    return np.array([simulator.advance(a).cohort[0] for a in allocations])
-
-
 def test_cohort__depends_on_the_seed_and_q_only():
     scenario = Scenario(num_devices=6, num_rounds=40)
     rng = np.random.default_rng(0)
     base = [random_allocation(scenario, rng) for _ in range(40)]
-    wanted = cohorts(Simulator(scenario, 1), base)
 
+    def cohorts(allocations: list[Allocation], **fields) -> np.ndarray:
+        simulator = Simulator(scenario.replace(**fields), 1)
+        simulator.reset([7])
+        return np.array([simulator.advance(a).cohort[0] for a in allocations])
+
+    wanted = cohorts(base)
     slow = [Allocation(np.full((1, 6), 1e9), np.full((1, 6), 0.001), a.q) for a in base]
-    np.testing.assert_array_equal(cohorts(Simulator(scenario, 1), slow), wanted)
-    for fields in (
-        {"channel": ExponentialChannel(filter="resample")},
-        {"num_rounds": 3},
-        {"model_bits": 1e3, "mu": 2.0, "energy_budget_j": 1.0},
+    channel = ExponentialChannel(filter="resample")
+    for drawn in (
+        cohorts(slow),
+        cohorts(base, channel=channel, num_rounds=3),
+        cohorts(base, model_bits=1e3, mu=2.0, energy_budget_j=1.0),
     ):
-        np.testing.assert_array_equal(
-            cohorts(Simulator(scenario.replace(**fields), 1), base), wanted
-        )
-
+        np.testing.assert_array_equal(drawn, wanted)
     # A cohort named in one round leaves the draws of the others as they were.
-    override = base.copy()
-    override[5] = Allocation(base[5].f, base[5].p, cohort=[[0, 3]])
-    drawn = cohorts(Simulator(scenario, 1), override)
+    named = Allocation(base[5].f, base[5].p, cohort=[[0, 3]])
+    drawn = cohorts([*base[:5], named, *base[6:]])
     np.testing.assert_array_equal(drawn[5], [0, 3])
     np.testing.assert_array_equal(np.delete(drawn, 5, axis=0), np.delete(wanted, 5, axis=0))
 

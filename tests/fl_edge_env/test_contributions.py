@@ -32,12 +32,6 @@ def test_sampled__mean_over_all_draws_is_the_update_of_all_devices(cohort_size):
     np.testing.assert_allclose(mean, WEIGHTS @ UPDATES, rtol=1e-12)
 
 
-def test_sampled__a_device_drawn_twice_counts_twice():
-    came = contributions(Allocation(F, P, Q), {"cohort": np.array([2, 0, 2])}, SCENARIO)
-    np.testing.assert_array_equal(came.participants, [0, 2])
-    np.testing.assert_allclose(came.weight, [0.1 / (3 * 0.4), 0, 2 * 0.3 / (3 * 0.05), 0])
-
-
 @pytest.mark.parametrize("cohort", [[3, 1], [1, 3], [3, -1, 1]])
 def test_chosen__is_averaged_by_the_data_or_by_the_weights_of_the_decision(cohort):
     cohort = np.array(cohort)

@@ -26,14 +26,16 @@ def test_atomic_path__keeps_the_old_file_when_writing_fails(tmp_path: Path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_atomic_path__replaces_the_file_at_the_end(tmp_path: Path):
-    path = tmp_path / "table.csv"
+def test_atomic_path__makes_a_file_like_any_other_at_the_end(tmp_path: Path):
+    usual, path = tmp_path / "usual", tmp_path / "table.csv"
+    usual.write_text("")
     with atomic_path(path) as temporary:
         temporary.write_text("new")
         assert not path.exists()
         assert temporary.suffix == path.suffix
     assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
+    assert path.stat().st_mode == usual.stat().st_mode
+    assert set(tmp_path.iterdir()) == {usual, path}
 
 
 def test_writable_folder__names_what_is_in_the_way(tmp_path: Path):
@@ -51,12 +53,6 @@ def packed(
     return buffer.getvalue()
 
 
-def test_check_zip__names_the_parts_of_what_is_whole(tmp_path: Path):
-    path = tmp_path / "a.zip"
-    path.write_bytes(packed())
-    assert check_zip(path) == ["a"]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -70,16 +66,11 @@ def test_check_zip__names_the_parts_of_what_is_whole(tmp_path: Path):
 )
 def test_check_zip__names_what_is_wrong(tmp_path: Path, content: bytes, message: str):
     path = tmp_path / "a.zip"
+    path.write_bytes(packed())
+    assert check_zip(path) == ["a"]
     path.write_bytes(content)
     with pytest.raises((ValueError, zipfile.BadZipFile), match=message):
         check_zip(path)
-
-
-def test_atomic_path__gives_the_permissions_of_any_new_file(tmp_path: Path):
-    (tmp_path / "usual").write_text("")
-    with atomic_path(tmp_path / "new") as temporary:
-        temporary.write_text("")
-    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
 def test_atomic_path__names_the_file_that_cannot_be_written(tmp_path: Path):

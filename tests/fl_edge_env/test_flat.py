@@ -69,16 +69,6 @@ def test_flat_env__passes_stable_baselines3s_checker(scenario):
     assert env.observation_space.contains(np.zeros_like(env.reset(seed=0)[0]))
 
 
-def test_flat_env__takes_an_allocation():
-    env = FlatEnv(gym.wrappers.RecordEpisodeStatistics(gym.make("FLEdge-v0", scenario=PLAIN)))
-    assert env.scaling.scenario is PLAIN
-    raw = gym.make("FLEdge-v0", scenario=PLAIN)
-    raw.reset(seed=2)
-    env.reset(seed=2)
-    decision = Allocation(PLAIN.f_mid, PLAIN.p_max, np.array([0.1, 0.2, 0.3, 0.2, 0.2]))
-    assert env.step(decision)[1] == env.scaling.reward(raw.step(decision)[1])
-
-
 @pytest.mark.parametrize("name", ["FLEdge-v0", "FLEdgeFlat-v0"])
 def test_rows__are_those_of_the_table_of_the_decision_in_its_order(name):
     turned = PLAIN.replace()
@@ -125,26 +115,17 @@ def test_flat_batch__equals_gymnasiums_batch_of_flat_environments(scenario, mode
     assert ended == (6 if mode == "SameStep" else 0)
 
 
-def flat(**fields) -> gym.Env:
-    return gym.make("FLEdgeFlat-v0", **fields)
-
-
-def wrapped(**fields) -> gym.Env:
-    return FlatEnv(gym.make("FLEdge-v0", **fields))
-
-
 @pytest.mark.parametrize(
-    ("make", "rounds"),
+    ("wrap", "rounds"),
     [
-        (flat, 1),
-        (flat, 1003),  # more than in any preset
-        (wrapped, 3),
-        (lambda **fields: flat(**fields).spec.make(), 3),
-        (lambda **fields: wrapped(**fields).spec.make(), 3),
+        (lambda env: env, 1003),  # more than in any preset
+        (lambda env: env.spec.make(), 3),
+        (lambda env: FlatEnv(gym.make("FLEdge-v0", **env.spec.kwargs)), 3),
+        (lambda env: FlatEnv(gym.make("FLEdge-v0", **env.spec.kwargs)).spec.make(), 3),
     ],
 )
-def test_spec__tells_the_rounds_for_time_aware_observations(make, rounds):
-    env = TimeAwareObservation(make(num_devices=2, num_rounds=rounds))
+def test_spec__tells_the_rounds_for_time_aware_observations(wrap, rounds):
+    env = TimeAwareObservation(wrap(gym.make("FLEdgeFlat-v0", num_devices=2, num_rounds=rounds)))
     assert env.spec.max_episode_steps == rounds
     observation, _ = env.reset(seed=0)
     for played in range(rounds):
@@ -155,16 +136,17 @@ def test_spec__tells_the_rounds_for_time_aware_observations(make, rounds):
     assert env.observation_space.contains(observation)
 
 
-def test_spec__of_the_plain_environment_limits_nothing_and_a_shorter_limit_stays():
-    assert gym.make("FLEdge-v0", num_rounds=3).spec.max_episode_steps is None
-    assert gym.spec("FLEdge-v0").max_episode_steps is None
-    assert gym.spec("FLEdgeFlat-v0").max_episode_steps is None
-    short = FlatEnv(gym.make("FLEdge-v0", num_rounds=3, max_episode_steps=2))
-    assert short.spec.max_episode_steps == 2
-    again = short.spec.make()
-    assert again.spec == short.spec
-    again.reset(seed=0)
-    assert [again.step(np.zeros(360, dtype=np.float32))[3] for _ in range(2)] == [False, True]
+def test_spec__a_shorter_limit_stays_and_allocations_pass_through_other_wrappers():
+    raw = gym.make("FLEdge-v0", scenario=PLAIN, max_episode_steps=2)
+    env = FlatEnv(gym.wrappers.RecordEpisodeStatistics(raw))
+    assert env.spec.max_episode_steps == 2
+    assert env.spec.make().spec == env.spec
+    decision = Allocation(PLAIN.f_mid, PLAIN.p_max, np.array([0.1, 0.2, 0.3, 0.2, 0.2]))
+    env.reset(seed=2)
+    flat = [env.step(decision) for _ in range(2)]
+    raw.reset(seed=2)
+    assert [step[1] for step in flat] == [env.scaling.reward(raw.step(decision)[1]) for _ in flat]
+    assert [step[3] for step in flat] == [False, True]
 
 
 def test_wrappers__refuse_what_is_not_the_environment_as_it_is():

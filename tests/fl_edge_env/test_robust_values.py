@@ -16,7 +16,6 @@ from fl_edge_env import (
     FLEdgeEnv,
     Scenario,
     TraceChannel,
-    with_tiers,
 )
 from fl_edge_env.allocation import decode_action, encode_action
 from fl_edge_env.scaling import Scaling
@@ -52,17 +51,6 @@ def test_round__is_finite_around_the_defaults_or_the_scenario_is_refused(decades
     assert scenario is not None or decades > 10
     if scenario is not None:
         assert_finite_episode(scenario, seed)
-
-
-@given(field_values(3), st.integers(0, 2**32 - 1))
-def test_round__is_finite_with_tiers_and_recorded_gains(tmp_path_factory, fields, seed):
-    path = tmp_path_factory.mktemp("trace") / "gains.csv"
-    gains = fields["channel"].sample(np.random.default_rng(seed), 2, fields["num_devices"])
-    table = pd.DataFrame(gains).stack().rename_axis(["round", "device"]).rename("gain")
-    table.reset_index().to_csv(path, index=False)
-    factors = {"f_max": 1e6, "p_min": 1e-6, "energy_budget_j": 0.1}
-    scenario = with_tiers(Scenario(**fields | {"channel": TraceChannel(path)}), [{}, factors])
-    assert_finite_episode(scenario, seed)
 
 
 # Scenarios and channels that must be refused

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,14 +18,6 @@ from fl_edge_env import (
 )
 from fl_edge_env.channels import mean_gains
 from tests.support import Constant
-
-
-@dataclass(frozen=True)
-class Halves(Constant):
-    """The first half of the devices is nearer than the second."""
-
-    def device_mean(self, num_devices):
-        return np.where(np.arange(num_devices) < num_devices / 2, 2 * self.mean, 0.5 * self.mean)
 
 
 def test_mean_gain__is_the_channels_mean_where_devices_are_alike():
@@ -48,12 +38,10 @@ def test_mean_gain__of_each_recorded_device_and_of_all_for_the_others(tmp_path):
 
 
 def test_calibration__is_at_the_mean_gain_of_each_device():
-    scenario = Scenario.digits(channel=Halves(), num_devices=10)
-    times = [
-        physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)[0].mean()
-        for gain in (0.2, 0.05)
-    ]
-    assert scenario.lambda_ == pytest.approx(np.mean(times))
+    scenario = Scenario.digits(channel=CellChannel(), num_devices=10)
+    gain = scenario.channel.device_mean(10)
+    time, _ = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
+    assert scenario.lambda_ == pytest.approx(time.mean())
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 from rich.console import Console
 
 from fl_edge_env import Scenario
@@ -44,33 +42,31 @@ class Large:
         return int(1e9 * self.gigabytes) if policy.uses_gradients else 1000
 
 
-def said(jobs: list[Job], folder: Path, workers: int, capsys: pytest.CaptureFixture[str]) -> str:
-    tell_room(jobs, folder, workers, Console())
-    return capsys.readouterr().out
-
-
 def test_tell_room__counts_unfinished_runs_at_a_time_and_what_is_there(
     tmp_path, capsys, monkeypatch
 ):
-    free = 9.5e9
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=9.5e9))
     jobs = make_jobs([UniD(SCENARIO), DivFL(SCENARIO)], SCENARIO, [0, 1, 2], Large(1.6))
-    divfl = [job for job in jobs if job.policy.name == "DivFL"]
-    folder = tmp_path / "new"
-    assert "take up to 4.8 GB" in (told := said(jobs, folder, 1, capsys))
+    small = make_jobs([DivFL(SCENARIO)], SCENARIO, [0], Large(0.3))
+    unknown = make_jobs([UniD(SCENARIO)], SCENARIO, [0], str)
+    divfl, folder = jobs[3:], tmp_path / "new"
+
+    def said(workers: int, jobs: list[Job] = jobs) -> str:
+        tell_room(jobs, folder, workers, Console())
+        return capsys.readouterr().out
+
+    assert "take up to 4.8 GB" in (told := said(1))
     assert "warning" not in told
     assert f"{str(folder / 'checkpoints')!r}: 3 for each run, of at most 1.6 GB, with 1" in told
-    assert "warning: The checkpoints" in (told := said(jobs, folder, 2, capsys))
+    assert "warning: The checkpoints" in (told := said(2))
     assert "up to 9.6 GB" in told
     assert "9.5 GB are free, which may not suffice" in told
-    assert "14.4 GB" in said(jobs, folder, 8, capsys)  # there are only three
+    assert "14.4 GB" in said(8)  # there are only three
     (folder / "checkpoints").mkdir(parents=True)
     (saved := folder / "checkpoints" / f"{divfl[0].key}-50.npz").touch()
     os.truncate(saved, int(0.2e9))
-    assert "warning" not in said(jobs, folder, 2, capsys)
-    (folder / f"{divfl[1].key}.npz").touch()
-    (folder / f"{divfl[2].key}.npz").touch()
-    assert "4.8 GB" in said(jobs, folder, 8, capsys)
-    assert said(jobs[:3], folder, 8, capsys) == ""
-    assert said(make_jobs([DivFL(SCENARIO)], SCENARIO, [0], Large(0.3)), folder, 8, capsys) == ""
-    assert said(make_jobs([UniD(SCENARIO)], SCENARIO, [0], str), folder, 8, capsys) == ""
+    assert "warning" not in said(2)
+    for job in divfl[1:]:
+        (folder / f"{job.key}.npz").touch()
+    assert "4.8 GB" in said(8)
+    assert said(8, jobs[:3]) == said(8, small) == said(8, unknown) == ""

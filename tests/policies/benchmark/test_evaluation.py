@@ -8,33 +8,18 @@ import gymnasium as gym
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, Scenario
-from policies import LROA, POLICIES, DivFL, Policy, UniD, UniS, evaluate, make_policy
+from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, make_policy
 from policies.benchmark.bound import path_bound, penalty_prices
 from policies.benchmark.evaluation import summarise
 from policies.benchmark.feasibility import energy_tolerance
-from policies.benchmark.rollout import run_episode
-from policies.benchmark.statistics import mean_interval
 
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
     return Scenario.digits(num_devices=12, num_rounds=25)
-
-
-class Record(Policy):
-    """Remembers what it saw; needs nothing but `decide`."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
-        self.seen: list[np.ndarray] = []
-
-    def decide(self, observation: Mapping[str, np.ndarray]) -> Allocation:
-        self.seen.append(observation["channel_gain"])
-        return UniD(self.scenario).decide(observation)
 
 
 def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
@@ -83,73 +68,63 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
 
 
 def test_evaluate__every_policy_meets_the_same_channel(scenario):
-    class Other(Record):
-        def decide(self, observation: Mapping[str, np.ndarray]) -> Allocation:
-            self.seen.append(observation["channel_gain"])
-            return LROA(self.scenario).decide(observation)
+    seen = {}
 
-    first, second = Record(scenario), Other(scenario)
-    evaluate([first, second], scenario, seeds=[0, 1])
-    np.testing.assert_array_equal(first.seen, second.seen)
-    assert not np.array_equal(first.seen[0][0], first.seen[0][1])
+    def recording(kind: type[Policy]) -> Policy:
+        class Recording(kind):
+            name = kind.__name__
+
+            def decide(self, observation: Mapping[str, np.ndarray]) -> Allocation:
+                seen.setdefault(kind, []).append(observation["channel_gain"])
+                return super().decide(observation)
+
+        return Recording(scenario)
+
+    evaluate([recording(LROA), recording(UniD)], scenario, seeds=[0, 1], gaps=False)
+    np.testing.assert_array_equal(seen[LROA], seen[UniD])
+    assert not np.array_equal(*seen[LROA][0])
 
 
 def test_evaluate__neither_processes_nor_company_nor_order_change_a_result(scenario):
     policies = [make_policy(name, scenario) for name in ("lroa", "uni-d", "uni-s", "divfl")]
-    together = evaluate(policies, scenario, seeds=[0, 1, 2], workers=2)
-    alone = evaluate([UniD(scenario)], scenario, seeds=[2])
+    together = evaluate(policies, scenario, seeds=[0, 1, 2], workers=2, gaps=False)
+    alone = evaluate([UniD(scenario)], scenario, seeds=[2], gaps=False)
     row = together[(together.policy == "Uni-D") & (together.seed == 2)].reset_index(drop=True)
     pd.testing.assert_frame_equal(row, alone, check_exact=True)
 
 
 def test_evaluate__a_single_environment_gives_what_the_batch_gives(scenario):
-    batch = evaluate([DivFL(scenario)], scenario, seeds=[0, 1])
-    single = evaluate(
-        [DivFL(scenario)],
-        scenario,
-        seeds=[0, 1],
-        make_env=lambda _: gym.make("FLEdge-v0", scenario=scenario),
+    batch, single = (
+        evaluate([DivFL(scenario)], scenario, seeds=[0, 1], make_env=make_env, gaps=False)
+        for make_env in (None, lambda _: gym.make("FLEdge-v0", scenario=scenario))
     )
     pd.testing.assert_frame_equal(batch, single, check_exact=True)
 
 
 def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached():
+    other = "penalty reward energy_ratio spent_ratio worst_energy_ratio worst_spent_ratio feasible "
+    other += "least_participation never_seen sampling_error"
     rounds = pd.DataFrame(
         {
             "policy": "A",
             "seed": [0, 0, 0, 1, 1, 1],
             "round": [1, 2, 3] * 2,
             "elapsed_time": [10.0, 20.0, 30.0, 11.0, 22.0, 33.0],
-            "penalty": 1.0,
-            "reward": 0.0,
-            "energy_ratio": 1.0,
-            "spent_ratio": 1.0,
-            "worst_energy_ratio": [1.0, 1.0, 0.9, 1.0, 1.0, 1.1],
-            "worst_spent_ratio": 1.0,
-            "feasible": 1.0,
-            "least_participation": 1.0,
-            "never_seen": 0.0,
-            "sampling_error": 1.0,
             "test_accuracy": [np.nan, 0.6, 0.5, 0.1, np.nan, 0.2],
         }
+        | dict.fromkeys(other.split(), 1.0)
     )
     table = summarise(rounds, target_accuracy=0.55)
     np.testing.assert_array_equal(table.time_to_target, [20.0, np.nan])
     np.testing.assert_array_equal(table.final_accuracy, [0.5, 0.2])
 
 
-def test_run_episode__worst_ratio_is_of_the_time_average_not_of_the_round(scenario):
-    env = gym.make("FLEdge-v0", scenario=scenario)
-    rounds = run_episode(LROA(scenario), env, scenario, [0])
-    assert np.all(rounds.worst_energy_ratio >= rounds.energy_ratio.expanding().mean() - 1e-12)
-    assert rounds["round"].tolist() == list(range(1, scenario.num_rounds + 1))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"policies": []}, "policies must be one or more"),
-        ({"policies": "twice"}, "distinct names.* 'Uni-D' comes 2 times"),
+        ({"policies": 2 * [UniD(Scenario.digits())]}, "distinct names.* 'Uni-D' comes 2 times"),
+        ({"scenario": "digits"}, r"got 'digits': use Scenario.preset\('digits'\)"),
         ({"seeds": []}, "seeds must be one or more"),
         ({"seeds": [1, 1]}, "distinct integers"),
         ({"seeds": [-1]}, r">= 0, got \[-1\]"),
@@ -159,18 +134,9 @@ def test_run_episode__worst_ratio_is_of_the_time_average_not_of_the_round(scenar
     ],
 )
 def test_evaluate__wrong_input_is_named(scenario, arguments, message):
-    policies = arguments.pop("policies", [UniD(scenario)])
-    if policies == "twice":
-        policies = [UniD(scenario), UniD(scenario)]
+    given = {"policies": [UniD(scenario)], "scenario": scenario, "seeds": [0]} | arguments
     with pytest.raises(ValueError, match=message):
-        evaluate(policies, scenario, **{"seeds": [0]} | arguments)
-
-
-def test_evaluate__a_name_is_no_scenario(scenario):
-    with pytest.raises(ValueError, match=r"got 'digits': use Scenario.preset\('digits'\)"):
-        evaluate([UniD(scenario)], "digits", [0])
-    with pytest.raises(ValueError, match=r"got 'digits': use Scenario.preset\('digits'\)"):
-        UniD("digits")
+        evaluate(**given)
 
 
 def test_evaluate__refuses_a_policy_that_was_made_for_another_system(scenario):
@@ -179,25 +145,3 @@ def test_evaluate__refuses_a_policy_that_was_made_for_another_system(scenario):
         evaluate([UniD(scenario.replace(num_devices=9))], scenario, [0])
     # How it weighs the objective is its own affair.
     evaluate([UniD(scenario.replace(mu=3.0, nu=1e4, num_rounds=7))], scenario, [0], gaps=False)
-
-
-def test_make_policy__unknown_name_lists_the_known_ones(scenario):
-    known = ", ".join(POLICIES)
-    with pytest.raises(ValueError, match=f"one of {known}, or the .*, got 'lora': .*'lroa'"):
-        make_policy("lora", scenario)
-
-
-def test_mean_interval__is_students_and_covers_as_often_as_it_says():
-    rng = np.random.default_rng(0)
-    sample = rng.normal(3.0, 2.0, size=(2000, 5))
-    expected = stats.ttest_1samp(sample[0], 0).confidence_interval(0.95)
-    assert mean_interval(sample[0])[1:] == pytest.approx((expected.low, expected.high))
-    covered = np.mean([low <= 3.0 <= high for _, low, high in map(mean_interval, sample)])
-    assert abs(covered - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 2000)
-
-
-def test_mean_interval__one_value_has_no_interval():
-    mean, low, high = mean_interval([2.0])
-    assert mean == 2.0
-    assert np.isnan(low)
-    assert np.isnan(high)

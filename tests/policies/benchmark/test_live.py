@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import warnings
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from policies.benchmark.jobs import make_jobs
 from policies.benchmark.live import SCALARS, RoundsFile, TensorBoardEvents, live_files
 from policies.benchmark.rollout import run_episode
 from policies.benchmark.runner import run_jobs
+from tests.support import room_for_files_of
 
 SCENARIO = Scenario.digits(num_devices=8, num_rounds=12)
 
@@ -71,13 +71,10 @@ def test_rounds_file__grows_by_a_row_each_round_and_ends_as_the_table(tmp_path):
     rounds = run([RoundsFile(path)], env).drop(columns="real_time")
     assert env.seen == [0, *range(2, 13)]  # the header comes with the first row
     assert path.read_text() == rounds.to_csv(index=False)
-
-
-def test_rounds__have_the_accuracy_of_the_devices_whose_classes_are_tested():
-    tested = run([])[2::3]
+    # The accuracies are those of the devices whose classes are tested.
     accuracy = [np.linspace(0.1, number / 13, 7) for number in (3, 6, 9, 12)]
-    np.testing.assert_allclose(tested.mean_device_accuracy, np.mean(accuracy, axis=1))
-    np.testing.assert_allclose(tested.worst_tenth_accuracy, 0.1)
+    np.testing.assert_allclose(rounds[2::3].mean_device_accuracy, np.mean(accuracy, axis=1))
+    np.testing.assert_allclose(rounds[2::3].worst_tenth_accuracy, 0.1)
 
 
 def scalars(folder: Path) -> pd.DataFrame:
@@ -86,12 +83,14 @@ def scalars(folder: Path) -> pd.DataFrame:
 
     events = EventAccumulator(str(folder))
     events.Reload()
-    columns = {}
-    for name in events.Tags()["scalars"]:
-        told = events.Scalars(name)
-        assert len({event.step for event in told}) == len(told)  # none comes twice
-        columns[name] = pd.Series({event.step: event.value for event in told})
-    return pd.DataFrame(columns)
+    told = {name: events.Scalars(name) for name in events.Tags()["scalars"]}
+    assert all(len({event.step for event in each}) == len(each) for each in told.values())
+    return pd.DataFrame(
+        {
+            name: pd.Series({event.step: event.value for event in each})
+            for name, each in told.items()
+        }
+    )
 
 
 def test_recorders__of_a_run_stopped_twice_have_every_round_once(tmp_path):
@@ -117,15 +116,10 @@ def test_recorders__of_a_run_stopped_twice_have_every_round_once(tmp_path):
 def test_rounds_file__that_cannot_be_written_is_told_once_and_the_run_goes_on(tmp_path):
     (tmp_path / "file").touch()
     whole = run([]).drop(columns="real_time")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, before[1]))
     files = [RoundsFile(tmp_path / name) for name in ("file/below.csv", "full.csv")]
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            rounds = run(files).drop(columns="real_time")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with warnings.catch_warnings(record=True) as caught, room_for_files_of(1500):
+        warnings.simplefilter("always")
+        rounds = run(files).drop(columns="real_time")
     first, second = (str(warning.message) for warning in caught)
     assert "below.csv' is not written any further: File exists. The run goes on" in first
     assert "full.csv' is not written any further: File too large" in second

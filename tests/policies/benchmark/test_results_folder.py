@@ -14,7 +14,7 @@ from policies.benchmark.results_folder import _only_one
 from train_fl.command_line import main
 
 COMMANDS = {
-    "compare": "--scenario digits --no-train --rounds 2 --seeds 1 --policies uni-d",
+    "compare": "--scenario digits --num-devices 4 --no-train --rounds 2 --seeds 1 --policies uni-d",
     "leaderboard": "{file}",
     "reproduce": "v-sweep --scenarios digits --rounds 2 --seeds 1 --nu 1e5",
     "evaluate-agents": "--scenario digits --num-devices 4 --rounds 2 --seeds 1",
@@ -26,15 +26,13 @@ def call(tmp_path, capsys, monkeypatch):
     """Run one of the commands in a folder; gives its status and what it prints."""
     monkeypatch.setenv("COLUMNS", "120")
     file = tmp_path / "settings.toml"
-    file.write_text(
-        'schedulers = ["uni-d"]\n[[settings]]\nname = "it"\nscenario = "digits"\n'
-        "rounds = 2\nseeds = 1\n"
-    )
+    setting = 'name = "it"\nscenario = "digits"\nnum_devices = 4\nrounds = 2\nseeds = 1\n'
+    file.write_text(f'schedulers = ["uni-d"]\n[[settings]]\n{setting}')
 
     def run(name: str, more: str) -> tuple[int, str]:
-        arguments = COMMANDS[name].format(file=file) if "--resume" not in more else ""
-        if name == "reproduce" and "--resume" in more:
-            arguments = "v-sweep"
+        arguments = COMMANDS[name].format(file=file)
+        if "--resume" in more:
+            arguments = "v-sweep" if name == "reproduce" else ""
         status = 0
         try:
             main([name, *arguments.split(), *more.split(), "--workers", "1"])

@@ -11,13 +11,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Scenario
 from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS
 from policies.benchmark.jobs import Job, make_jobs
 from policies.benchmark.runner import JobsFailedError, run_jobs
@@ -42,14 +41,6 @@ def assert_equal(left: list[pd.DataFrame], right: list[pd.DataFrame]) -> None:
         pd.testing.assert_frame_equal(a, b, check_exact=True)
 
 
-def broken(scenario: Scenario) -> Policy:
-    class Broken(UniD):
-        def decide(self, observation: Mapping[str, np.ndarray]) -> Allocation:
-            raise RuntimeError(f"out of order at {len(observation)} observations\nand more")
-
-    return Broken(scenario)
-
-
 def test_run_jobs__finished_jobs_are_read_and_not_run_again(jobs, tmp_path, monkeypatch):
     first = run_jobs(jobs, folder=tmp_path)
     assert len(list(tmp_path.iterdir())) == len(jobs)
@@ -59,16 +50,9 @@ def test_run_jobs__finished_jobs_are_read_and_not_run_again(jobs, tmp_path, monk
     assert seen == jobs
 
 
-WHERE = r"Broken, seeds \[0\]: RuntimeError: out of order .*test_runner.py:\d+ in decide\)"
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_run_jobs__a_failure_is_told_at_the_end_and_stops_no_other(scenario, tmp_path, workers):
-    jobs = [Job(policy(scenario), scenario, (0,)) for policy in (broken, UniS, UniD)]
-    with pytest.raises(JobsFailedError, match=WHERE) as raised:
-        run_jobs(jobs, folder=tmp_path, workers=workers)
-    assert [job.policy.name for job, _ in raised.value.failures] == ["Broken"]
-    assert len(list(tmp_path.iterdir())) == 2
+class Broken(UniD):
+    def decide(self, observation):
+        raise RuntimeError(f"out of order at {len(observation)} observations\nand more")
 
 
 class Group(UniD):
@@ -84,15 +68,38 @@ class Caused(UniD):
             raise ValueError("no gain\nand more") from error
 
 
+class Tuple(UniD):
+    def decide(self, observation):
+        decision = super().decide(observation)
+        return decision.f, decision.p, decision.q
+
+
+HERE = r" \(.*test_runner.py:\d+ in decide\)$"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_run_jobs__a_failure_is_told_at_the_end_and_stops_no_other(scenario, tmp_path, workers):
+    jobs = [Job(policy(scenario), scenario, (0,)) for policy in (Broken, UniS, UniD)]
+    told = r"Broken, seeds \[0\]: RuntimeError: out of order at \d observations"
+    with pytest.raises(JobsFailedError, match=told + HERE) as raised:
+        run_jobs(jobs, folder=tmp_path, workers=workers)
+    assert [job.policy.name for job, _ in raised.value.failures] == ["Broken"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        (Group, r"ExceptionGroup: both \(2 sub-exceptions\); ValueError: one; KeyError: 'two' \("),
-        (Caused, r"ValueError: no gain \("),
+        (
+            Group,
+            r"ExceptionGroup: both \(2 sub-exceptions\); ValueError: one; KeyError: 'two'" + HERE,
+        ),
+        (Caused, r"ValueError: no gain" + HERE),
+        (Tuple, r"ValueError: decide of Tuple must return an Allocation, got a tuple"),
     ],
 )
 def test_run_jobs__a_failure_of_any_kind_is_told_in_one_line(scenario, kind, told):
-    with pytest.raises(JobsFailedError, match=told + r".*test_runner.py:\d+ in decide\)$"):
+    with pytest.raises(JobsFailedError, match=told):
         run_jobs(make_jobs([kind(scenario)], scenario, [0]))
 
 
@@ -163,17 +170,6 @@ def test_key__changes_with_the_module_of_a_policy_of_ones_own(scenario, tmp_path
     assert len(keys) == 2
 
 
-def test_run_episode__refuses_a_decision_that_is_no_allocation(scenario):
-    class Tuple(UniD):
-        def decide(self, observation):
-            decision = super().decide(observation)
-            return decision.f, decision.p, decision.q
-
-    message = "decide of Tuple must return an Allocation, got a tuple"
-    with pytest.raises(JobsFailedError, match=message):
-        run_jobs(make_jobs([Tuple(scenario)], scenario, [0, 1, 2]))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -197,60 +193,43 @@ def test_job__keeps_its_rounds_where_the_last_model_cannot_be_written(tmp_path):
 
 def test_make_jobs__trains_seeds_one_by_one_and_else_in_a_batch(scenario):
     policies: list[Policy] = [LROA(scenario), UniD(scenario)]
-    assert [j.seeds for j in make_jobs(policies, scenario, [4, 7])] == [(4, 7)] * 2
+    assert [j.seeds for j in make_jobs(policies, scenario, np.array([4, 7]))] == [(4, 7)] * 2
     trained = make_jobs(policies, scenario, [4, 7], make_env=str)
     assert [j.seeds for j in trained] == [(4,), (7,), (4,), (7,)]
-
-
-def rounds_on_ray(jobs: list[Job], address: str | None) -> str:
-    """The rounds as CSV, by a process of its own: Ray leaves threads and sockets behind."""
-    code = (
-        "import pandas as pd, pickle, sys\n"
-        "from policies.benchmark.runner import run_jobs\n"
-        "jobs, address = pickle.load(sys.stdin.buffer)\n"
-        "rounds = run_jobs(jobs, workers=2, backend='ray', address=address)\n"
-        "sys.stdout.write(pd.concat(rounds).to_csv(index=False))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        input=pickle.dumps(([dataclasses.replace(job) for job in jobs], address)),
-        capture_output=True,
-        check=False,
-        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
-    )
-    assert result.returncode == 0, result.stderr.decode()[-2000:]
-    return result.stdout.decode()
-
-
-def test_run_jobs__a_local_ray_cluster_gives_the_same(jobs, monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # that of a cluster which is not asked for
-    assert rounds_on_ray(jobs, None) == pd.concat(run_jobs(jobs)).to_csv(index=False)
+    for wrong in (["lroa"], [UniD]):
+        with pytest.raises(ValueError, match="policies must be instances of Policy, got "):
+            make_jobs(wrong, scenario, [0])
 
 
 @pytest.mark.slow
-def test_run_jobs__a_ray_cluster_at_an_address_gives_the_same(jobs):
+def test_run_jobs__ray_gives_the_same_locally_and_at_an_address(jobs):
+    # A process of its own: Ray leaves threads and sockets behind.
     code = (
-        "import sys\n"
+        "import pandas as pd, pickle, sys\n"
         "from ray.cluster_utils import Cluster\n"
+        "from policies.benchmark.runner import run_jobs\n"
+        "jobs = pickle.load(sys.stdin.buffer)\n"
+        "def run(address):\n"
+        "    rounds = run_jobs(jobs, workers=2, backend='ray', address=address)\n"
+        "    sys.stdout.write(pd.concat(rounds).to_csv(index=False))\n"
+        "run(None)\n"
         "cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 2})\n"
-        "print('address', cluster.address, flush=True)\n"
-        "sys.stdin.read()\n"
+        "run(cluster.address)\n"
         "cluster.shutdown()"
     )
-    with subprocess.Popen(
+    result = subprocess.run(
         [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
-    ) as cluster:
-        address = next(line.split()[1] for line in cluster.stdout if line.startswith("address"))
-        rounds = rounds_on_ray(jobs, address)
-        cluster.stdin.close()
-    assert rounds == pd.concat(run_jobs(jobs)).to_csv(index=False)
+        input=pickle.dumps([dataclasses.replace(job) for job in jobs]),
+        capture_output=True,
+        check=False,
+        # The address of a cluster which is not asked for.
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": "127.0.0.1:1"},
+    )
+    assert result.returncode == 0, result.stderr.decode()[-2000:]
+    assert result.stdout.decode() == 2 * pd.concat(run_jobs(jobs)).to_csv(index=False)
 
 
+@pytest.mark.slow
 def test_run_jobs__workers_tell_what_goes_wrong_and_end_when_their_parent_is_killed(tmp_path):
     code = (
         "import resource, sys\n"
@@ -282,11 +261,3 @@ def test_run_jobs__workers_tell_what_goes_wrong_and_end_when_their_parent_is_kil
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-
-
-def test_make_jobs__takes_seeds_of_numpy_and_refuses_what_is_no_policy(scenario):
-    for seeds in (np.arange(3), np.array([0])):
-        assert make_jobs([UniD(scenario)], scenario, seeds)[0].seeds == tuple(range(len(seeds)))
-    for wrong in (["lroa"], [UniD]):
-        with pytest.raises(ValueError, match="policies must be instances of Policy, got "):
-            make_jobs(wrong, scenario, [0])

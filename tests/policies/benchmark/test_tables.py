@@ -55,19 +55,17 @@ def test_ranked__infeasible_policies_are_never_above_feasible_ones():
     assert [row[0] for row in rows] == ranked(table)
 
 
-def test_comparison__an_interval_is_printed_with_half_its_width():
-    table = summary(a={})
-    table["total_time"] = [100.0, 104.0]
+def test_comparison__an_interval_is_printed_with_half_its_width_and_what_is_not_defined_as_a_dash():
+    table = summary(sampled={}, chosen={"gap": np.nan})
+    table["total_time"] = [100.0, 104.0] * 2
+    lines = printed(table)
+    text = " ".join(" ".join(lines).split())
     # Student's t with one degree of freedom at 97.5 % is 12.706, and the error of the mean is 2.
-    assert "102±26" in " ".join(printed(table)).split()
-
-
-def test_comparison__what_is_not_defined_is_a_dash():
-    lines = printed(summary(chosen={"gap": np.nan}, sampled={}))
+    assert "102±26" in text
     (row,) = (line for line in lines if line.split()[:1] == ["chosen"])
     assert row.split()[-1] == "–"
-    assert not any("nan" in line for line in lines)
-    assert "a dash stands for those that choose it" in " ".join(" ".join(lines).split())
+    assert "nan" not in text
+    assert "a dash stands for those that choose it" in text
 
 
 def test_comparison__a_narrow_terminal_leaves_out_columns_and_no_digits():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import itertools
 import json
@@ -21,6 +20,7 @@ import pandas as pd
 import pytest
 import torch
 
+from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.options import CompareOptions
 from policies.benchmark.results_folder import default_folder
 from tests.support import without_times
@@ -29,7 +29,6 @@ from train_fl.data.dataset import DataSource
 from train_fl.data.digits import digits
 from train_fl.models import DigitsCNN, SmallCNN
 
-COMPARE = "from train_fl.command_line import main; main()", "compare"
 TRAINED = "--rounds 6 --seeds 2 --eval-every 3 --target-accuracy 0.01"
 
 
@@ -49,29 +48,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, told.getvalue()
 
 
-def test_compare__prints_a_row_for_each_question(trained):
-    _, output = trained
+def test_compare__leaves_a_row_for_each_question_all_numbers_and_plots(trained):
+    folder, output = trained
     for label in ("outcome", "1 %, s", "time, s", "feasible", "device, %", "above", "bound, %"):
         assert label in output
     for name in ("LROA", "Uni-D", "Uni-S", "DivFL"):
         assert re.search(rf"^ {name} .* (yes|no) ", output, re.MULTILINE)
     assert "DivFL chose its cohorts by gradients" in output
     assert "Uni-D and Uni-S draw the same devices and train the same models" in output
-
-
-def test_compare__leaves_all_numbers_and_plots(trained):
-    folder, _ = trained
     plots = "accuracy_over_rounds accuracy_over_time energy loss objective overview partition"
-    expected = {f"{name}.png" for name in plots.split()} | {
-        ".lock",
-        "bounds.csv",
-        "config.json",
-        "jobs",
-        "live",
-        "rounds.csv",
-        "summary.csv",
-        "timing.csv",
-    }
+    expected = {f"{name}.png" for name in plots.split()}
+    expected |= {f"{name}.csv" for name in ("bounds", "rounds", "summary", "timing")}
+    expected |= {".lock", "config.json", "jobs", "live"}
     assert {path.name for path in folder.iterdir()} == expected
     rounds = pd.read_csv(folder / "rounds.csv")
     assert len(rounds) == len(pd.read_csv(folder / "timing.csv")) == 4 * 2 * 6
@@ -88,6 +76,12 @@ def test_compare__leaves_all_numbers_and_plots(trained):
         own = [line for line in lines if line.startswith(f"{policy},{seed},")]
         written = (folder / "live" / f"{policy}-seed-{seed}.csv").read_text()
         assert written == "".join([header, *own])
+    config = json.loads((folder / "config.json").read_text())
+    (setting,) = config["settings"]
+    assert config["options"]["rounds"] == setting["scenario"]["num_rounds"] == 6
+    assert {"lambda", "V"} <= set(setting)
+    assert config["versions"]["numpy"] == np.__version__
+    assert {"command", "commit", "python"} <= set(config)
 
 
 def test_compare__saves_the_last_models_also_of_runs_that_left_none(call, tmp_path):
@@ -103,22 +97,11 @@ def test_compare__saves_the_last_models_also_of_runs_that_left_none(call, tmp_pa
         right = (model(test.test_images).argmax(dim=1) == test.test_labels).double().mean()
         assert float(right) == pytest.approx(summary.final_accuracy[policy])
     # Of a run that is finished the model is not made anew.
-    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()}
     (tmp_path / "models" / "LROA-seed-0.pt").unlink()
     call(f"--resume {tmp_path} --workers 1")  # what was asked for once is still wanted
     assert (tmp_path / "models" / "LROA-seed-0.pt").exists()
-    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == before
-
-
-def test_compare__config_names_the_run(trained):
-    folder, _ = trained
-    config = json.loads((folder / "config.json").read_text())
-    assert config["options"]["rounds"] == 6
-    (setting,) = config["settings"]
-    assert setting["scenario"]["num_rounds"] == 6
-    assert {"lambda", "V"} <= set(setting)
-    assert config["versions"]["numpy"] == np.__version__
-    assert {"command", "commit", "python"} <= set(config)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == before
 
 
 def test_compare__resume_takes_the_options_of_the_folder(trained, call, tmp_path):
@@ -152,8 +135,8 @@ def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp
         assert message in said(arguments)
     config = json.loads((folder / "config.json").read_text())
 
-    def resume(**changes) -> str:
-        (tmp_path / "config.json").write_text(json.dumps(config | changes))
+    def resume(content: str = "", **changes) -> str:
+        (tmp_path / "config.json").write_text(content or json.dumps(config | changes))
         return said(f"--resume {tmp_path}")
 
     (setting,) = config["settings"]
@@ -166,41 +149,80 @@ def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp
         message = f"cannot use config.json ({name} cannot be {value!r})"
         assert message in resume(options=config["options"] | {name: value})
     for content in ("[]", "[" * 100_000, "\0", json.dumps({"options": config["options"]})):
-        (tmp_path / "config.json").write_text(content)
-        assert "cannot use config.json" in said(f"--resume {tmp_path}")
+        assert "cannot use config.json" in resume(content)
     assert "The code or a library has changed" in resume(code="another")
     assert json.loads((tmp_path / "config.json").read_text())["code"] == config["code"]
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_compare__a_run_killed_at_any_moment_resumes_to_the_same_result(call, tmp_path, kills):
-    options = "--policies lroa divfl --seeds 1 --rounds 60 --checkpoint-every 4"
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    call(f"{options} --workers 1 --out {whole}")
-    rng = np.random.default_rng(kills)
-    arguments = f"{options} --workers 2 --out {killed}"
-    for _ in range(kills):
-        process = subprocess.Popen(
-            [sys.executable, "-c", *COMPARE, *arguments.split()],
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        before = {path.name for path in killed.glob("jobs/checkpoints/[!.]*")}
-        deadline = time.monotonic() + 120
-        while {path.name for path in killed.glob("jobs/checkpoints/[!.]*")} == before:
-            assert process.poll() is None, "finished before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0, 0.2))
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        assert not (killed / "rounds.csv").exists()
-        assert list(killed.glob("jobs/checkpoints/[!.]*"))
-        arguments = f"--resume {killed} --workers 2"
-    call(arguments)
+SHORT = "--policies lroa divfl --seeds 1 --rounds 12 --checkpoint-every 4"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """The results of a short command that nothing stops."""
+    folder = tmp_path_factory.mktemp("whole")
+    main(["compare", *f"{SHORT} --workers 1 --out {folder}".split()])
+    return folder
+
+
+def assert_resumed(killed: Path, whole: Path) -> None:
+    assert not (killed / "rounds.csv").exists()
+    assert list(killed.glob("jobs/checkpoints/[!.]*"))
+    main(["compare", "--resume", str(killed)])
     for name in ("rounds.csv", "summary.csv", "live/LROA-seed-0.csv", "live/DivFL-seed-0.csv"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
     assert not (killed / "jobs" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_compare__an_interrupted_run_resumes_to_the_same_result(
+    call, whole, capsys, monkeypatch, tmp_path, after
+):
+    save, saved = Checkpoints.save, []
+
+    def interrupted(self, number, state):
+        if len(saved) == after:
+            raise KeyboardInterrupt
+        saved.append(number)
+        save(self, number, state)
+
+    monkeypatch.setattr(Checkpoints, "save", interrupted)
+    with pytest.raises(SystemExit) as raised:
+        call(f"{SHORT} --workers 1 --out {tmp_path}")
+    assert raised.value.code == 130
+    assert "interrupted: what is finished is kept" in capsys.readouterr().out
+    monkeypatch.setattr(Checkpoints, "save", save)
+    assert_resumed(tmp_path, whole)
+
+
+@pytest.mark.slow
+def test_compare__stopped_at_any_moment_resumes_to_the_same_result(whole, tmp_path):
+    # Where the tests run in the background, it inherits that interrupts are ignored.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from train_fl.command_line import main; main()"
+    rng, arguments = np.random.default_rng(4), [*SHORT.split(), "--out", str(tmp_path)]
+    for kind in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, "compare", *arguments, "--workers", "2"],
+            start_new_session=True,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        before, deadline = set(tmp_path.glob("jobs/checkpoints/[!.]*")), time.monotonic() + 120
+        while set(tmp_path.glob("jobs/checkpoints/[!.]*")) == before:
+            assert process.poll() is None, "finished before it could be stopped"
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.1))
+        os.killpg(process.pid, kind)  # as a terminal does, the workers too
+        said, errors = process.communicate()
+        if kind == signal.SIGINT:
+            assert process.returncode == 130
+            assert "interrupted: what is finished is kept" in said
+            assert "Traceback" not in said + errors
+        arguments = ["--resume", str(tmp_path)]
+    assert_resumed(tmp_path, whole)
 
 
 def test_compare__says_which_network_trains_and_which_is_uploaded(call, capsys, tmp_path):
@@ -231,7 +253,6 @@ def test_compare__system_side_alone(call, capsys, tmp_path, monkeypatch):
     ("options", "channel"),
     [
         ("--channel markov:0.9 --tiers phones", "markov"),
-        ("--channel cell:0.5", "cell"),
         ("--channel {trace}", "trace"),
     ],
 )
@@ -279,32 +300,17 @@ def test_compare__a_missing_package_is_named_with_its_extra(
     assert f"[{extra}]" in output
 
 
-def test_compare__help_explains_every_option(call, capsys):
-    with pytest.raises(SystemExit):
-        call("--help")
-    output = capsys.readouterr().out
-    for field in dataclasses.fields(CompareOptions):
-        assert f"--{field.name.replace('_', '-')}" in output
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("--no-train --pay-reports", "pay_reports needs training"),
         ("--policies lroa lroa", "'LROA' comes twice among the policies"),
-        ("--on-non-finite stop", "on_non_finite must be one of raise, skip, got 'stop'"),
         ("--device gpu", "device must be one that torch has"),
         ("--scenario {scenario}", "names no data set: give one with --dataset, or --no-train"),
-        (
-            "--channel fading",
-            "channel must be clip, resample, markov:P, cell, cell:P, ",
-        ),
+        ("--channel fading", "channel must be clip, resample, markov:P, cell, cell:P, "),
         ("--tiers old", "tiers must be one of hardware, phones, got 'old'"),
         ("--channel cell:1", "channel cell:P needs a probability P: persistence must lie in"),
-        ("--channel markov:2", "channel markov:P needs a probability P: persistence must lie in"),
         ("--seeds 0", "seeds must be an integer of at least 1, got 0"),
-        ("--target-accuracy 90", "target_accuracy must lie in (0, 1], got 90.0"),
-        ("--no-train --tensorboard", "--tensorboard is for runs that train models"),
         ("--no-train --save-models", "--save-models is for runs that train models"),
         ("--out {file}/below", "cannot write to the folder"),
     ],
@@ -360,26 +366,3 @@ def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written
     with pytest.raises(SystemExit):
         call(f"--resume {tmp_path}")
     assert "cannot write to the folder" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.slow)])
-def test_compare__an_interrupt_ends_with_one_line_and_the_command_goes_on(tmp_path, workers):
-    options = f"--rounds 40 --seeds 4 --policies uni-d lroa --workers {workers}"
-    # Where the tests run in the background, it inherits that interrupts are ignored.
-    heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    program, *command = COMPARE
-    process = subprocess.Popen(
-        [sys.executable, "-c", heeds + program, *command, *options.split(), "--out", str(tmp_path)],
-        start_new_session=True,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    while not list(tmp_path.glob("jobs/[!.]*.npz")):
-        assert process.poll() is None, "finished before it could be interrupted"
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the workers too
-    said, errors = process.communicate()
-    assert process.returncode == 130
-    assert "interrupted: what is finished is kept" in said
-    assert "Traceback" not in said + errors

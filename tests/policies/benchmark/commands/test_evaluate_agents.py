@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from policies.learned import SB3Policy
 from train_fl.command_line import main
 
 SYSTEM = "--scenario digits --num-devices 5 --rounds 20"
@@ -70,17 +71,6 @@ def test_agents__from_training_to_the_table(call, agents, monkeypatch):
     assert penalty == pytest.approx(table.loc["PPO team", "penalty"], rel=1e-9)
 
 
-def test_evaluate_agents__refuses_a_training_that_is_not_finished(call, capsys, agents):
-    from policies.learned import SB3Policy
-
-    policy = SB3Policy.load(agents / "devices" / "seed-1")
-    policy.cost["finished"] = False
-    policy.save(agents / "devices" / "seed-1" / "agent.pt")
-    with pytest.raises(SystemExit):
-        call("evaluate-agents", f"{agents}/devices {SYSTEM} --out {agents}/out")
-    assert "seed-1' is not finished: give its command again" in capsys.readouterr().out
-
-
 def test_compare__resume_refuses_an_agent_that_has_changed(call, capsys, agents):
     run = agents / "devices" / "seed-0"
     call("compare", f"{SYSTEM} --policies lroa {run} --no-train --seeds 2 --out {agents}/compare")
@@ -91,44 +81,33 @@ def test_compare__resume_refuses_an_agent_that_has_changed(call, capsys, agents)
     assert "a trained agent or a file of one's own has changed" in capsys.readouterr().out
 
 
-def test_evaluate_agents__another_number_of_devices(call, agents):
-    system = "--scenario digits --num-devices 8 --rounds 10 --seeds 2"
+def test_evaluate_agents__another_system_than_that_of_the_training(call, agents):
+    system = "--scenario digits --num-devices 8 --rounds 10 --seeds 2 --latency round_time"
     with pytest.warns(UserWarning, match="leaves what it was trained with: device time up to"):
         told = call("evaluate-agents", f"{agents}/devices {system} --out {agents}/out")
-    assert "digits, N = 8" in told
+    told = " ".join(told.split())
+    assert "digits, N = 8, latency of the slowest" in told
     differs = "num_devices 5, not 8; num_rounds 20, not 10; "
     assert f"PPO privileged was trained in another scenario: {differs}" in told
 
 
-def test_evaluate_agents__headroom_settings_are_options(call, tmp_path):
-    options = "--latency round_time --csi delayed --channel markov:0.8 --tiers hardware --seeds 2"
-    told = call("evaluate-agents", f"{SYSTEM} {options} --out {tmp_path}")
-    title = (
-        "channel markov:0.8, delayed channel state, latency of the slowest, tiers hardware, rounds "
-    )
-    assert title in " ".join(told.split())
-
-
-def test_agents__are_trained_and_compared_where_devices_drop_out(call, tmp_path):
-    system = f"{SYSTEM} --availability 0.5 --availability-persistence 0.5 --upload-failure 0.2"
-    options = "--train-rounds 300 --eval-every 100 --num-envs 4"
-    call("train", f"{system} {options} --out {tmp_path}/agents")
+@pytest.mark.parametrize(
+    ("system", "training", "told"),
+    [
+        (
+            "--availability 0.5 --availability-persistence 0.5 --upload-failure 0.2",
+            "",
+            "policies that sample their cohort, where no device drops out",
+        ),
+        ("--csi participants", "--objective outcome --imitation-rounds 100", "PPO taught"),
+    ],
+)
+def test_agents__of_other_kinds_are_trained_and_compared(call, tmp_path, system, training, told):
+    system = f"{SYSTEM} {system}"
+    call("train", f"{QUICK} {system} {training} --out {tmp_path}/agents")
     policies = f"{tmp_path}/agents/seed-0 opportunistic"
-    told = call(
-        "compare", f"{system} --no-train --seeds 2 --policies {policies} --out {tmp_path}/out"
-    )
-    assert "policies that sample their cohort, where no device drops out" in " ".join(told.split())
-
-
-def test_agents__of_the_outcome_are_trained_and_compared_by_what_a_user_pays(call, tmp_path):
-    system = f"{SYSTEM} --csi participants"
-    options = "--train-rounds 300 --imitation-rounds 100 --eval-every 100 --num-envs 4"
-    call("train", f"{system} --objective outcome {options} --out {tmp_path}/agents")
-    policies = f"opportunistic {tmp_path}/agents/seed-0"
-    told = call(
-        "compare", f"{system} --no-train --seeds 2 --policies {policies} --out {tmp_path}/out"
-    )
-    assert "PPO taught" in told
+    options = f"--no-train --seeds 2 --policies {policies} --out {tmp_path}/out"
+    assert told in " ".join(call("compare", f"{system} {options}").split())
 
 
 @pytest.mark.parametrize(
@@ -140,7 +119,6 @@ def test_agents__of_the_outcome_are_trained_and_compared_by_what_a_user_pays(cal
         ("train", "--scenario nowhere", "scenario must be one of"),
         ("train", "--train-rounds 0", "rounds must be an integer of at least 1, got 0"),
         ("train", "--threads 0", "threads must be an integer from 1 to"),
-        ("train", "--latency max", "latency must be one of proxy, round_time, got 'max'"),
         ("evaluate-agents", "nowhere", "'nowhere' holds no trained agents"),
         ("evaluate-agents", "--seeds 0", "seeds must be from 1 to"),
         ("compare", "--no-train --policies lroa runs/nobody", "or the folder of a trained agent"),
@@ -158,18 +136,22 @@ def test_commands__tell_what_is_wrong_in_one_line(
     assert told.splitlines()[-1].startswith("error: ")
 
 
-def test_commands__refuse_a_folder_that_mixes_agents(call, capsys, agents):
-    shutil.copytree(agents / "team" / "seed-0", agents / "devices" / "seed-2")
-    with pytest.raises(SystemExit):
-        call("evaluate-agents", f"{agents}/devices {SYSTEM} --out {agents}/out")
-    assert "has other settings or another scenario than the first" in capsys.readouterr().out
-    shutil.rmtree(agents / "devices" / "seed-2")
-    shutil.copytree(agents / "devices" / "seed-1", agents / "devices" / "seed-2")
-    with pytest.raises(SystemExit):
-        call("evaluate-agents", f"{agents}/devices {SYSTEM} --out {agents}/out")
-    assert "holds a training seed twice: [0, 1, 1]" in capsys.readouterr().out
-    shutil.rmtree(agents / "devices" / "seed-2")
+def test_evaluate_agents__refuses_folders_that_it_cannot_average(call, capsys, agents):
+    def refused(more: str = "") -> str:
+        with pytest.raises(SystemExit):
+            call("evaluate-agents", f"{agents}/devices {more} {SYSTEM} --out {agents}/out")
+        return capsys.readouterr().out
+
+    third = agents / "devices" / "seed-2"
+    shutil.copytree(agents / "team" / "seed-0", third)
+    assert "has other settings or another scenario than the first" in refused()
+    shutil.rmtree(third)
+    shutil.copytree(agents / "devices" / "seed-1", third)
+    assert "holds a training seed twice: [0, 1, 1]" in refused()
+    shutil.rmtree(third)
     shutil.copytree(agents / "devices", agents / "twice")
-    with pytest.raises(SystemExit):
-        call("evaluate-agents", f"{agents}/devices {agents}/twice {SYSTEM} --out {agents}/out")
-    assert "two folders hold the agent 'PPO privileged'" in capsys.readouterr().out
+    assert "two folders hold the agent 'PPO privileged'" in refused(f"{agents}/twice")
+    policy = SB3Policy.load(agents / "devices" / "seed-1")
+    policy.cost["finished"] = False
+    policy.save(agents / "devices" / "seed-1" / "agent.pt")
+    assert "seed-1' is not finished: give its command again" in refused()

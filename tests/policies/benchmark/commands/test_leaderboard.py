@@ -148,34 +148,12 @@ def test_leaderboard__the_page_has_a_table_for_each_setting_that_markdown_reads(
     names = re.findall(r"^\| \d+ \| ([^|]+) \|", iid, re.MULTILINE)
     shown = [output.index(f"\n {name} ") for name in names]
     assert shown == sorted(shown)
-
-
-def test_leaderboard__config_has_what_a_repetition_needs(system):
-    folder, _ = system
     config = json.loads((folder / "out" / "config.json").read_text())
-    assert [each["name"] for each in config["settings"]] == ["iid", "correlated | late"]
-    late = config["settings"][1]
-    assert late["options"]["seeds"] == 2
-    assert late["options"]["first_seed"] == 5
-    assert late["scenario"]["channel"]["type"] == "markov"
-    printed = config["settings"][0]["schedulers"][2]
-    assert printed["options"] == {"variant": "paper"}
+    first, last = config["settings"]
+    assert (first["name"], last["name"]) == ("iid", "correlated | late")
+    assert (last["options"]["seeds"], last["options"]["first_seed"]) == (2, 5)
+    assert first["schedulers"][2]["options"] == {"variant": "paper"}
     assert list(config["agents"]) == [str(folder / "mine.py")]
-    assert {"command", "commit", "code", "versions"} <= set(config)
-
-
-def test_leaderboard__with_training_tells_when_the_target_is_reached(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file.toml").write_text(
-        'schedulers = ["lroa"]\nseeds = 1\n'
-        '[[settings]]\nname = "system"\nscenario = "cifar10"\nrounds = 4\n'
-        '[[settings]]\nname = "digits"\ntrain = true\nrounds = 10\ntarget_accuracy = 0.05\n'
-    )
-    main(["leaderboard", "file.toml", "--workers", "1", "--out", "out"])
-    ranks = pd.read_csv(tmp_path / "out" / "leaderboard.csv").set_index(["setting", "scheduler"])
-    assert ranks.loc["digits", "time_to_target"].notna().all()
-    assert ranks.loc["digits", "reached"].eq(1).all()
-    assert ranks.loc["system", "time_to_target"].isna().all()
 
 
 def test_leaderboard__another_file_leaves_no_results_of_the_first(tmp_path, monkeypatch):
@@ -198,6 +176,19 @@ def test_leaderboard__another_file_leaves_no_results_of_the_first(tmp_path, monk
         assert {path.name for path in out.iterdir()} == {*left, "config.json", "jobs", ".lock"}
 
 
+def test_leaderboard__with_training_tells_when_the_target_is_reached(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.toml").write_text(
+        'schedulers = ["uni-d"]\nseeds = 1\nnum_devices = 6\nrounds = 4\nscenario = "digits"\n'
+        '[[settings]]\nname = "system"\n'
+        '[[settings]]\nname = "digits"\ntrain = true\ntarget_accuracy = 0.01\neval_every = 2\n'
+    )
+    main(["leaderboard", "file.toml", "--workers", "1", "--out", "out"])
+    ranks = pd.read_csv(tmp_path / "out" / "leaderboard.csv").set_index("setting")
+    assert ranks.loc["digits", "time_to_target"] > 0
+    assert ranks.reached.fillna(-1).to_dict() == {"digits": 1, "system": -1}
+
+
 ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'
 
 
@@ -210,36 +201,19 @@ ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'
             "seedz = 3\n" + ONE,
             "above the settings cannot have a key 'seedz': did you mean 'seeds'?",
         ),
-        (
-            ONE + 'chanel = "clip"',
-            "setting 'a' cannot have a key 'chanel': did you mean 'channel'?",
-        ),
         (ONE + "workers = 2", "setting 'a' cannot have a key 'workers'"),
         (ONE + 'mu = "1"', "setting 'a': mu must be a number, got '1'"),
         (ONE + "train = 1", "setting 'a': train must be true or false, got 1"),
-        (ONE + "pay_reports = true", "setting 'a': pay_reports needs training"),
-        (
-            ONE + 'schedulers = [{ name = "divfl", pay_reports = 1 }]',
-            "setting 'a': pay_reports must be true or false, got 1",
-        ),
         (ONE + 'train = true\ndataset = "x"', "setting 'a': data set must be one of"),
         (ONE + '[[settings]]\nname = "a"', "distinct names, 'a' comes twice"),
         (ONE + "[[settings]]\nrounds = 3", "needs a name in one line, got None"),
         ('[[settings]]\nname = "a"', "setting 'a' needs a list schedulers"),
         (ONE + "schedulers = [3]", "a scheduler must be a name or a table with a name, got 3"),
-        (
-            ONE + 'schedulers = ["lroa", "lroa"]',
-            "'LROA' comes twice among the policies",
-        ),
-        (
-            ONE + 'schedulers = [{ name = "lroa", varient = "paper" }]',
-            "setting 'a': lroa has no option 'varient': did you mean 'variant'?",
-        ),
+        (ONE + 'schedulers = ["lroa", "lroa"]', "'LROA' comes twice among the policies"),
         (
             ONE + 'schedulers = [{ name = "oort", resorces = "static" }]',
             "setting 'a': oort has no option 'resorces': did you mean 'resources'?",
         ),
-        (ONE + 'schedulers = ["oort:static"]', "setting 'a': all its schedulers need training"),
         (
             ONE + 'schedulers = [{ name = "divfl", pay_reports = true }]',
             "setting 'a': all its schedulers need training",
@@ -251,7 +225,6 @@ def test_leaderboard__what_is_wrong_ends_with_one_line(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "file.toml").write_text(text)
     with pytest.raises(SystemExit) as raised:
         main(["leaderboard", "file.toml"])
@@ -287,9 +260,7 @@ def test_standings__a_target_missed_in_a_run_has_no_mean_time():
     table = standings(board(misses=[0.1, np.nan], slow=[2.0, 3.0])).set_index("scheduler")
     assert table.index.tolist() == ["slow", "misses", "late"]
     assert table.loc["misses", "reached"] == 1
-    assert np.isnan(
-        table.loc["misses", ["time_to_target", "longer_than_leader"]].astype(float)
-    ).all()
+    assert table.loc["misses", ["time_to_target", "longer_than_leader"]].isna().all()
 
 
 @pytest.mark.parametrize("name", ["system", "partial", "digits", "reports", "fashion_mnist"])

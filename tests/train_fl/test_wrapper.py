@@ -40,6 +40,17 @@ def wrap(scenario: Scenario, task: Task, **options) -> TrainingWrapper:
     return TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), task, **options)
 
 
+def start(scenario: Scenario, task: Task, *, seed: int = 0, **options) -> TrainingWrapper:
+    env = wrap(scenario, task, **options)
+    env.reset(seed=seed)
+    return env
+
+
+def data_of(task: Task, device: int) -> tuple[torch.Tensor, torch.Tensor]:
+    part = task.parts[device]
+    return task.dataset.train_images[part], task.dataset.train_labels[part]
+
+
 def uniform(scenario: Scenario) -> Allocation:
     n = scenario.num_devices
     return Allocation(scenario.f_mid, scenario.p_mid, np.full(n, 1 / n))
@@ -58,8 +69,7 @@ def assert_moved(env: TrainingWrapper, before: np.ndarray, decision: Allocation,
 
 
 def test_step__moves_the_model_by_the_weighted_updates(scenario, task):
-    env = wrap(scenario, task)
-    env.reset(seed=0)
+    env = start(scenario, task)
     # q is so uneven that a device is drawn twice; then a chosen cohort of two.
     uneven = Allocation(scenario.f_mid, scenario.p_mid, np.array([0.9, *[0.1 / 19] * 19]))
     for decision in (uneven, chosen(scenario, 5, 3)):
@@ -72,8 +82,7 @@ def test_step__moves_the_model_by_the_weighted_updates(scenario, task):
 
 def test_step__an_upload_that_failed_brings_no_update(scenario, task):
     failing = scenario.replace(upload_failure=0.6, availability=0.7, num_rounds=20)
-    env = wrap(failing, task, report_gradients=True)
-    env.reset(seed=0)
+    env = start(failing, task, report_gradients=True)
     sizes = set()
     for _ in range(20):
         before = env.parameters
@@ -93,8 +102,7 @@ def test_step__an_upload_that_failed_brings_no_update(scenario, task):
 
 def test_step__the_server_optimiser_makes_the_step(scenario, task):
     optimizer = FedAvgM(learning_rate=0.5, momentum=0.8)
-    env = wrap(scenario, dataclasses.replace(task, server=optimizer))
-    env.reset(seed=0)
+    env = start(scenario, dataclasses.replace(task, server=optimizer))
     velocity = np.zeros(task.num_parameters)
     for cohort in ((5, 3), (7, 1, 2)):
         before = env.parameters
@@ -109,22 +117,23 @@ def test_step__the_server_optimiser_makes_the_step(scenario, task):
     np.testing.assert_array_equal(env.parameters, fresh.parameters)
 
 
-def test_step__a_device_trains_from_the_global_model_on_its_own_data(scenario, task):
-    env = wrap(scenario, task)
-    env.reset(seed=4)
-    start = torch.from_numpy(env.parameters)
+@pytest.mark.parametrize("completed_rounds", [0, 5])
+def test_step__a_device_trains_from_the_global_model_on_its_own_data(
+    scenario, task, completed_rounds
+):
+    env = start(scenario, task, seed=4)
+    for _ in range(completed_rounds):
+        env.step(chosen(scenario, 3))
+    before = torch.from_numpy(env.parameters)
     _, _, _, _, info = env.step(chosen(scenario, 7))
     seed = env.unwrapped.training_seed  # its second child orders the samples, by round and device
-    order_seed = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, 1, 0, 7))
-    trainer = LocalTrainer(DigitsCNN(), task.options)
-    part = task.parts[7]
-    update, loss = trainer.update(
-        start,
-        task.dataset.train_images[part],
-        task.dataset.train_labels[part],
+    key = (*seed.spawn_key, 1, completed_rounds, 7)
+    update, loss = LocalTrainer(DigitsCNN(), task.options).update(
+        before,
+        *data_of(task, 7),
         epochs=scenario.local_epochs,
-        learning_rate=task.options.learning_rate,
-        rng=np.random.default_rng(order_seed),
+        learning_rate=task.options.learning_rate * (0.5 if completed_rounds else 1.0),
+        rng=np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=key)),
     )
     np.testing.assert_array_equal(info["client_updates"][0], update.numpy())
     assert info["train_loss"] == pytest.approx(loss)
@@ -141,8 +150,7 @@ def test_train_loss__is_the_mean_over_samples_and_not_over_devices(scenario, tas
 
 
 def test_model__is_the_global_one_also_from_its_file(scenario, task, tmp_path):
-    env = wrap(scenario, task)
-    env.reset(seed=0)
+    env = start(scenario, task)
     env.step(uniform(scenario))
     parameters = env.parameters
     env.save_model(tmp_path / "model.pt")
@@ -169,8 +177,7 @@ def test_evaluation__every_few_rounds_and_at_the_end(scenario, task):
 
 
 def test_device_accuracy__is_that_of_the_classes_a_device_has(scenario, task):
-    env = wrap(scenario, task, eval_every=1)
-    env.reset(seed=0)
+    env = start(scenario, task, eval_every=1)
     _, _, _, _, info = env.step(uniform(scenario))
     labels = task.dataset.test_labels
     right = env.model()(task.dataset.test_images).argmax(dim=1) == labels
@@ -188,19 +195,8 @@ def test_device_accuracy__leaves_out_classes_that_are_not_tested():
     np.testing.assert_allclose(got, [0.625, np.nan, (0.2 * 0.75 + 0.6 * 0.5) / 0.8])
 
 
-def test_step__trains_at_the_halved_rates(scenario, task, monkeypatch):
-    rates = []
-    update = LocalTrainer.update
-
-    def recording(self, *data, learning_rate, **options):
-        rates.append(learning_rate / task.options.learning_rate)
-        return update(self, *data, learning_rate=learning_rate, **options)
-
-    monkeypatch.setattr(LocalTrainer, "update", recording)
-    env = wrap(scenario, task)
-    env.reset(seed=0)
-    for _ in range(8):
-        env.step(chosen(scenario, 3))
+def test_learning_rate__is_halved_after_half_and_three_quarters_of_the_rounds(task):
+    rates = [task.learning_rate(number, 8) / task.options.learning_rate for number in range(8)]
     assert rates == [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25]
 
 
@@ -232,9 +228,7 @@ def test_training__policies_start_from_the_same_model_and_torch_keeps_its_state(
 ):
     monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: pytest.fail("GPUs reseeded"))
     state = torch.random.get_rng_state()
-    a, b = wrap(scenario, task), wrap(scenario, task, report_gradients=True)
-    a.reset(seed=2)
-    b.reset(seed=2)
+    a, b = (start(scenario, task, seed=2, report_gradients=report) for report in (False, True))
     np.testing.assert_array_equal(a.parameters, b.parameters)
     assert torch.equal(torch.random.get_rng_state(), state)
     a.reset()
@@ -244,9 +238,7 @@ def test_training__policies_start_from_the_same_model_and_torch_keeps_its_state(
 def test_reset__each_seed_has_a_split_of_its_own(scenario):
     task = make_task("digits", num_devices=20)
     assert task.num_samples.tolist() == [72] * 20
-    envs = [wrap(scenario, task), wrap(scenario, task)]
-    for env in envs:
-        env.reset(seed=3)
+    envs = [start(scenario, task, seed=3) for _ in range(2)]
     first, twin = (env.task.parts for env in envs)
     np.testing.assert_array_equal(first, twin)
     # The third child of the training stream draws it.
@@ -258,8 +250,7 @@ def test_reset__each_seed_has_a_split_of_its_own(scenario):
     assert not np.array_equal(envs[0].task.parts, twin)
     # And this is what a device trains on.
     _, _, _, _, info = envs[1].step(chosen(scenario, 6))
-    given = wrap(scenario, dataclasses.replace(task, parts=twin, split=None))
-    given.reset(seed=3)
+    given = start(scenario, dataclasses.replace(task, parts=twin, split=None), seed=3)
     _, _, _, _, same = given.step(chosen(scenario, 6))
     np.testing.assert_array_equal(info["client_updates"], same["client_updates"])
 
@@ -269,10 +260,8 @@ def test_gradient_distance__is_between_the_models_that_were_sent_out(scenario, t
     trainer = LocalTrainer(DigitsCNN(), task.options)
 
     def gradient(device: int) -> np.ndarray:
-        part, dataset = task.parts[device], task.dataset
         received = torch.from_numpy(env.parameters)
-        images, labels = dataset.train_images[part], dataset.train_labels[part]
-        return trainer.gradient(received, images, labels).numpy()
+        return trainer.gradient(received, *data_of(task, device)).numpy()
 
     _, info = env.reset(seed=0)
     np.testing.assert_array_equal(info["gradient_devices"], np.arange(20))
@@ -291,8 +280,7 @@ def test_gradient_distance__is_between_the_models_that_were_sent_out(scenario, t
 def test_update__that_is_not_finite_names_device_and_round(scenario, task):
     options = dataclasses.replace(task.options, learning_rate=1e30)
     hot = dataclasses.replace(task, options=options)
-    env = wrap(scenario, hot)
-    env.reset(seed=0)
+    env = start(scenario, hot)
     with pytest.raises(FloatingPointError, match="update of device 3 in round 1 is not finite"):
         env.step(chosen(scenario, 3))
     with pytest.raises(FloatingPointError, match="update of device 0 in round 1 is not finite"):
@@ -307,24 +295,19 @@ def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task,
 
     def broken(self, parameters, images, labels, **options):
         result, loss = update(self, parameters, images, labels, **options)
-        if len(labels) == 71:
+        if torch.equal(labels, data_of(task, 0)[1]):
             result[5], loss = torch.inf, math.nan
         return result, loss
 
-    parts = [np.arange(71), *(np.arange(72 * n, 72 * n + 72) for n in range(1, 20))]
-    task = dataclasses.replace(task, parts=parts)
-    scenario = scenario.replace(num_samples=task.num_samples)
     monkeypatch.setattr(LocalTrainer, "update", broken)
-    env = wrap(scenario, task, on_non_finite="skip")
-    env.reset(seed=0)
+    env = start(scenario, task, on_non_finite="skip")
     before = env.parameters
     with pytest.warns(RuntimeWarning, match="update of device 0 in round 1 is not finite"):
         _, _, _, _, info = env.step(chosen(scenario, 0, 4))
     np.testing.assert_array_equal(info["skipped_devices"], [0])
     np.testing.assert_array_equal(info["client_updates"][0], 0)
     assert np.isfinite(info["train_loss"])
-    coefficient = scenario.weights[4] / (scenario.weights[0] + scenario.weights[4])
-    expected = before + coefficient * info["client_updates"][1]
+    expected = before + 0.5 * info["client_updates"][1]  # sizes are equal
     np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
     _, _, _, _, info = env.step(chosen(scenario, 4, 5, 6))
     assert info["skipped_devices"].size == 0
@@ -333,18 +316,14 @@ def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task,
 @pytest.mark.parametrize("report_gradients", [False, True])
 def test_restore__goes_on_as_if_nothing_had_happened(scenario, report_gradients):
     task = make_task("digits", num_devices=20, server=FedAdam(), proximal=0.1)
-    whole, saved, taken_up = (
-        wrap(scenario, task, report_gradients=report_gradients) for _ in range(3)
-    )
+    whole, taken_up = (wrap(scenario, task, report_gradients=report_gradients) for _ in range(2))
     whole.reset(seed=3)
-    saved.reset(seed=3)
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1, 1, (8, 3, 20)).astype(np.float32)
     for action in actions[:5]:
-        expected = whole.step(action)
-        saved.step(action)
-    state = {name: values.copy() for name, values in saved.state().items()}
-    np.testing.assert_equal(taken_up.restore(3, state), expected[0])
+        observation, *_ = whole.step(action)
+    state = {name: values.copy() for name, values in whole.state().items()}
+    np.testing.assert_equal(taken_up.restore(3, state), observation)
     for action in actions[5:]:
         np.testing.assert_equal(taken_up.step(action), whole.step(action))
     np.testing.assert_array_equal(taken_up.parameters, whole.parameters)
@@ -374,9 +353,8 @@ def test_wrapper__refuses_a_scenario_that_does_not_fit(scenario, task, fields, m
     ],
 )
 def test_restore__names_what_is_no_state_and_changes_nothing(scenario, task, change, message):
-    envs = [wrap(scenario, task, report_gradients=True) for _ in range(2)]
+    envs = [start(scenario, task, report_gradients=True) for _ in range(2)]
     for env in envs:
-        env.reset(seed=0)
         env.step(uniform(scenario))
     with pytest.raises(ValueError, match=message):
         envs[0].restore(3, envs[0].state() | change)
@@ -395,15 +373,13 @@ def test_reports__losses_and_norms_are_those_of_the_participants(scenario, task)
     np.testing.assert_allclose(info["update_norms"], norms, rtol=1e-5)
     model = task.make_model()
     torch.nn.utils.vector_to_parameters(received, model.parameters())
-    images, labels = task.dataset.train_images, task.dataset.train_labels
     for index, device in enumerate((4, 9)):
-        part = task.parts[device]
-        scores = model(images[part]).log_softmax(dim=1)
-        losses = -scores[torch.arange(len(part)), labels[part]].detach().numpy()
+        images, labels = data_of(task, device)
+        scores = model(images).log_softmax(dim=1)
+        losses = -scores[torch.arange(len(labels)), labels].detach().numpy()
+        rms = math.sqrt(np.mean(losses**2))
         assert info["local_losses"][index] == pytest.approx(losses.mean(), rel=1e-5)
-        assert info["local_loss_rms"][index] == pytest.approx(
-            math.sqrt(np.mean(losses**2)), rel=1e-5
-        )
+        assert info["local_loss_rms"][index] == pytest.approx(rms, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["divfl", "oort", "optimal-sampling"])

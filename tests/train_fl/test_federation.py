@@ -166,23 +166,6 @@ def test_federation__has_the_models_of_the_wrapper_in_each_of_ten_rounds(name, s
     assert last["test-accuracy"] == pytest.approx(infos[-1]["test_accuracy"], abs=0.004)
 
 
-def test_messages__tell_the_participants_what_was_decided():
-    grid = LocalGrid()
-    federated("lroa", grid, rounds=2)
-    policy = make_policy("lroa", SCENARIO)
-    observation, _ = (env := gym.make("FLEdge-v0", scenario=SCENARIO)).reset(seed=3)
-    for number in (1, 2):
-        decision = policy.decide(observation)
-        observation, _, _, _, info = env.step(decision)
-        sent = {device: config for told, device, config in grid.trained if told == number}
-        assert set(sent) == set(info["cohort"].tolist())
-        for device, config in sent.items():
-            assert (config["frequency"], config["power"]) == (
-                decision.f[device],
-                decision.p[device],
-            )
-
-
 @pytest.mark.parametrize("how", ["lost", "failing"])
 def test_missing_reply__leaves_the_weights_of_the_others_and_is_told(how):
     expected, infos = wrapped("lroa", rounds=1)
@@ -219,9 +202,8 @@ def test_missing_reply__the_policy_learns_only_of_those_that_replied():
 
 
 def test_no_reply_at_all__leaves_the_model():
-    grid = LocalGrid(lost={1: set(range(N))})
     with pytest.warns(RuntimeWarning, match="no update"):
-        models, result = federated("lroa", grid, rounds=1)
+        models, result = federated("lroa", LocalGrid(lost={1: set(range(N))}), rounds=1)
     np.testing.assert_array_equal(models[1], models[0])
     assert result.train_metrics_clientapp[1]["participants"] == []
 
@@ -252,7 +234,7 @@ def test_measured_gains__are_what_is_decided_and_charged_by():
     decision = make_policy("uni-d", SCENARIO).decide({"channel_gain": gains, "queue": np.zeros(N)})
     times, _ = physics.time_and_energy(gains, decision.f, decision.p, SCENARIO)
     for _, device, config in grid.trained:
-        assert config["frequency"] == decision.f[device]
+        assert (config["frequency"], config["power"]) == (decision.f[device], decision.p[device])
     longest = max(times[device] for _, device, _ in grid.trained)
     assert result.train_metrics_clientapp[1]["round-time"] == pytest.approx(longest)
 
@@ -284,20 +266,13 @@ def test_wrong_use__is_refused():
         federated("random", LocalGrid(), rounds=11)
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def flower(tmp_path_factory) -> Iterator[dict[str, str]]:
     """The environment of `flwr`, with a SuperLink of its own that runs simulations."""
-    home, programs, port = (
-        tmp_path_factory.mktemp("flower"),
-        Path(sys.executable).parent,
-        free_port(),
-    )
+    home, programs = tmp_path_factory.mktemp("flower"), Path(sys.executable).parent
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = int(taken.getsockname()[1])
     address = f'address = "127.0.0.1:{port}"'
     (home / "config.toml").write_text(f"[superlink.test]\n{address}\ninsecure = true\n")
     environment = os.environ | {

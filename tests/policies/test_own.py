@@ -68,8 +68,7 @@ def test_own_policy__is_made_from_its_file_and_runs_in_other_processes(mine):
     jobs = [make_jobs([policy], SCENARIO, [0, 1])[0] for policy in (fast, slow)]
     assert jobs[0].key != jobs[1].key
     here, there = run_jobs(jobs, workers=1), run_jobs(jobs, workers=2)
-    for first, second in zip(here, there, strict=True):
-        assert first.equals(second)
+    assert all(first.equals(second) for first, second in zip(here, there, strict=True))
     assert (here[0]["elapsed_time"] < here[1]["elapsed_time"]).all()
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fl_edge_env import Allocation, CellChannel, Scenario, Simulator
@@ -88,11 +89,8 @@ def test_agent__learns_from_the_teacher_and_is_better_than_its_start(trained, tm
     scenario = agent.trained_in
     untaught = dataclasses.replace(SETTINGS, imitation_rounds=0, learning_rate=1e-9)
     start = train_agent(untaught, scenario, Budget(rounds=40), tmp_path, eval_every=1000)
-    priced = [
-        float(np.genfromtxt(path / "history.csv", delimiter=",", names=True)["penalty"].min())
-        for path in (folder, tmp_path)
-    ]
-    assert priced[0] < 0.95 * priced[1]
+    taught, first = (pd.read_csv(f / "history.csv")["penalty"].min() for f in (folder, tmp_path))
+    assert taught < 0.95 * first
     assert agent.name == "PPO taught privileged 0"
     assert start.name == "PPO privileged 0"
 

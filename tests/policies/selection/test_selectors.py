@@ -87,10 +87,12 @@ def test_smallest__names_the_best_of_the_allowed(key, allowed, count):
     assert named.tolist() == expected + [-1] * (min(count, 4) - len(expected))
 
 
-def test_random__gives_equal_shares():
+def test_random__gives_equal_shares_and_draws_by_the_seed():
     scenario = SMALL.replace(num_rounds=2000)
-    counts = participations(cohorts_of(make_policy("random", scenario), scenario), scenario)
-    share = 3 / 7
+    policy, share = make_policy("random", scenario), 3 / 7
+    cohorts = cohorts_of(policy, scenario)
+    assert not np.array_equal(cohorts[:60], cohorts_of(policy, SMALL, seed=1))
+    counts = participations(cohorts, scenario)
     assert np.abs(counts / 2000 - share).max() < 4 * math.sqrt(share * (1 - share) / 2000)
 
 

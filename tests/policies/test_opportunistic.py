@@ -84,6 +84,10 @@ def test_opportunistic__prices_move_with_energy_and_participation():
     np.testing.assert_allclose(missed, missed[0])
     policy.reset([0, 1])
     assert not np.any(policy.state()["participation"])
+    of_energy = Opportunistic(scenario, prices=zero_prices(scenario), participation=False)
+    of_energy.reset([0, 1])
+    of_energy.feedback({"energy_spent": spent})
+    assert not np.any(of_energy.state()["participation"])
 
 
 @pytest.mark.parametrize(

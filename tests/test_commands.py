@@ -132,13 +132,11 @@ def test_command__runs_and_prints_what_the_page_shows(command, tmp_path):
 
 def alike(row: list[str], other: list[str]) -> bool:
     """Whether two rows say the same; where V is small, the last digits follow the machine's."""
-    if len(row) != len(other):
-        return False
-    for word, said in zip(row, other, strict=True):
+
+    def near(word: str, said: str) -> bool:
         try:
-            same = float(word) == pytest.approx(float(said), rel=2e-3)
+            return float(word) == pytest.approx(float(said), rel=2e-3)
         except ValueError:
-            same = word == said
-        if not same:
-            return False
-    return True
+            return word == said
+
+    return len(row) == len(other) and all(map(near, row, other))

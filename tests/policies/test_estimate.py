@@ -185,19 +185,6 @@ def test_opportunistic__prices_are_those_of_the_laws_by_what_was_measured(kind):
         np.testing.assert_allclose(policy.state()[name], found)
 
 
-def test_opportunistic__that_follows_has_the_dual_prices_of_what_it_has_measured():
-    policy = Opportunistic(CELL, step_scale=0.0)  # so that nothing else moves its prices
-    env = FLEdgeEnv(CELL)
-    observation, _ = env.reset(seed=0)
-    for _ in range(8):
-        observation, *_, info = env.step(policy.decide(observation))
-        policy.feedback(info)
-    policy.decide(observation)
-    for name, prices in policy._duals._asdict().items():
-        np.testing.assert_allclose(policy.state()[name], prices, rtol=1e-12)
-        assert np.any(prices != getattr(policy.prices, name))
-
-
 def test_estimator__refuses_the_state_of_another():
     estimator = estimator_of(CELL)
     state = estimator.state()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -24,51 +25,30 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours and four of Tol's, each with a line style: apart also in grey and for the
 # colour-blind.
-_COLORS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#882255",
-    "#999933",
-    "#332288",
-    "#777777",
-)
+_OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_COLORS = (*_OKABE_ITO, "#882255", "#999933", "#332288", "#777777")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 
-
+_NAMES = "accuracy_over_rounds accuracy_over_time energy loss objective overview time"
 # The files that `save_plots` may write.
-PLOTS = (
-    "accuracy_over_rounds.png",
-    "accuracy_over_time.png",
-    "energy.png",
-    "loss.png",
-    "objective.png",
-    "overview.png",
-    "time.png",
-)
+PLOTS = tuple(f"{name}.png" for name in _NAMES.split())
 
 
 def save_plots(rounds: pd.DataFrame, bounds: pd.DataFrame | None, folder: Path) -> None:
     """Draw each panel to a PNG file of its own, and the main ones to ``overview.png``."""
-    panels: dict[str, Panel] = {"energy": lambda axes: draw_energy(axes, rounds)}
-    if bounds is not None:
-        panels["objective"] = lambda axes: draw_objective(axes, rounds, bounds)
+    drawn: list[Callable[..., None]] = [draw_time, draw_energy]
     if "test_accuracy" in rounds:
-        panels = {
-            "accuracy_over_time": lambda axes: draw_accuracy_over_time(axes, rounds),
-            "accuracy_over_rounds": lambda axes: draw_accuracy_over_rounds(axes, rounds),
-        } | panels
-    else:
-        panels = {"time": lambda axes: draw_time(axes, rounds)} | panels
-    alone: dict[str, Panel] = {}
+        drawn = [draw_accuracy_over_time, draw_accuracy_over_rounds, draw_energy]
+    panels: dict[str, Panel] = {
+        draw.__name__.removeprefix("draw_"): partial(draw, rounds=rounds) for draw in drawn
+    }
+    if bounds is not None:
+        panels["objective"] = partial(draw_objective, rounds=rounds, bounds=bounds)
+    main = list(panels.values())
+    overview = [main[:2], main[2:]] if len(main) == 4 else [main]
     if "test_loss" in rounds:
-        alone = {"loss": lambda axes: draw_loss(axes, rounds)}
-    all_panels = list(panels.values())
-    overview = [all_panels[:2], all_panels[2:]] if len(all_panels) == 4 else [all_panels]
-    grids = {name: [[panel]] for name, panel in (panels | alone).items()} | {"overview": overview}
+        panels["loss"] = partial(draw_loss, rounds=rounds)
+    grids = {name: [[panel]] for name, panel in panels.items()} | {"overview": overview}
     for name, grid in track(list(grids.items()), "drawing"):
         save_figure(grid, [folder / f"{name}.png"])
 
@@ -171,33 +151,33 @@ _LEAST_SEEDS_OF_A_BAND = 5
 _BAND_LABEL = "95 % interval"
 
 
-def _draw_runs(
-    axes: Axes,
-    style: _Style,
-    x: pd.Index,
-    values: pd.DataFrame,
-    *,
-    least: float = -math.inf,
-    most: float = math.inf,
-    label: str | None = None,
-) -> None:
-    """Mean over seeds and its 95 % band inside [least, most], or the single runs if few."""
+def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float = math.inf) -> None:
+    """Mean over seeds and its 95 % band inside [0, most], or the single runs if few."""
     look: dict[str, Any] = {"color": style.color, "linestyle": style.line, "alpha": style.alpha}
-    label = style.label if label is None else label
-    values = thinned(values.set_axis(x))
+    values = thinned(values)
     x = values.index
     if values.shape[1] < _LEAST_SEEDS_OF_A_BAND:
         for index, seed in enumerate(values.columns):
-            axes.plot(x, values[seed], linewidth=1, label=label if index == 0 else None, **look)
+            label = style.label if index == 0 else None
+            axes.plot(x, values[seed], linewidth=1, label=label, **look)
         return
     intervals = np.array([mean_interval(row) for row in values.to_numpy()])
-    axes.plot(x, intervals[:, 0], label=label, **look)
-    low, high = np.clip(intervals[:, 1:].T, least, most)
+    axes.plot(x, intervals[:, 0], label=style.label, **look)
+    low, high = np.clip(intervals[:, 1:].T, 0, most)
     axes.fill_between(
         x, low, high, color=style.color, alpha=0.2 * style.alpha, linewidth=0, label="_band"
     )
     if _BAND_LABEL not in axes.get_legend_handles_labels()[1]:
         axes.fill_between([], [], [], color="grey", alpha=0.3, linewidth=0, label=_BAND_LABEL)
+
+
+def _draw_all(
+    axes: Axes, rounds: pd.DataFrame, column: str, change: Callable[[pd.DataFrame], pd.DataFrame]
+) -> None:
+    """A column of each policy over rounds, changed by a function."""
+    curves = _curves(rounds, column)
+    for name, style in _styles(rounds).items():
+        _draw_runs(axes, style, change(curves[name]))
 
 
 def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame) -> None:
@@ -209,12 +189,12 @@ def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame) -> None:
         times = time[name].loc[values.index] / length
         # Seeds are evaluated at different times: bring them to a common grid by interpolation.
         grid = np.linspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
-        common = pd.DataFrame({s: np.interp(grid, times[s], values[s]) for s in values.columns})
-        _draw_runs(axes, style, pd.Index(grid), common, least=0, most=100)
+        common = {s: np.interp(grid, times[s], values[s]) for s in values.columns}
+        _draw_runs(axes, style, pd.DataFrame(common, index=grid), most=100)
         end = times.iloc[-1].mean(), values.iloc[-1].mean()
         axes.plot(*end, "o", color=style.color, alpha=style.alpha)
-    axes.set(xlabel=f"time [{unit}]", title="Accuracy over time")
     axes.plot([], [], "o", color="grey", label="end of a run")
+    axes.set(xlabel=f"time [{unit}]", title="Accuracy over time")
     axes.set(ylabel="test accuracy [%]", ylim=(0, 100))
 
 
@@ -223,7 +203,7 @@ def draw_accuracy_over_rounds(axes: Axes, rounds: pd.DataFrame) -> None:
     curves = _curves(rounds, "test_accuracy")
     for name, style in _styles(rounds).items():
         values = 100 * curves[name].dropna()
-        _draw_runs(axes, style, values.index, values, least=0, most=100)
+        _draw_runs(axes, style, values, most=100)
     for twins in coinciding(rounds):
         axes.plot([], [], " ", label=f"({' and '.join(twins)} are the same)")
     axes.set(xlabel="round", title="Accuracy over rounds")
@@ -236,7 +216,7 @@ def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
     for name, style in _styles(rounds).items():
         values = test[name].dropna(how="all")
         if len(values):
-            _draw_runs(axes, style, values.index, values, least=0)
+            _draw_runs(axes, style, values)
         mean = thinned(train[name]).mean(axis=1)
         axes.plot(mean, color=style.color, alpha=0.25, linewidth=0.6)
     axes.set(
@@ -263,9 +243,7 @@ def draw_partition(axes: Axes, counts: FloatArray) -> None:
 def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
     """Simulated time over rounds."""
     unit, length = time_unit(rounds["elapsed_time"].max())
-    curves = _curves(rounds, "elapsed_time")
-    for name, style in _styles(rounds).items():
-        _draw_runs(axes, style, curves[name].index, curves[name] / length, least=0)
+    _draw_all(axes, rounds, "elapsed_time", lambda time: time / length)
     axes.set(xlabel="round", ylabel=f"elapsed time [{unit}]", title="Time to finish")
     axes.set_ylim(bottom=0)
 
@@ -274,8 +252,7 @@ def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     """Energy really spent so far over the budget: mean over devices, and thin the worst device."""
     mean, worst = _curves(rounds, "spent_ratio"), _curves(rounds, "worst_spent_ratio")
     for name, style in _styles(rounds).items():
-        average = _time_average(mean[name])
-        _draw_runs(axes, style, average.index, average, least=0)
+        _draw_runs(axes, style, _time_average(mean[name]))
         worst_mean = thinned(worst[name]).mean(axis=1)
         axes.plot(worst_mean, color=style.color, linewidth=0.7, alpha=style.alpha)
     axes.axhline(1.0, color="black", linewidth=1, zorder=1, label="budget")
@@ -291,20 +268,14 @@ def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
 
 def draw_expected_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     """Time-average expected energy over budget, mean over devices, as the paper's figure has it."""
-    curves = _curves(rounds, "energy_ratio")
-    for name, style in _styles(rounds).items():
-        average = _time_average(curves[name])
-        _draw_runs(axes, style, average.index, average, least=0)
+    _draw_all(axes, rounds, "energy_ratio", _time_average)
     axes.axhline(1.0, color="black", linewidth=1, zorder=1, label="budget")
     axes.set(xlabel="round", ylabel="expected energy / budget", title="Expected energy")
 
 
 def draw_penalty(axes: Axes, rounds: pd.DataFrame) -> None:
     """Time-average penalty, as the paper's figure has it."""
-    curves = _curves(rounds, "penalty")
-    for name, style in _styles(rounds).items():
-        average = _time_average(curves[name])
-        _draw_runs(axes, style, average.index, average, least=0)
+    _draw_all(axes, rounds, "penalty", _time_average)
     axes.set(xlabel="round", ylabel="time-average objective [s]", title="Objective")
 
 
@@ -315,7 +286,7 @@ def draw_objective(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame) -> No
     for name, style in _styles(rounds).items():
         values = 100 * (_time_average(curves[name]) / least.where(least > 0) - 1)
         if not values.isna().to_numpy().any():
-            _draw_runs(axes, style, values.index, values, least=0)
+            _draw_runs(axes, style, values)
     axes.axhline(0.0, color="black", linewidth=1, zorder=1, label="cannot be beaten")
     axes.set(
         xlabel="round",

@@ -40,10 +40,7 @@ PAPER_SAVINGS = {"cifar10": (20.8, 50.1), "femnist": (15.3, 49.9)}
 MU_GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 PAPER_MU = {"femnist": (0.3, 0.5, 5.0, 10.0)}
 # Least final accuracy for each K [%].
-PAPER_ACCURACY = {
-    "cifar10": {2: 64.0, 4: 76.0, 6: 77.0},
-    "femnist": {2: 80.0, 4: 81.0, 6: 82.0},
-}
+PAPER_ACCURACY = {"cifar10": {2: 64.0, 4: 76.0, 6: 77.0}, "femnist": {2: 80.0, 4: 81.0, 6: 82.0}}
 K_COMMENT = (
     "* No point of the grid is good enough: this one comes nearest. Paper: LROA beats "
     "Uni-D for every K, and a larger K takes more time and reaches a higher accuracy."
@@ -98,16 +95,13 @@ class Baselines(Experiment):
 
 def matching_mu(name: str, time: Mapping[str, float]) -> dict[tuple[str, str], str]:
     """The mu at which LROA saves what the paper states, by interpolation of total times [s]."""
-    if name not in PAPER_SAVINGS:
-        return {}
-    times = {
-        label: [time[f"{label} {mu:g}"] for mu in MU_GRID[:-1]] + [time[label]]
-        for label in ("LROA", "Uni-D")
-    }
-    times["Uni-S"] = [time["Uni-S"]] * len(MU_GRID)  # which does not depend on mu
     found = {}
-    for other, stated in zip(("Uni-D", "Uni-S"), PAPER_SAVINGS[name], strict=True):
-        saved = 100 * (1 - np.array(times["LROA"]) / np.array(times[other]))
+    for other, stated in zip(("Uni-D", "Uni-S"), PAPER_SAVINGS.get(name, ()), strict=False):
+        times = [
+            [time.get(f"{label} {mu:g}", time[label]) for mu in MU_GRID]  # Uni-S knows no mu
+            for label in ("LROA", other)
+        ]
+        saved = 100 * (1 - np.array(times[0]) / np.array(times[1]))
         # It falls as mu rises.
         inside = saved[-1] <= stated <= saved[0]
         mu = np.exp(np.interp(-stated, -saved, np.log(MU_GRID)))
@@ -148,11 +142,15 @@ class LambdaSweep(Experiment):
     def draw(self, results: Results) -> Drawn:
         """Accuracy over time and rounds, or time and energy without training."""
         name = results.setting.name
-        rows = []
-        for label, run in results.runs().items():
-            row = {"scenario": name, "mu": label}
-            row["total time, d"] = f"{total_time(run) / 86_400:.4g}"
-            rows.append(row | {"sampling error": f"{run['sampling_error'].mean():.4f}"})
+        rows = [
+            {
+                "scenario": name,
+                "mu": label,
+                "total time, d": f"{total_time(run) / 86_400:.4g}",
+                "sampling error": f"{run['sampling_error'].mean():.4f}",
+            }
+            for label, run in results.runs().items()
+        ]
         drawn = panels(results.rounds, f"LROA on {name}", trained=self.train)
         return Drawn(drawn, curve_table(results.rounds), rows)
 
@@ -179,14 +177,19 @@ class VSweep(Experiment):
     def draw(self, results: Results) -> Drawn:
         """Time-average energy and objective over rounds."""
         name = results.setting.name
-        budget, rows = self.scenario(name).energy_budget_j.mean(), []
-        for label, run in results.runs().items():
-            row = {"scenario": name, "nu": label}
-            row["energy, J"] = f"{run['energy_ratio'].mean() * budget:.4g}"
-            row |= {"budget, J": f"{budget:.4g}", "objective, s": f"{run['penalty'].mean():.6g}"}
-            rows.append(row)
-        drawn = [
-            titled(partial(draw, rounds=results.rounds), f"LROA on {name}")
+        budget = self.scenario(name).energy_budget_j.mean()
+        rows = [
+            {
+                "scenario": name,
+                "nu": label,
+                "energy, J": f"{run['energy_ratio'].mean() * budget:.4g}",
+                "budget, J": f"{budget:.4g}",
+                "objective, s": f"{run['penalty'].mean():.6g}",
+            }
+            for label, run in results.runs().items()
+        ]
+        drawn: list[Panel] = [
+            partial(_titled, draw=draw, rounds=results.rounds, name=f"LROA on {name}")
             for draw in (draw_expected_energy, draw_penalty)
         ]
         return Drawn(drawn, curve_table(results.rounds), rows)
@@ -370,6 +373,18 @@ _SHARES = {
     "least_participation": "least participation, %",
     "outcome_gap": "above the bound, %",
 }
+# The panels: what they show, and their columns, each with its name and marker.
+_TRADEOFF = {
+    "time": ("mean time of a round [s]", {"round_time": ("", "o")}),
+    "queues": ("mean energy queue [J]", {"queue": ("", "o")}),
+    "constraints": (
+        "share of the target or the budget",
+        {
+            "least_participation": ("least participation, ", "o"),
+            "worst_spent_ratio": ("worst device's energy, ", "s"),
+        },
+    ),
+}
 _STYLES = {"settled": ("#0072B2", "-"), "cold": ("#D55E00", "--")}
 
 
@@ -404,8 +419,7 @@ class Tradeoff(Experiment):
 
     def draw(self, results: Results) -> Drawn:
         """Time, queue and participation against V; in the table the parts, away one by one."""
-        name = results.setting.name
-        bounds = results.bounds
+        name, bounds = results.setting.name, results.bounds
         means = {label: _means(run, bounds) for label, run in results.runs().items()}
         rows = [
             {"system": name, "variant": label, "mean round, s": f"{row['round_time']:.4g}"}
@@ -420,9 +434,7 @@ class Tradeoff(Experiment):
         variants = pd.DataFrame([{"variant": label} | means[label] for label in VARIANTS])
         data = pd.concat([frame, variants], ignore_index=True).assign(bound=least)
         drawn: list[Panel] = [
-            partial(_draw_round_time, frame=frame, least=least, title=name),
-            partial(_draw_queue, frame=frame, title=name),
-            partial(_draw_shares, frame=frame, title=name),
+            partial(_draw, frame=frame, what=what, system=name, least=least) for what in _TRADEOFF
         ]
         return Drawn(drawn, data, rows)
 
@@ -437,34 +449,23 @@ def _means(rounds: pd.DataFrame, bounds: pd.DataFrame) -> dict[str, float]:
     } | {column: float(table[column].mean()) for column in _SHARES}
 
 
-def _draw(axes: Axes, frame: pd.DataFrame, column: str, what: str = "", marker: str = "o") -> None:
-    """A line for each start against V."""
-    for start, rows in frame.groupby("start", sort=False):
-        color, line = _STYLES[str(start)]
-        label = f"{what}, {start} start" if what else f"{start} start"
-        axes.plot(rows["V"], rows[column], line, marker=marker, color=color, label=label)
+def _draw(axes: Axes, frame: pd.DataFrame, what: str, system: str, least: float) -> None:
+    """A panel against V with a line for each start and column."""
+    ylabel, columns = _TRADEOFF[what]
+    for column, (name, marker) in columns.items():
+        for start, rows in frame.groupby("start", sort=False):
+            color, line = _STYLES[str(start)]
+            label = f"{name}{start} start"
+            axes.plot(rows["V"], rows[column], line, marker=marker, color=color, label=label)
+    level, label = {
+        "time": (least, "bound within the constraints"),
+        "constraints": (1.0, ""),
+    }.get(what, (None, ""))
     axes.set(xscale="log", xlabel="V, in multiples of its own")
-
-
-def _draw_round_time(axes: Axes, frame: pd.DataFrame, least: float, title: str) -> None:
-    _draw(axes, frame, "round_time")
-    axes.axhline(least, color="black", linewidth=1, zorder=1, label="bound within the constraints")
-    axes.set(ylabel="mean time of a round [s]", title=f"{title}: time")
-    axes.legend(fontsize="small", framealpha=0.6)
-
-
-def _draw_queue(axes: Axes, frame: pd.DataFrame, title: str) -> None:
-    _draw(axes, frame, "queue")
-    axes.set(ylabel="mean energy queue [J]", title=f"{title}: queues")
-    axes.legend(fontsize="small", framealpha=0.6)
-
-
-def _draw_shares(axes: Axes, frame: pd.DataFrame, title: str) -> None:
-    _draw(axes, frame, "least_participation", "least participation")
-    _draw(axes, frame, "worst_spent_ratio", "worst device's energy", marker="s")
-    axes.axhline(1.0, color="black", linewidth=1, zorder=1)
-    axes.set(ylabel="share of the target or the budget", title=f"{title}: constraints")
-    axes.legend(fontsize="x-small", framealpha=0.6)
+    if level is not None:
+        axes.axhline(level, color="black", linewidth=1, zorder=1, label=label)
+    axes.set(ylabel=ylabel, title=f"{system}: {what}")
+    axes.legend(fontsize="small" if len(columns) == 1 else "x-small", framealpha=0.6)
 
 
 def panels(rounds: pd.DataFrame, name: str, *, trained: bool) -> list[Panel]:
@@ -472,17 +473,15 @@ def panels(rounds: pd.DataFrame, name: str, *, trained: bool) -> list[Panel]:
     pair = (draw_time, draw_energy)
     if trained:
         pair = (draw_accuracy_over_time, draw_accuracy_over_rounds)
-    return [titled(partial(draw, rounds=rounds), name) for draw in pair]
+    return [partial(_titled, draw=draw, rounds=rounds, name=name) for draw in pair]
 
 
-def titled(panel: Panel, name: str) -> Panel:
-    """The panel with the scenario in its title."""
-
-    def draw(axes: Axes) -> None:
-        panel(axes)
-        axes.set_title(f"{name}: {axes.get_title()}")
-
-    return draw
+def _titled(
+    axes: Axes, draw: Callable[[Axes, pd.DataFrame], None], rounds: pd.DataFrame, name: str
+) -> None:
+    """A panel with the scenario in its title."""
+    draw(axes, rounds)
+    axes.set_title(f"{name}: {axes.get_title()}")
 
 
 def total_time(rounds: pd.DataFrame) -> float:

@@ -140,12 +140,7 @@ def main(
 def make_training(scenario: Scenario, task: str, options: TrainingOptions) -> TrainingEnvFactory:
     """Training environments for a system, which is fitted to the data of a set by name.
 
-    Raises
-    ------
-    ModuleNotFoundError
-        If a package that training needs is not installed.
-    ValueError
-        If an option is wrong, or the data are missing or damaged.
+    Packages or data that are missing and wrong options are told, see `TrainingEnvFactory`.
     """
     from train_fl import TrainingEnvFactory
 

@@ -244,12 +244,11 @@ class PolicyStrategy(Strategy):
             )
             info["failed"] = info.get("failed", np.zeros(self.scenario.num_devices, bool)).copy()
             info["failed"][missing] = True
-        updates = [received[int(n)][0] for n in participants]
+        updates, metrics = ([received[int(n)][i] for n in participants] for i in (0, 1))
         arrays, norms = sent.arrays, np.empty(0, dtype=np.float32)
         if updates:
             together = torch.from_numpy(np.stack(updates))
             arrays, norms = self._moved(sent, together, weights), norms_of(together)
-        metrics = [received[int(n)][1] for n in participants]
         info |= {"participants": participants, "update_norms": norms}
         if self.policy.uses_losses:
             for name in ("local-loss", "local-loss-rms"):
@@ -313,7 +312,7 @@ class PolicyStrategy(Strategy):
     ) -> dict[str, NDArray[Any]]:
         """Norms of the updates that all devices would have in the first round."""
         everyone = np.arange(self.scenario.num_devices)
-        sent = _Round(1, arrays, everyone, np.zeros(len(everyone)), {})
+        sent = _Round(1, arrays, everyone, np.empty(0), {})
         messages = self._messages(sent, config, self.scenario.f_mid, self.scenario.p_mid)
         received, _ = self._received(sent, grid.send_and_receive(messages, timeout=self._wait))
         if missing := sorted(set(everyone.tolist()) - set(received)):
@@ -484,8 +483,9 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
 @lru_cache(maxsize=1)
 def _parts(task: Task, entropy: int, key: tuple[int, ...]) -> list[IntArray]:
     """The split of an episode: a process has clients of one task and one episode."""
-    seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
-    return task.episode(seeds.split).parts
+    return task.episode(
+        TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key)).split
+    ).parts
 
 
 def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:

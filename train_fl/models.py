@@ -113,13 +113,8 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 def check_maker(make_model: object, images: Tensor, labels: Tensor, num_classes: int) -> None:
     """Refuse what does not make a network for local training, a new one each time.
 
-    The initial parameters must come from torch's generator, which is left as it was; see
-    `check_network` for the network itself.
-
-    Raises
-    ------
-    ValueError
-        If it is a network, fails or makes something else, or the network is refused.
+    The initial parameters must come from torch's generator, which is left as it was; the network
+    itself is one for `check_network`. What is refused is a `ValueError`.
     """
     if isinstance(make_model, nn.Module) or not callable(make_model):
         raise ValueError(

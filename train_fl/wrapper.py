@@ -166,10 +166,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         """Start an episode with a new global model; see `FLEdgeEnv.reset`."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._start_training()
-        info |= self._evaluate()
         everyone = np.arange(self.scenario.num_devices)
-        info |= self._gradients(everyone)
-        info |= self._losses(everyone[:0])
+        info |= self._evaluate() | self._gradients(everyone) | self._losses(everyone[:0])
         if self._report_update_norms:
             info |= {"participants": everyone, "update_norms": self._first_norms(everyone)}
         elif self._report_losses:
@@ -268,8 +266,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     def _first_norms(self, devices: IntArray) -> FloatArray:
         """Norms of the updates that devices would have in the first round, shape (k,)."""
         norms = np.empty(len(devices))
-        for index in range(len(devices)):  # one by one, as all updates together may be large
-            update = self._train(int(devices[index]), 0)[0][None]
+        for index, device in enumerate(devices):  # one by one, as together they may be large
+            update = self._train(device, 0)[0][None]
             self._skip_non_finite(update, devices[index : index + 1], 1)
             norms[index] = norms_of(update)[0]
         return norms
@@ -362,7 +360,7 @@ def device_accuracy(
 def _check_array(
     state: Mapping[str, NDArray[Any]], name: str, dtype: DTypeLike, shape: tuple[int, ...]
 ) -> None:
-    values = np.asarray(state[name] if isinstance(state, Mapping) and name in state else None)
+    values = np.asarray(state.get(name) if isinstance(state, Mapping) else None)
     if values.dtype != dtype or values.shape != shape:
         raise ValueError(
             f"the state's {name} must be {np.dtype(dtype)} of shape {shape}, "

@@ -51,10 +51,7 @@ def cifar10(source: DataSource) -> Dataset:
 
 
 def random_crop_and_flip(images: Tensor, rng: np.random.Generator) -> Tensor:
-    """Crop each image at random out of itself with four zero pixels around, and mirror half.
-
-    Images have shape (batch, channels, height, width), before and after.
-    """
+    """Crop each image at random out of itself with four zero pixels around, and mirror half."""
     count, _, height, width = images.shape
     margin = 4
     draws = torch.from_numpy(rng.integers([[2 * margin + 1] * 2 + [2]], size=(count, 3)))

@@ -212,18 +212,10 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DataSource:
-    """The folder of a data set's files, and the choice among its samples.
+    """The folder of a data set's files, if missing ones are fetched, and the people to draw.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder with the files.
-    download : bool
-        Fetch missing files from the internet.
-    num_devices : int
-        Number of people to draw, in data that come from people.
-    seed : int
-        Seed of that draw and of the samples held out for testing.
+    `num_devices` is their number, in data that come from people, and `seed` that of the draw and of
+    the samples held out for testing.
     """
 
     folder: Path = Path("data")

@@ -97,8 +97,6 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def _find_idx(folder: Path, name: str) -> Path | None:
-    for place in (folder, folder / "FashionMNIST" / "raw"):
-        for path in (place / name, place / f"{name}.gz"):
-            if path.is_file():
-                return path
-    return None
+    places = (folder, folder / "FashionMNIST" / "raw")
+    paths = (place / f"{name}{suffix}" for place in places for suffix in ("", ".gz"))
+    return next((path for path in paths if path.is_file()), None)

@@ -223,9 +223,7 @@ def _shuffled_classes(labels: NDArray[np.integer], rng: np.random.Generator) -> 
 
 def _equal_sizes(num_samples: int, num_devices: int) -> IntArray:
     """Sizes of the parts, apart by at most one."""
-    sizes = np.full(num_devices, num_samples // num_devices)
-    sizes[: num_samples % num_devices] += 1
-    return sizes
+    return num_samples // num_devices + (np.arange(num_devices) < num_samples % num_devices)
 
 
 def _draw_part(

@@ -13,18 +13,6 @@ import pytest
 from fl_edge_env import ExponentialChannel, Scenario
 from tests.support import Constant
 
-PER_DEVICE = (
-    "num_samples",
-    "cycles_per_sample",
-    "capacitance",
-    "f_min",
-    "f_max",
-    "p_min",
-    "p_max",
-    "energy_budget_j",
-    "download_rate_bps",
-)
-
 
 def test_presets__hold_the_parameters_of_the_paper():
     for scenario, model, cycles, budget in (
@@ -105,7 +93,7 @@ def test_copies__are_equal_and_stay_read_only():
         assert twin == scenario
         assert hash(twin) == hash(scenario)
         assert twin.V == scenario.V
-        for name in (*PER_DEVICE, "weights", "cycles_per_round", "f_mid", "p_mid"):
+        for name in (*Scenario.per_device_fields, "weights", "cycles_per_round", "f_mid", "p_mid"):
             with pytest.raises(ValueError, match="read-only"):
                 getattr(twin, name)[0] = 1
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -119,10 +107,9 @@ def test_equality__sees_every_field():
     others |= {"availability": 0.9, "availability_persistence": 0.5, "upload_failure": 0.5}
     for name in (field.name for field in dataclasses.fields(Scenario)):
         value = getattr(scenario, name)
-        if name in PER_DEVICE:
-            other = value * np.array([1, 1, 1, 1, 1.01]) + np.array([0, 0, 0, 0, 1e-3])
-        else:
-            other = others.get(name) or value + 1
+        if (other := others.get(name)) is None:
+            one = np.array([0, 0, 0, 0, 1e-3]) * (1 + 10 * value) if np.ndim(value) else 1
+            other = value + one
         assert scenario.replace(**{name: other}) != scenario, name
         assert scenario.replace(**{name: value}) == scenario, name
     assert scenario != "digits"

@@ -377,9 +377,7 @@ class Simulator:
         )
         drawn_from = None
         if allocation.q is None:
-            if available is not None:
-                _check_presence(allocation, available)
-            account = _chosen(allocation, device_time, device_energy)
+            account = _chosen(allocation, device_time, device_energy, available)
         elif available is None:
             account = self._sampled(allocation.q, device_time, device_energy)
         else:
@@ -486,10 +484,22 @@ class Simulator:
         return cohort
 
 
-def _chosen(allocation: Allocation, device_time: FloatArray, device_energy: FloatArray) -> _Account:
+def _chosen(
+    allocation: Allocation,
+    device_time: FloatArray,
+    device_energy: FloatArray,
+    available: BoolArray | None,
+) -> _Account:
     """The accounts of a chosen cohort, which are known before the round: nothing is sampled."""
     assert allocation.cohort is not None
     participates = allocation.participates
+    if available is not None and (absent := np.argwhere(participates & ~available)).size:
+        *system, device = absent[0].tolist()
+        where = f" in system {system[0]}" if system else ""
+        raise ValueError(
+            f"cohort must name available devices, got device {device}{where}, "
+            'which is not: observation["available"] is 1 for those that are'
+        )
     round_time = np.where(participates, device_time, 0.0).max(axis=-1)
     participation = participates.astype(np.float64)
     return _Account(
@@ -509,14 +519,3 @@ def _other_batch(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
         return ""
     one, other = (f"a batch of {s[0]}" if len(s) == 2 else "one system" for s in (given, wanted))
     return f": the decision is for {one}, and this is {other}"
-
-
-def _check_presence(allocation: Allocation, available: BoolArray) -> None:
-    absent = np.argwhere(allocation.participates & ~available)
-    if absent.size:
-        *system, device = absent[0].tolist()
-        where = f" in system {system[0]}" if system else ""
-        raise ValueError(
-            f"cohort must name available devices, got device {device}{where}, "
-            'which is not: observation["available"] is 1 for those that are'
-        )

@@ -28,14 +28,9 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
     """
     shape = (scenario.num_devices,)
     channel = scenario.channel
-    _, largest_energy = physics.time_and_energy(
-        np.full(shape, channel.gain_min),
-        system=scenario,
-        **{
-            name: (1 + BOUND_TOLERANCE) * most
-            for name, most in settings_at(scenario, "max").items()
-        },
-    )
+    most = {n: (1 + BOUND_TOLERANCE) * v for n, v in settings_at(scenario, "max").items()}
+    worst = np.full(shape, channel.gain_min)
+    _, largest_energy = physics.time_and_energy(worst, system=scenario, **most)
     overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
     # Adding up rounds rounds; and a queue that never grows still needs an interval of some width.
     start = scenario.initial_queue + scenario.first_report[1]

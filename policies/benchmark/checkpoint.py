@@ -62,7 +62,11 @@ class Checkpoints:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_state(path, self.key, state)
-            self._remove_older(num_rounds)
+            found = self._found()
+            before = max((number for number in found if number < num_rounds), default=num_rounds)
+            for number, older in found.items():
+                if number not in (num_rounds, before):
+                    older.unlink(missing_ok=True)
         except (OSError, ValueError) as error:  # of the latter kind where no file can be made
             if not self._failing:
                 size = in_bytes(sum(values.nbytes for values in state.values()))
@@ -76,14 +80,6 @@ class Checkpoints:
             self._failing = True
         else:
             self._failing = False
-
-    def _remove_older(self, num_rounds: int) -> None:
-        """Keep of the checkpoints before the newest the one before it."""
-        found = self._found()
-        before = max((number for number in found if number < num_rounds), default=num_rounds)
-        for number, path in found.items():
-            if number not in (num_rounds, before):
-                path.unlink(missing_ok=True)
 
     def load(self) -> State | None:
         """The newest checkpoint that is whole and of this run, or None.

@@ -231,16 +231,12 @@ def code_hash() -> str:
     Results of other code are not taken for these, nor is a run taken up that began with it.
     """
     digest = hashlib.sha256()
-    for path in _sources():
+    for path in sorted(path for package in PACKAGES for path in package.rglob("*.py")):
         digest.update(path.name.encode() + path.read_bytes())
     for library in _LIBRARIES:
         with suppress(PackageNotFoundError):
             digest.update(f"{library} {version(library)}".encode())
     return digest.hexdigest()
-
-
-def _sources() -> list[Path]:
-    return sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 
 
 # Numbers in an array of a batch, one for each seed and device.

@@ -65,10 +65,12 @@ class _Failure(NamedTuple):
 
 
 def _failure(error: Exception) -> _Failure:
-    chain = _chain(error)
-    told = [_in_one_line(one) for one in (error, *getattr(error, "exceptions", ()))]
+    told = []
+    for one in (error, *getattr(error, "exceptions", ())):
+        lines = traceback.format_exception_only(one)
+        told.append(next(line for line in lines if not line.startswith(" ")).splitlines()[0])
     message = "; ".join(told)
-    places = [place for one in chain for place in traceback.extract_tb(one.__traceback__)]
+    places = [place for one in _chain(error) for place in traceback.extract_tb(one.__traceback__)]
     ours = [f"{package}{os.sep}" for package in PACKAGES]
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     own = [one for one in places if not one.filename.startswith((*ours, *libraries, "<"))]
@@ -83,11 +85,6 @@ def _chain(error: BaseException) -> list[BaseException]:
     chain = [] if before is None else _chain(before)
     parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     return [*chain, error, *(one for part in parts for one in _chain(part))]
-
-
-def _in_one_line(error: BaseException) -> str:
-    lines = traceback.format_exception_only(error)
-    return next(line for line in lines if not line.startswith(" ")).splitlines()[0]
 
 
 def run_jobs(
@@ -214,7 +211,7 @@ def finished(jobs: Sequence[Work], folder: Path | None, *, with_models: bool = F
     return [
         index
         for index, job in enumerate(jobs)
-        if present
+        if present  # a key takes its time
         and f"{job.key}.npz" in present
         and not (with_models and job.saves and f"{job.key}.pt" not in present)
     ]

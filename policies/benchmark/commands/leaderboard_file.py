@@ -44,7 +44,7 @@ def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[FileSett
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     where = path.name
     tables = values.pop("settings", None)
-    if not isinstance(tables, list) or not tables or not _all_tables(tables):
+    if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
         raise ValueError(f"{where} needs one or more tables [[settings]]")
     defaults = _checked(values, (*SETTING_KEYS, "schedulers"), f"{where} above the settings")
     settings = [_setting(defaults, table, where, data_dir) for table in tables]
@@ -52,10 +52,6 @@ def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[FileSett
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"settings must have distinct names, {twice[0]!r} comes twice in {where}")
     return settings
-
-
-def _all_tables(values: list[Any]) -> bool:
-    return all(isinstance(value, dict) for value in values)
 
 
 def _setting(

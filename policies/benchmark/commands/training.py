@@ -185,15 +185,10 @@ def notes(setting: Setting) -> list[str]:
         trained = setting.entrants[0].training is not None
         how = "gradients" if trained else "label histograms: the same in every round"
         told.append(f"DivFL chose its cohorts by {how}.")
-    return [*told, note] if (note := reports_note(setting.policies)) else told
-
-
-def reports_note(policies: Mapping[str, Policy]) -> str:
-    """What policies pay for reports, by their names in tables; empty where none pays."""
     costs: dict[str, list[str]] = {}
-    for name, policy in policies.items():
+    for name, policy in setting.policies.items():
         scenario = getattr(policy, "scenario", None)  # one of the user's own may have none
-        if scenario is not None and (told := describe_reports(scenario)):
-            costs.setdefault(told, []).append(name)
-    paid = [f"{' and '.join(names)} ({told})" for told, names in costs.items()]
-    return f"Reports cost time and energy: {'; '.join(paid)}." if paid else ""
+        if scenario is not None and (cost := describe_reports(scenario)):
+            costs.setdefault(cost, []).append(name)
+    paid = [f"{' and '.join(names)} ({cost})" for cost, names in costs.items()]
+    return [*told, f"Reports cost time and energy: {'; '.join(paid)}."] if paid else told

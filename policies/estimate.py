@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fl_edge_env import Scenario
-from fl_edge_env.channels import ChannelModel, GainLaw
+from fl_edge_env.channels import GainLaw
 from fl_edge_env.channels.law import FadingLaw, rice_power_law
 from fl_edge_env.checks import finite_number, real_array
 from fl_edge_env.typing import BoolArray, FloatArray
@@ -68,7 +68,9 @@ class GainEstimator:
         self._channel = scenario.channel
         self._num_devices = scenario.num_devices
         self._prior = prior_shape, (prior_shape - 1.0) * scenario.channel.mean
-        self._fading = _fading(scenario.channel)
+        told = getattr(scenario.channel, "fading_around_mean", None)
+        unknown = FadingLaw(0.0, rice_power_law(0.0, 0.1, 5.0), 0.0)
+        self._fading: FadingLaw = unknown if told is None else told()
         self.reset(())
 
     def reset(self, batch: tuple[int, ...]) -> None:
@@ -107,12 +109,6 @@ class GainEstimator:
         with np.errstate(invalid="ignore"):
             again: FloatArray = np.where(kept > 0.0, new / (new + kept), 1.0)
         return np.where(gain == self.gain, again, 1.0)
-
-    @property
-    def mean(self) -> FloatArray:
-        """Mean of the posterior of each device's mean gain, shape (..., N)."""
-        believed: FloatArray = self.scale / (self.shape - 1.0)
-        return believed
 
     @property
     def persistence(self) -> float:
@@ -191,11 +187,3 @@ class GainEstimator:
                     f"got shape {values.shape}"
                 )
             setattr(self, name, values.copy())
-
-
-def _fading(channel: ChannelModel) -> FadingLaw:
-    told = getattr(channel, "fading_around_mean", None)
-    if told is not None:
-        fading: FadingLaw = told()
-        return fading
-    return FadingLaw(0.0, rice_power_law(0.0, 0.1, 5.0), 0.0)

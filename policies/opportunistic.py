@@ -9,10 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.checks import available, finite_number, integer_at_least, observed, real_array
+from fl_edge_env.checks import (
+    available,
+    finite_number,
+    integer_at_least,
+    observed,
+    real_array,
+    saved_array,
+)
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.belief import BelievingPolicy, Delay
+from policies.estimate import GainEstimator
 from policies.outcome import DualPrices, RoundSolution, law_prices, solve_round
 from policies.outcome.start import energy_start, initial_prices, participation_jump
 
@@ -102,7 +110,7 @@ class Opportunistic(BelievingPolicy):
             if not isinstance(value, bool):
                 raise ValueError(f"{name} must be True or False, got {value!r}")
         step_scale = finite_number("step_scale", step_scale, zero_allowed=True)
-        self._follows = follow and prices is None and self.belief.estimator is not None
+        self._learns = self.belief.estimator if follow and prices is None else None
         self.prices = initial_prices(scenario, seed=seed) if prices is None else prices
         _check_prices(self.prices, scenario)
         self._target = participation_target(scenario)
@@ -159,46 +167,32 @@ class Opportunistic(BelievingPolicy):
             If the state is not one of this policy with as many devices and systems.
         """
         super().restore(state)
-        if self._follows:
+        if self._learns is not None:
             # As they were: a device that nobody measured has the initial ones.
-            estimator = self.belief.estimator
-            assert estimator is not None
-            self._duals = self._measured(np.isfinite(estimator.age), self.prices)
-        self._energy, self._participation = (
-            self._saved(state, name) for name in ("energy", "participation")
-        )
-
-    def _saved(self, state: Mapping[str, NDArray[Any]], name: str) -> FloatArray:
-        if name not in state:
-            raise ValueError(f"state must hold {name}, got {list(state)}")
-        values = real_array(name, state[name])
-        if values.shape != self._energy.shape:
-            raise ValueError(f"{name} must have shape {self._energy.shape}, got {values.shape}")
-        if not np.isfinite(values).all() or (name == "energy" and values.min() < 0):
-            raise ValueError(
-                f"{name} must be finite{' and at least zero' if name == 'energy' else ''}, "
-                f"got values from {values.min()} to {values.max()}"
-            )
-        return values.copy()
+            self._duals = self._measured(self._learns, np.isfinite(self._learns.age), self.prices)
+        energy = saved_array(state, "energy", self._energy)
+        participation = saved_array(state, "participation", self._energy, any_sign=True)
+        self._energy, self._participation = energy.astype(float), participation.astype(float)
 
     def _follow(self) -> None:
         """Move the prices with the dual ones of the devices that the last round has measured."""
-        estimator = self.belief.estimator
-        if not self._follows or estimator is None or not np.any(estimator.age == 1.0):
+        if self._learns is None or not np.any(self._learns.age == 1.0):
             return
-        old, self._duals = self._duals, self._measured(estimator.age == 1.0, self._duals)
+        old = self._duals
+        self._duals = self._measured(self._learns, self._learns.age == 1.0, old)
         self._energy = np.maximum(self._energy + self._duals.energy - old.energy, 0.0)
         moved = self._duals.participation - old.participation
         self._participation = self._participation + moved
 
-    def _measured(self, devices: BoolArray, others: DualPrices) -> DualPrices:
+    def _measured(
+        self, estimator: GainEstimator, devices: BoolArray, others: DualPrices
+    ) -> DualPrices:
         """Dual prices of some devices by what is believed of them now, and those of the others."""
-        assert self.belief.estimator is not None
         first = self.prices.energy
         found = law_prices(
-            self.belief.estimator.long_run_law(),
+            estimator.long_run_law(),
             self.scenario,
-            persistence=self.belief.estimator.persistence,
+            persistence=estimator.persistence,
             most=np.where(first > 0, _MOST_OVER_FIRST * first, np.inf),
             only=devices,
         )

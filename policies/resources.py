@@ -12,9 +12,8 @@ from fl_edge_env import Scenario, physics
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import finite_number
 from fl_edge_env.typing import BoolArray, FloatArray
-from policies.compiled import run_rows
 from policies.p2 import best_resources
-from policies.state import check_gains, check_state, device_constants, for_kernel
+from policies.state import check_rounds, check_state, for_kernel
 
 # Who takes part, as a rule of resources is told: nobody knows yet (None), a mask of the devices
 # that do (bool), or the probabilities of a draw (float).
@@ -94,12 +93,12 @@ def deadline_resources(
         If a shape or a value is wrong.
     """
     V = scenario.V if V is None else finite_number("V", V)
-    gains, queues = check_gains(channel_gain, queue, scenario)
+    rounds, shape = check_rounds(channel_gain, queue, scenario)
     members = np.asarray(participates)
     most = min(scenario.cohort_size, scenario.num_devices)
-    if members.shape != queues.shape or members.dtype != np.bool_:
+    if members.shape != shape or members.dtype != np.bool_:
         raise ValueError(
-            f"participates must be bool of shape {queues.shape}, "
+            f"participates must be bool of shape {shape}, "
             f"got {members.dtype} of shape {members.shape}"
         )
     sizes = np.count_nonzero(members, axis=-1)
@@ -110,12 +109,10 @@ def deadline_resources(
         )
     from policies.outcome import kernel  # here, because numba takes half a second to import
 
-    rows = np.atleast_2d(queues)
-    f, p = np.empty_like(rows), np.empty_like(rows)
-    state = (*gains, rows, device_constants(scenario), float(V), scenario.cohort_size)
+    f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
     mask = np.atleast_2d(for_kernel(members))
-    run_rows(kernel.meet_rows, *rows.shape, *state, mask, f, p)
-    return f.reshape(queues.shape), p.reshape(queues.shape)
+    rounds.run(kernel.meet_rows, float(V), scenario.cohort_size, mask, f, p)
+    return f.reshape(shape), p.reshape(shape)
 
 
 def _static(

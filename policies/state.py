@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -14,40 +15,49 @@ from fl_edge_env.channels.protocol import check_law
 from fl_edge_env.checks import all_true, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray
+from policies.compiled import run_rows
 
 T = TypeVar("T", bound=np.generic)
 
 
-class Gains(NamedTuple):
-    """Laws of the gains of a batch of rounds, of shape (B, N, J); J is 1 for known gains."""
+class Rounds(NamedTuple):
+    """The states of a batch of rounds, in arrays as the kernels take them."""
 
-    gain: FloatArray
-    probability: FloatArray  # not read where J is 1
+    gain: FloatArray  # (B, N, J); J is 1 for known gains
+    probability: FloatArray  # (B, N, J); not read where J is 1
+    queue: FloatArray  # (B, N)
+    scenario: Scenario
+
+    def run(self, function: Callable[..., None], *arguments: object) -> None:
+        """Run a function of a kernel over the rounds."""
+        *state, scenario = self
+        run_rows(function, *self.queue.shape, *state, device_constants(scenario), *arguments)
 
 
-def check_gains(
+def check_rounds(
     channel_gain: ArrayLike | GainLaw, queue: ArrayLike, scenario: Scenario
-) -> tuple[Gains, FloatArray]:
-    """Gains, known or not, as those of a batch (of one for a single round), and the queues [J].
+) -> tuple[Rounds, tuple[int, ...]]:
+    """The rounds of gains, known or not, and queues [J], and the shape (N,) or (B, N) of these.
 
     Raises `ValueError` as `check_state` does, and where probabilities are negative or do not sum to
     one.
     """
+    num_devices = scenario.num_devices
     if not isinstance(channel_gain, GainLaw):
         known, queues = check_state(channel_gain, queue, scenario)
-        nodes = known.reshape(-1, scenario.num_devices, 1)
-        return Gains(nodes, nodes), queues
+        nodes = known.reshape(-1, num_devices, 1)
+        return Rounds(nodes, nodes, np.atleast_2d(queues), scenario), queues.shape
     nodes = real_array("the gain of channel_gain", channel_gain.gain)
-    if nodes.ndim not in (2, 3) or nodes.shape[-2] != scenario.num_devices:
+    if nodes.ndim not in (2, 3) or nodes.shape[-2] != num_devices:
         raise ValueError(
             "the gain of channel_gain must have shape (N, J) or (B, N, J) with "
-            f"N = {scenario.num_devices}, got {nodes.shape}"
+            f"N = {num_devices}, got {nodes.shape}"
         )
     law = check_law("channel_gain", channel_gain, nodes.shape[:-1])
     # The state with one of the nodes tells what is wrong with the queues.
     _, queues = check_state(law.gain[..., 0], queue, scenario)
-    shape = (-1, *nodes.shape[-2:])
-    return Gains(*(for_kernel(part).reshape(shape) for part in law)), queues
+    gain, probability = (for_kernel(part).reshape(-1, *nodes.shape[-2:]) for part in law)
+    return Rounds(gain, probability, np.atleast_2d(queues), scenario), queues.shape
 
 
 def check_state(

@@ -37,9 +37,8 @@ import numpy as np
 from fl_edge_env import Scenario, lyapunov
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.typing import BoolArray, FloatArray
-from policies.compiled import run_rows
 from policies.outcome.prices import DualPrices
-from policies.state import check_gains, device_constants, for_kernel
+from policies.state import check_rounds, for_kernel
 
 
 def law_prices(
@@ -74,19 +73,16 @@ def law_prices(
     """
     from policies.outcome import law_kernel  # here, because numba takes half a second to import
 
-    shape, constants = law.gain.shape[:-1], device_constants(scenario)
+    rounds, shape = check_rounds(law, np.zeros(law.gain.shape[:-1]), scenario)
     wanted = np.ones(shape, dtype=np.bool_) if only is None else only
     target = lyapunov.participation_target(scenario)
     allowed = scenario.energy_budget_j / target
     participations = scenario.num_rounds * target
     again = persistence * (1.0 - persistence**participations) / (1.0 - persistence)
     least = np.broadcast_to(1.0 / (scenario.cohort_size * np.asarray(most)), allowed.shape)
-    gains, queue = check_gains(law, np.zeros(shape), scenario)
-    queue = np.atleast_2d(queue)
-    time, rate = np.full((2, *queue.shape), np.nan)
+    time, rate = np.full((2, *rounds.queue.shape), np.nan)
     mask = np.atleast_2d(for_kernel(wanted))
-    options = (mask, *map(for_kernel, (allowed, again, least)), time, rate)
-    run_rows(law_kernel.price_rows, *queue.shape, *gains, queue, constants, *options)
+    rounds.run(law_kernel.price_rows, mask, *map(for_kernel, (allowed, again, least)), time, rate)
     m = 1.0 / (scenario.cohort_size * rate)
     z = time / scenario.cohort_size + m * allowed
     return DualPrices(m.reshape(shape), z.reshape(shape))

@@ -23,7 +23,7 @@ from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, lyapunov, p
 from fl_edge_env.availability import sample_presence
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.outcome.solver import solve_round
+from policies.outcome.solver import RoundSolution, solve_round
 from policies.progress import steps, track
 
 # Iterations of the ascent, in stages that begin where the one before has ended. Another stage
@@ -104,7 +104,7 @@ def outcome_prices(scenario: Scenario, *, seed: int = 0) -> DualPrices:
     return _ascend(scenario, int(seed))
 
 
-def price_rounds(scenario: Scenario) -> int:
+def _sample_size(scenario: Scenario) -> int:
     """Number of rounds that are drawn at a time to try prices: fewer of very many devices."""
     return min(_BATCH, max(_LEAST_BATCH, _BATCH_NUMBERS // scenario.num_devices))
 
@@ -142,7 +142,7 @@ def _ascend(scenario: Scenario, seed: int) -> DualPrices:
             if index >= length // 2:
                 sums += m, u, sample.participation, sample.energy
         m, u, participation, energy = sums / (length - length // 2)
-        rounds = price_rounds(scenario) * (length - length // 2)
+        rounds = _sample_size(scenario) * (length - length // 2)
         if _is_settled(m / m.max(), participation, energy, rounds, groups, scenario):
             break
     return DualPrices(_rounded(m), _rounded(u + m * allowed + level))
@@ -199,13 +199,25 @@ def pooled(values: FloatArray, groups: IntArray) -> FloatArray:
     return mean
 
 
-def _play(scenario: Scenario, rng: np.random.Generator, m: FloatArray, z: FloatArray) -> _Sample:
-    """Decide a batch of rounds at given prices."""
-    rounds = price_rounds(scenario)
+def solve_sample(
+    scenario: Scenario,
+    rng: np.random.Generator,
+    m: FloatArray,
+    z: FloatArray,
+    tolerance: float = 1e-6,
+) -> tuple[RoundSolution, FloatArray]:
+    """Decide rounds that are drawn from the channel at given prices; their gains, (B, N)."""
+    rounds = _sample_size(scenario)
     gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
     m, z = np.broadcast_to(m, gains.shape), np.broadcast_to(z, gains.shape)
     present = sample_presence(rng, rounds, scenario.availability) if scenario.drops_out else None
-    solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=_TOLERANCE, available=present)
+    solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=tolerance, available=present)
+    return solution, gains
+
+
+def _play(scenario: Scenario, rng: np.random.Generator, m: FloatArray, z: FloatArray) -> _Sample:
+    """Means over a batch of rounds at given prices."""
+    solution, gains = solve_sample(scenario, rng, m, z, tolerance=_TOLERANCE)
     _, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
     return _Sample(
         float(np.mean(solution.deadline)),

@@ -12,17 +12,15 @@ queue. A device has B/K of the bandwidth however many take part. The work is don
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import all_true, finite_number, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.compiled import run_rows
-from policies.state import Gains, check_gains, device_constants, for_kernel
+from policies.state import Rounds, check_rounds, for_kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,19 +128,14 @@ def solve_round(
     ([119], True)
     """
     V = scenario.V if V is None else finite_number("V", V)
-    _check_tolerance(tolerance)
-    gains, queues = check_gains(channel_gain, energy_queue, scenario)
-    participation = _check_participation(participation_queue, queues.shape)
-    there = _check_available(available, queues.shape)
-    rows = np.atleast_2d(queues)
-    f, p, participates = np.empty_like(rows), np.empty_like(rows), np.empty(rows.shape, np.bool_)
-    objective, lower, deadline = np.empty((3, len(rows)))
-    _run_search(
-        *(gains, rows, participation, there, scenario, V, tolerance, False),
-        *(f, p, participates, objective, lower, deadline),
-    )
+    rounds, shape = check_rounds(channel_gain, energy_queue, scenario)
+    options = (participation_queue, available, shape, V, tolerance)
+    f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
+    participates = np.empty(rounds.queue.shape, np.bool_)
+    objective, lower, deadline = np.empty((3, len(rounds.queue)))
+    _search(rounds, *options, False, f, p, participates, objective, lower, deadline)
     gap = (objective - lower) / np.maximum(np.abs(objective), V * deadline)
-    if queues.ndim == 2:
+    if len(shape) == 2:
         return RoundSolution(f, p, participates, deadline, objective, lower, gap)
     numbers = (float(values[0]) for values in (deadline, objective, lower, gap))
     return RoundSolution(f[0], p[0], participates[0], *numbers)
@@ -187,38 +180,33 @@ def bound_rounds(
     ValueError
         If a shape or a value is wrong.
     """
-    _check_tolerance(tolerance)
     shape = np.shape(channel_gain)
-    gains, prices = check_gains(channel_gain, _as_rows(energy_price, shape), scenario)
-    participation = _check_participation(_as_rows(participation_price, shape), prices.shape)
-    there = _check_available(available, prices.shape)
-    rows = np.atleast_2d(prices)
-    nothing = np.empty((0, 0))
-    bound, others = np.empty(len(rows)), np.empty((0,))
-    _run_search(
-        *(gains, rows, participation, there, scenario, 1.0, tolerance, True),
-        *(nothing, nothing, np.empty((0, 0), np.bool_), others, bound, others),
-    )
+    rounds, _ = check_rounds(channel_gain, _as_rows(energy_price, shape), scenario)
+    options = (_as_rows(participation_price, shape), available, shape, 1.0, tolerance)
+    bound, nothing, others = np.empty(len(rounds.queue)), np.empty((0, 0)), np.empty(0)
+    nobody = np.empty((0, 0), np.bool_)
+    _search(rounds, *options, True, nothing, nothing, nobody, others, bound, others)
     return bound
 
 
-def _run_search(
-    gains: Gains,
-    queue: FloatArray,
-    participation: FloatArray,
-    available: BoolArray,
-    scenario: Scenario,
+def _search(
+    rounds: Rounds,
+    participation: ArrayLike,
+    available: BoolArray | None,
+    shape: tuple[int, ...],
     V: float,
     tolerance: float,
-    bound_only: bool,
-    *results: NDArray[Any],
+    *results: object,
 ) -> None:
-    """Run the search of the kernel over the rows of a batch."""
+    """Check what was given beside the rounds, and run the search of the kernel over them."""
     from policies.outcome import kernel  # here, because numba takes half a second to import
 
-    state = (*gains, queue, device_constants(scenario), float(V), scenario.cohort_size)
-    options = (np.atleast_2d(participation), available, float(tolerance), bound_only)
-    run_rows(kernel.solve_rows, *queue.shape, *state, *options, *results)
+    if not is_real(tolerance) or not 0 < tolerance < 1:
+        raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
+    queues = np.atleast_2d(_check_participation(participation, shape))
+    there = _check_available(available, shape)
+    weights = (float(V), rounds.scenario.cohort_size)
+    rounds.run(kernel.solve_rows, *weights, queues, there, float(tolerance), *results)
 
 
 def _as_rows(prices: ArrayLike, shape: tuple[int, ...]) -> ArrayLike:
@@ -226,11 +214,6 @@ def _as_rows(prices: ArrayLike, shape: tuple[int, ...]) -> ArrayLike:
     if len(shape) == 2 and np.shape(prices) == shape[1:]:
         return np.broadcast_to(np.asarray(prices), shape)
     return prices
-
-
-def _check_tolerance(tolerance: object) -> None:
-    if not is_real(tolerance) or not 0 < tolerance < 1:
-        raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
 
 
 def _check_available(available: BoolArray | None, shape: tuple[int, ...]) -> BoolArray:

@@ -8,7 +8,6 @@ from functools import lru_cache
 import numpy as np
 
 from fl_edge_env import Scenario
-from fl_edge_env.availability import sample_presence
 from fl_edge_env.channels import GainLaw, conditional_law
 from fl_edge_env.channels.protocol import conditional_law_after, has_conditional
 from fl_edge_env.checks import finite_number, read_only
@@ -16,8 +15,13 @@ from fl_edge_env.lyapunov import participation_target, participation_weight
 from fl_edge_env.typing import FloatArray
 from policies.estimate import GainEstimator
 from policies.outcome.law_prices import law_prices
-from policies.outcome.prices import DualPrices, groups_alike, outcome_prices, pooled, price_rounds
-from policies.outcome.solver import solve_round
+from policies.outcome.prices import (
+    DualPrices,
+    groups_alike,
+    outcome_prices,
+    pooled,
+    solve_sample,
+)
 
 # How far a participation moves the cost of the device's next one, in times of a round, over the
 # square root of the participations in an episode. Smaller steps keep to the constraints less well,
@@ -99,20 +103,12 @@ def participation_jump(prices: DualPrices, scenario: Scenario, *, seed: int = 0)
     if (known := _prices_of_laws(scenario)) is not None:
         m, z = known
         value = np.sum(participation_target(scenario) * z - m * scenario.energy_budget_j)
-        return _jump_at(float(value), scenario)
-    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
-    rounds = price_rounds(scenario)
-    gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
-    m, z = (np.broadcast_to(price, gains.shape) for price in prices)
-    present = sample_presence(rng, rounds, scenario.availability) if scenario.drops_out else None
-    solution = solve_round(gains, m, z, scenario, V=1.0, available=present)
-    return _jump_at(float(np.mean(solution.deadline)), scenario)
-
-
-def _jump_at(round_time: float, scenario: Scenario) -> float:
-    """`participation_jump` where the mean time of a round is known [s]."""
+    else:
+        rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+        solution, _ = solve_sample(scenario, rng, *prices)
+        value = np.mean(solution.deadline)
     participations = scenario.num_rounds * float(np.mean(participation_target(scenario)))
-    return _STEP * round_time / math.sqrt(participations)
+    return _STEP * float(value) / math.sqrt(participations)
 
 
 def energy_start(prices: DualPrices, jump: float, scenario: Scenario) -> FloatArray:

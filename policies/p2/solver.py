@@ -21,8 +21,7 @@ from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import all_true, integer_at_least, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.compiled import run_rows
-from policies.state import Gains, check_gains, device_constants
+from policies.state import Rounds, check_rounds
 
 Variant = Literal["derived", "paper"]
 
@@ -46,9 +45,7 @@ class P2Solution:
     q: FloatArray
     objective: float | FloatArray
     iterations: int | IntArray
-    _gains: Gains
-    _queue: FloatArray
-    _scenario: Scenario
+    _rounds: Rounds
 
     @cached_property
     def lower_bound(self) -> float | FloatArray:
@@ -58,8 +55,7 @@ class P2Solution:
         device's (f, p, q) is minimised globally. Where P2 is not convex (small lambda) the
         duality gap may stay open.
         """
-        solved = np.atleast_2d(self.q), np.atleast_1d(self.objective)
-        bound, _, _ = _bound(self._gains, self._queue, self._scenario, *solved)
+        bound, *_ = _bound(self._rounds, np.atleast_2d(self.q), np.atleast_1d(self.objective))
         return float(bound[0]) if self.q.ndim == 1 else bound
 
     @property
@@ -69,8 +65,8 @@ class P2Solution:
         The scale is the larger of the objective's magnitude and its penalty part, because the
         objective itself passes through zero.
         """
-        error = self._scenario.V * self._scenario.lambda_ * self._scenario.weights**2
-        scale = np.maximum(np.abs(self.objective), np.sum(error / self.q, axis=-1))
+        errors = _errors(self._rounds.scenario, self.q)
+        scale = np.maximum(np.abs(self.objective), errors)
         gap = (self.objective - self.lower_bound) / scale
         return float(gap) if self.q.ndim == 1 else gap
 
@@ -135,55 +131,57 @@ def solve_p2(
     if not is_real(tolerance) or not tolerance > 0:
         raise ValueError(f"tolerance must be positive, got {tolerance!r}")
     integer_at_least(1, "max_iterations", max_iterations)
-    gains, queues = check_gains(channel_gain, queue, scenario)
+    rounds, shape = check_rounds(channel_gain, queue, scenario)
     # The certificate comes later: by then the caller may have moved on in the same arrays.
-    gain, rows = gains.gain.copy(), queues.reshape(-1, scenario.num_devices).copy()
-    gains = Gains(gain, gain if gain.shape[-1] == 1 else gains.probability.copy())
-    q = np.full(rows.shape, 1.0 / scenario.num_devices)
+    gain = rounds.gain.copy()
+    probability = gain if gain.shape[-1] == 1 else rounds.probability.copy()
+    rounds = Rounds(gain, probability, rounds.queue.copy(), scenario)
+    q = np.full(rounds.queue.shape, 1.0 / scenario.num_devices)
     options = (variant == "paper", float(tolerance), int(min(max_iterations, 2**31)))
-    f, p, objective, iterations = _descend(gains, rows, scenario, q, *options)
+    f, p, objective, iterations = _descend(rounds, q, options)
     if exact:
-        _improve(gains, rows, scenario, options, f, p, q, objective)
-    if queues.ndim == 1:
-        return P2Solution(
-            f[0], p[0], q[0], float(objective[0]), int(iterations[0]), gains, rows, scenario
-        )
-    return P2Solution(f, p, q, objective, iterations, gains, rows, scenario)
+        _improve(rounds, options, f, p, q, objective)
+    if len(shape) == 1:
+        return P2Solution(f[0], p[0], q[0], float(objective[0]), int(iterations[0]), rounds)
+    return P2Solution(f, p, q, objective, iterations, rounds)
 
 
-def _run(
-    name: str, gains: Gains, queue: FloatArray, scenario: Scenario, *arguments: object
-) -> None:
-    """Run a function of the kernel over the rows of a batch."""
+def _run(name: str, rounds: Rounds, *arguments: object) -> None:
+    """Run a function of the kernel over the rounds."""
     from policies.p2 import kernel  # here, because numba takes half a second to import
 
-    state = (*gains, queue, device_constants(scenario), scenario.V, scenario.cohort_size)
-    run_rows(getattr(kernel, name), *queue.shape, *state, *arguments)
+    scenario = rounds.scenario
+    rounds.run(getattr(kernel, name), scenario.V, scenario.cohort_size, *arguments)
 
 
 def _descend(
-    gains: Gains, queue: FloatArray, scenario: Scenario, q: FloatArray, *options: object
+    rounds: Rounds, q: FloatArray, options: tuple[bool, float, int]
 ) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
     """Algorithm 2 from q, which holds the result: f, p, objectives and iterations."""
-    f, p, objective = np.empty_like(queue), np.empty_like(queue), np.empty(len(queue))
-    iterations = np.empty(len(queue), dtype=np.int64)
-    _run("solve_rows", gains, queue, scenario, *options, f, p, q, objective, iterations)
+    f, p, objective = np.empty_like(q), np.empty_like(q), np.empty(len(q))
+    iterations = np.empty(len(q), dtype=np.int64)
+    _run("solve_rows", rounds, *options, f, p, q, objective, iterations)
     return f, p, objective, iterations
 
 
 def _bound(
-    gains: Gains, queue: FloatArray, scenario: Scenario, q: FloatArray, objective: FloatArray
+    rounds: Rounds, q: FloatArray, objective: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Lower bounds, and the devices' minimisers on both sides of the best multiplier."""
     low, high, bound = np.empty_like(q), np.empty_like(q), np.empty(len(q))
-    _run("bound_rows", gains, queue, scenario, q, objective, low, high, bound)
+    _run("bound_rows", rounds, q, objective, low, high, bound)
     return bound, low, high
 
 
+def _errors(scenario: Scenario, q: FloatArray) -> FloatArray:
+    """The sampling error's part of the objectives, ``V sum lambda w^2 / q``."""
+    error = scenario.V * scenario.lambda_ * scenario.weights**2
+    errors: FloatArray = np.sum(error / q, axis=-1)
+    return errors
+
+
 def _improve(
-    gains: Gains,
-    queue: FloatArray,
-    scenario: Scenario,
+    rounds: Rounds,
     options: tuple[bool, float, int],
     f: FloatArray,
     p: FloatArray,
@@ -197,39 +195,35 @@ def _improve(
     probability to few of them. The starts are the minimisers at both ends of the bracket, the
     lower ones with the rest given to one device, and single devices.
     """
-    bound, low, high = _bound(gains, queue, scenario, q, objective)
-    error = scenario.V * scenario.lambda_ * scenario.weights**2
-    scale = np.abs(objective) + np.sum(error / q, axis=-1)
-    *_, alone = _resources(gains, queue, scenario, np.ones_like(q))
+    num_devices = rounds.scenario.num_devices
+    bound, low, high = _bound(rounds, q, objective)
+    scale = np.abs(objective) + _errors(rounds.scenario, q)
+    *_, alone = _resources(rounds, np.ones_like(q))
     with np.errstate(invalid="ignore"):  # of infinities nothing is proven
         closed = objective - bound <= 1e-9 * scale
     for row in np.flatnonzero(~closed):
         jumping, cheapest = np.argsort(low[row] - high[row])[:8], np.argsort(alone[row])[:8]
-        starts = np.empty((2 + len(cheapest) + len(jumping), scenario.num_devices))
-        starts[:] = low[row]
-        starts[1] = high[row]
-        single = starts[2 : 2 + len(cheapest)]
-        single[:] = 1e-3 / scenario.num_devices
-        single[np.arange(len(cheapest)), cheapest] = 1.0
-        rest = starts[2 + len(cheapest) :]
+        single = np.full((len(cheapest), num_devices), 1e-3 / num_devices)
+        np.put_along_axis(single, cheapest[:, None], 1.0, axis=1)
+        rest = np.repeat(low[row, None], len(jumping), axis=0)
         rest[np.arange(len(jumping)), jumping] += max(0.0, 1.0 - low[row].sum())
-        starts = np.maximum(starts, 1e-9 / scenario.num_devices)
+        starts = np.maximum(np.vstack([low[row], high[row], single, rest]), 1e-9 / num_devices)
         starts /= starts.sum(axis=-1, keepdims=True)
-        own = Gains(*(np.repeat(part[row, None], len(starts), axis=0) for part in gains))
-        queues = np.repeat(queue[row, None], len(starts), axis=0)
-        *resources, values, _ = _descend(own, queues, scenario, starts, *options)
+        gain, probability, queue = (
+            np.repeat(part[row, None], len(starts), axis=0) for part in rounds[:3]
+        )
+        own = Rounds(gain, probability, queue, rounds.scenario)
+        *resources, values, _ = _descend(own, starts, options)
         best = np.argmin(values)
         if values[best] < objective[row]:
             objective[row], q[row] = values[best], starts[best]
             f[row], p[row] = (part[best] for part in resources)
 
 
-def _resources(
-    gains: Gains, queue: FloatArray, scenario: Scenario, q: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _resources(rounds: Rounds, q: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The best f and p at q, and what each device costs without its sampling error."""
-    f, p, cost = np.empty_like(queue), np.empty_like(queue), np.empty_like(queue)
-    _run("resource_rows", gains, queue, scenario, q, f, p, cost)
+    f, p, cost = (np.empty_like(q) for _ in range(3))
+    _run("resource_rows", rounds, q, f, p, cost)
     return f, p, cost
 
 
@@ -267,18 +261,12 @@ def best_resources(
     ValueError
         If a shape or a value is wrong.
     """
-    gains, queues = check_gains(channel_gain, queue, scenario)
-    shape = queues.shape
+    rounds, shape = check_rounds(channel_gain, queue, scenario)
     q = real_array("q", q)
     if q.shape != shape and q.shape != shape[-1:]:
         raise ValueError(f"q must have the shape of channel_gain, {shape}, got {q.shape}")
     # Written so that NaN fails the comparisons.
     if not all_true((q > 0) & (q <= 1)):
         raise ValueError(f"q must lie in (0, 1], got values from {q.min()} to {q.max()}")
-    f, p, _ = _resources(
-        gains,
-        np.atleast_2d(queues),
-        scenario,
-        np.ascontiguousarray(np.atleast_2d(np.broadcast_to(q, shape))),
-    )
+    f, p, _ = _resources(rounds, np.array(np.atleast_2d(np.broadcast_to(q, shape)), order="C"))
     return f.reshape(shape), p.reshape(shape)

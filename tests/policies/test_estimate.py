@@ -47,8 +47,9 @@ def test_posterior__is_that_of_bayes():
     log += stats.expon(scale=mean).logpdf(gains[:, None]).sum(axis=0)
     density = np.exp(log - log.max())
     density /= trapezoid(density, mean)
-    assert estimator.mean[4] == pytest.approx(trapezoid(mean * density, mean), rel=1e-5)
-    assert estimator.mean[0] == pytest.approx(0.1)
+    believed = estimator.scale / (estimator.shape - 1.0)
+    assert believed[4] == pytest.approx(trapezoid(mean * density, mean), rel=1e-5)
+    assert believed[0] == pytest.approx(0.1)
     for share in (0.1, 0.5, 0.9):
         sample = estimator.sample_mean(np.full(10, share))[4]
         below = trapezoid(np.where(mean <= sample, density, 0.0), mean)
@@ -73,7 +74,7 @@ def test_posterior__finds_the_means_that_it_never_sees(persistence, monkeypatch)
     count = estimator.shape - 2.0
     assert np.all(count > 300)
     # Four standard errors of a mean of exponential numbers; the cut moves it by 0.2 %.
-    error = np.abs(estimator.mean / true - 1.0)
+    error = np.abs(estimator.scale / (estimator.shape - 1.0) / true - 1.0)
     assert np.all(error < 4.0 / np.sqrt(count) + 0.01)
 
 

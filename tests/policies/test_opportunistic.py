@@ -16,21 +16,6 @@ def zero_prices(scenario: Scenario) -> DualPrices:
     return DualPrices(np.zeros(scenario.num_devices), np.zeros(scenario.num_devices))
 
 
-def play(policy: Opportunistic, scenario: Scenario, seed: int = 0):
-    """The decisions of an episode of one system, and the infos of its rounds."""
-    env = FLEdgeEnv(scenario)
-    observation, info = env.reset(seed=seed)
-    policy.reset(seed)
-    policy.feedback(info)
-    played = []
-    for _ in range(scenario.num_rounds):
-        allocation = policy.decide(observation)
-        observation, *_, info = env.step(allocation)
-        policy.feedback(info)
-        played.append((allocation, info))
-    return played
-
-
 @pytest.mark.parametrize(
     ("fields", "options"),
     [
@@ -48,8 +33,13 @@ def test_opportunistic__is_a_valid_policy(fields, options):
 
 def test_opportunistic__data_weigh_alike_in_the_long_run():
     scenario = UNEVEN.replace(num_rounds=1000)
+    policy, env = Opportunistic(scenario, prices=outcome_prices(UNEVEN)), FLEdgeEnv(scenario)
+    observation, _ = env.reset(seed=0)
     total, spent = np.zeros((2, 8))
-    for allocation, info in play(Opportunistic(scenario, prices=outcome_prices(UNEVEN)), scenario):
+    for _ in range(1000):
+        allocation = policy.decide(observation)
+        observation, *_, info = env.step(allocation)
+        policy.feedback(info)
         total += contributions(allocation, info, scenario).weight
         spent += info["energy_spent"]
     np.testing.assert_allclose(total / 1000, scenario.weights, rtol=0.03)
@@ -111,15 +101,15 @@ def test_opportunistic__refuses_wrong_arguments(options, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"energy": np.ones(8)}, r"energy must have shape \(2, 8\), got \(8,\)"),
-        ({"energy": -np.ones((2, 8))}, "energy must be finite and at least zero"),
+        ({"energy": np.ones(8)}, r"energy must be numbers of shape \(2, 8\), got .*\(8,\)"),
+        ({"energy": -np.ones((2, 8))}, "energy must be finite and not negative"),
         ({"participation": np.full((2, 8), np.nan)}, "participation must be finite, got"),
     ],
 )
 def test_opportunistic__refuses_a_state_that_is_not_its_own(change, message):
     policy = Opportunistic(UNEVEN, prices=zero_prices(UNEVEN))
     policy.reset([0, 1])
-    with pytest.raises(ValueError, match="state must hold energy"):
+    with pytest.raises(ValueError, match=r"state must .*holds energy"):
         policy.restore({})
     with pytest.raises(ValueError, match=message):
         policy.restore(policy.state() | change)

@@ -65,19 +65,9 @@ def test_policies__decide_validly_wherever_the_scenario_is_not_refused(decades, 
 def test_lroa__gives_no_device_less_than_a_decision_may():
     # Without a sampling error, one device a 1e180 times slower than the other.
     assert kernel.LEAST_Q == decision._LEAST_Q
-    f = np.array([1e-80, 1e99])
-    scenario = Scenario(
-        num_devices=2,
-        mu=0,
-        nu=1e-30,
-        num_samples=1.0,
-        f_min=f,
-        f_max=f,
-        capacitance=[1e200, 1e-300],
-        model_bits=1e-80,
-        p_min=1e-3,
-        p_max=1e-3,
-    )
+    f, p = np.array([1e-80, 1e99]), 1e-3
+    ranges = {"f_min": f, "f_max": f, "p_min": p, "p_max": p, "capacitance": [1e200, 1e-300]}
+    scenario = Scenario(num_devices=2, mu=0, nu=1e-30, num_samples=1.0, model_bits=1e-80, **ranges)
     observation, _ = FLEdgeEnv(scenario).reset(seed=0)
     decided = LROA(scenario).decide(observation)
     assert decided.q.min() == kernel.LEAST_Q
@@ -104,34 +94,28 @@ def observe(*batch: int, num_devices: int = 5) -> dict[str, np.ndarray]:
     return {"channel_gain": rng.uniform(0.01, 0.5, shape), "queue": rng.uniform(0, 300, shape)}
 
 
-def changed(name: str, value: object, *batch: int) -> dict[str, Any]:
-    return observe(*batch) | {name: value}
-
-
 NO_NUMBERS: list[Any] = [None, ["0.1"] * 5, [[0.1], [0.1, 0.2]], np.full(5, True), np.full(5, 1j)]
+MAPPING = "observation must be a mapping with channel_gain and queue, got "
 WRONG: list[tuple[Any, str]] = [
-    (None, "observation must be a mapping with channel_gain and queue, got NoneType"),
-    (np.ones(5), "observation must be a mapping with channel_gain and queue, got ndarray"),
-    ({}, r"observation must be .*got \[\]"),
-    ({"channel_gain": np.ones(5)}, r"observation must be .*got \['channel_gain'\]"),
-    *((changed("channel_gain", v), "channel_gain must hold real numbers") for v in NO_NUMBERS),
-    *((changed("queue", v), "queue must hold real numbers") for v in NO_NUMBERS),
+    (None, f"{MAPPING}NoneType"),
+    ({"channel_gain": np.ones(5)}, rf"{MAPPING}\['channel_gain'\]"),
+    *(
+        (observe() | {name: value}, f"{name} must hold real numbers")
+        for name in ("channel_gain", "queue")
+        for value in NO_NUMBERS
+    ),
     (observe(num_devices=4), r"channel_gain must have shape .*N = 5, got \(4,\)"),
     (observe(2, 2), r"channel_gain must have shape .*got \(2, 2, 5\)"),
     (observe(0), r"channel_gain must hold at least one row, got shape \(0, 5\)"),
-    (changed("channel_gain", 0.1), r"channel_gain must have shape .*got \(\)"),
-    (changed("queue", np.ones(4)), r"queue must have the shape .*\(5,\), got \(4,\)"),
-    (changed("queue", np.ones(5), 3), r"queue must have the shape .*\(3, 5\), got \(5,\)"),
+    (observe() | {"channel_gain": 0.1}, r"channel_gain must have shape .*got \(\)"),
+    (observe(3) | {"queue": np.ones(5)}, r"queue must have the shape .*\(3, 5\), got \(5,\)"),
     *(
-        (
-            changed("channel_gain", [0.1, 0.1, v, 0.1, 0.1]),
-            "channel_gain must be positive and finite",
+        (observe() | {name: [0.1, 0.1, value, 0.1, 0.1]}, f"{name} must be {allowed}")
+        for name, allowed, values in (
+            ("channel_gain", "positive and finite", (math.nan, math.inf, 0.0, -0.1)),
+            ("queue", "finite and not negative", (math.nan, math.inf, -0.1)),
         )
-        for v in (math.nan, math.inf, 0.0, -0.1)
-    ),
-    *(
-        (changed("queue", [0.1, 0.1, v, 0.1, 0.1]), "queue must be finite and not negative")
-        for v in (math.nan, math.inf, -0.1)
+        for value in values
     ),
 ]
 
@@ -140,7 +124,7 @@ WRONG: list[tuple[Any, str]] = [
 @pytest.mark.parametrize("name", ["LROA", "Uni-D", "Uni-S", "DivFL"])
 def test_decide__names_what_is_no_observation(name):
     policy = MAKERS[name](SMALL)
-    for observation, message in WRONG if name == "LROA" else (WRONG[0], WRONG[4], WRONG[-1]):
+    for observation, message in WRONG if name == "LROA" else (WRONG[0], WRONG[2], WRONG[-1]):
         with pytest.raises(ValueError, match=f"^{message}") as raised:
             policy.decide(observation)
         assert raised.value.__suppress_context__ or raised.value.__context__ is None
@@ -189,17 +173,17 @@ def test_decide__a_copied_policy_decides_alike_and_on_its_own(name):
 
 
 @pytest.mark.parametrize(
-    ("option", "message", "values"),
+    ("option", "values"),
     [
-        ("exact", "exact must be True or False, got ", (None, 1, np.ones(2))),
-        ("variant", "variant must be 'derived' or 'paper', got ", (None, np.array(["paper"]))),
-        ("tolerance", "tolerance must be .*got ", ("1", math.nan, 0, -1, True, np.ones(2))),
-        ("max_iterations", "max_iterations must be .*got ", ("1", math.nan, 0, True, np.ones(2))),
+        ("exact", (None, 1, np.ones(2))),
+        ("variant", (None, np.array(["paper"]))),
+        ("tolerance", ("1", math.nan, 0, -1, True, np.ones(2))),
+        ("max_iterations", ("1", math.nan, 0, True, np.ones(2))),
     ],
 )
-def test_solve_p2__names_a_wrong_option(option, message, values):
+def test_solve_p2__names_a_wrong_option(option, values):
     for value in values:
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=f"^{option} must be .*got "):
             solve_p2(np.ones(5), np.ones(5), SMALL, **{option: value})
 
 
@@ -210,16 +194,11 @@ Q = np.full(5, 0.2)
     ("call", "message"),
     [
         (lambda state: best_resources(*state, "even", SMALL), "q must hold real numbers"),
-        (
-            lambda state: best_resources(*state, Q[:4], SMALL),
-            r"the shape of .*\(2, 5\), got \(4,\)",
-        ),
+        (lambda state: best_resources(*state, Q[:4], SMALL), r"\(2, 5\), got \(4,\)"),
         (lambda state: best_resources(*state, Q * math.nan, SMALL), r"in \(0, 1\], got .*nan"),
         (lambda state: best_resources(*state, 0 * Q, SMALL), r"in \(0, 1\], got values from 0.0"),
         (lambda state: best_resources(*state, 8 * Q, SMALL), r"in \(0, 1\], got .* to 1.6"),
-        (lambda _: LROA(SMALL, exact=1), "exact must be True or False, got 1"),
         (lambda _: LROA(SMALL, variant="mine"), "variant must be 'derived' or 'paper', got 'mine'"),
-        (lambda _: lower_bound(SMALL, num_samples=2.5), r"num_samples must be .*got 2.5"),
         (lambda _: lower_bound(SMALL, num_samples=1), r"num_samples must be .*got 1"),
         (lambda _: lower_bound(SMALL, seed=-1), "seed must be an integer of at least 0, got -1"),
     ],

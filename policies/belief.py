@@ -71,18 +71,7 @@ class Belief:
             )
 
     def present_gain(self, observation: Mapping[str, FloatArray]) -> FloatArray | GainLaw:
-        """The gains of the coming round, or the law of them.
-
-        Parameters
-        ----------
-        observation : mapping
-            With ``channel_gain`` and ``queue``, of shape (N,) or (B, N), and where the scenario
-            has it ``age``.
-
-        Returns
-        -------
-        ndarray, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
-        """
+        """The gains of the coming round, (N,) or (B, N), or the law of them."""
         gain, _ = observed(observation)
         if self._csi == "full":
             return gain
@@ -97,13 +86,7 @@ class Belief:
         return self.estimator.law()
 
     def reset(self, batch: tuple[int, ...]) -> None:
-        """Forget what was learnt.
-
-        Parameters
-        ----------
-        batch : tuple of int
-            () for one system, (B,) for a batch.
-        """
+        """Forget what was learnt; see `GainEstimator.reset`."""
         if self.estimator is not None:
             self.estimator.reset(batch)
 
@@ -116,8 +99,8 @@ class Belief:
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take up what `state` gave, among what else a policy has saved; see `Policy.restore`."""
         if self.estimator is not None:
-            own = {name: v for name, v in state.items() if name.startswith(_PREFIX)}
-            self.estimator.restore({name.removeprefix(_PREFIX): v for name, v in own.items()})
+            own = (name for name in state if name.startswith(_PREFIX))
+            self.estimator.restore({name.removeprefix(_PREFIX): state[name] for name in own})
 
 
 class BelievingPolicy(Policy):

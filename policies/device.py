@@ -115,15 +115,7 @@ def power_equation(x: float, log_x: float) -> float:
 
 @inlined
 def expected_log(p: float, n: int, nodes: FloatArray) -> tuple[float, float, float, float]:
-    """The logarithm l at the power p, and what follows from it.
-
-    Returns
-    -------
-    log, slope : float
-        l and its derivative with respect to p.
-    rate, growth : float
-        Energy saved by a second more to upload, and its derivative with respect to p.
-    """
+    """The logarithm l at the power p and the rate there, each followed by its derivative."""
     if nodes.shape[2] > 1:
         log, slope, rate, growth = _mean_log(p, n, nodes)
         return log, slope, rate, growth
@@ -301,14 +293,8 @@ def on_time(
     inside, it is Newton's method on the logarithm of the condition in that of p, which stops short
     of those two.
 
-    Returns
-    -------
-    f, p : float
-        Frequency [Hz] and power [W].
-    rate : float
-        Energy saved by a second more [J/s], the inverse of the price of energy.
-    bend : float
-        How much that falls with each second [J/s^2].
+    Gives f and p, the energy saved by a second more [J/s], which is the inverse of the price of
+    energy, and how much that falls with each second [J/s^2].
     """
     cycles, upload, alpha = t[CYCLES, n], t[UPLOAD, n], t[CAPACITANCE, n]
     f_min, f_max, p_min, p_max = t[F_MIN, n], t[F_MAX, n], t[P_MIN, n], t[P_MAX, n]

@@ -74,13 +74,7 @@ class GainEstimator:
         self.reset(())
 
     def reset(self, batch: tuple[int, ...]) -> None:
-        """Forget all measurements.
-
-        Parameters
-        ----------
-        batch : tuple of int
-            () for one system, (B,) for a batch.
-        """
+        """Forget all measurements; the batch is () for one system, (B,) for several."""
         shape = (*batch, self._num_devices)
         self.shape, self.scale = (np.full(shape, value) for value in self._prior)
         self.gain, self.age = np.full(shape, float(self._channel.mean)), np.full(shape, np.inf)
@@ -88,12 +82,7 @@ class GainEstimator:
     def update(self, gain: FloatArray, measured: BoolArray) -> None:
         """Learn what the last round has measured; to be called once in every round.
 
-        Parameters
-        ----------
-        gain : ndarray, shape (..., N)
-            Gains; only those that were measured count.
-        measured : ndarray of bool, shape (..., N)
-            Whether a device took part in the last round.
+        Both have shape (..., N); of the gains only those that were measured count.
         """
         news = np.where(measured, self._news(gain), 0.0)
         self.shape = self.shape + news
@@ -124,10 +113,7 @@ class GainEstimator:
     def sample_mean(self, uniform: FloatArray) -> FloatArray:
         """A sample of each device's mean gain from its posterior, shape (..., N).
 
-        Parameters
-        ----------
-        uniform : ndarray, shape (..., N)
-            Random numbers in [0, 1), at which the distribution function is inverted.
+        The posterior's distribution function is inverted at uniform numbers in [0, 1).
         """
         sample: FloatArray = self.scale / special.gammainccinv(self.shape, uniform)
         return np.clip(sample, self._channel.gain_min, self._channel.gain_max)
@@ -139,11 +125,6 @@ class GainEstimator:
         it is a new fading times the mean, of which two values stand for the posterior: those that
         give the first three moments of ``1 / mean`` exactly (Gauss and Laguerre's rule), on which
         times mainly depend.
-
-        Returns
-        -------
-        GainLaw
-            Of shape (..., N, J).
         """
         return self._law(self.kept)
 
@@ -170,13 +151,7 @@ class GainEstimator:
         return {name: getattr(self, name).copy() for name in _STATE}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up what `state` gave.
-
-        Raises
-        ------
-        ValueError
-            If the state is not one of as many devices and systems.
-        """
+        """Take up what `state` gave, for as many devices and systems."""
         for name in _STATE:
             if name not in state:
                 raise ValueError(f"state must hold {name}, got {list(state)}")

@@ -138,13 +138,7 @@ class Opportunistic(BelievingPolicy):
         self._energy, self._participation = (np.broadcast_to(p, shape) for p in self._start)
 
     def feedback(self, info: Mapping[str, Any]) -> None:
-        """Move the prices by what the round took; see `Policy.feedback`.
-
-        Parameters
-        ----------
-        info : mapping
-            After a round, `energy_spent` of shape (N,) or (B, N) [J].
-        """
+        """Move the prices by the energy that the round took; see `Policy.feedback`."""
         if "energy_spent" not in info:
             return
         spent = info["energy_spent"]
@@ -159,13 +153,7 @@ class Opportunistic(BelievingPolicy):
         return prices | super().state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up saved prices; see `Policy.restore`.
-
-        Raises
-        ------
-        ValueError
-            If the state is not one of this policy with as many devices and systems.
-        """
+        """Take up saved prices; see `Policy.restore`."""
         super().restore(state)
         if self._learns is not None:
             # As they were: a device that nobody measured has the initial ones.

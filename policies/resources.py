@@ -129,15 +129,14 @@ def _static(
 def _dynamic(
     channel_gain: FloatArray, queue: FloatArray, scenario: Scenario, taking_part: TakingPart = None
 ) -> tuple[FloatArray, FloatArray]:
-    """The f and p that minimise the drift-plus-penalty of who takes part.
+    """The f and p that minimise the drift-plus-penalty of those who take part.
 
-    That of each device by itself while nobody is chosen yet, as Theorems 2 and 3 give it.
+    While these are unknown, each device is taken by itself.
     """
-    if taking_part is None:
-        return best_resources(channel_gain, queue, np.ones(scenario.num_devices), scenario)
-    if taking_part.dtype == np.bool_:
+    if taking_part is not None and taking_part.dtype == np.bool_:
         return deadline_resources(channel_gain, queue, taking_part.astype(np.bool_), scenario)
-    return best_resources(channel_gain, queue, taking_part.astype(np.float64), scenario)
+    q = np.ones(scenario.num_devices) if taking_part is None else taking_part.astype(np.float64)
+    return best_resources(channel_gain, queue, q, scenario)
 
 
 ResourceName = Literal["static", "dynamic"]

@@ -137,16 +137,9 @@ def _select(tau: float, latest: float, at: float, problem: _Problem) -> tuple[fl
     """The best cohort for the deadline tau with tangents in the place of the costs.
 
     Only devices whose least time is at most ``latest`` take part. A tangent that puts its device
-    into the cohort is first renewed at the deadline ``at``.
-
-    Returns
-    -------
-    value : float
-        ``V tau`` and the costs of the cohort, less what rounding may have added.
-    slope : float
-        Its derivative with respect to tau.
-    size : int
-        Number of devices in the cohort.
+    into the cohort is first renewed at the deadline ``at``. Gives ``V tau`` and the costs of the
+    cohort, less what rounding may have added, the derivative with respect to tau, and the number
+    of devices in the cohort.
     """
     V, t, _, tangents, members, costs = problem
     size, bar = 0, math.inf
@@ -249,7 +242,7 @@ def _least_costs(problem: _Problem) -> float:
 def _descend(tau: float, best: float, problem: _Problem) -> tuple[float, float]:
     """Alternate between the best cohort for a deadline and the best deadline for a cohort.
 
-    Returns the best deadline and the value there, if it is below ``best``.
+    Gives the best deadline and the value there, if it is below ``best``.
     """
     best_tau = tau
     for _ in range(100):
@@ -451,10 +444,9 @@ def meet_rows(
     f: FloatArray,
     p: FloatArray,
 ) -> None:
-    """Give the best f and p of a given cohort, for each row of a batch.
+    """Give the f and p of a given cohort that minimise ``V max T + sum Q E``.
 
-    The cohort's time and energy are ``V max T + sum Q E`` with the least energy that finishes by
-    a deadline, which is convex in the deadline.
+    The least energy that finishes by a deadline is convex in the deadline.
     """
     problem = _problem(V, cohort_size, constants, gain.shape[2])
     _, t, nodes, tangents, members, _ = problem

@@ -118,7 +118,11 @@ def _ascend(scenario: Scenario, seed: int) -> DualPrices:
     time, energy = physics.time_and_energy(
         scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario
     )
-    groups = _alike(scenario)
+    # The dual function is concave. Where devices with the same fields can be exchanged for each
+    # other in the distribution of the gains, it is largest where their prices are equal. Of a
+    # channel of the user's own that is not known.
+    exchangeable = type(scenario.channel) in (ExponentialChannel, MarkovChannel)
+    groups = groups_alike(scenario) if exchangeable else np.arange(scenario.num_devices)
     # The level makes cohorts full; beyond that it only costs digits of the solutions.
     level = 2.0 * float(np.median(time))
     # Far above what energy can be worth; reached only where the budgets cannot be met.
@@ -166,18 +170,6 @@ def _head_start(
     least = pooled(least, groups)
     extra: FloatArray = np.maximum(least - np.median(least), 0.0) / scenario.cohort_size
     return extra
-
-
-def _alike(scenario: Scenario) -> IntArray:
-    """Index of the group of each device; the devices of a group have the same best prices.
-
-    The dual function is concave. Where devices with the same fields can be exchanged for each
-    other in the distribution of the gains, it does not change with an exchange of their prices,
-    and is largest where these are equal. Of a channel of the user's own that is not known.
-    """
-    if type(scenario.channel) not in (ExponentialChannel, MarkovChannel):
-        return np.arange(scenario.num_devices)
-    return groups_alike(scenario)
 
 
 def groups_alike(scenario: Scenario) -> IntArray:

@@ -180,8 +180,8 @@ def bound_rounds(
     ValueError
         If a shape or a value is wrong.
     """
-    shape = np.shape(channel_gain)
-    rounds, _ = check_rounds(channel_gain, _as_rows(energy_price, shape), scenario)
+    prices = _as_rows(energy_price, np.shape(channel_gain))
+    rounds, shape = check_rounds(channel_gain, prices, scenario)
     options = (_as_rows(participation_price, shape), available, shape, 1.0, tolerance)
     bound, nothing, others = np.empty(len(rounds.queue)), np.empty((0, 0)), np.empty(0)
     nobody = np.empty((0, 0), np.bool_)

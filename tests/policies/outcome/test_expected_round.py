@@ -14,28 +14,8 @@ from fl_edge_env.channels import GainLaw
 from policies.outcome import solve_round
 from policies.p2 import solve_p2
 from policies.resources import deadline_resources
-from tests.policies.outcome.test_round import golden, magnitude, random_state
+from tests.policies.outcome.test_round import golden, magnitude, random_state, small_problems
 from tests.support import expected_time_and_energy, random_law
-
-
-@st.composite
-def small_problems(draw):
-    """Up to five devices of which up to three take part, with laws and prices."""
-    num_devices = draw(st.integers(1, 5))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    scenario = Scenario(
-        num_devices=num_devices,
-        cohort_size=draw(st.integers(1, 3)),
-        noise_power_w=draw(st.sampled_from([1e-5, 1e-2, 1.0])),
-        model_bits=draw(st.sampled_from([1e5, 3e8, 1e10])),
-        num_samples=400 * 10 ** rng.uniform(-0.5, 0.5, num_devices),
-        f_max=draw(st.sampled_from([1.5e9, 1e10])),
-        p_max=draw(st.sampled_from([0.002, 0.1, 1.0])),
-    )
-    scale = draw(st.sampled_from([0.0, 1e-3, 1.0, 1e3]))
-    _, queue, participation = random_state(scenario, int(rng.integers(2**32)), scale)
-    law = random_law(rng, (num_devices,), draw(st.integers(2, 6)))
-    return scenario, law, queue, participation
 
 
 def best_by_enumeration(scenario: Scenario, law: GainLaw, queue, participation) -> float:
@@ -74,9 +54,10 @@ def best_by_enumeration(scenario: Scenario, law: GainLaw, queue, participation) 
     return float(golden(cost, first, last).min())
 
 
-@given(small_problems())
-def test_solve_round__of_a_law_finds_the_best_of_all_cohorts(problem):
-    scenario, law, queue, participation = problem
+@given(small_problems(4), st.integers(0, 2**32 - 1), st.integers(2, 6))
+def test_solve_round__of_a_law_finds_the_best_of_all_cohorts(problem, seed, nodes):
+    scenario, gain, queue, participation = problem
+    law = random_law(np.random.default_rng(seed), gain.shape, nodes)
     solution = solve_round(law, queue, participation, scenario, V=1.0)
     reference = best_by_enumeration(scenario, law, queue, participation)
     rounding = 1e-9 * magnitude(solution, participation, 1.0)

@@ -31,9 +31,9 @@ def random_state(scenario: Scenario, seed: int, queue_scale: float = 1.0):
 
 
 @st.composite
-def small_problems(draw):
-    """Up to six devices of which up to three take part, alike or not, and a state."""
-    num_devices = draw(st.integers(1, 6))
+def small_problems(draw, most: int = 6):
+    """A few devices of which up to three take part, alike or not, and a state."""
+    num_devices = draw(st.integers(1, most))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     spread = draw(st.sampled_from([0.0, 0.1, 1.0]))
 

@@ -26,23 +26,11 @@ ResourceRule: TypeAlias = Callable[
 
 
 def static_resources(channel_gain: FloatArray, scenario: Scenario) -> tuple[FloatArray, FloatArray]:
-    """The resources of Uni-S: power at the middle of its range, frequency from what energy remains.
+    """The f and p of Uni-S: mid power, and the frequency that the rest of the energy allows.
 
     f solves ``(E_cmp + E_up) (1 - (1 - 1/N)^K) = budget``, moved to its range; where uploading
-    alone exceeds the budget, f is the smallest. A device that takes part as often as under
-    uniform sampling then meets its budget.
-
-    Parameters
-    ----------
-    channel_gain : ndarray, shape (..., N)
-        Channel gains.
-    scenario : Scenario
-        The system.
-
-    Returns
-    -------
-    f, p : ndarray, shape (..., N)
-        Frequencies [Hz] and powers [W].
+    alone exceeds the budget, f is the smallest. A device that takes part as often as under uniform
+    sampling then meets its budget. All arrays have shape (..., N).
     """
     p = np.broadcast_to(scenario.p_mid, channel_gain.shape).copy()
     upload_energy = p * physics.upload_time(channel_gain, p, scenario)

@@ -85,29 +85,12 @@ class LowerBound:
 
 
 def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
-    """Prices of energy at which the bounds are nearly tight.
+    """Prices of energy at which the bounds are nearly tight, shape (N,) [s/J].
 
     LROA's queues over V: their updates are subgradient steps on the dual function. They are
-    averaged over the second half of an episode long enough for them to settle, whose V depends
-    on the budgets alone, so that a scenario's V does not move its bounds. Any prices give valid
+    averaged over the second half of an episode long enough for them to settle, whose V depends on
+    the budgets alone, so that a scenario's V does not move its bounds. Any prices give valid
     bounds; four significant digits keep them the same on every machine.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    seed : int
-        Seed of the episode's channel.
-
-    Returns
-    -------
-    ndarray, shape (N,)
-        Prices [s/J], at least zero.
-
-    Raises
-    ------
-    ValueError
-        If `seed` is no integer of at least zero.
     """
     integer_at_least(0, "seed", seed)
     price_seed, _ = np.random.SeedSequence(seed).spawn(2)

@@ -16,43 +16,24 @@ FALSE_ALARMS = 0.05
 
 
 class EnergyTolerance(NamedTuple):
-    """How far the energy really spent may exceed the budget, relative to it.
-
-    Attributes
-    ----------
-    device : ndarray, shape (N,)
-        Of each device.
-    mean : float
-        Of the mean over all devices.
-    """
+    """Relative excess of energy over the budget: of each device (N,), and of the mean."""
 
     device: FloatArray
     mean: float
 
 
 def energy_tolerance(scenario: Scenario, num_rounds: int) -> EnergyTolerance:
-    """How much more than its budget a device may spend by luck alone.
+    """Share of its budget by which a device may exceed it by luck alone, over R rounds.
 
     A device whose energy meets its budget on average over m participations spends the budget in
     lumps of 1/m. How often it takes part varies by chance, and it may have spent one lump more than
     it has earned so far.
 
-    Parameters
-    ----------
-    scenario : Scenario
-        Supplies N, K and the data weights.
-    num_rounds : int
-        Rounds over which the energy is averaged, R.
-
-    Returns
-    -------
-    EnergyTolerance
-
     Notes
     -----
     Let a device spend at most ``budget / rho`` each time it takes part, with ``rho`` the smaller of
     its shares of the rounds when the K places are shared out by the data and when evenly,
-    ``min(K w, K / N, 1)``. What it spends beyond its expected energy is a martingale with
+    ``min(K w, K / N, 1)``. The excess over its expected energy is a martingale with
     steps of at most one lump and a variance of at most ``m = rho R`` lumps. By Freedman's
     inequality [1]_ it exceeds s lumps with probability at most
     ``exp(-s^2 / (2 m + 2 s / 3))``, which equals d for

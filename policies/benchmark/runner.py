@@ -42,13 +42,7 @@ _LOOK_EVERY = 0.5
 
 
 class JobsFailedError(RuntimeError):
-    """Some jobs raised; the others are finished.
-
-    Attributes
-    ----------
-    failures : list of (Job, str)
-        The jobs and their tracebacks.
-    """
+    """Some jobs raised, with their tracebacks in `failures`; the others are finished."""
 
     def __init__(self, failures: list[tuple[Work, _Failure]]) -> None:
         self.failures = [(job, failure.traceback) for job, failure in failures]
@@ -102,36 +96,13 @@ def run_jobs(
 ) -> list[pd.DataFrame]:
     """Run jobs and give their rounds in the order of the jobs.
 
-    Parameters
-    ----------
-    jobs : sequence of Job
-        What to run.
-    folder : Path, optional
-        Folder for finished jobs, made where it is missing; those it has are not run again.
-    workers : int
-        Processes.
-    backend : {"processes", "ray"}
-        Processes of this machine, or of a Ray cluster.
-    address : str, optional
-        Address of the Ray cluster; a local one is started by default.
-    checkpoint_every : int
-        Rounds between two checkpoints of a training run, in the subfolder ``checkpoints``: a
-        killed run goes on from the last one. On a cluster the folder must be a shared one.
-    record : callable
-        Gives the recorders of a training run, by a name for files that no other job has.
-    models : Path, optional
-        Folder for the last global model of each training run, by the same name; a finished run
-        that has left no model in `folder` is run again.
-    on_finish : callable
-        Called with each job when it is finished, has failed or is found on disk.
-    on_progress : callable, optional
-        Called from another thread, some times in a second, with how much is done of the jobs that
-        run: a number of jobs, of which a half may be half a job. Of those on other machines
-        nothing is known.
-
-    Returns
-    -------
-    list of pandas.DataFrame
+    Jobs that `folder` has are not run again. A training run leaves a checkpoint in its subfolder
+    ``checkpoints`` every so many rounds, from which it goes on after a kill, and its last global
+    model in `models`, where one that is finished without is run again; on a cluster the folder must
+    be a shared one. `record` gives the recorders of a training run, by a name for files that no
+    other job has. `on_finish` is called with each job that is finished, has failed or is found on
+    disk, and `on_progress`, from another thread some times in a second, with how much is done of
+    the jobs that run here, in jobs.
 
     Raises
     ------

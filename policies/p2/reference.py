@@ -23,23 +23,10 @@ def solve_p2_cvxpy(
     outer_iterations: int = 3,
     inner_iterations: int = 2,
 ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-    """Algorithm 2 with a fixed number of iterations and cvxpy in the inner loop.
+    """Algorithm 2 with a fixed number of iterations and cvxpy in the inner loop; lambda > 0.
 
-    Parameters
-    ----------
-    channel_gain, queue : ndarray, shape (N,)
-        State of the round.
-    scenario : Scenario
-        The system, with lambda > 0.
-    outer_iterations, inner_iterations : int
-        Updates of f and p, and SUM steps after each of them.
-
-    Returns
-    -------
-    f, p, q : ndarray, shape (N,)
-        The decision.
-    objective : float
-        Its drift-plus-penalty.
+    The inner iterations are SUM steps after each update of f and p. Returns f, p and q, shape (N,),
+    and the drift-plus-penalty.
     """
     num_devices, cohort_size = scenario.num_devices, scenario.cohort_size
     slope = cp.Parameter(num_devices, nonneg=True)

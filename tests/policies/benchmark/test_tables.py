@@ -68,6 +68,13 @@ def test_comparison__an_interval_is_printed_with_half_its_width_and_what_is_not_
     assert "a dash stands for those that choose it" in text
 
 
+def test_comparison__a_target_missed_in_a_run_is_told_beside_the_mean_of_the_others():
+    table = summary(a={}, b={})
+    table.loc[1, "time_to_target"] = np.nan
+    # In days, as the runs are long.
+    assert f"{1e5 / 86_400:.5g} (1 of 2 runs)" in " ".join(" ".join(printed(table)).split())
+
+
 def test_comparison__a_narrow_terminal_leaves_out_columns_and_no_digits():
     table = summary(a={"total_time": 123456.0}, b={"total_time": 654321.0})
     wide = " ".join(printed(table)).split()

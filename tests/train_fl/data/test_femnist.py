@@ -25,7 +25,7 @@ from train_fl.data.dataset import DataSource
 from train_fl.data.femnist import femnist
 
 # Writers in the order of their names; the second and the last but one have too few samples.
-SIZES = {"f0_1": 50, "f0_2": 49, "f1_0": 55, "f1_1": 64, "f1_3": 65, "f2_0": 4, "f3_9": 71}
+SIZES = {"f0_1": 50, "f0_2": 49, "f1_0": 55, "f1_1": 67, "f1_3": 65, "f2_0": 4, "f3_9": 71}
 ELIGIBLE = [writer for writer, size in SIZES.items() if size >= 50]
 
 # Images of shape (samples, 28, 28) in 8 bits, and labels.

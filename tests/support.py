@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fl_edge_env import ExponentialChannel, FLEdgeEnv, MarkovChannel, Scenario, physics
+from fl_edge_env import (
+    Allocation,
+    ExponentialChannel,
+    FLEdgeEnv,
+    MarkovChannel,
+    Scenario,
+    physics,
+)
 from fl_edge_env.channels import ChannelModel, GainLaw
 from fl_edge_env.lyapunov import objective
 
@@ -45,6 +52,14 @@ class Constant:
     def conditional(self, previous):
         node = np.full((*np.shape(previous), 1), self.mean)
         return GainLaw(node, np.ones_like(node))
+
+
+def random_decision(scenario: Scenario, rng: np.random.Generator, *batch: int) -> Allocation:
+    shape = (*batch, scenario.num_devices)
+    f = rng.uniform(scenario.f_min, scenario.f_max, shape)
+    p = rng.uniform(scenario.p_min, scenario.p_max, shape)
+    q = rng.dirichlet(np.ones(shape[-1]), batch) + 1e-9
+    return Allocation(f, p, q / q.sum(axis=-1, keepdims=True))
 
 
 def random_law(rng: np.random.Generator, shape: tuple[int, ...], nodes: int = 5) -> GainLaw:

@@ -51,10 +51,8 @@ def test_validate__names_what_is_wrong(change, message):
     ("cohort", "message"),
     [
         ([0, 1, 2], r"shape \(k\) with k from 1 to cohort_size = 2, got \(3,\)"),
-        ([], "must hold integer device indices, got"),
         (np.zeros(0, np.int64), r"k from 1 to cohort_size = 2, got \(0,\)"),
         ([[0, 1]], r"shape \(k\) .*got \(1, 2\)"),
-        (0, r"shape \(k\) .*got \(\)"),
         ([0, 3], r"indices from 0 to 2, or -1 for none, got \[0, 3\]"),
         ([-2, 0], r"indices from 0 to 2, or -1 for none, got \[-2, 0\]"),
         ([1, 1], r"each device once, got \[1, 1\]: to draw with replacement give q"),
@@ -84,7 +82,6 @@ def test_participates__are_the_devices_that_a_cohort_names():
         ({"cohort": [0, 1]}, "either q, .* or cohort, .*got both"),
         ({"q": None, "cohort": [True, False]}, "cohort must hold integer device indices"),
         ({"q": None, "cohort": [[0], [1, 2]]}, "cohort must hold integer device indices"),
-        ({"q": None, "cohort": np.array([0.0, 1.0])}, "cohort must hold integer device indices"),
         ({"weights": [0.5, 0.5]}, "weights belong to a chosen cohort"),
         ({"q": None, "cohort": [0, 1], "weights": [1.0]}, r"shape of cohort, \(2,\), got \(1,\)"),
         ({"q": None, "cohort": [0, 1], "weights": [1, np.nan]}, "weights must be finite"),

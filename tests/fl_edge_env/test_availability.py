@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fl_edge_env import Allocation, Scenario, Simulator
 from fl_edge_env.availability import draw_presence
 from fl_edge_env.checks import available
+from tests.support import random_decision
 
 OFTEN_EMPTY = Scenario.femnist(
     num_devices=4,
@@ -21,14 +22,6 @@ OFTEN_EMPTY = Scenario.femnist(
     availability_persistence=0.6,
     upload_failure=0.4,
 )
-
-
-def random_decision(scenario: Scenario, rng: np.random.Generator, *batch: int) -> Allocation:
-    shape = (*batch, scenario.num_devices)
-    f = rng.uniform(scenario.f_min, scenario.f_max, shape)
-    p = rng.uniform(scenario.p_min, scenario.p_max, shape)
-    q = rng.dirichlet(np.ones(shape[-1]), batch) + 1e-9
-    return Allocation(f, p, q / q.sum(axis=-1, keepdims=True))
 
 
 def one_by_one(uniform, availability, persistence):

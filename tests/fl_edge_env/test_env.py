@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import fl_edge_env
 from fl_edge_env import Allocation, ExponentialChannel, FLEdgeEnv, FLEdgeVectorEnv, Scenario
 from fl_edge_env.simulator import Round
 
@@ -131,16 +130,6 @@ def test_make__takes_scenarios_names_and_fields():
     assert changed == scenario.replace(mu=3.0)
 
 
-def test_import__loads_no_heavy_package():
-    heavy = ["torch", "stable_baselines3", "cvxpy", "pandas", "matplotlib", "numba", "joblib"]
-    code = f"import sys, fl_edge_env; print([m for m in {heavy} if m in sys.modules])"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
-    assert fl_edge_env.__file__ is not None
-
-
 def test_a_decision_for_another_number_of_systems_is_told():
     scenario = Scenario.digits(num_rounds=3)
     one, batch = FLEdgeEnv(scenario), FLEdgeVectorEnv(4, scenario)
@@ -165,7 +154,6 @@ def test_a_decision_for_another_number_of_systems_is_told():
         ({"scenario": "mnist"}, ValueError, "one of cifar10, .*, phones, got 'mnist'"),
         ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
         ({"softmax_scale": 0}, ValueError, "softmax_scale must be positive and at most 100, got 0"),
-        ({"softmax_scale": np.nan}, ValueError, "softmax_scale must be .* got nan"),
         ({"softmax_scale": True}, ValueError, "softmax_scale must be .* got True"),
     ],
 )

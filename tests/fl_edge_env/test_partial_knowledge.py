@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import (
-    Allocation,
-    FLEdgeEnv,
-    Scenario,
-    lyapunov,
-    physics,
-)
+from fl_edge_env import Allocation, FLEdgeEnv, Scenario, lyapunov, physics
 from fl_edge_env.spaces import NEVER_MEASURED
+from tests.support import random_decision
 
 SCENARIO = Scenario.cifar10(
     num_devices=6, num_samples=100.0, cohort_size=2, num_rounds=12, csi="participants"
@@ -23,12 +18,10 @@ SCENARIO = Scenario.cifar10(
 
 def decision(scenario, rng, chosen):
     """Any decision of a kind."""
-    f = rng.uniform(scenario.f_min, scenario.f_max)
-    p = rng.uniform(scenario.p_min, scenario.p_max)
-    if chosen:
-        size = rng.integers(1, scenario.cohort_size + 1)
-        return Allocation(f, p, cohort=rng.permutation(scenario.num_devices)[:size])
-    return Allocation(f, p, rng.dirichlet(np.ones(scenario.num_devices)))
+    sampled = random_decision(scenario, rng)
+    size = rng.integers(1, scenario.cohort_size + 1)
+    cohort = rng.permutation(scenario.num_devices)[:size]
+    return Allocation(sampled.f, sampled.p, cohort=cohort) if chosen else sampled
 
 
 def change_unmeasured(env, allocation, rng):

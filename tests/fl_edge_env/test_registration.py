@@ -14,7 +14,7 @@ import fl_edge_env  # noqa: F401 - registers the name
 IMPORTS_IT = "fl_edge_env:FLEdge-v0"
 
 
-def test_make__with_the_module_needs_gymnasium_alone():
+def test_make__with_the_module_needs_gymnasium_and_no_heavy_package():
     code = f"""
 import sys
 import gymnasium
@@ -22,6 +22,8 @@ assert "fl_edge_env" not in sys.modules
 env = gymnasium.make("{IMPORTS_IT}", scenario="digits", num_rounds=2)
 env.reset(seed=0)
 env.step(env.action_space.sample())
+heavy = {{"torch", "stable_baselines3", "cvxpy", "pandas", "matplotlib", "numba", "joblib"}}
+assert not heavy & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 

@@ -12,11 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import (
-    FLEdgeEnv,
-    Scenario,
-    TraceChannel,
-)
+from fl_edge_env import FLEdgeEnv, Scenario, TraceChannel
 from fl_edge_env.allocation import decode_action, encode_action
 from fl_edge_env.scaling import Scaling
 from tests.support import Constant, Odd, assert_round, field_values, scenario_of

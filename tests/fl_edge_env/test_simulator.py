@@ -8,31 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fl_edge_env import (
-    Allocation,
-    ExponentialChannel,
-    MarkovChannel,
-    Scenario,
-    Simulator,
-    physics,
-)
+from fl_edge_env import Allocation, ExponentialChannel, MarkovChannel, Scenario, Simulator, physics
 from fl_edge_env.lyapunov import drift_plus_penalty
-from tests.support import Constant
+from tests.support import Constant, random_decision
 
 STEADY = ExponentialChannel(gain_min=0.1, gain_max=np.nextafter(0.1, 1))
 
 
 def play(simulator: Simulator, rounds: int, allocation: Allocation) -> list:
     return [simulator.advance(allocation) for _ in range(rounds)]
-
-
-def random_allocation(scenario: Scenario, rng: np.random.Generator, batch: int = 1) -> Allocation:
-    shape = (batch, scenario.num_devices)
-    return Allocation(
-        rng.uniform(scenario.f_min, scenario.f_max, shape),
-        rng.uniform(scenario.p_min, scenario.p_max, shape),
-        rng.dirichlet(np.ones(scenario.num_devices), batch),
-    )
 
 
 # In the second case there are more draws than devices.
@@ -48,7 +32,7 @@ def test_round__monte_carlo_means_over_the_cohort(num_devices, cohort_size):
     )
     simulator = Simulator(scenario, 1)
     simulator.reset([0])
-    allocation = random_allocation(scenario, rng)
+    allocation = random_decision(scenario, rng, 1)
     outcomes = play(simulator, scenario.num_rounds, allocation)
     count = len(outcomes)
 
@@ -75,7 +59,7 @@ def test_round__accounts_of_the_cohort_and_reward_of_the_state_before(latency):
     elapsed, repeats = np.zeros(2), 0
     for _ in range(20):
         gain, queue = simulator.observe().values()
-        a = random_allocation(scenario, rng, 2)
+        a = random_decision(scenario, rng, 2)
         o = simulator.advance(a)
         time, energy = physics.time_and_energy(gain, a.f, a.p, scenario)
         for row, cohort in enumerate(o.cohort):
@@ -103,7 +87,7 @@ def test_round__accounts_of_the_cohort_and_reward_of_the_state_before(latency):
 def test_cohort__depends_on_the_seed_and_q_only():
     scenario = Scenario(num_devices=6, num_rounds=40)
     rng = np.random.default_rng(0)
-    base = [random_allocation(scenario, rng) for _ in range(40)]
+    base = [random_decision(scenario, rng, 1) for _ in range(40)]
 
     def cohorts(allocations: list[Allocation], **fields) -> np.ndarray:
         simulator = Simulator(scenario.replace(**fields), 1)
@@ -126,15 +110,16 @@ def test_cohort__depends_on_the_seed_and_q_only():
     np.testing.assert_array_equal(np.delete(drawn, 5, axis=0), np.delete(wanted, 5, axis=0))
 
 
-def test_channel__equals_one_long_draw_of_its_stream():
+@pytest.mark.parametrize("channel", [ExponentialChannel(), MarkovChannel.correlated(0.7)])
+def test_channel__equals_one_long_draw_of_its_stream(channel):
     # Whatever is decided; and drawing ahead in blocks must not repeat or skip a round.
-    scenario = Scenario(num_devices=3000, num_rounds=20)
+    scenario = Scenario(num_devices=3000, num_rounds=20, channel=channel)
     simulator = Simulator(scenario, 1)
     simulator.reset([5])
     seen, rng = [], np.random.default_rng(0)
     for _ in range(20):
         seen.append(simulator.observe()["channel_gain"][0])
-        simulator.advance(random_allocation(scenario, rng))
+        simulator.advance(random_decision(scenario, rng, 1))
     channel_seed = np.random.SeedSequence(5).spawn(1)[0].spawn(3)[0]
     whole = scenario.channel.draw(np.random.default_rng(channel_seed), 20, 3000)
     np.testing.assert_array_equal(seen, whole)
@@ -145,7 +130,7 @@ def test_channel__observed_late_is_that_of_the_round_before():
     scenario = Scenario(num_devices=3000, num_rounds=20, csi="delayed")
     simulator, anew = Simulator(scenario, 2), Simulator(scenario)
     simulator.reset([5, 6])
-    allocation = random_allocation(scenario, np.random.default_rng(0), 2)
+    allocation = random_decision(scenario, np.random.default_rng(0), 2)
     observed, met = [], []
     for index in range(13):
         observed.append(simulator.observe()["channel_gain"])
@@ -182,7 +167,7 @@ def test_training_seed__is_new_in_every_episode_and_no_other_stream():
 def test_reset__of_one_system_leaves_the_others_as_they_are(rounds):
     scenario = Scenario(num_devices=1365, num_rounds=40)
     simulator, twin, fresh = Simulator(scenario, 3), Simulator(scenario, 3), Simulator(scenario, 3)
-    allocation = random_allocation(scenario, np.random.default_rng(0), 3)
+    allocation = random_decision(scenario, np.random.default_rng(0), 3)
     for sim in (simulator, twin):
         sim.reset([0, 1, 2])
         for _ in range(rounds):
@@ -211,7 +196,7 @@ def test_chosen__accounts_by_a_loop_over_the_devices_named(latency):
     for _ in range(4):
         queue = simulator.queue.copy()
         gain = simulator.channel_gain.copy()
-        a = random_allocation(scenario, rng, 2)
+        a = random_decision(scenario, rng, 2)
         o = simulator.advance(Allocation(a.f, a.p, cohort=cohorts))
         np.testing.assert_array_equal(o.cohort, cohorts)
         for row, cohort in enumerate(cohorts):

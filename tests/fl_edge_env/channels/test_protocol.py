@@ -134,7 +134,6 @@ def test_gains__keep_within_their_bounds(channel, num_devices, seed):
         (ExponentialChannel, {"gain_min": 0.6}, "gain_min must be below gain_max, got 0.6 and 0.5"),
         (ExponentialChannel, {"mean": "1"}, "mean must be positive and finite, got '1'"),
         (ExponentialChannel, {"filter": {"a": 1}}, "filter must be one of .*got {'a': 1}"),
-        (CellChannel, {"mean": 0.0}, "mean must be positive and finite, got 0.0"),
         (CellChannel, {"least_distance_m": 300}, "must not exceed radius_m, got 300.0 and 25"),
         (CellChannel, {"shadowing_db": -1}, "shadowing_db must be at least zero and finite, got"),
         (CellChannel, {"least_distance_m": 1e-90}, "gains must have positive and finite bounds"),

@@ -6,7 +6,7 @@ import math
 import re
 import resource
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,11 +198,28 @@ def assert_round(env: FLEdgeEnv, result) -> None:
     assert not any(np.isinf(value).any() for value in info.values())
 
 
-def standard_images(train: np.ndarray, images: np.ndarray) -> np.ndarray:
-    """Images with mean and standard deviation of the training images' channels taken out."""
+def assert_data(dataset, images: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> None:
+    """The images, for training and testing, standardised by channel with the training moments."""
     axes = (0, 2, 3)
-    mean = train.mean(axis=axes, keepdims=True)
-    return (images - mean) / train.std(axis=axes, ddof=1, keepdims=True)
+    mean = images[0].mean(axis=axes, keepdims=True)
+    deviation = images[0].std(axis=axes, ddof=1, keepdims=True)
+    for found, expected in zip((dataset.train_images, dataset.test_images), images, strict=True):
+        assert found.numpy().dtype == np.float32
+        assert found.is_contiguous()
+        np.testing.assert_allclose(found, (expected - mean) / deviation, rtol=1e-4, atol=1e-5)
+    for found, expected in zip((dataset.train_labels, dataset.test_labels), labels, strict=True):
+        assert found.numpy().dtype == np.int64
+        np.testing.assert_array_equal(found, expected)
+
+
+@contextmanager
+def torch_seeded() -> Iterator[None]:
+    """Torch draws the same numbers in every such block, and as before after it."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
 
 
 @contextmanager

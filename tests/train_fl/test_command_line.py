@@ -101,22 +101,18 @@ def test_train_fl__names_are_there_when_they_are_asked_for():
         train_fl.TrainingWraper  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["torch", "pyarrow"])
-def test_train_fl__names_the_package_that_is_missing(monkeypatch, package):
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [
+        ("train_fl", "torch", "train"),
+        ("train_fl", "pyarrow", "train"),
+        ("train_fl.federation", "torch", "federation"),
+    ],
+)
+def test_module__names_the_package_that_is_missing(monkeypatch, module, package, extra):
     for name in [name for name in sys.modules if name.split(".")[0] == "train_fl"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    fresh = importlib.import_module("train_fl")
-    with pytest.raises(
-        ModuleNotFoundError, match=f"needs the package {package}: install the extra"
-    ):
-        fresh.make_task  # noqa: B018
-
-
-def test_federation__names_its_extra_without_torch_too(monkeypatch):
-    monkeypatch.delitem(sys.modules, "train_fl.federation", raising=False)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(
-        ModuleNotFoundError, match="needs the package torch: install the extra `federation`"
-    ):
-        importlib.import_module("train_fl.federation")
+    message = f"needs the package {package}: install the extra `{extra}`"
+    with pytest.raises(ModuleNotFoundError, match=message):
+        importlib.import_module(module).make_task  # noqa: B018

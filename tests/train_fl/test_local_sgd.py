@@ -10,6 +10,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from policies.benchmark.training_options import TrainingOptions
+from tests.support import torch_seeded
 from train_fl.data.dataset import DataSource
 from train_fl.data.digits import digits
 from train_fl.local_sgd import LocalTrainer
@@ -18,8 +19,7 @@ from train_fl.models import DigitsCNN
 
 @pytest.fixture
 def model() -> DigitsCNN:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with torch_seeded():
         return DigitsCNN()
 
 
@@ -87,8 +87,7 @@ def test_update__is_nearly_the_same_however_layers_compute(options, tolerance):
     rng = np.random.default_rng(0)
     images = torch.from_numpy(rng.normal(size=(20, 3, 8, 8)).astype(np.float32))
     labels = torch.from_numpy(rng.integers(4, size=20))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with torch_seeded():
         model = torch.nn.Sequential(
             torch.nn.Conv2d(3, 5, 3),
             torch.nn.ReLU(),

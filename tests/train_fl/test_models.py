@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.functional import dropout
 
 from fl_edge_env import Scenario
+from tests.support import torch_seeded
 from train_fl.models import (
     DigitsCNN,
     FemnistCNN,
@@ -18,12 +19,6 @@ from train_fl.models import (
     check_network,
     resnet18_group_norm,
 )
-
-
-def make(make_model) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return make_model()
 
 
 @pytest.mark.parametrize(
@@ -39,7 +34,8 @@ def make(make_model) -> nn.Module:
 def test_network__has_the_size_of_the_paper_and_scores_an_image_alike_in_any_batch(
     make_model, shape, num_classes, size, scenario
 ):
-    model = make(make_model)
+    with torch_seeded():
+        model = make_model()
     assert sum(p.numel() for p in model.parameters()) == size
     assert scenario is None or scenario().model_bits == 32 * size
     assert list(model.buffers()) == []
@@ -75,22 +71,19 @@ def test_shared_group_norm__equals_numpy(num_channels):
 IMAGES, LABELS = torch.arange(8.0).reshape(2, 1, 2, 2), torch.tensor([0, 2])
 
 
-class Noisy(nn.Module):
-    def __init__(self) -> None:
+class Own(nn.Module):
+    """Drops scores outside a layer, and may have a layer that no pass uses."""
+
+    def __init__(self, dropped: float, **more: nn.Module) -> None:
         super().__init__()
-        self.last = nn.Linear(4, 3)
+        self.last, self.more, self.dropped = nn.Linear(4, 3), nn.ModuleDict(more), dropped
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return dropout(self.last(images.flatten(1)), 0.5)
+        return dropout(self.last(images.flatten(1)), self.dropped)
 
 
-class Unused(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.last, self.spare = nn.Linear(4, 3), nn.Linear(4, 3)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.last(images.flatten(1))
+def good() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
 
 
 def frozen() -> nn.Module:
@@ -100,8 +93,7 @@ def frozen() -> nn.Module:
 
 
 def check(model: nn.Module) -> None:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with torch_seeded():
         check_network(model, IMAGES, LABELS, 3)
 
 
@@ -119,8 +111,8 @@ def test_check_network__takes_what_can_be_trained(outputs):
         (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "1.weight waits for the first images"),
         (nn.Linear(4, 3).double(), "must be float32, weight is torch.float64"),
         (frozen(), "must train all its parameters, 1.weight is frozen"),
-        (Unused(), "must use all its parameters, spare.weight has no part"),
-        (Noisy(), "two passes differed: leave out dropout"),
+        (Own(0, spare=good()), "must use all its parameters, more.spare.1.weight has no part"),
+        (Own(0.5), "two passes differed: leave out dropout"),
         (nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), "each of 3 classes, .* got 2 outputs"),
         (nn.Sequential(nn.Linear(3, 3)), r"does not take images of shape \(1, 2, 2\)"),
         (nn.Conv2d(1, 3, 1), r"shape \(2, 3\) for 2 images, got \(2, 3, 2, 2\)"),
@@ -129,10 +121,6 @@ def test_check_network__takes_what_can_be_trained(outputs):
 def test_check_network__names_what_is_wrong(model, message):
     with pytest.raises(ValueError, match=message):
         check(model)
-
-
-def good() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
 
 
 def drawn_elsewhere() -> nn.Module:

@@ -14,7 +14,7 @@ import torch
 from scipy.stats import chisquare
 from torchvision.datasets import CIFAR10
 
-from tests.support import Malicious, standard_images
+from tests.support import Malicious, assert_data
 from train_fl.data.cifar10 import cifar10, random_crop_and_flip
 from train_fl.data.dataset import DataSource
 
@@ -56,14 +56,7 @@ def test_cifar10__holds_every_image_of_every_batch(tmp_path, batches, monkeypatc
         ]
         for part in (0, 1)
     )
-    train, test = (data.reshape(-1, 3, 32, 32) / 255 for data in pixels)
-    for images, expected in ((dataset.train_images, train), (dataset.test_images, test)):
-        assert images.dtype == torch.float32
-        assert images.is_contiguous()
-        np.testing.assert_allclose(images, standard_images(train, expected), rtol=1e-4, atol=1e-5)
-    for found, expected in zip((dataset.train_labels, dataset.test_labels), labels, strict=True):
-        assert found.dtype == torch.int64
-        np.testing.assert_array_equal(found, expected)
+    assert_data(dataset, [data.reshape(-1, 3, 32, 32) / 255 for data in pixels], labels)
     assert (dataset.num_classes, dataset.augment) == (10, random_crop_and_flip)
 
 

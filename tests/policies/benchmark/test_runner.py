@@ -18,8 +18,8 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS
-from policies.benchmark.jobs import Job, make_jobs
-from policies.benchmark.runner import JobsFailedError, run_jobs
+from policies.benchmark.jobs import Job, code_hash, make_jobs
+from policies.benchmark.runner import JobsFailedError, finished, run_jobs
 from policies.selection import BestChannel
 from train_fl import TrainingEnvFactory
 
@@ -115,6 +115,24 @@ def test_key__changes_with_all_that_changes_the_result(scenario):
         Job(LROA(scenario), scenario, (0, 1), make_env=str),
     ]
     assert len({job.key, *(other.key for other in others)}) == 1 + len(others)
+
+
+def test_key__changes_with_the_code_of_the_packages(scenario, monkeypatch, tmp_path):
+    keys = set()
+    monkeypatch.setattr("policies.benchmark.jobs.PACKAGES", (tmp_path,))
+    for code in ("a = 1", "a = 2"):
+        (tmp_path / "code.py").write_text(code)
+        code_hash.cache_clear()
+        keys.add(Job(UniD(scenario), scenario, (0,)).key)
+    code_hash.cache_clear()
+    assert len(keys) == 2
+
+
+def test_finished__a_run_lacks_its_model_only_where_models_are_asked_for(scenario, tmp_path):
+    job = Job(UniD(scenario), scenario, (0,), make_env=str)
+    (tmp_path / f"{job.key}.npz").touch()
+    assert finished([job], tmp_path) == [0]
+    assert finished([job], tmp_path, with_models=True) == []
 
 
 def test_key__is_the_same_in_another_process(scenario):

@@ -6,11 +6,12 @@ import io
 
 import numpy as np
 import pandas as pd
+import pytest
 from rich.console import Console
 
 from fl_edge_env import Scenario
 from policies.benchmark.feasibility import energy_tolerance
-from policies.benchmark.tables import coinciding, comparison_table, ranked
+from policies.benchmark.tables import coinciding, comparison_table, curve_table, ranked
 
 
 def summary(**policies: dict[str, object]) -> pd.DataFrame:
@@ -91,6 +92,15 @@ def test_comparison__tells_the_tolerance_in_plain_words():
     tolerance = energy_tolerance(scenario, scenario.num_rounds)
     text = " ".join(" ".join(printed(summary(a={}), tolerance=tolerance)).split())
     assert f"no device spent more than {1 + tolerance.device[0]:.2f} times its budget" in text
+
+
+def test_curves__have_the_half_width_of_the_interval_over_seeds():
+    rounds = pd.DataFrame(
+        {"policy": "a", "seed": [0, 1], "round": 1, "elapsed_time": [100.0, 104.0]}
+    )
+    (row,) = curve_table(rounds).itertuples()
+    assert row.elapsed_time == 102.0
+    assert row.elapsed_time_half_width == pytest.approx(12.706 * 2, rel=1e-4)
 
 
 def test_coinciding__are_policies_with_the_same_accuracy_in_every_round():

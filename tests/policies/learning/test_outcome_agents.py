@@ -11,7 +11,7 @@ import pytest
 
 from fl_edge_env import Allocation, CellChannel, Scenario, Simulator
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.lyapunov import participation_weight
+from fl_edge_env.lyapunov import participation_target, participation_weight
 from policies.learned import SB3Policy
 from policies.learning.imitation import oracle_decision
 from policies.learning.settings import AgentSettings
@@ -50,12 +50,13 @@ def episode(policy: SB3Policy, scenario: Scenario, seeds: list[int]) -> list[np.
     simulator = Simulator(scenario, len(seeds))
     simulator.reset(seeds)
     policy.reset(seeds)
-    decisions = []
+    decisions, counts = [], scenario.weights / participation_target(scenario)
     for _ in range(12):
         decision = policy.decide(simulator.observe())
         # Decided twice, it is decided the same: only a round moves what it remembers.
         again = policy.decide(simulator.observe())
         np.testing.assert_array_equal(as_array(decision), as_array(again))
+        np.testing.assert_allclose(decision.weights, counts[decision.cohort])
         decisions.append(as_array(decision))
         policy.feedback(simulator.advance(decision).info())
     return decisions

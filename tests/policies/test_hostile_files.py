@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario
+from fl_edge_env.scaling import FEATURES
 from policies import LROA, UniD
 from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.jobs import Job, make_jobs
@@ -115,10 +116,17 @@ def test_agent__a_pickle_of_a_stranger_runs_nothing(path, write):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (b"l" * 50, "it is not a ZIP file"),
+        (torch.zeros(3), "not the file of an agent"),
+        ({"format": 1}, "another version: train the agent anew"),
+        ({"features": ["gain"]}, "another version: train the agent anew"),
+        ({"settings": '{"layers": 3}'}, "layers"),
+        ({"settings": '{"width": 32}'}, "size mismatch"),
         ({"settings": '{"width": 1000000}'}, "makes at least 4000000000000 bytes of weights"),
         ({"settings": json.dumps({"learning_rate": 10**400})}, ""),
         ({"settings": '{"seed": -1}'}, "seed must be"),
         ({"settings": "[" * 10**5}, "recursion"),
+        ({"scenario": "mu = -1"}, "mu must be"),
         ({"scenario": "mu = " + "[" * 10**4}, "recursion"),
         ({"scenario": "num_devices = 1000000000000"}, "num_devices must be at most"),
         ({"scenario": '[channel]\ntype = "trace"\npath = "/dev/zero"'}, "not a regular file"),
@@ -126,7 +134,10 @@ def test_agent__a_pickle_of_a_stranger_runs_nothing(path, write):
         ({"cost": 3}, ""),
         ({"seen": 3}, ""),
         ({"weights": {"log_std": "a"}}, ""),
-        ({"seen": {"queue": "a"}}, "its ranges must be those of"),
+        ({"seen": {"queue": "a"}}, "its ranges must be those of device time"),
+        ({"seen": dict.fromkeys(FEATURES, (1.0, 0.0))}, "got 1.0 to 0.0"),
+        ({"seen": dict.fromkeys(FEATURES, ("a", 1.0))}, "must be finite"),
+        ({"weights": {"a": torch.zeros(10_000)}}, "Missing key"),
         (
             {"weights": {"a": torch.zeros(9999), "log_std": torch.zeros(1).expand(10**6, 10**6)}},
             "size mismatch",
@@ -135,11 +146,15 @@ def test_agent__a_pickle_of_a_stranger_runs_nothing(path, write):
         (None, "its weight 'action_net.bias' is not finite"),
     ],
 )
-def test_agent__hostile_content_is_refused_before_it_fills_the_memory(path, changes, message):
+def test_agent__wrong_content_is_refused_before_it_fills_the_memory(path, changes, message):
     content = torch.load(path, weights_only=True)
     if changes is None:
         content["weights"]["action_net.bias"][0] = np.nan
-    torch.save(content | (changes or {}), path)
+    torch.save(content | changes if isinstance(changes, dict) else content, path)
+    if isinstance(changes, bytes):
+        path.write_bytes(changes)
+    elif isinstance(changes, torch.Tensor):
+        torch.save(changes, path)
     assert message in refused(path)
 
 
@@ -178,6 +193,8 @@ def huge(shape: str) -> bytes:
         (npy(3.0), ""),
         (npz(), ""),
         (npz(format=npy([1, 2])), ""),
+        (npz(format=npy(2)), "its format is 2, this version reads 1"),
+        (npz(key=npy("b")), "belongs to a run with other settings"),
         (npz(names=npy(3)), ""),
         (npz(x=huge("(1125899906842624,)")), ""),
         (npz(x=huge("(4294967296, 4294967296, 4294967296)")), ""),

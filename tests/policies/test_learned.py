@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 
 import numpy as np
@@ -68,6 +67,9 @@ def test_agent__from_a_file_decides_the_same(tmp_path):
         decided = other.decide(seen)
         for name in ("f", "p", "q"):
             np.testing.assert_array_equal(getattr(decided, name), getattr(expected, name))
+    (tmp_path / "agent.pt").unlink()
+    with pytest.raises(ValueError, match=r"cannot use the agent '.*agent\.pt': .*No such file"):
+        SB3Policy.load(tmp_path)
 
 
 def test_agent__decides_for_each_system_of_a_batch_on_its_own():
@@ -146,36 +148,6 @@ def test_agent__is_one_job_before_and_after_it_has_decided():
     other.weights["log_std"] = other.weights["log_std"] + 1
     keys = [make_jobs([policy], SCENARIO, [0])[0].key for policy in (before, after, other)]
     assert keys[0] == keys[1] != keys[2]
-
-
-def changed(path, **entries):
-    content = torch.load(path, weights_only=True) | entries
-    torch.save(content, path)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda path: path.unlink(), "No such file"),
-        (lambda path: path.write_text("l" * 50), "it is not a ZIP file"),
-        (lambda path: torch.save(torch.zeros(3), path), "not the file of an agent"),
-        (lambda path: changed(path, format=1), "another version: train the agent anew"),
-        (lambda path: changed(path, seen={"queue": [0.0, 1.0]}), "must be those of device time"),
-        (lambda path: changed(path, seen=dict.fromkeys(FEATURES, (1.0, 0.0))), "got 1.0 to 0.0"),
-        (lambda path: changed(path, seen=dict.fromkeys(FEATURES, ("a", 1.0))), "must be finite"),
-        (lambda path: changed(path, features=["gain"]), "another version: train the agent anew"),
-        (lambda path: changed(path, settings=json.dumps({"layers": 3})), "layers"),
-        (lambda path: changed(path, settings=json.dumps({"width": 32})), "size mismatch"),
-        (lambda path: changed(path, scenario="mu = -1"), "mu must be"),
-        (lambda path: changed(path, weights={"a": torch.zeros(10_000)}), "Missing key"),
-    ],
-)
-def test_agent__a_file_that_is_not_one_is_refused(tmp_path, damage, message):
-    path = tmp_path / "agent.pt"
-    agent().save(path)
-    damage(path)
-    with pytest.raises(ValueError, match=rf"(?s)cannot use the agent '.*agent\.pt': .*{message}"):
-        SB3Policy.load(path)
 
 
 def test_torch_threads__are_what_they_were_also_after_an_error():

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, Scenario, decision
 from policies import LROA, DivFL, Policy, UniD, UniS, lower_bound
+from policies.outcome import outcome_prices
 from policies.p2 import best_resources, kernel, solve_p2
 from tests.support import SMALL, assert_round, field_values, scenario_of
 
@@ -200,6 +201,7 @@ Q = np.full(5, 0.2)
         (lambda state: best_resources(*state, 8 * Q, SMALL), r"in \(0, 1\], got .* to 1.6"),
         (lambda _: LROA(SMALL, variant="mine"), "variant must be 'derived' or 'paper', got 'mine'"),
         (lambda _: lower_bound(SMALL, num_samples=1), r"num_samples must be .*got 1"),
+        (lambda _: outcome_prices(SMALL, seed=-1), "seed must be an integer of at least 0, got -1"),
         (lambda _: lower_bound(SMALL, seed=-1), "seed must be an integer of at least 0, got -1"),
     ],
 )

@@ -1,11 +1,14 @@
-"""What is imported before anything is run: no more than that takes."""
+"""What a start takes: no import that is not used, and compiling is announced on a terminal."""
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 
 import pytest
+
+from policies import compiled
 
 HEAVY = {"joblib", "matplotlib", "numba", "pandas", "ray", "scipy.stats", "torch"}
 
@@ -23,3 +26,22 @@ def test_start__waits_for_no_library_that_is_not_used(code):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not HEAVY & set(loaded)
+
+
+class Stream(io.StringIO):
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self.isatty = lambda: terminal
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_compiling__that_takes_long_is_announced_once_on_a_terminal(terminal, monkeypatch):
+    stream = Stream(terminal=terminal)
+    monkeypatch.setattr(compiled, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", stream)
+    compiled._listen()
+    compiled._announce.cache_clear()
+    for function in (lambda x: x + 1.0, lambda x: x + 2.0):
+        compiled.compiled(function)(1.0)
+    assert stream.getvalue().count("compiling the solvers") == terminal
+    assert stream.getvalue().count("\n") == terminal

@@ -60,29 +60,15 @@ def test_path_bound__no_sampled_decision_is_below_it_in_any_round(fields, seed, 
 
 
 def trace(tmp_path) -> TraceChannel:
-    gains = np.random.default_rng(1).uniform(0.3, 0.5, (7, 40))
+    gains = np.random.default_rng(1).uniform(0.3, 0.5, (9, 7))
     table = pd.DataFrame(gains).melt(var_name="device", value_name="gain", ignore_index=False)
     table.reset_index(names="round").to_csv(tmp_path / "trace.csv", index=False)
     return TraceChannel(str(tmp_path / "trace.csv"))
 
 
-@pytest.mark.parametrize("case", ["loose and short", "trace", "delayed", "tight"])
-def test_gap__is_never_negative_on_any_path(case, tmp_path):
-    fields = {
-        "loose and short": {"energy_budget_j": 0.1, "num_rounds": 10},
-        "trace": {"channel": trace(tmp_path), "num_rounds": 20},
-        "delayed": {"channel": MarkovChannel.correlated(0.8), "csi": "delayed"},
-        "tight": {"energy_budget_j": 0.018},
-    }[case]
-    scenario = Scenario.digits(**{"num_rounds": 40} | fields)
-    table = evaluate([LROA(scenario), UniD(scenario), UniS(scenario)], scenario, range(8))
-    # What the objective alone says lies on both sides of the bound in the mean.
-    assert (table.gap >= -1e-9).all()
-    assert (table.outcome_gap >= -1e-9).all()
-
-
-def test_path_bound__is_of_the_gains_that_the_simulator_gives():
-    for fields in ({}, {"csi": "delayed", "channel": MarkovChannel.correlated(0.5)}):
+def test_path_bound__is_of_the_gains_that_the_simulator_gives(tmp_path):
+    correlated = {"csi": "delayed", "channel": MarkovChannel.correlated(0.5)}
+    for fields in ({}, correlated, {"channel": trace(tmp_path)}):
         scenario = Scenario.digits(num_devices=7, num_rounds=50, **fields)
         simulator = Simulator(scenario)
         simulator.reset([4])

@@ -84,8 +84,3 @@ def test_outcome_prices__are_equal_only_for_devices_that_can_be_exchanged(prices
     scenario = Scenario.digits(num_devices=4, energy_budget_j=2.0, channel=TwoPlaces())
     near, far = outcome_prices(scenario).participation.reshape(2, 2).mean(axis=1)
     assert far > 1.05 * near
-
-
-def test_outcome_prices__refuses_a_wrong_seed():
-    with pytest.raises(ValueError, match="seed must be"):
-        outcome_prices(UNEVEN, seed=-1)

@@ -66,13 +66,6 @@ def test_best_resources__frequency_is_exact_at_every_scale():
     np.testing.assert_allclose(result, f, rtol=4e-15)
 
 
-def test_best_resources__empty_queue_spends_all_and_endless_queue_nothing():
-    scenario = Scenario(num_devices=3)
-    f, p = best_resources(np.full(3, 0.1), np.array([0.0, 1e300, 0.0]), np.full(3, 1 / 3), scenario)
-    np.testing.assert_array_equal(f, [2e9, 1e9, 2e9])
-    np.testing.assert_array_equal(p, [0.1, 0.001, 0.1])
-
-
 @pytest.mark.parametrize("preset", ["cifar10", "femnist", "digits"])
 def test_solve_p2__never_above_the_cvxpy_route(preset):
     scenario = Scenario.preset(preset)

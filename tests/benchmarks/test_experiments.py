@@ -1,4 +1,4 @@
-"""Cost of running many jobs: several processes against one, and finished jobs on resume."""
+"""Cost of running many jobs: several processes against one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from fl_edge_env import Scenario
 from policies import LROA
 from policies.benchmark.jobs import Job, make_jobs
-from policies.benchmark.runner import _save, run_jobs
+from policies.benchmark.runner import run_jobs
 
 pytestmark = pytest.mark.benchmark
 
@@ -31,16 +31,3 @@ def test_jobs__two_processes_against_one(report):
         run_jobs(sweep(40, 4000), workers=workers)
         seconds[workers] = time.perf_counter() - start
     report(f"40 jobs: two processes {seconds[1] / seconds[2]:.2f} times as fast as one")
-
-
-def test_jobs__ten_thousand_finished_ones_on_resume(report, tmp_path):
-    jobs = sweep(10_000, 10)
-    rounds = run_jobs(jobs[:1])[0]
-    for job in jobs:
-        _save(rounds, tmp_path, job)
-    jobs = sweep(10_000, 10)  # keys are kept by a job once they are known
-    listed = []
-    start = time.perf_counter()
-    run_jobs(jobs, folder=tmp_path, on_finish=lambda _: listed.append(time.perf_counter()))
-    whole = time.perf_counter() - start
-    report(f"10,000 finished jobs: listed in {listed[-1] - start:.1f} s, read in {whole:.1f} s")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from collections.abc import Iterable
 
 import gymnasium as gym
@@ -12,7 +9,6 @@ import numpy as np
 import pytest
 
 from fl_edge_env import Allocation, Scenario
-from policies import LROA, UniD, UniS, evaluate
 from policies.outcome import bound_rounds, solve_round
 from policies.p2 import solve_p2
 from policies.p2.reference import solve_p2_cvxpy
@@ -89,18 +85,6 @@ def test_decision__cost_against_the_number_of_devices(problem, report, seconds):
     report(f"{problem}, per device against N: {told}; N = 1,000,000: {cost[1_000_000]:.2f} s")
 
 
-def test_decision__memory_of_a_million_devices(report):
-    # The high-water mark of the process itself: ru_maxrss would begin with that of its parent.
-    code = (
-        "import numpy as np, re; from pathlib import Path; from fl_edge_env import Scenario;"
-        "from policies.p2 import solve_p2; s = Scenario(num_devices=1_000_000);"
-        "solve_p2(np.full(1_000_000, 0.1), np.ones(1_000_000), s);"
-        "print(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
-    )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    report(f"peak memory of a decision for 1,000,000 devices: {int(told.stdout) / 1e6:.2f} GB")
-
-
 def test_vector_env__against_a_loop_of_single_environments(report, seconds):
     scenario = Scenario.cifar10(num_rounds=10**6)
     envs = [gym.make("FLEdge-v0", scenario=scenario) for _ in range(64)]
@@ -132,14 +116,6 @@ def test_vector_env__against_a_loop_of_single_environments(report, seconds):
             f"vector env of 64, {name}: {64 / fast:.0f} steps/s, {slow / fast:.1f} times a bare "
             f"loop over single envs, {gymnasium / fast:.1f} times Gymnasium's with actions"
         )
-
-
-def test_evaluate__system_side_of_both_scenarios(report):
-    start = time.perf_counter()
-    for scenario in (Scenario.cifar10(), Scenario.femnist()):
-        evaluate([LROA(scenario), UniD(scenario), UniS(scenario)], scenario, seeds=range(30))
-    taken = time.perf_counter() - start
-    report(f"3 policies, 30 seeds, 1000 rounds, both scenarios: {taken:.1f} s")
 
 
 @pytest.mark.parametrize("num_devices", [120, 1000])

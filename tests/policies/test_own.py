@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,51 +14,15 @@ from policies import make_policy
 from policies.benchmark.jobs import make_jobs
 from policies.benchmark.results_folder import file_hashes
 from policies.benchmark.runner import run_jobs
+from tests.policies import own_policies
 
 SCENARIO = Scenario.cifar10(num_devices=5, num_rounds=4)
-MINE = """
-from dataclasses import dataclass
-
-import numpy as np
-
-from fl_edge_env import Allocation
-from policies import Policy
-from policies.selection import Selector
-
-
-@dataclass
-class Speed:
-    share: float
-
-
-class Steady(Policy):
-    def __init__(self, scenario, *, share=0.5):
-        super().__init__(scenario)
-        self.speed = Speed(share)
-
-    def decide(self, observation):
-        shape = observation["channel_gain"].shape
-        f_min, f_max = self.scenario.f_min, self.scenario.f_max
-        return Allocation(
-            f=np.broadcast_to(f_min + self.speed.share * (f_max - f_min), shape),
-            p=np.broadcast_to(self.scenario.p_max, shape),
-            q=np.full(shape, 1 / shape[-1]),
-        )
-
-
-class Last(Selector):
-    def select(self, candidates):
-        last = np.arange(self.scenario.num_devices)[-self.scenario.cohort_size :]
-        return np.broadcast_to(last, (*candidates.channel_gain.shape[:-1], len(last)))
-"""
 
 
 @pytest.fixture
 def mine(tmp_path) -> Path:
     # Named like a module of Python's, whose place it must not take.
-    path = tmp_path / "random.py"
-    path.write_text(MINE)
-    return path
+    return Path(shutil.copy(own_policies.__file__, tmp_path / "random.py"))
 
 
 def test_own_policy__is_made_from_its_file_and_runs_in_other_processes(mine):

@@ -1,20 +1,49 @@
-"""Short searches for prices: any prices give valid bounds, and the commands only print them."""
+"""Commands as a user gives them, in this process, and with short searches for prices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from policies.benchmark import bound
 from policies.outcome import prices
+from train_fl.command_line import main
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_searches() -> Iterator[None]:
+    """Any prices give valid bounds, and the commands only print them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bound, "_PRICE_ROUNDS", 50)
         patch.setattr(prices, "_STAGES", (20,))
         prices._ascend.cache_clear()
         yield
     prices._ascend.cache_clear()
+
+
+@pytest.fixture
+def call(monkeypatch, capsys) -> Callable[[str], str]:
+    """Run a command, named first; returns what it prints."""
+    monkeypatch.setenv("COLUMNS", "130")
+
+    def run(command: str) -> str:
+        main(command.split())
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refused(call, capsys) -> Callable[[str], str]:
+    """Run a command that is wrong; returns the error that it prints at its end, in one line."""
+
+    def run(command: str) -> str:
+        with pytest.raises(SystemExit) as raised:
+            call(command)
+        assert raised.value.code == 2
+        _, found, error = capsys.readouterr().out.rpartition("error: ")
+        assert found
+        return " ".join(error.split())
+
+    return run

@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,13 +29,6 @@ from train_fl.data.digits import digits
 from train_fl.models import DigitsCNN, SmallCNN
 
 TRAINED = "--rounds 6 --seeds 2 --eval-every 3 --target-accuracy 0.01"
-
-
-@pytest.fixture
-def call(monkeypatch):
-    """Run the command in this process."""
-    monkeypatch.setenv("COLUMNS", "120")
-    return lambda arguments: main(["compare", *arguments.split()])
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +77,7 @@ def test_compare__leaves_a_row_for_each_question_all_numbers_and_plots(trained):
 
 
 def test_compare__saves_the_last_models_also_of_runs_that_left_none(call, tmp_path):
-    arguments = f"--policies lroa uni-s --rounds 2 --seeds 1 --workers 1 --out {tmp_path}"
+    arguments = f"compare --policies lroa uni-s --rounds 2 --seeds 1 --workers 1 --out {tmp_path}"
     call(arguments)
     assert not (tmp_path / "models").exists()
     call(f"{arguments} --save-models")
@@ -99,32 +91,13 @@ def test_compare__saves_the_last_models_also_of_runs_that_left_none(call, tmp_pa
     # Of a run that is finished the model is not made anew.
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()}
     (tmp_path / "models" / "LROA-seed-0.pt").unlink()
-    call(f"--resume {tmp_path} --workers 1")  # what was asked for once is still wanted
+    call(f"compare --resume {tmp_path} --workers 1")  # what was asked for once is still wanted
     assert (tmp_path / "models" / "LROA-seed-0.pt").exists()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == before
 
 
-def test_compare__resume_takes_the_options_of_the_folder(trained, call, tmp_path):
+def test_compare__resume_refuses_what_would_not_go_on(trained, call, refused, tmp_path):
     folder, _ = trained
-    again = tmp_path / "copy"
-    shutil.copytree(folder, again)
-    for path in again.iterdir():
-        if path.is_file() and path.name != "config.json":
-            path.unlink()
-    shutil.rmtree(again / "jobs")  # with another number of processes all is the same
-    call(f"--resume {again} --workers 1")
-    for name in ("config.json", "rounds.csv", "summary.csv", "bounds.csv"):
-        assert (again / name).read_bytes() == (folder / name).read_bytes()
-
-
-def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp_path):
-    folder, _ = trained
-
-    def said(arguments: str) -> str:
-        with contextlib.suppress(SystemExit):
-            call(arguments)
-        return " ".join(capsys.readouterr().out.split())
-
     for arguments, message in (
         (f"--resume {folder} --rounds 9", "rounds cannot be given with it, only workers"),
         (f"--resume {folder} --out {tmp_path}", "out cannot be given with it"),
@@ -132,12 +105,12 @@ def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp
         (f"--resume {tmp_path}/none", "there is no such folder"),
         (f"--resume {folder}/config.json", "that is a file"),
     ):
-        assert message in said(arguments)
+        assert message in refused(f"compare {arguments}")
     config = json.loads((folder / "config.json").read_text())
 
-    def resume(content: str = "", **changes) -> str:
+    def resume(content: str = "", run=refused, **changes) -> str:
         (tmp_path / "config.json").write_text(content or json.dumps(config | changes))
-        return said(f"--resume {tmp_path}")
+        return run(f"compare --resume {tmp_path}")
 
     (setting,) = config["settings"]
     changed = setting | {"scenario": setting["scenario"] | {"mu": 2.0}}
@@ -150,7 +123,7 @@ def test_compare__resume_refuses_what_would_not_go_on(trained, call, capsys, tmp
         assert message in resume(options=config["options"] | {name: value})
     for content in ("[]", "[" * 100_000, "\0", json.dumps({"options": config["options"]})):
         assert "cannot use config.json" in resume(content)
-    assert "The code or a library has changed" in resume(code="another")
+    assert "The code or a library has changed" in resume(run=call, code="another")
     assert json.loads((tmp_path / "config.json").read_text())["code"] == config["code"]
 
 
@@ -168,8 +141,9 @@ def whole(tmp_path_factory) -> Path:
 def assert_resumed(killed: Path, whole: Path) -> None:
     assert not (killed / "rounds.csv").exists()
     assert list(killed.glob("jobs/checkpoints/[!.]*"))
-    main(["compare", "--resume", str(killed)])
-    for name in ("rounds.csv", "summary.csv", "live/LROA-seed-0.csv", "live/DivFL-seed-0.csv"):
+    main(["compare", "--resume", str(killed), "--workers", "2"])  # another number of processes
+    tables = ("rounds.csv", "summary.csv", "bounds.csv")
+    for name in (*tables, "live/LROA-seed-0.csv", "live/DivFL-seed-0.csv"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
     assert not (killed / "jobs" / "checkpoints").exists()
 
@@ -188,7 +162,7 @@ def test_compare__an_interrupted_run_resumes_to_the_same_result(
 
     monkeypatch.setattr(Checkpoints, "save", interrupted)
     with pytest.raises(SystemExit) as raised:
-        call(f"{SHORT} --workers 1 --out {tmp_path}")
+        call(f"compare {SHORT} --workers 1 --out {tmp_path}")
     assert raised.value.code == 130
     assert "interrupted: what is finished is kept" in capsys.readouterr().out
     monkeypatch.setattr(Checkpoints, "save", save)
@@ -225,20 +199,20 @@ def test_compare__stopped_at_any_moment_resumes_to_the_same_result(whole, tmp_pa
     assert_resumed(tmp_path, whole)
 
 
-def test_compare__says_which_network_trains_and_which_is_uploaded(call, capsys, tmp_path):
-    call(f"--policies uni-s --upload small --rounds 2 --seeds 1 --workers 1 --out {tmp_path}")
-    assert "Trained on digits: uploads of the size of small." in capsys.readouterr().out
+def test_compare__says_which_network_trains_and_which_is_uploaded(call, tmp_path):
+    options = "--policies uni-s --upload small --rounds 2 --seeds 1 --workers 1"
+    told = call(f"compare {options} --out {tmp_path}")
+    assert "Trained on digits: uploads of the size of small." in told
     (setting,) = json.loads((tmp_path / "config.json").read_text())["settings"]
     assert setting["scenario"]["model_bits"] == 32 * sum(p.numel() for p in SmallCNN().parameters())
 
 
-def test_compare__system_side_alone(call, capsys, tmp_path, monkeypatch):
+def test_compare__system_side_alone(call, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    call(
-        "--scenario femnist --no-train --rounds 20 --seeds 3 --cohort-size 4 --mu 2 --nu 1e4 "
-        f"--policies uni-d lroa --out {tmp_path}"
+    output = call(
+        "compare --scenario femnist --no-train --rounds 20 --seeds 3 --cohort-size 4 --mu 2 "
+        f"--nu 1e4 --policies uni-d lroa --out {tmp_path}"
     )
-    output = capsys.readouterr().out
     assert "…" not in output  # columns are left out, and no digit
     assert len(re.findall(r"[\d.]+±[\d.]+", output)) >= 4
     assert re.search(r"^ Uni-D .* (yes|no) ", output, re.MULTILINE)
@@ -263,7 +237,7 @@ def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, 
     gains.reset_index().to_csv(trace, index=False)
     file.write_text('preset = "femnist"\nnum_devices = 6\nnum_rounds = 5\n')
     call(
-        f"--scenario {file} --no-train --seeds 2 --policies lroa --out {tmp_path / 'out'} "
+        f"compare --scenario {file} --no-train --seeds 2 --policies lroa --out {tmp_path / 'out'} "
         + options.format(trace=trace)
     )
     (setting,) = json.loads((tmp_path / "out" / "config.json").read_text())["settings"]
@@ -273,7 +247,7 @@ def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, 
     assert isinstance(scenario["f_max"], list) == ("--tiers" in options)
     expected = (tmp_path / "out" / "rounds.csv").read_bytes()
     (tmp_path / "out" / "rounds.csv").unlink()
-    call(f"--resume {tmp_path / 'out'}")
+    call(f"compare --resume {tmp_path / 'out'}")
     assert (tmp_path / "out" / "rounds.csv").read_bytes() == expected
 
 
@@ -287,17 +261,14 @@ def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, 
     ],
 )
 def test_compare__a_missing_package_is_named_with_its_extra(
-    call, capsys, monkeypatch, tmp_path, package, options, extra
+    refused, monkeypatch, tmp_path, package, options, extra
 ):
     for name in [name for name in sys.modules if name.split(".")[0] == "train_fl"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(SystemExit) as raised:
-        call(f"--rounds 2 --seeds 1 --out {tmp_path} {options}")
-    assert raised.value.code == 2
-    output = capsys.readouterr().out
-    assert f"needs the package {package}" in output
-    assert f"[{extra}]" in output
+    said = refused(f"compare --rounds 2 --seeds 1 --out {tmp_path} {options}")
+    assert f"needs the package {package}" in said
+    assert f"[{extra}]" in said
 
 
 @pytest.mark.parametrize(
@@ -315,23 +286,20 @@ def test_compare__a_missing_package_is_named_with_its_extra(
         ("--out {file}/below", "cannot write to the folder"),
     ],
 )
-def test_compare__a_wrong_option_ends_with_one_line(call, capsys, arguments, message, tmp_path):
+def test_compare__a_wrong_option_ends_with_one_line(refused, arguments, message, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     scenario = tmp_path / "scenario.toml"
     scenario.write_text('preset = "digits"\n')
     if "--out" not in arguments:
         arguments += f" --out {tmp_path / 'results'}"
-    with pytest.raises(SystemExit) as raised:
-        call(arguments.format(file=file, scenario=scenario))
-    assert raised.value.code == 2
-    assert message in " ".join(capsys.readouterr().out.split())
+    assert message in refused("compare " + arguments.format(file=file, scenario=scenario))
     assert not list(tmp_path.glob("results/*"))
 
 
 def test_compare__names_its_folder_by_what_sets_it_apart(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = "--scenario digits --no-train --rounds 4 --seeds 1"
+    options = "compare --scenario digits --no-train --rounds 4 --seeds 1"
     for more in ("--policies uni-d", "--policies uni-s", "--policies uni-d --mu 0.5"):
         call(f"{options} {more} --workers 1")
     call(f"{options} --policies uni-d --workers 2")  # how to run makes no other folder
@@ -346,10 +314,10 @@ def test_compare__names_its_folder_by_what_sets_it_apart(call, tmp_path, monkeyp
 
 
 def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written(
-    call, capsys, tmp_path, monkeypatch
+    call, refused, tmp_path, monkeypatch
 ):
-    call(f"--scenario digits --no-train --rounds 4 --seeds 2 --policies uni-d --out {tmp_path}")
-    first = without_times(capsys.readouterr().out)
+    options = "--scenario digits --no-train --rounds 4 --seeds 2 --policies uni-d"
+    first = without_times(call(f"compare {options} --out {tmp_path}"))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     def read_only(path):
@@ -357,12 +325,9 @@ def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written
 
     for module in ("results_folder", "runner"):
         monkeypatch.setattr(f"policies.benchmark.{module}.writable_folder", read_only)
-    call(f"--resume {tmp_path}")
-    again = without_times(capsys.readouterr().out)
+    again = without_times(call(f"compare --resume {tmp_path}"))
     assert "nothing written" in again
     assert again.splitlines()[:-1] == first.splitlines()[:-1]
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     next(tmp_path.glob("jobs/*.npz")).unlink()
-    with pytest.raises(SystemExit):
-        call(f"--resume {tmp_path}")
-    assert "cannot write to the folder" in capsys.readouterr().out
+    assert "cannot write to the folder" in refused(f"compare --resume {tmp_path}")

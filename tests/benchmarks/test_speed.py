@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fl_edge_env import Allocation, Scenario
-from policies.outcome import bound_rounds, solve_round
+from policies.outcome import solve_round
 from policies.p2 import solve_p2
 from policies.p2.reference import solve_p2_cvxpy
 
@@ -49,20 +49,6 @@ def test_decision__against_the_cvxpy_route(benchmark, report, seconds):
         f"ours {single * 1e6:.1f} us ({reference / single:.0f} times faster), "
         f"in a batch of 256 {many * 1e6:.1f} us ({reference / many:.0f} times); "
         f"with certificate {proven / single:.1f} times the decision"
-    )
-
-
-def test_round__alone_in_a_batch_and_bounded(benchmark, report, seconds):
-    scenario = Scenario.cifar10()
-    batch = outcome_states(scenario, 256)
-    state = tuple(x[0] for x in batch)
-    benchmark(solve_round, *state, scenario, V=1.0)
-    single = seconds(lambda: solve_round(*state, scenario, V=1.0), 200)
-    many = seconds(lambda: solve_round(*batch, scenario, V=1.0), 3) / 256
-    bound = seconds(lambda: bound_rounds(*batch, scenario), 3) / 256
-    report(
-        f"outcome problem, N = 120: {single * 1e6:.0f} us with proof, in a batch of 256 "
-        f"{many * 1e6:.0f} us, the bound alone {bound * 1e6:.0f} us"
     )
 
 

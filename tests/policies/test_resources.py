@@ -62,15 +62,6 @@ def test_deadline_resources__are_the_best_with_which_all_finish_together_that_ca
     assert np.all(idle[members & (time < time[members].max() * (1 - 1e-6))])
 
 
-def test_deadline_resources__of_a_batch_are_those_of_its_rows():
-    states = [state_of(seed, 0.0) for seed in range(4)]
-    gain, queue, members = map(np.stack, zip(*states, strict=True))
-    batch = deadline_resources(gain, queue, members, SYSTEM)
-    for row, state in enumerate(states):
-        for whole, alone in zip(batch, deadline_resources(*state, SYSTEM), strict=True):
-            np.testing.assert_array_equal(whole[row], alone)
-
-
 @pytest.mark.parametrize(
     ("members", "message"),
     [

@@ -28,15 +28,10 @@ def test_start__waits_for_no_library_that_is_not_used(code):
     assert not HEAVY & set(loaded)
 
 
-class Stream(io.StringIO):
-    def __init__(self, *, terminal: bool) -> None:
-        super().__init__()
-        self.isatty = lambda: terminal
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_compiling__that_takes_long_is_announced_once_on_a_terminal(terminal, monkeypatch):
-    stream = Stream(terminal=terminal)
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal
     monkeypatch.setattr(compiled, "_PATIENCE_S", 0.0)
     monkeypatch.setattr(sys, "stderr", stream)
     compiled._listen()

@@ -107,6 +107,12 @@ def test_agents__of_other_kinds_are_trained_and_compared(call, tmp_path, system,
         ("evaluate-agents nowhere", "'nowhere' holds no trained agents"),
         ("evaluate-agents --seeds 0", "seeds must be from 1 to"),
         ("compare --no-train --policies lroa runs/nobody", "or the folder of a trained agent"),
+        ("reproduce v-sweep --scenarios", "scenarios must be one or more, got none"),
+        ("reproduce v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' comes twice among the policies"),
+        (
+            "reproduce k-sweep --accuracy 50 60",
+            "accuracy must be one number for each of the 3 cohort_sizes",
+        ),
     ],
 )
 def test_commands__tell_what_is_wrong_in_one_line(refused, monkeypatch, tmp_path, command, message):

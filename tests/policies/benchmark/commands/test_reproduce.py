@@ -103,18 +103,6 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough():
     assert sweep.select(60.0, runs) == ("fast", pytest.approx(50.0), False)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("v-sweep --scenarios", "scenarios must be one or more, got none"),
-        ("v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' comes twice among the policies"),
-        ("k-sweep --accuracy 50 60", "accuracy must be one number for each of the 3 cohort_sizes"),
-    ],
-)
-def test_experiment__a_wrong_option_ends_with_one_line(refused, tmp_path, arguments, message):
-    assert message in refused(f"reproduce {arguments} --out {tmp_path}")
-
-
 def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
     fitted, seen = Scenario.digits(num_rounds=8, model_bits=1e5), []
 

@@ -150,8 +150,6 @@ def test_a_decision_for_another_number_of_systems_is_told():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"cohort_sise": 3}, TypeError, "cohort_sise"),
-        ({"scenario": "mnist"}, ValueError, "one of cifar10, .*, phones, got 'mnist'"),
         ({"scenario": 3}, TypeError, "must be a Scenario or a preset's name, got 3"),
         ({"softmax_scale": 0}, ValueError, "softmax_scale must be positive and at most 100, got 0"),
         ({"softmax_scale": True}, ValueError, "softmax_scale must be .* got True"),

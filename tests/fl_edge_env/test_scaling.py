@@ -9,7 +9,7 @@ from scipy import stats
 from fl_edge_env import CellChannel, Scenario, lyapunov, physics, with_tiers
 from fl_edge_env.lyapunov import drift_plus_penalty
 from fl_edge_env.memory import GainMemory
-from fl_edge_env.scaling import FEATURES, Scaling
+from fl_edge_env.scaling import Scaling
 from fl_edge_env.spaces import observation_space
 from policies.p2 import best_resources
 
@@ -19,9 +19,8 @@ UNIFORM = np.full(7, 1 / 7)
 MEAN_GAIN = np.full(7, MIXED.channel.mean)
 
 
-def at(gain: np.ndarray, queue: np.ndarray, scaling: Scaling) -> dict[str, np.ndarray]:
-    features = scaling.features({"channel_gain": gain, "queue": queue})
-    return dict(zip(FEATURES, np.moveaxis(features, -1, 0), strict=True))
+def named(scaling: Scaling, observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return dict(zip(scaling.names, scaling.features(observation).T, strict=True))
 
 
 # Theorem 2 does not depend on p, the gain or the noise.
@@ -36,7 +35,7 @@ def test_features__are_logarithms_of_the_ratios_they_are_named_after():
     scaling = Scaling(MIXED)
     rng = np.random.default_rng(0)
     gain, backlog = rng.uniform(0.01, 0.5, 7), rng.uniform(0, 2, 7)
-    features = at(gain, backlog * scaling.queue, scaling)
+    features = named(scaling, {"channel_gain": gain, "queue": backlog * scaling.queue})
     times, mean_times, computes, powers = [], [], [], []
     for n in range(7):  # equations (5) to (12) once more, device by device
         bandwidth = MIXED.bandwidth_hz / 3
@@ -132,13 +131,11 @@ def test_features__remember_the_number_and_the_mean_of_a_devices_measurements():
     seen = memory.added_to(observation)
     mean = (PARTIAL.channel.mean + 0.3 + 0.2 + 0.2) / 4  # the channel's counts as one
     np.testing.assert_allclose(seen["remembered_gain"], mean)
-    features = dict(zip(scaling.names, scaling.features(seen).T, strict=True))
+    features = named(scaling, seen)
     np.testing.assert_allclose(features["measurements"], np.log(4), rtol=1e-6)
     target = lyapunov.participation_target(PARTIAL)
     np.testing.assert_allclose(features["age"], np.log(target), rtol=1e-6)
-    old = dict(
-        zip(scaling.names, scaling.features(seen | {"age": np.full(9, 400.0)}).T, strict=True)
-    )
+    old = named(scaling, seen | {"age": np.full(9, 400.0)})
     np.testing.assert_allclose(old["age"], np.log(np.minimum(400 * target, 10)), rtol=1e-6)
     again = GainMemory(PARTIAL, (9,))
     again.restore(memory.state())
@@ -157,7 +154,7 @@ def test_cost__ranks_devices_as_their_best_resources_do():
     gain, queue = rng.uniform(0.01, 0.5, 9), rng.uniform(0, 3, 9) * scaling.queue
     backlog = rng.uniform(-3, 3, 9)
     state = {"channel_gain": gain, "queue": queue, "participation_queue": backlog}
-    features = dict(zip(scaling.names, scaling.features(state).T, strict=True))
+    features = named(scaling, state)
     # A grid in place of Theorems 2 and 3.
     f = np.linspace(scenario.f_min, scenario.f_max, 200)[:, None]
     p = np.linspace(scenario.p_min, scenario.p_max, 200)[None]

@@ -30,19 +30,13 @@ def distances(num_parameters: int) -> GradientDistances:
 
 
 @pytest.mark.parametrize("num_parameters", [COLUMNS, 2 * COLUMNS + 17], ids=str)
-def test_update__equals_exact_distances_over_any_number_of_column_blocks(num_parameters):
-    vectors = gradients(num_parameters)
-    result = distances(num_parameters).update(EVERY, vectors)
-    assert result.dtype == np.float64
-    np.testing.assert_allclose(result, exact(vectors), rtol=1e-3)
-
-
-def test_update__changes_the_rows_of_the_named_devices_only():
-    stored, mixed = distances(COLUMNS + 3), torch.zeros(7, COLUMNS + 3)
+def test_update__changes_the_rows_of_the_named_devices_only_to_exact_distances(num_parameters):
+    stored, mixed = distances(num_parameters), torch.zeros(7, num_parameters)
     # At first the others have not reported, and are at zero.
     for seed, named in enumerate(([4, 1], EVERY, [5, 0, 2])):
-        new = gradients(COLUMNS + 3, seed=seed)[named]
+        new = gradients(num_parameters, seed=seed)[named]
         result = stored.update(np.array(named), new)
+        assert result.dtype == np.float64
         mixed[named] = new
         assert torch.equal(stored.stored, mixed.bfloat16())
         np.testing.assert_allclose(result, exact(mixed)[named], rtol=1e-3)

@@ -260,7 +260,6 @@ def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
         ({"model": "smal"}, "one of digits, small, cnn, resnet18, got 'smal': did you mean"),
         ({"upload": "large"}, "one of digits, small, cnn, resnet18, got 'large'"),
         ({"model": "resnet18"}, r"does not take images of shape \(1, 4, 4\)"),
-        ({"num_devices": 0}, "num_devices must be from 1 to the 205 samples, got 0"),
         ({"partition": "writer"}, "the data set own does not say who its writers are"),
         (
             {"partition": "place", "mean_gain": [0.1, 0.2]},

@@ -11,7 +11,6 @@ from scipy import stats
 from fl_edge_env import CellChannel, Scenario
 from fl_edge_env.streams import episode_gains
 
-WIDE = {"fading_min": 1e-12, "fading_max": 1e12}  # nothing is cut
 COUNT = 40_000
 
 
@@ -42,7 +41,7 @@ def test_cell__means_follow_the_path_loss_and_the_shadowing_that_is_cut():
 
 def test_cell__fading_has_its_distribution():
     def power(**options):
-        channel = CellChannel(**options, **WIDE)
+        channel = CellChannel(**options, fading_min=1e-12, fading_max=1e12)  # nothing is cut
         return channel.sample(np.random.default_rng(2), COUNT, 1)[:, 0] / 0.1
 
     assert stats.kstest(power(), "expon").pvalue > 1e-3

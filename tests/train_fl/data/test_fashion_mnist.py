@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import array_shapes, arrays
 
 from tests.support import assert_data, draw_damage, little_memory, outcome
 from train_fl.data.dataset import DataSource
@@ -84,15 +83,6 @@ def test_fashion_mnist__data_of_another_kind_are_refused(tmp_path, name, array):
     message = f"^{split}-images-idx3-ubyte or {split}-labels-idx1-ubyte in .* is not Fashion-MNIST"
     with pytest.raises(ValueError, match=message):
         fashion_mnist(DataSource(tmp_path))
-
-
-@given(arrays(np.uint8, array_shapes(max_dims=4, max_side=5)), st.booleans())
-def test_read_idx__gives_back_what_was_written(tmp_path_factory, array, packed):
-    path = tmp_path_factory.mktemp("idx") / ("a.gz" if packed else "a")
-    path.write_bytes(gzip.compress(idx_bytes(array)) if packed else idx_bytes(array))
-    result = read_idx(path)
-    assert result.dtype == np.uint8
-    np.testing.assert_array_equal(result, array)
 
 
 @given(st.data())

@@ -1,7 +1,8 @@
-"""Speed of decisions and of the environment, as ratios. Run with ``pytest -m benchmark``."""
+"""Speed of decisions, environment and jobs, as ratios. Run with ``pytest -m benchmark``."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 import gymnasium as gym
@@ -9,6 +10,9 @@ import numpy as np
 import pytest
 
 from fl_edge_env import Allocation, Scenario
+from policies import LROA
+from policies.benchmark.jobs import Job, make_jobs
+from policies.benchmark.runner import run_jobs
 from policies.outcome import solve_round
 from policies.p2 import solve_p2
 from policies.p2.reference import solve_p2_cvxpy
@@ -120,3 +124,18 @@ def test_frame__against_a_figure_of_its_own(num_devices, report, seconds):
         f"rendering, N = {num_devices}: {1 / ours:.0f} frames a second, "
         f"{anew / ours:.0f} times as many as with a new figure for each"
     )
+
+
+def test_jobs__two_processes_against_one(report):
+    def jobs(count: int, num_rounds: int) -> list[Job]:
+        weights = np.linspace(0.1, 10, count)
+        systems = (Scenario.cifar10(num_rounds=num_rounds, mu=float(mu)) for mu in weights)
+        return [job for system in systems for job in make_jobs([LROA(system)], system, [0])]
+
+    seconds = {}
+    for workers in (1, 2):
+        run_jobs(jobs(2, 10), workers=workers)  # starts the processes
+        start = time.perf_counter()
+        run_jobs(jobs(40, 4000), workers=workers)
+        seconds[workers] = time.perf_counter() - start
+    report(f"40 jobs: two processes {seconds[1] / seconds[2]:.2f} times as fast as one")

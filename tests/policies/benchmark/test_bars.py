@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fl_edge_env import Scenario
-from policies import UniD
+from policies import UniD, evaluate
 from policies.benchmark.bars import bars_shown, run_with_progress
 from policies.benchmark.jobs import make_jobs
 from policies.progress import steps
@@ -19,7 +19,7 @@ from policies.progress import steps
 def screen(written: str) -> list[str]:
     """The lines that a terminal shows in the end."""
     lines, row = [""], 0
-    for part in re.split(r"(\x1b\[\??\d*[A-Za-z]|\n|\r)", written):
+    for part in re.split(r"(\x1b\[[?\d;]*[A-Za-z]|\n|\r)", written):
         if part == "\n":
             row += 1
         elif part == "\x1b[1A":
@@ -61,3 +61,12 @@ def test_run_with_progress__leaves_its_bar_only_where_it_is_wanted(console, tran
     shown = screen(console.file.getvalue())
     assert len(shown) == lines
     assert all("runs" in line and "1/1" in line for line in shown)
+
+
+def test_evaluate__leaves_nothing_of_its_bar(monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "xterm")
+    scenario = Scenario.digits(num_devices=4, num_rounds=3)
+    evaluate([UniD(scenario)], scenario, [0], gaps=False, progress=True)
+    out, written = capsys.readouterr()
+    assert "1/1" in written
+    assert (out, screen(written)) == ("", [])

@@ -158,6 +158,22 @@ def scenario_of(fields: dict[str, Any]) -> Scenario | None:
     return None
 
 
+def layouts(values: np.ndarray) -> dict[str, Any]:
+    """The same numbers in other memory."""
+    read_only = values.copy()
+    read_only.flags.writeable = False
+    return {
+        "Fortran": np.asfortranarray(values),
+        "strided": np.repeat(values, 2, axis=-1)[..., ::2],
+        "backwards": values[..., ::-1].copy()[..., ::-1],
+        "read-only": read_only,
+        "big-endian": values.astype(values.dtype.newbyteorder(">")),
+        "list": values.tolist(),
+        "subclass": np.ma.masked_array(values),
+        "longdouble": values.astype(np.longdouble),
+    }
+
+
 class Odd:
     """No number, no sequence, nothing."""
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, Simulator
 from fl_edge_env.allocation import decode_action
-from tests.support import SMALL, Odd, channel_of
+from tests.support import SMALL, Odd, channel_of, layouts
 
 MODES = ["NextStep", "SameStep", "Disabled"]
 
@@ -33,22 +33,6 @@ def random_actions(rounds: int, *batch: int, devices: int = 5) -> np.ndarray:
 
 
 # Actions
-
-
-def layouts(values: np.ndarray) -> dict[str, Any]:
-    """The same numbers in other memory."""
-    read_only = values.copy()
-    read_only.flags.writeable = False
-    return {
-        "Fortran": np.asfortranarray(values),
-        "strided": np.repeat(values, 2, axis=-1)[..., ::2],
-        "backwards": values[..., ::-1].copy()[..., ::-1],
-        "read-only": read_only,
-        "big-endian": values.astype(values.dtype.newbyteorder(">")),
-        "list": values.tolist(),
-        "subclass": np.ma.masked_array(values),
-        "longdouble": values.astype(np.longdouble),
-    }
 
 
 @pytest.mark.parametrize("batch", [(), (3,)])

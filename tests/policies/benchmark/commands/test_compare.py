@@ -170,11 +170,17 @@ def test_compare__an_interrupted_run_resumes_to_the_same_result(
 
 
 @pytest.mark.slow
-def test_compare__stopped_at_any_moment_resumes_to_the_same_result(whole, tmp_path):
+def test_compare__stopped_at_any_moment_resumes_to_the_same_result(tmp_path):
     # Where the tests run in the background, it inherits that interrupts are ignored.
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "from train_fl.command_line import main; main()"
-    rng, arguments = np.random.default_rng(4), [*SHORT.split(), "--out", str(tmp_path)]
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from policies.benchmark import bound; from policies.outcome import prices\n"
+        "bound._PRICE_ROUNDS, prices._STAGES = 50, (20,)  # as in the tests' own process\n"
+        "from train_fl.command_line import main; main()"
+    )
+    longer, killed, whole = SHORT.replace("12", "80"), tmp_path / "killed", tmp_path / "whole"
+    main(["compare", *f"{longer} --workers 1 --out {whole}".split()])
+    rng, arguments = np.random.default_rng(4), [*longer.split(), "--out", str(killed)]
     for kind in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
         process = subprocess.Popen(
             [sys.executable, "-c", code, "compare", *arguments, "--workers", "2"],
@@ -183,8 +189,8 @@ def test_compare__stopped_at_any_moment_resumes_to_the_same_result(whole, tmp_pa
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        before, deadline = set(tmp_path.glob("jobs/checkpoints/[!.]*")), time.monotonic() + 120
-        while set(tmp_path.glob("jobs/checkpoints/[!.]*")) == before:
+        before, deadline = set(killed.glob("jobs/checkpoints/[!.]*")), time.monotonic() + 120
+        while set(killed.glob("jobs/checkpoints/[!.]*")) == before:
             assert process.poll() is None, "finished before it could be stopped"
             assert time.monotonic() < deadline
             time.sleep(0.002)
@@ -195,8 +201,8 @@ def test_compare__stopped_at_any_moment_resumes_to_the_same_result(whole, tmp_pa
             assert process.returncode == 130
             assert "interrupted: what is finished is kept" in said
             assert "Traceback" not in said + errors
-        arguments = ["--resume", str(tmp_path)]
-    assert_resumed(tmp_path, whole)
+        arguments = ["--resume", str(killed)]
+    assert_resumed(killed, whole)
 
 
 def test_compare__says_which_network_trains_and_which_is_uploaded(call, tmp_path):

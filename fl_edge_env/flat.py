@@ -55,7 +55,7 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """How to make the environment again, with ``max_episode_steps``."""
+        """The recipe to make the environment again, with ``max_episode_steps``."""
         spec = super().spec  # a copy of the one inside
         if spec is not None:
             rounds, limit = self.scaling.scenario.num_rounds, spec.max_episode_steps

@@ -1,4 +1,4 @@
-"""How numba compiles the solvers, and how they share out rows among the processor's cores.
+"""Compiling the solvers with numba, and sharing out rows among the processor's cores.
 
 Nothing here imports numba before a file of compiled functions is imported, which the solvers do
 when they are first called.

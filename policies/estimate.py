@@ -1,4 +1,4 @@
-"""What the gains that participants have measured say about those of the coming round.
+"""Estimates of the coming round's gains from those that participants have measured.
 
 A gain is taken for a device's mean times a fading of mean one. The mean is unknown, and never read
 from the channel: what is used is the channel's common mean over all devices, how the fading varies

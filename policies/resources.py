@@ -1,4 +1,4 @@
-"""How f and p are chosen for devices that take part: static, dynamic, or to a common deadline."""
+"""Rules for f and p of devices that take part: static, dynamic, or to a common deadline."""
 
 from __future__ import annotations
 

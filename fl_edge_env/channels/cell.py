@@ -195,7 +195,7 @@ class CellChannel:
         return GainLaw(gain, np.broadcast_to(probability, gain.shape))
 
     def fading_around_mean(self) -> FadingLaw:
-        """How gains vary around the users' means, whatever these are; see `FadingLaw`."""
+        """The variation of gains around the users' means, whatever these are; see `FadingLaw`."""
         law = self._fading_law()
         # New fadings repeat old ones at the ends of the interval alone.
         ends = law.probability[[0, -1]]

@@ -27,7 +27,7 @@ class GainLaw(NamedTuple):
 
 
 class FadingLaw(NamedTuple):
-    """How the gain of a device varies around its mean.
+    """The variation of the gain of a device around its mean.
 
     A device keeps the fading of the round before with probability `persistence`; else it gets a new
     one, a factor on the mean gain with the `law`, shape (J,). `repeats` is the probability that two

@@ -50,7 +50,7 @@ def calibrate(system: Scenario, lambda_: float | None = None) -> Calibration:
 
 
 def _level_of_the_caller() -> int:
-    """How far up the stack the first code outside this package stands, as `warnings` counts."""
+    """Depth in the stack of the first code outside this package, as `warnings` counts."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("fl_edge_env"):
         level, frame = level + 1, frame.f_back

@@ -1,1 +1,1 @@
-"""What measures policies: runs, accounts, bounds, statistics, tables, figures and options."""
+"""Measuring policies: runs, accounts, bounds, statistics, tables, figures and options."""

@@ -1,4 +1,4 @@
-"""How much is done of jobs that run in other processes."""
+"""Progress of jobs that run in other processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class JobsBoard:
     num_jobs: int
 
     def done(self) -> float:
-        """How much is done of the jobs that run, in jobs."""
+        """Progress of the jobs that run, in jobs."""
         shares = self._shares()
         return 0.0 if shares is None else float(np.sum(shares))
 

@@ -30,7 +30,7 @@ _EXTRAS = {
 
 
 def _with_extra(error: ModuleNotFoundError) -> str:
-    """What to install, where Python itself says no more than that a package is missing."""
+    """The extra to install, where Python itself says no more than that a package is missing."""
     package = (error.name or "").partition(".")[0]
     if package not in _EXTRAS:
         return str(error)
@@ -72,7 +72,7 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
 
 
 def _full_disk(error: OSError) -> str:
-    """What to say where there is no room for a file."""
+    """The message where there is no room for a file."""
     where = Path(error.filename).parent if error.filename else Path.cwd()
     free = shutil.disk_usage(where if where.exists() else Path.cwd()).free / 2**20
     return (

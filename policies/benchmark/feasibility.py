@@ -1,4 +1,4 @@
-"""Whether a policy meets its constraints: the energy really spent, and who takes part."""
+"""The constraints of a policy: the energy realized, and who takes part."""
 
 from __future__ import annotations
 

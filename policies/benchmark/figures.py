@@ -126,7 +126,7 @@ def thinned(values: pd.DataFrame) -> pd.DataFrame:
 
 
 class _Style(NamedTuple):
-    """How a policy is drawn: a colour and a line of its own, and pale where it is infeasible."""
+    """Style of a policy: a colour and a line of its own, and pale where it is infeasible."""
 
     color: str
     line: Any

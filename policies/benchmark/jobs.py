@@ -70,12 +70,12 @@ class Job:
 
     @property
     def label(self) -> str:
-        """What it is, for messages."""
+        """Its name in messages."""
         return f"{self.title or self.policy.name}, seeds {list(self.seeds)}"
 
     @property
     def saves(self) -> bool:
-        """Whether it is saved on the way; runs without training are over in seconds."""
+        """True if it is saved on the way; runs without training are over in seconds."""
         return self.make_env is not None
 
     @property
@@ -173,7 +173,7 @@ class BoundJob:
 
     @property
     def label(self) -> str:
-        """What it is, for messages."""
+        """Its name in messages."""
         return f"{BOUND_NAME}, seed {self.seed}"
 
     @cached_property

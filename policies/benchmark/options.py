@@ -121,7 +121,7 @@ def make_channel(text: str) -> ChannelModel:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run, and in which folder. None of it changes a result."""
+    """Options of running, and the folder. None of it changes a result."""
 
     workers: int = os.cpu_count() or 1
     """Number of processes."""
@@ -185,7 +185,7 @@ SAME_RESULT = (*HOW_TO_RUN, *LEFT_BEHIND, "data_dir", "download")
 
 
 def fits(value: object, kind: Any) -> bool:
-    """Whether a value of JSON or TOML is one of an option of some type."""
+    """True if a value of JSON or TOML is one of an option of some type."""
     parts = get_args(kind)
     if get_origin(kind) is Literal:
         return value in parts

@@ -52,7 +52,7 @@ class JobsFailedError(RuntimeError):
 
 
 class _Failure(NamedTuple):
-    """What a job raised: in one line with the place in the user's own code, and in full."""
+    """The error of a job: in one line with the place in the user's own code, and in full."""
 
     summary: str
     traceback: str
@@ -272,7 +272,7 @@ def _on_ray(attempts: list[_Attempt], workers: int, address: str | None) -> Iter
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether an error comes from Ctrl-C, of which compiled functions make a `SystemError`."""
+    """True if an error comes from Ctrl-C, of which compiled functions make a `SystemError`."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

@@ -184,7 +184,7 @@ def _comparison_columns(
 def _comparison_caption(
     columns: Sequence[_Column], tolerance: EnergyTolerance | None, runs: dict[str, pd.DataFrame]
 ) -> str:
-    """What a reader may ask about the columns that are shown."""
+    """Answers to what a reader may ask about the columns that are shown."""
     told = []
     if tolerance is not None:
         least, most = (1 + float(edge(tolerance.device)) for edge in (np.min, np.max))

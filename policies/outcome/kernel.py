@@ -222,7 +222,7 @@ def _first_tangents(problem: _Problem) -> None:
 
 @compiled
 def _least_costs(problem: _Problem) -> float:
-    """What the best cohort costs beside its time if it has all the time it wants."""
+    """Cost of the best cohort beside its time if it has all the time it wants."""
     _, t, _, _, members, costs = problem
     size = 0
     for n in range(t.shape[1]):
@@ -261,7 +261,7 @@ def _descend(tau: float, best: float, problem: _Problem) -> tuple[float, float]:
 def _reach_right(
     at: float, end: float, goal: float, aim: float, problem: _Problem
 ) -> tuple[float, float]:
-    """How far to the right, at most to ``end``, the bound with tangents at ``at`` meets the goal.
+    """Deadline to the right, at most ``end``, up to which tangents at ``at`` meet the goal.
 
     Newton's method on the bound, which is concave: it comes from beyond. ``aim`` is a little
     above the goal, so that the method ends. Returns the place, and the bound up to it.

@@ -183,7 +183,7 @@ def _cost(policies: Sequence[Policy], scenario: Scenario) -> Cost:
 
 
 def _title(scenario: Scenario, options: Options) -> str:
-    """What the table is about."""
+    """The title of the table."""
     told = [f"{Path(options.scenario).stem}, N = {scenario.num_devices}"]
     told += [f"channel {options.channel}"] if options.channel else []
     told += ["delayed channel state"] if scenario.csi == "delayed" else []

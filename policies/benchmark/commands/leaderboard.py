@@ -145,7 +145,7 @@ def _write(
 
 
 def _sentence(told: FileSetting, setting: Setting) -> str:
-    """What a reader must know of a setting beside its name."""
+    """Facts that a reader must know of a setting beside its name."""
     scenario, seeds, options = setting.scenario, setting.seeds, told.options
     number = f"Seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"Seed {seeds[0]}"
     sentence = (

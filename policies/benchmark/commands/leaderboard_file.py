@@ -87,7 +87,7 @@ _WORDS = {bool: "true or false", float: "a number", int: "an integer", str: "a s
 
 
 def _words(kind: Any) -> str:
-    """What a type of an option is called in a file."""
+    """Name of a type of an option in a file."""
     kinds = [one for one in get_args(kind) or (kind,) if one is not NoneType]
     return " or ".join(_WORDS.get(one, repr(one)) for one in kinds)
 

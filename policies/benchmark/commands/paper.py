@@ -110,7 +110,7 @@ def matching_mu(name: str, time: Mapping[str, float]) -> dict[tuple[str, str], s
 
 
 def paper_savings(name: str) -> dict[tuple[str, str], str]:
-    """What the paper states or implies for each pair of policies, empty where it says nothing."""
+    """Savings that the paper states or implies for each pair of policies, else empty."""
     stated = {("LROA", "Uni-D"): "", ("LROA", "Uni-S"): "", ("Uni-D", "Uni-S"): ""}
     if name in PAPER_SAVINGS:
         against_d, against_s = PAPER_SAVINGS[name]
@@ -285,7 +285,7 @@ class KSweep(Experiment):
 
 @dataclass(frozen=True)
 class Bound(Experiment):
-    """How near LROA comes to the lower bound: objective, queues and energy against V."""
+    """Distance of LROA from the lower bound: objective, queues and energy against V."""
 
     stem: ClassVar[str] = "bound"
     title: ClassVar[str] = "LROA and the lower bound"

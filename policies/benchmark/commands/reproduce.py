@@ -43,7 +43,7 @@ class Curve(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What came of a system: panels of the figure, their data, and rows of the table."""
+    """Results of a system: panels of the figure, their data, and rows of the table."""
 
     panels: list[Panel]
     data: pd.DataFrame

@@ -156,7 +156,7 @@ def make_setting(
 
 
 def named_by(options: CompareOptions, schedulers: Sequence[Scheduler]) -> list[str]:
-    """What may stand in a file of one's own: policies, the data set and the network."""
+    """Names of what may stand in a file of one's own: policies, the data set and the network."""
     own = [name for name in (options.dataset, options.model) if name is not None]
     return [scheduler.name for scheduler in schedulers] + own
 

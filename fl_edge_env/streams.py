@@ -14,6 +14,20 @@ from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
 
+# Sets the streams of policies apart from those that an environment spawns from the same seed.
+_POLICY = 0x90C1
+
+
+def policy_seed(seed: int) -> int:
+    """Seed for a policy in the episode of a seed, which does not tell that seed.
+
+    Whoever knows an environment's seed can compute its future. A policy is told another number, one
+    for each seed, out of which nothing that the environment draws follows.
+    """
+    sequence = np.random.SeedSequence(seed, spawn_key=(_POLICY,))
+    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
 class Drawn(NamedTuple):
     """The random numbers of some rounds; None for what never changes."""
 

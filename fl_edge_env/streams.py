@@ -13,7 +13,6 @@ from fl_edge_env.checks import all_true
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
-
 # Sets the streams of policies apart from those that an environment spawns from the same seed.
 _POLICY = 0x90C1
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,6 +20,7 @@ from rich.progress import (
 
 from policies.benchmark.disk_space import tell_room
 from policies.benchmark.jobs import Work
+from policies.benchmark.rollout import Episodes
 from policies.benchmark.runner import run_jobs
 from policies.progress import listening
 
@@ -86,7 +86,7 @@ def run_with_progress(
     folder: Path | None = None,
     workers: int = 1,
     **options: Any,
-) -> list[pd.DataFrame]:
+) -> list[Episodes]:
     """Run jobs with a bar that tells how much is done and how long the rest may take.
 
     Before they begin it is told where their checkpoints will take a gigabyte of the disk or more.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import is_real
 from policies.base import Policy
 from policies.benchmark.bound import LowerBound, Prices, find_prices
+from policies.benchmark.status import DeviceAccounts, judge
 from policies.outcome import outcome_prices
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def evaluate(
 
     from policies.benchmark.bars import bars_shown, run_with_progress
     from policies.benchmark.jobs import BoundJob, check_seeds, make_jobs
+    from policies.benchmark.rollout import gathered
     from policies.benchmark.runner import check_runner, run_jobs
 
     check_target(target_accuracy)
@@ -103,9 +105,10 @@ def evaluate(
             )
         else:
             results = run_jobs(work, workers=workers)
-    rounds = pd.concat(results[: len(jobs)], ignore_index=True)
-    bounds = pd.concat(results[len(jobs) :], ignore_index=True) if paths else None
-    return summarise(rounds, target_accuracy, bounds)
+    rounds, devices = gathered(zip((job.policy.name for job in jobs), results, strict=False))
+    least = [one.rounds for one in results[len(jobs) :]]
+    bounds = pd.concat(least, ignore_index=True) if paths else None
+    return summarise(rounds, target_accuracy, bounds, devices)
 
 
 def check_target(target_accuracy: object) -> None:
@@ -135,11 +138,13 @@ def summarise(
     rounds: pd.DataFrame,
     target_accuracy: float | None = None,
     bounds: pd.DataFrame | None = None,
+    devices: Mapping[str, DeviceAccounts] | None = None,
 ) -> pd.DataFrame:
     """Summarise the rounds of each policy and seed in one row, policies in order of appearance.
 
-    `rounds` is a table of `policies.benchmark.rollout.run_episode`, and `bounds` the rows of all
-    seeds of a `BoundJob` at the prices of these rounds.
+    `rounds` is a table of `policies.benchmark.rollout.run_episode`, `bounds` the rows of all seeds
+    of a `BoundJob` at the prices of these rounds, and `devices` the accounts of all runs of each
+    policy.
 
     Returns
     -------
@@ -147,14 +152,18 @@ def summarise(
         `policy` and `seed`. The outcome: `total_time` [s]; where models were trained
         `final_accuracy`, `mean_device_accuracy` and `worst_tenth_accuracy` after the last round
         and, with a target accuracy, `time_to_target`, when it is first reached [s], NaN where it
-        was not. The feasibility: `spent_ratio` and `worst_spent_ratio`, the energy realized over
-        the budget, as the mean over devices and of the worst one; `energy_ratio` and
-        `worst_energy_ratio`, the same of the expected energy; `feasible`, see
-        `policies.benchmark.feasibility.energy_tolerance`; `least_participation`, the participations
-        of a device over those that its data weight asks for, of the device with the fewest; and
-        `never_seen`, the number of devices that never took part. The distances: with bounds `gap`,
-        the priced objective over its least possible mean on the same path, less one, and
-        `outcome_gap`, the same of the priced outcome, for which no policy is below zero. And
+        was not. The constraints: with `devices` the `status` of the policy, the same in all its
+        rows, and the `status_reason`, empty where it is ok, see `policies.benchmark.status`;
+        `spent_ratio` and `worst_spent_ratio`, the energy realized over the budget, as the mean over
+        devices and of the worst one; `energy_ratio` and `worst_energy_ratio`, the same of the
+        expected energy; `influence`, the mean weight of a device in the aggregate over its share of
+        the data, of the device with the least; `aggregate_noise`, the mean of the sum of squared
+        weights; `least_participation`, the participations of a device over those that its data
+        weight asks for, of the device with the fewest; and `never_seen`, the number of devices that
+        never took part. The distances: with bounds `gap`, the priced objective over its least
+        possible mean on the same path, less one, and `outcome_gap`, the same of the priced outcome,
+        for which no policy is below zero: a value of the Lagrangian, in which leaving devices out
+        costs no more than its price, to be read beside the status. And
         `mean_objective` (time-average penalty [s]), `mean_reward` and `sampling_error`. A column
         that is not defined for a policy that chooses its cohort is NaN, and so is a distance where
         prices make the bound negative, and `gap` where devices drop out.
@@ -170,11 +179,17 @@ def summarise(
         for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
             if name in rounds:
                 table[name] = groups[name].last()
+    if devices is not None:
+        told = {name: judge(accounts) for name, accounts in devices.items()}
+        names = table.index.get_level_values("policy")
+        table["status"] = [told[name].name for name in names]
+        table["status_reason"] = [told[name].reason for name in names]
     table["spent_ratio"] = groups["spent_ratio"].agg(_mean)
     table["worst_spent_ratio"] = groups["worst_spent_ratio"].last()
     table["energy_ratio"] = groups["energy_ratio"].agg(_mean)
     table["worst_energy_ratio"] = groups["worst_energy_ratio"].last()
-    table["feasible"] = groups["feasible"].last().astype(bool)
+    table["influence"] = groups["influence"].last()
+    table["aggregate_noise"] = groups["aggregate_noise"].agg(_mean)
     table["least_participation"] = groups["least_participation"].last()
     table["never_seen"] = groups["never_seen"].last().astype(int)
     if bounds is not None:

@@ -15,9 +15,11 @@ from policies.base import Policy
 from policies.benchmark.bars import run_with_progress
 from policies.benchmark.bound import find_prices
 from policies.benchmark.evaluation import summarise
-from policies.benchmark.jobs import BoundJob, EnvFactory, Job, Work, make_jobs
+from policies.benchmark.jobs import BOUND_NAME, BoundJob, EnvFactory, Job, Work, make_jobs
 from policies.benchmark.live import live_files
 from policies.benchmark.options import RunOptions
+from policies.benchmark.rollout import Episodes, gathered
+from policies.benchmark.status import DeviceAccounts, cannot_tell, judge
 from policies.benchmark.tables import by_policy
 
 
@@ -85,11 +87,15 @@ class Setting:
 
 
 class Results(NamedTuple):
-    """The rounds of a setting with the labels as `policy`, and its bounds, empty if it has none."""
+    """The rounds of a setting with the labels as `policy`, and its bounds, empty if it has none.
+
+    The rounds also have the `status` of each entrant; `devices` are the accounts of all its runs.
+    """
 
     setting: Setting
     rounds: pd.DataFrame
     bounds: pd.DataFrame
+    devices: Mapping[str, DeviceAccounts]
 
     def runs(self) -> dict[str, pd.DataFrame]:
         """The rounds of each entrant."""
@@ -98,7 +104,11 @@ class Results(NamedTuple):
     def summary(self) -> pd.DataFrame:
         """A row for each run; see `policies.benchmark.evaluation.summarise`."""
         bounds = self.bounds if self.setting.bounded else None
-        return summarise(self.rounds, self.setting.target, bounds)
+        return summarise(self.rounds, self.setting.target, bounds, self.devices)
+
+    def caution(self) -> str:
+        """What these runs cannot tell from luck; see `cannot_tell`."""
+        return cannot_tell(list(self.devices.values()))
 
 
 def run_settings(
@@ -115,7 +125,7 @@ def run_settings(
     # The short jobs last, so that no process waits for a long one at the end.
     jobs: list[Work] = [job for runs, _ in work for _, job in runs]
     jobs += [job for _, bounds in work for job in bounds]
-    done: Iterator[pd.DataFrame] = iter(
+    done: Iterator[Episodes] = iter(
         run_with_progress(
             "runs",
             jobs,
@@ -129,12 +139,14 @@ def run_settings(
             console=console,
         )
     )
-    rounds = [
-        pd.concat([next(done).assign(policy=label) for label, _ in runs], ignore_index=True)
-        for runs, _ in work
+    played = [gathered((label, next(done)) for label, _ in runs) for runs, _ in work]
+    bounds = [gathered((BOUND_NAME, next(done)) for _ in each)[0] for _, each in work]
+    return [
+        Results(setting, _with_status(rounds, devices), least, devices)
+        for setting, (rounds, devices), least in zip(settings, played, bounds, strict=True)
     ]
-    bounds = [
-        pd.concat([next(done) for _ in each] or [pd.DataFrame()], ignore_index=True)
-        for _, each in work
-    ]
-    return [Results(*each) for each in zip(settings, rounds, bounds, strict=True)]
+
+
+def _with_status(rounds: pd.DataFrame, devices: Mapping[str, DeviceAccounts]) -> pd.DataFrame:
+    told = {label: judge(accounts).name for label, accounts in devices.items()}
+    return rounds.assign(status=rounds["policy"].map(told))

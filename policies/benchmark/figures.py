@@ -15,6 +15,7 @@ import pandas as pd
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
 from policies.benchmark.statistics import mean_interval
+from policies.benchmark.status import OK
 from policies.benchmark.tables import by_policy, coinciding, time_unit
 from policies.progress import track
 
@@ -126,7 +127,7 @@ def thinned(values: pd.DataFrame) -> pd.DataFrame:
 
 
 class _Style(NamedTuple):
-    """Style of a policy: a colour and a line of its own, and pale where it is infeasible."""
+    """Style of a policy: a colour and a line of its own, and pale where its `status` is not ok."""
 
     color: str
     line: Any
@@ -140,8 +141,8 @@ def _styles(rounds: pd.DataFrame) -> dict[str, _Style]:
         # The second turn of the colours has other lines than the first.
         color = _COLORS[index % len(_COLORS)]
         line = _LINES[(index + index // len(_COLORS)) % len(_LINES)]
-        feasible = bool(group.groupby("seed")["feasible"].last().all())
-        alpha, label = (1.0, name) if feasible else (0.4, f"{name} (infeasible)")
+        status = str(group["status"].iloc[0])
+        alpha, label = (1.0, name) if status == OK else (0.4, f"{name} ({status})")
         styles[name] = _Style(color, line, alpha, label)
     return styles
 

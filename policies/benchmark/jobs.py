@@ -27,7 +27,7 @@ from policies.base import Policy, check_scenario
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.live import Recorder
-from policies.benchmark.rollout import run_episode
+from policies.benchmark.rollout import Episodes, run_episode
 from policies.reports import system_of
 
 # The folders of the packages.
@@ -95,7 +95,7 @@ class Job:
         itself, not by names, has another hash in each process.
         """
         kind = type(self.policy)
-        self.policy.reset(self._seed)  # as `run_episode` does: an earlier episode leaves no trace
+        self.policy.reset(self.seeds[0])  # an earlier episode leaves no trace
         state: Any = self.policy.__getstate__() or {}
         parts: list[Any] = []
         if isinstance(state, dict):
@@ -126,17 +126,13 @@ class Job:
         # One by one: a pickle of all would also tell which of them share objects.
         return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
 
-    @property
-    def _seed(self) -> Any:
-        return list(self.seeds) if self.make_env is None else self.seeds[0]
-
     def run(
         self,
         checkpoints: Checkpoints | None = None,
         recorders: Sequence[Recorder] = (),
         model: Path | None = None,
-    ) -> pd.DataFrame:
-        """The rounds of the job; see `run_episode`. `model` is a file for the last global model."""
+    ) -> Episodes:
+        """Play the job; see `run_episode`. `model` is a file for the last global model."""
         if self.make_env is not None:
             env: Any = self.make_env(self.policy)
             _check_reports(env, self)
@@ -144,7 +140,7 @@ class Job:
             env = FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
             )
-        rounds = run_episode(
+        played = run_episode(
             self.policy, env, self.scenario, self.seeds, checkpoints, self.prices, recorders
         )
         if model is not None:
@@ -157,7 +153,7 @@ class Job:
                     RuntimeWarning,
                     stacklevel=2,
                 )
-        return rounds
+        return played
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +178,7 @@ class BoundJob:
         inputs = (self.scenario, self.seed, self.prices)
         return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
 
-    def run(self, *_: object) -> pd.DataFrame:
+    def run(self, *_: object) -> Episodes:
         """A row per round with `policy`, which is `BOUND_NAME`, `seed`, `round` and the bounds.
 
         They are `bound`, for policies that sample, and `outcome_bound`, for all [s].
@@ -192,7 +188,7 @@ class BoundJob:
             "bound": path_bound(self.scenario, self.seed, self.prices.energy),
             "outcome_bound": outcome_path_bound(self.scenario, self.seed, self.prices.outcome),
         }
-        return pd.DataFrame({"policy": BOUND_NAME, "seed": self.seed} | columns)
+        return Episodes(pd.DataFrame({"policy": BOUND_NAME, "seed": self.seed} | columns))
 
 
 # Anything that `run_jobs` runs. Its `parts` are the pieces of work of which a run tells one after

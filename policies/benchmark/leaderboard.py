@@ -13,6 +13,7 @@ import pandas as pd
 
 from policies.benchmark.figures import save_figure
 from policies.benchmark.statistics import Interval, mean_interval, relative_interval
+from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET
 from policies.benchmark.tables import by_policy, judged_by, ranked
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _MEASURES = (
     "worst_tenth_accuracy",
     "spent_ratio",
     "worst_spent_ratio",
+    "influence",
+    "aggregate_noise",
     "least_participation",
     "never_seen",
     "outcome_gap",
@@ -43,16 +46,17 @@ class Board(NamedTuple):
     summary: pd.DataFrame
     left_out: Mapping[str, str]  # who was not run, and why
     target: float | None = None  # test accuracy
+    caution: str = ""  # what the runs cannot tell from luck
 
 
 def standings(board: Board) -> pd.DataFrame:
-    """The schedulers of a setting by rank, those that were not run last.
+    """The schedulers of a setting by rank, then those that are not ok, and those that were not run.
 
-    A row for each has its `rank` (see `policies.benchmark.tables.ranked`), `status` (feasible,
-    infeasible, or why it was not run), number of `seeds`, with a target the number of runs that
-    `reached` it, and for each measure its mean and, in columns `_low` and `_high`, the ends of its
-    95 % interval over seeds. `longer_than_leader` is how much longer its time is than that of the
-    leader on the same seed, relative: its total time, or with a target its time to the target.
+    A row for each has its `rank`, if it is ok (see `policies.benchmark.tables.ranked`), `status`
+    (or why it was not run) and `status_reason`, number of `seeds`, with a target the number of runs
+    that `reached` it, and for each measure its mean and, in columns `_low` and `_high`, the ends of
+    its 95 % interval over seeds. `longer_than_leader` is how much longer its time is than that of
+    the leader on the same seed, relative: its total time, or with a target its time to the target.
     What is not defined in every run is NaN, and the columns are the same in every setting.
     """
     summary = board.summary
@@ -62,8 +66,10 @@ def standings(board: Board) -> pd.DataFrame:
     rows: list[dict[str, object]] = []
     for rank, name in enumerate(names, 1):
         group = runs[name]
-        status = "feasible" if group["feasible"].all() else "infeasible"
-        row = {"rank": rank, "scheduler": name, "status": status, "seeds": len(group)}
+        told = {column: group[column].iloc[0] for column in ("status", "status_reason")}
+        row = {"scheduler": name, "seeds": len(group)} | told
+        if told["status"] == OK:
+            row["rank"] = rank
         if "time_to_target" in group:
             row["reached"] = int(group["time_to_target"].notna().sum())
         row |= _cells("longer_than_leader", _paired(group[time], runs[names[0]][time]))
@@ -73,7 +79,8 @@ def standings(board: Board) -> pd.DataFrame:
         rows.append(row)
     rows += [{"scheduler": name, "status": why} for name, why in board.left_out.items()]
     intervals = [name for each in ("longer_than_leader", *_MEASURES) for name in _names(each)]
-    columns = ["rank", "scheduler", "status", "seeds", "reached", *intervals]
+    first = ["rank", "scheduler", "status", "status_reason", "seeds", "reached"]
+    columns = [*first, *intervals]
     table = pd.DataFrame(rows).reindex(columns=columns)
     return table.astype(dict.fromkeys(("rank", "seeds", "reached"), "Int64"))
 
@@ -124,7 +131,7 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
         if policy in runs:
             if policy in reached:
                 ratio = [1 + value for value in _paired(runs[policy][time], runs[reference][time])]
-                _draw_point(axes, row, Interval(*ratio), bool(runs[policy]["feasible"].all()))
+                _draw_point(axes, row, Interval(*ratio), runs[policy]["status"].iloc[0])
                 continue
             told = "target missed in a run"
         axes.text(
@@ -141,15 +148,18 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
     axes.set_xlabel(f"{what} / {reference}'s")
 
 
-def _draw_point(axes: Axes, row: int, ratio: Interval, feasible: bool) -> None:
-    """A ratio of times with its interval, hollow where the scheduler is infeasible."""
-    color, label = ("#0072B2", "feasible") if feasible else ("#D55E00", "infeasible")
+_STATUS_COLORS = {OK: "#0072B2", OVER_BUDGET: "#D55E00", LEAVES_OUT: "#CC79A7"}
+
+
+def _draw_point(axes: Axes, row: int, ratio: Interval, status: str) -> None:
+    """A ratio of times with its interval, hollow where the scheduler is not ok."""
+    color = _STATUS_COLORS[status]
     if np.isfinite(ratio.low):  # an axis of logarithms has no place for zero
         ends = [max(ratio.low, ratio.mean / 10), ratio.high]
         axes.plot(ends, [row, row], color=color, linewidth=1.5, zorder=2)
     axes.plot(
-        ratio.mean, row, "o", color=color, label=label, zorder=3, markersize=6,
-        markerfacecolor=color if feasible else "white",
+        ratio.mean, row, "o", color=color, label=status, zorder=3, markersize=6,
+        markerfacecolor=color if status == OK else "white",
     )  # fmt: skip
 
 

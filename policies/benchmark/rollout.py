@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -13,13 +14,15 @@ import pandas as pd
 from gymnasium.vector import VectorEnv
 
 from fl_edge_env import Allocation, Scenario
+from fl_edge_env.contributions import contributions
 from fl_edge_env.lyapunov import participation_target
+from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.benchmark.bound import Prices, priced_outcome
 from policies.benchmark.checkpoint import Checkpoints, Resumable, State, join, part
-from policies.benchmark.feasibility import energy_tolerance
 from policies.benchmark.live import Recorder, Row, recorded
+from policies.benchmark.status import DeviceAccounts, joined
 from policies.progress import track
 
 # How far over its budget a device counts as within it, relative: rounding.
@@ -27,6 +30,26 @@ ENERGY_TOLERANCE = 1e-9
 
 _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty")
 _TRAINING = ("train_loss", "test_loss", "test_accuracy")
+
+
+class Episodes(NamedTuple):
+    """A row for each round of one or several runs, and the accounts of the devices in each run."""
+
+    rounds: pd.DataFrame
+    devices: DeviceAccounts | None = None
+
+
+def gathered(
+    played: Iterable[tuple[str, Episodes]],
+) -> tuple[pd.DataFrame, dict[str, DeviceAccounts]]:
+    """The rounds of labelled runs as one table, and the accounts of all runs of each label."""
+    rounds, devices = [], dict[str, list[DeviceAccounts]]()
+    for label, one in played:
+        rounds.append(one.rounds.assign(policy=label))
+        if one.devices is not None:
+            devices.setdefault(label, []).append(one.devices)
+    table = pd.concat(rounds or [pd.DataFrame()], ignore_index=True)
+    return table, {label: joined(parts) for label, parts in devices.items()}
 
 
 def run_episode(
@@ -37,31 +60,32 @@ def run_episode(
     checkpoints: Checkpoints | None = None,
     prices: Prices | None = None,
     recorders: Sequence[Recorder] = (),
-) -> pd.DataFrame:
+) -> Episodes:
     """Run a policy for one episode, and give a row for each round and seed.
 
     The environment is a batch of as many systems as there are seeds, or a single one. Nothing is
     saved where it is not `Resumable`, as is one in another wrapper, or the policy not `resumable`.
-    Recorders are told of each round of a single environment when it is played.
+    Recorders are told of each round of a single environment when it is played. A round is noted
+    before the policy hears of it, and the policy's seed does not tell the environment's.
 
     Returns
     -------
-    pandas.DataFrame
-        With `policy`, `seed`, `round`, the round's scalars, `reward`, `energy_ratio` (mean over
-        devices of expected energy over budget in this round), `spent_ratio` (the same of the energy
-        realized), `mean_queue` and `max_queue` [J]. Of the rounds so far: `worst_energy_ratio` and
-        `worst_spent_ratio` (time average of the device with the largest), `over_budget` (share of
-        devices whose expected energy is above the budget), `feasible` (1 if no device and not the
-        mean of all has spent more than the budget by more than
-        `policies.benchmark.feasibility.energy_tolerance`, else 0), `least_participation`
-        (participations over those that the data weight asks for, of the device with the fewest) and
-        `never_seen` (devices that have not taken part). With prices `priced_objective`, the penalty
-        and the priced energy beyond the budget [s], and `priced_outcome`, the cost of the round to
-        a user [s]. Where models are trained `train_loss`, `test_loss`, `test_accuracy`,
-        `mean_device_accuracy` and `worst_tenth_accuracy` (the mean of the tenth of the devices with
-        the least), and `real_time`, the time the round took on this machine [s]. Where all devices
-        report before the first round, `elapsed_time` counts it, and so do the energies and the
-        priced columns of the first round.
+    Episodes
+        The rounds with `policy`, `seed`, `round`, the round's scalars, `reward`, `energy_ratio`
+        (mean over devices of expected energy over budget in this round), `spent_ratio` (the same of
+        the energy realized), `mean_queue` and `max_queue` [J]. Of the rounds so far:
+        `worst_energy_ratio` and `worst_spent_ratio` (time average of the device with the largest),
+        `over_budget` (share of devices whose expected energy is above the budget), `influence` and
+        `least_participation` (the least of `policies.benchmark.status.DeviceAccounts`) and
+        `never_seen` (devices that have not taken part). `aggregate_noise` is the sum of the squared
+        weights of the round's aggregate, which for draws is the sampling error of the update in the
+        mean. With prices `priced_objective`, the penalty and the priced energy beyond the budget
+        [s], and `priced_outcome`, the cost of the round to a user [s]. Where models are trained
+        `train_loss`, `test_loss`, `test_accuracy`, `mean_device_accuracy` and
+        `worst_tenth_accuracy` (the mean of the tenth of the devices with the least), and
+        `real_time`, the time the round took on this machine [s]. Where all devices report before
+        the first round, `elapsed_time` counts it, and so do the energies and the priced columns of
+        the first round.
 
     Raises
     ------
@@ -72,14 +96,15 @@ def run_episode(
     records = _Records(scenario, len(seeds), prices)
     resumable = env if checkpoints and isinstance(env, Resumable) and policy.resumable else None
     state = checkpoints.load() if checkpoints and resumable else None
-    policy.reset(seed)
+    own_seeds = [policy_seed(one) for one in seeds]
+    policy.reset(own_seeds if isinstance(env, VectorEnv) else own_seeds[0])
     if resumable and state:
         observation = resumable.restore(seed, part("env", state))
         policy.restore(part("policy", state))
         records.restore(part("records", state))
     else:
         observation, info = env.reset(seed=seed)
-        policy.feedback(info)
+        policy.feedback(MappingProxyType(info))
     del state  # it may be large
     left = range(records.num_rounds + 1, scenario.num_rounds + 1)
     with recorded(recorders) as tell:
@@ -92,10 +117,11 @@ def run_episode(
                 kind = type(decision).__name__
                 raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
             observation, reward, _, _, info = env.step(decision)
-            policy.feedback(info)
+            account = info
             if scenario.csi == "participants":  # the judge knows more than the server
-                info = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
-            records.add(observation, reward, info, time.perf_counter() - start)
+                account = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
+            records.add(decision, observation, reward, account, start)
+            policy.feedback(MappingProxyType(info))
             if recorders:
                 tell(records.row(number, policy.name, seeds[0]))
             if checkpoints and resumable and number % checkpoints.every == 0:
@@ -109,7 +135,7 @@ def run_episode(
                         }
                     ),
                 )
-    return records.table(policy.name, seeds)
+    return Episodes(records.table(policy.name, seeds), records.devices())
 
 
 class _Records:
@@ -121,22 +147,32 @@ class _Records:
         self._target = participation_target(scenario)
         shape = (num_seeds, scenario.num_devices)
         # Sums over the rounds so far, by device.
-        self._sums = {name: np.zeros(shape) for name in ("expected", "spent", "participations")}
+        self._sums: dict[str, FloatArray] = {
+            name: np.zeros(shape)
+            for name in ("expected", "spent", "participations", "influence", "available")
+        }
+        self._sums["filled"] = np.zeros(num_seeds)  # shares of the places
+        self._sums["chosen"] = np.zeros(())  # rounds in which the decision did not draw
         self._num_seeds = num_seeds
         self._columns: dict[str, FloatArray] = {}  # (num_rounds, seeds)
         self.num_rounds = 0
 
     def add(
         self,
+        decision: Allocation,
         observation: Mapping[str, Any],
         reward: object,
         info: Mapping[str, Any],
-        seconds: float,
+        start: float,
     ) -> None:
+        seconds = time.perf_counter() - start
         budget = self._scenario.energy_budget_j
         self.num_rounds += 1
         expected, spent = info["energy_expected"], info["energy_spent"]
+        weight = contributions(decision, info, self._scenario).weight
         self._sums["participations"] += spent > 0
+        self._sums["influence"] += weight / self._scenario.weights
+        self._count_places(decision, info)
         first_time, first_energy = 0.0, np.zeros(())
         if self.num_rounds == 1:  # which accounts for what was reported before it
             first_time, first_energy = self._scenario.first_report
@@ -146,17 +182,15 @@ class _Records:
         average = self._sums["expected"] / budget / self.num_rounds
         spent_average = self._sums["spent"] / budget / self.num_rounds
         participations = self._sums["participations"]
-        tolerance = energy_tolerance(self._scenario, self.num_rounds)
-        feasible = np.all(spent_average <= 1 + tolerance.device, axis=-1)
-        feasible &= np.mean(spent_average, axis=-1) <= 1 + tolerance.mean
         values = {name: info[name] for name in _SCALARS} | {
             "reward": reward,
             "energy_ratio": np.mean(expected / budget, axis=-1),
             "spent_ratio": np.mean(spent / budget, axis=-1),
             "worst_energy_ratio": np.max(average, axis=-1),
             "worst_spent_ratio": np.max(spent_average, axis=-1),
-            "feasible": feasible,
-            "least_participation": np.min(participations / self._target, axis=-1) / self.num_rounds,
+            "influence": np.min(self._each_available("influence"), axis=-1),
+            "aggregate_noise": np.sum(weight**2, axis=-1),
+            "least_participation": np.min(self._participation(), axis=-1),
             "never_seen": np.count_nonzero(participations == 0, axis=-1),
             "over_budget": np.mean(average > 1 + ENERGY_TOLERANCE, axis=-1),
             "mean_queue": np.mean(observation["queue"], axis=-1),
@@ -183,6 +217,38 @@ class _Records:
             if name not in self._columns:
                 self._columns[name] = self._empty()
             self._columns[name][self.num_rounds - 1] = value
+
+    def _count_places(self, decision: Allocation, info: Mapping[str, Any]) -> None:
+        """Note who was available, and how many of the places of the round the decision filled."""
+        available = info.get("available", np.True_)
+        self._sums["available"] += available
+        if decision.cohort is None:  # every draw fills one
+            self._sums["filled"] += 1.0
+            return
+        self._sums["chosen"] += 1.0
+        there = np.sum(np.broadcast_to(available, decision.f.shape), axis=-1)
+        places = np.minimum(self._scenario.cohort_size, there)
+        self._sums["filled"] += np.sum(decision.cohort >= 0, axis=-1) / places
+
+    def _each_available(self, name: str) -> FloatArray:
+        """Means over the rounds in which each device was available, 1 where there was none."""
+        rounds = self._sums["available"]
+        return np.divide(self._sums[name], rounds, out=np.ones_like(rounds), where=rounds > 0)
+
+    def _participation(self) -> FloatArray:
+        never = self._sums["available"] == 0
+        return np.where(never, 1.0, self._each_available("participations") / self._target)
+
+    def devices(self) -> DeviceAccounts:
+        """The accounts of the rounds so far by device."""
+        return DeviceAccounts(
+            energy=self._sums["expected"] / self._scenario.energy_budget_j / self.num_rounds,
+            influence=self._each_available("influence"),
+            participation=self._participation(),
+            asked=self._sums["available"] * self._target,
+            filled=self._sums["filled"] / self.num_rounds,
+            drawn=not self._sums["chosen"],
+        )
 
     def state(self) -> State:
         columns = {name: values[: self.num_rounds] for name, values in self._columns.items()}

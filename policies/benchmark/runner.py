@@ -29,10 +29,12 @@ import pandas as pd
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, writable_folder
 from policies.benchmark.board import JobsBoard, watched
-from policies.benchmark.checkpoint import Checkpoints, read_state, write_state
+from policies.benchmark.checkpoint import Checkpoints, join, part, read_state, write_state
 from policies.benchmark.jobs import PACKAGES, Job, Work
 from policies.benchmark.live import Recorder
 from policies.benchmark.options import Backend
+from policies.benchmark.rollout import Episodes
+from policies.benchmark.status import DeviceAccounts
 from policies.compiled import solver_threads
 from policies.own import own_modules
 from policies.progress import listening
@@ -93,8 +95,8 @@ def run_jobs(
     models: Path | None = None,
     on_finish: Callable[[Work], None] = lambda _: None,
     on_progress: Callable[[float], None] | None = None,
-) -> list[pd.DataFrame]:
-    """Run jobs and give their rounds in the order of the jobs.
+) -> list[Episodes]:
+    """Run jobs and give what was played in the order of the jobs.
 
     Jobs that `folder` has are not run again. A training run leaves a checkpoint in its subfolder
     ``checkpoints`` every so many rounds, from which it goes on after a kill, and its last global
@@ -125,14 +127,14 @@ def run_jobs(
         kept = {index: folder / f"{jobs[index].key}.pt" for index in names}
     for index in found:
         on_finish(jobs[index])
-    results: dict[int, pd.DataFrame] = {}
+    results: dict[int, Episodes] = {}
     failures: list[tuple[Work, _Failure]] = []
     absent = sorted(set(range(len(jobs))) - set(found))
     for indices in (absent, found):  # those found too, where the file turns out to be damaged
         if folder is not None:
             whole = [i for i in indices if i not in kept or kept[i].exists()]
             read = {index: _load(folder, jobs[index]) for index in whole}
-            results |= {index: rounds for index, rounds in read.items() if rounds is not None}
+            results |= {index: played for index, played in read.items() if played is not None}
             for index in results.keys() & indices:  # the last kill may have come before this
                 if (checkpoints := saves[index]) is not None:
                     checkpoints.clear()
@@ -216,7 +218,7 @@ class _Attempt(NamedTuple):
     parent: int | None  # the process that gives out the work, if it is on this machine
 
 
-_Outcome: TypeAlias = tuple[int, pd.DataFrame | _Failure]
+_Outcome: TypeAlias = tuple[int, Episodes | _Failure]
 
 
 def _outcomes(
@@ -326,16 +328,23 @@ def _file_names(jobs: Sequence[Work]) -> dict[int, str]:
     }
 
 
-def _save(rounds: pd.DataFrame, folder: Path, job: Work) -> None:
+def _save(played: Episodes, folder: Path, job: Work) -> None:
+    rounds, devices = played
     columns: dict[str, Any] = {str(name): rounds[name].to_numpy() for name in rounds}
     columns["policy"] = np.array(rounds["policy"].iloc[0])
-    write_state(folder / f"{job.key}.npz", job.key, columns)
+    parts = {"rounds": columns}
+    if devices is not None:
+        parts["devices"] = {name: np.array(value) for name, value in devices._asdict().items()}
+    write_state(folder / f"{job.key}.npz", job.key, join(parts))
 
 
-def _load(folder: Path, job: Work) -> pd.DataFrame | None:
-    """The rounds of a finished job, or None where the file is missing, damaged or another's."""
+def _load(folder: Path, job: Work) -> Episodes | None:
+    """What a finished job has left, or None where the file is missing, damaged or another's."""
     try:
-        columns: dict[str, Any] = read_state(folder / f"{job.key}.npz", job.key)
-        return pd.DataFrame(columns | {"policy": str(columns["policy"])})
+        state = read_state(folder / f"{job.key}.npz", job.key)
+        columns: dict[str, Any] = part("rounds", state)
+        rounds = pd.DataFrame(columns | {"policy": str(columns["policy"])})
+        devices: dict[str, Any] = part("devices", state)
+        return Episodes(rounds, DeviceAccounts(**devices) if isinstance(job, Job) else None)
     except Exception:  # what a damaged file can raise has no end
         return None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from fl_edge_env.typing import FloatArray
 
@@ -22,7 +25,7 @@ class DeviceAccounts(NamedTuple):
         Rounds in which it is not available do not count; 1 for a device that never was available.
     participation : ndarray, shape (S, N)
         Participations over those that the data weight asks for, of the same rounds.
-    asked : ndarray, shape (N,) or (S, N)
+    asked : ndarray, shape (S, N)
         Participations that the data weight asks for in a run.
     filled : ndarray, shape (S,)
         Share of the places of the rounds, K or as many as devices are available, that are filled.
@@ -39,11 +42,22 @@ class DeviceAccounts(NamedTuple):
     drawn: bool
 
 
+def joined(parts: Sequence[DeviceAccounts]) -> DeviceAccounts:
+    """The accounts of the runs of several jobs of a policy."""
+    *arrays, drawn = zip(*parts, strict=True)
+    return DeviceAccounts._make([*(np.concatenate(values) for values in arrays), all(drawn)])
+
+
 class Status(NamedTuple):
     """`OK`, `OVER_BUDGET` or `LEAVES_OUT`, and why, in words and numbers; empty where it is ok."""
 
     name: str
     reason: str
+
+
+def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
+    """What the accounts of the policies of a table cannot tell from luck, in a sentence."""
+    return ""
 
 
 def judge(accounts: DeviceAccounts) -> Status:

@@ -14,8 +14,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from scipy.special import stdtrit
 
-from policies.benchmark.feasibility import EnergyTolerance
 from policies.benchmark.statistics import Interval, mean_interval, relative_interval
+from policies.benchmark.status import OK
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
@@ -38,15 +38,16 @@ def comparison_table(
     summary: pd.DataFrame,
     target_accuracy: float | None = None,
     *,
-    tolerance: EnergyTolerance | None = None,
+    caution: str = "",
     width: int = 100,
     time: str = "total_time",
 ) -> Table:
     """A table for the terminal: a row for each policy, means with 95 % intervals over seeds.
 
-    Feasible policies come first, and the fastest first among them. Their `time`, total or to the
-    target, is compared with that of the first policy of the summary. If the terminal is narrow, the
-    table leaves out the least important columns. The `tolerance` is told below.
+    Policies that are ok come first, and the fastest first among them; below a line stand the
+    others, with the reason. The `time`, total or to the target, is compared with that of the first
+    policy of the summary. If the terminal is narrow, the table leaves out the least important
+    columns. `caution` is told below: what the runs cannot tell from luck.
     """
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     first = next(iter(runs))
@@ -63,9 +64,11 @@ def comparison_table(
         for column in kept:
             table.add_column(column.header, justify="right", no_wrap=True)
         for name in names:
-            style = None if runs[name]["feasible"].all() else "red"
+            if name != names[0] and name == next((n for n in names if not _is_ok(runs[n])), None):
+                table.add_section()
+            style = None if _is_ok(runs[name]) else "red"
             table.add_row(name, *(column.cells[name] for column in kept), style=style)
-        table.caption = _comparison_caption(kept, tolerance, runs)
+        table.caption = _comparison_caption(kept, caution, runs)
         table.caption_justify = "left"
         needed = Measurement.get(Console(width=1000), Console(width=1000).options, table).maximum
         if needed <= width or len(kept) <= _LEAST_COLUMNS:
@@ -77,13 +80,13 @@ def comparison_markdown(
     summary: pd.DataFrame,
     target_accuracy: float | None = None,
     *,
-    tolerance: EnergyTolerance | None = None,
+    caution: str = "",
     left_out: Mapping[str, str] | None = None,
 ) -> str:
     """The table of a comparison in Markdown: policies by rank, and below what the columns mean.
 
-    The others' time is compared with that of the leader. `left_out` names policies that were not
-    run, and why.
+    The others' time is compared with that of the leader. Policies that are not ok have no rank.
+    `left_out` names policies that were not run, and why.
     """
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     names = ranked(summary)
@@ -94,11 +97,12 @@ def comparison_markdown(
     ]
     rows = [["rank", "scheduler", *headers], ["---:", "---", *["---:"] * len(columns)]]
     for rank, name in enumerate(names, 1):
-        rows.append([str(rank), name, *(column.cells[name] for column in columns)])
+        place = str(rank) if _is_ok(runs[name]) else "–"
+        rows.append([place, name, *(column.cells[name] for column in columns)])
     for name, reason in (left_out or {}).items():
         rows.append(["–", f"{name} ({reason})", *["–"] * len(columns)])
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    caption = _comparison_caption(columns, tolerance, runs)
+    caption = _comparison_caption(columns, caution, runs)
     return "\n".join(lines) + (f"\n\n{caption}" if caption else "")
 
 
@@ -107,16 +111,20 @@ def judged_by(summary: pd.DataFrame) -> str:
     return "time_to_target" if "time_to_target" in summary else "total_time"
 
 
+STATUS_TOLD = (
+    "A policy is ok if, beyond luck, no device spends more than 10 % and all together no more than "
+    "3 % over the budget, and none counts less than half of what its data ask for."
+)
 # A narrow terminal drops columns until these many are left.
 _LEAST_COLUMNS = 3
 # Headers of three lines: what the column belongs to, where that begins, and its name in two.
-_PARTICIPATION = "\npartici-\npation, %"
+_INFLUENCE, _NOISE = "\nleast in-\nfluence, %", "\naggregate\nnoise"
 _WORST_TENTH = "\nworst\ntenth, %"
 _GAP, _OUTCOME_GAP = "distance\nabove\nbound, %", "\noutcome\nbound, %"
 
 
 def ranked(summary: pd.DataFrame) -> list[str]:
-    """Policies from the best to the worst: feasible ones first, then by time.
+    """Policies from the best to the worst: those that are ok first, then by time.
 
     The time is that to the target where there is one, and a policy that reaches it in every run
     comes before one that does not.
@@ -128,8 +136,13 @@ def ranked(summary: pd.DataFrame) -> list[str]:
         if "time_to_target" in summary:
             missed = int(group["time_to_target"].isna().sum())
             time = group["time_to_target"] if missed == 0 else time
-        rank[name] = (not group["feasible"].all(), missed, float(time.mean()))
+        rank[name] = (not _is_ok(group), missed, float(time.mean()))
     return sorted(rank, key=lambda name: rank[name])
+
+
+def _is_ok(runs: pd.DataFrame) -> bool:
+    """True if a policy, of which these are the runs, keeps to its constraints."""
+    return bool((runs["status"] == OK).all())
 
 
 def _comparison_columns(
@@ -168,11 +181,12 @@ def _comparison_columns(
         columns.append(column(f"\n{word} than\n{first}, %", 1, longer))
     columns[0] = columns[0]._replace(header=f"outcome{columns[0].header}")
     columns += [
-        column("feasibility\n\nfeasible", 12, lambda g: "yes" if g["feasible"].all() else "no"),
+        column("constraints\n\nstatus", 12, lambda g: g["status_reason"].iloc[0] or OK),
         column("\nspent, %\nof budget", 4, lambda g: _interval(100 * g["spent_ratio"], 1)),
         column("\nworst\ndevice, %", 6, lambda g: _interval(100 * g["worst_spent_ratio"], 0)),
-        column(_PARTICIPATION, 5, lambda g: _interval(100 * g["least_participation"], 0)),
-        column("\nnever\nseen", 3, lambda g: _interval(g["never_seen"], 1)),
+        column(_INFLUENCE, 5, lambda g: _range(100 * g["influence"])),
+        column(_NOISE, 3, lambda g: _interval(g["aggregate_noise"])),
+        column("\nnever\nseen", 2, lambda g: _range(g["never_seen"])),
     ]
     if "gap" in any_run:
         columns.append(column(_GAP, 8, lambda g: _interval(100 * g["gap"], 3)))
@@ -182,29 +196,23 @@ def _comparison_columns(
 
 
 def _comparison_caption(
-    columns: Sequence[_Column], tolerance: EnergyTolerance | None, runs: dict[str, pd.DataFrame]
+    columns: Sequence[_Column], caution: str, runs: dict[str, pd.DataFrame]
 ) -> str:
     """Answers to what a reader may ask about the columns that are shown."""
-    told = []
-    if tolerance is not None:
-        least, most = (1 + float(edge(tolerance.device)) for edge in (np.min, np.max))
-        device = f"{most:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
-        told.append(
-            f"A policy is feasible if no device spent more than {device} times its budget, and all "
-            f"together no more than {1 + tolerance.mean:.3f} times theirs: that much can happen by "
-            "chance in this many rounds."
-        )
+    told = [STATUS_TOLD, caution] if caution else [STATUS_TOLD]
     headers = {column.header for column in columns}
     if _WORST_TENTH in headers:
         told.append(
             "Worst tenth: mean of the tenth of the devices with the least accuracy, which is that "
             "on test data with the classes mixed as in a device's own data."
         )
-    if _PARTICIPATION in headers:
+    if _INFLUENCE in headers:
         told.append(
-            "Participation is how often the device that took part least did so, in per cent of "
-            "what its share of the data asks for."
+            "Influence is the mean weight of a device in the aggregate over its share of the data: "
+            "of the device with the least, from the lowest to the highest run."
         )
+    if _NOISE in headers:
+        told.append("Aggregate noise is the mean sum of the squared weights of a round.")
     undefined = [group for group in runs.values() if _GAP in headers and group["gap"].isna().any()]
     if any(
         "sampling_error" in group and group["sampling_error"].notna().any() for group in undefined
@@ -221,7 +229,8 @@ def _comparison_caption(
     if _OUTCOME_GAP in headers:
         told.append(
             "Above the outcome bound: no policy of any kind can be below it, when time, energy "
-            "really spent and missing participation all count."
+            "really spent and missing participation all count at their prices. Read it beside the "
+            "status: who leaves devices out pays no more than the price."
         )
     return "\n".join(told)
 
@@ -245,6 +254,12 @@ def _interval_text(interval: Interval, most_decimals: int) -> str:
     decimals = min(max(1 - math.floor(math.log10(half)), 0), most_decimals)
     half = math.ceil(half * 10**decimals) / 10**decimals
     return f"{mean:.{decimals}f}±{half:.{decimals}f}"
+
+
+def _range(values: pd.Series) -> str:
+    """The least and the greatest of numbers that take few values, rounded."""
+    low, high = f"{values.min():.0f}", f"{values.max():.0f}"
+    return low if low == high else f"{low}–{high}"
 
 
 def _reached(values: pd.Series) -> str:

@@ -306,7 +306,7 @@ class _Run(BaseCallback):
             nothing = np.zeros(self.scenario.num_devices)  # of expected energy
             prices = Prices(nothing, outcome_prices(self.scenario))
             jobs = make_jobs([policy], self.scenario, VALIDATION_SEEDS, prices=prices)
-            rounds = pd.concat(run_jobs(jobs))
+            rounds = pd.concat(played.rounds for played in run_jobs(jobs))
             penalty = rounds["priced_outcome"]
             worst = rounds.groupby("seed")["worst_spent_ratio"].last()
         return {"penalty": float(penalty.mean()), "worst_energy_ratio": float(worst.max())}

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fl_edge_env import Scenario
@@ -33,8 +34,10 @@ def test_own_policy__is_made_from_its_file_and_runs_in_other_processes(mine):
     jobs = [make_jobs([policy], SCENARIO, [0, 1])[0] for policy in (fast, slow)]
     assert jobs[0].key != jobs[1].key
     here, there = run_jobs(jobs, workers=1), run_jobs(jobs, workers=2)
-    assert all(first.equals(second) for first, second in zip(here, there, strict=True))
-    assert (here[0]["elapsed_time"] < here[1]["elapsed_time"]).all()
+    for first, second in zip(here, there, strict=True):
+        pd.testing.assert_frame_equal(first.rounds, second.rounds, check_exact=True)
+    fast, slow = (played.rounds["elapsed_time"] for played in here)
+    assert (fast < slow).all()
 
 
 def test_own_policy__is_made_from_a_module_of_the_working_directory(mine, monkeypatch):
@@ -52,7 +55,7 @@ def test_own_selector__is_given_resources(mine):
     assert static.name == "Last, static"
     assert make_policy(f"{mine}:Last", SCENARIO).name == "Last, dynamic"
     (job,) = make_jobs([static], SCENARIO, [0, 1])
-    assert run_jobs([job], workers=1)[0]["never_seen"].iloc[-1] == 3
+    assert run_jobs([job], workers=1)[0].rounds["never_seen"].iloc[-1] == 3
 
 
 @pytest.mark.parametrize(

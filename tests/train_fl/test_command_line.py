@@ -89,7 +89,7 @@ def test_compare__needs_no_package_of_an_extra(tmp_path):
     system = "--scenario cifar10 --no-train --rounds 5 --seeds 2 --workers 1"
     result = python(WITHOUT_EXTRAS, "compare", *system.split(), cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "feasible" in result.stdout
+    assert "status" in result.stdout
     assert list(tmp_path.glob("runs/cifar10-*/rounds.csv"))
 
 

@@ -18,7 +18,6 @@ from policies.benchmark.commands.training import (
     notes,
 )
 from policies.benchmark.experiment import run_settings
-from policies.benchmark.feasibility import energy_tolerance
 from policies.benchmark.figures import PLOTS, draw_partition, save_figure, save_plots
 from policies.benchmark.live import check_tensorboard
 from policies.benchmark.options import CompareOptions
@@ -63,7 +62,8 @@ def compare(options: CompareOptions, console: Console, make_training: MakeTraini
             timing = rounds[["policy", "seed", "round", "real_time"]]
             rounds = rounds.drop(columns="real_time")
         if writes:
-            tables = {"rounds": rounds, "bounds": bounds.drop(columns="policy"), "summary": summary}
+            played = rounds.drop(columns="status")  # which the summary has
+            tables = {"rounds": played, "bounds": bounds.drop(columns="policy"), "summary": summary}
             tables |= {} if timing is None else {"timing": timing}
             for name, table in tables.items():
                 write_csv(folder / f"{name}.csv", table)
@@ -74,8 +74,8 @@ def compare(options: CompareOptions, console: Console, make_training: MakeTraini
                 counts = task.num_samples[:, None] * task.label_histogram
                 panel = partial(draw_partition, counts=counts)
                 save_figure([[panel]], [folder / "partition.png"])
-    tolerance = energy_tolerance(setting.scenario, setting.scenario.num_rounds)
-    printed = comparison_table(summary, setting.target, tolerance=tolerance, width=console.width)
+    caution = results.caution()
+    printed = comparison_table(summary, setting.target, caution=caution, width=console.width)
     print_whole(printed, console)
     for twins in coinciding(rounds):
         console.print(f"{' and '.join(twins)} draw the same devices and train the same models.")

@@ -26,7 +26,6 @@ from policies.benchmark.commands.training import (
     notes,
 )
 from policies.benchmark.experiment import Setting, run_settings
-from policies.benchmark.feasibility import energy_tolerance
 from policies.benchmark.leaderboard import Board, save_overview, standings
 from policies.benchmark.live import check_tensorboard
 from policies.benchmark.options import RunOptions
@@ -47,9 +46,9 @@ LEADERBOARD = Kind(
     settings_may_change=True,
 )
 _HOW_TO_READ = (
-    "Feasible schedulers come first, the fastest before the others. Numbers are means over seeds "
-    "with 95 % intervals. Times are compared with those of the leader seed by seed, as all "
-    "schedulers meet the same channels."
+    "Schedulers that are ok are ranked, the fastest first; the others stand below with the reason. "
+    "Numbers are means over seeds with 95 % intervals. Times are compared with those of the leader "
+    "seed by seed, as all schedulers meet the same channels."
 )
 
 
@@ -89,7 +88,9 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     with claimed(folder, LEADERBOARD, options, described_settings, named, console) as writes:
         results = run_settings(settings, folder, options, console, tensorboard=options.tensorboard)
         boards = {
-            setting.name: Board(result.summary(), setting.left_out, setting.target)
+            setting.name: Board(
+                result.summary(), setting.left_out, setting.target, result.caution()
+            )
             for setting, result in zip(settings, results, strict=True)
         }
         sentences = [_sentence(*each) for each in zip(told, settings, strict=True)]
@@ -135,9 +136,8 @@ def _write(
     sections = [f"# {title}", _HOW_TO_READ]
     for setting, sentence in zip(settings, sentences, strict=True):
         board = boards[setting.name]
-        tolerance = energy_tolerance(setting.scenario, setting.scenario.num_rounds)
         table = comparison_markdown(
-            board.summary, board.target, tolerance=tolerance, left_out=board.left_out
+            board.summary, board.target, caution=board.caution, left_out=board.left_out
         )
         sections += [f"## {setting.name}", table, sentence]
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
@@ -169,9 +169,8 @@ def _show(board: Board, setting: Setting, console: Console) -> None:
     console.print(f"[bold]{setting.name}[/]", highlight=False)
     # The leader first, as the others are compared with the first.
     summary = summary.set_index("policy").loc[ranked(summary)].reset_index()
-    tolerance = energy_tolerance(setting.scenario, setting.scenario.num_rounds)
     table = comparison_table(
-        summary, board.target, tolerance=tolerance, width=console.width, time=judged_by(summary)
+        summary, board.target, caution=board.caution, width=console.width, time=judged_by(summary)
     )
     print_whole(table, console)
     for name, why in board.left_out.items():

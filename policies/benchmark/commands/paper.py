@@ -25,6 +25,7 @@ from policies.benchmark.figures import (
     draw_penalty,
     draw_time,
 )
+from policies.benchmark.status import OK
 from policies.benchmark.tables import curve_table
 from policies.opportunistic import Opportunistic, Start
 from policies.uniform import UniD
@@ -260,7 +261,7 @@ class KSweep(Experiment):
             row = {"scenario": name, "policy": label, "K": str(size), "mu": mu, "nu": nu}
             row |= {"total time, d": f"{days:.4g}", self._rule: f"{quality:.4g}"}
             rows.append(row if good else row | {self._rule: f"{quality:.4g}*"})
-            chosen.append(runs[best].assign(feasible=float(good)))
+            chosen.append(runs[best].assign(status=OK if good else "not good enough"))
         rounds = pd.concat(chosen, ignore_index=True)
         return Drawn(panels(rounds, name, trained=self.train), curve_table(rounds), rows)
 

@@ -14,7 +14,7 @@ def test_lines__of_many_policies_are_told_apart():
     names = [f"policy {number}" for number in range(24)]
     rounds = pd.DataFrame(
         [
-            {"policy": name, "seed": 0, "round": n, "feasible": True, "test_accuracy": 0.5}
+            {"policy": name, "seed": 0, "round": n, "status": "ok", "test_accuracy": 0.5}
             for name in names
             for n in (1, 2)
         ]

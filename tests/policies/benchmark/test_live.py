@@ -62,7 +62,7 @@ class Named(UniD):
 def run(recorders, env=None, checkpoints=None) -> pd.DataFrame:
     return run_episode(
         Named(SCENARIO), env or Trained(), SCENARIO, [7], checkpoints, recorders=recorders
-    )
+    ).rounds
 
 
 def test_rounds_file__grows_by_a_row_each_round_and_ends_as_the_table(tmp_path):
@@ -141,6 +141,7 @@ def test_run_jobs__every_training_run_has_a_file_of_its_own(tmp_path):
     batch = make_jobs([UniD(SCENARIO)], SCENARIO, [1, 2])  # trains nothing
     results = run_jobs([*jobs, *batch], record=live_files(tmp_path))
     files = {path.name: path.read_text() for path in (tmp_path / "live").iterdir()}
-    written = [rounds.drop(columns="real_time").to_csv(index=False) for rounds in results[:-1]]
+    played = [one.rounds.drop(columns="real_time") for one in results[:-1]]
+    written = [rounds.to_csv(index=False) for rounds in played]
     assert sorted(files.values()) == sorted(written)
     assert [files[f"Uni-S-seed-{seed}.csv"] for seed in (1, 2)] == written[4:]

@@ -83,7 +83,8 @@ def test_outcome_bound__is_below_every_policy_in_every_round(system, seed):
         Opportunistic(scenario, prices=outcome, start="cold"),
     ]
     jobs = make_jobs(policies, scenario, [seed % 1000], None, prices)
-    *runs, bounds = run_jobs([*jobs, BoundJob(scenario, seed % 1000, prices)])
+    work = [*jobs, BoundJob(scenario, seed % 1000, prices)]
+    *runs, bounds = (played.rounds for played in run_jobs(work))
     least = bounds["outcome_bound"].to_numpy()
     # What is added up may be far larger than the sum.
     size = outcome.energy @ scenario.energy_budget_j + np.abs(outcome.participation).sum()
@@ -98,7 +99,8 @@ def test_outcome_bound__is_reached_by_who_decides_at_its_prices(fields):
     prices = Prices(np.zeros(6), DualPrices(np.full(6, 0.4), np.full(6, 2000.0)))
     policy = Opportunistic(scenario, prices=prices.outcome, step_scale=0.0)
     jobs = make_jobs([policy], scenario, [0], None, prices)
-    rounds, bounds = run_jobs([*jobs, BoundJob(scenario, 0, prices)])
+    work = [*jobs, BoundJob(scenario, 0, prices)]
+    rounds, bounds = (played.rounds for played in run_jobs(work))
     above = rounds["priced_outcome"] - bounds["outcome_bound"]
     assert -1e-9 <= above.min() <= above.max() <= 2e-5 * rounds["round_time"].max()
 

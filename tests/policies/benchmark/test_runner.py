@@ -19,6 +19,7 @@ import pytest
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS
 from policies.benchmark.jobs import Job, code_hash, make_jobs
+from policies.benchmark.rollout import Episodes
 from policies.benchmark.runner import JobsFailedError, finished, run_jobs
 from policies.selection import BestChannel
 from train_fl import TrainingEnvFactory
@@ -35,10 +36,12 @@ def jobs(scenario: Scenario) -> list[Job]:
     return [Job(policy, scenario, (seed,)) for policy in policies for seed in range(3)]
 
 
-def assert_equal(left: list[pd.DataFrame], right: list[pd.DataFrame]) -> None:
+def assert_equal(left: list[Episodes], right: list[Episodes]) -> None:
     assert len(left) == len(right)
     for a, b in zip(left, right, strict=True):
-        pd.testing.assert_frame_equal(a, b, check_exact=True)
+        pd.testing.assert_frame_equal(a.rounds, b.rounds, check_exact=True)
+        for one, other in zip(a.devices, b.devices, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_run_jobs__finished_jobs_are_read_and_not_run_again(jobs, tmp_path, monkeypatch):
@@ -168,7 +171,7 @@ def test_key__knows_a_function_of_ones_own_by_its_code(scenario):
     ]
     keys = [job.key for job in jobs]
     assert keys[0] == keys[1] != keys[2]
-    assert jobs[0].run().elapsed_time.iloc[-1] > jobs[2].run().elapsed_time.iloc[-1]
+    assert jobs[0].run().rounds.elapsed_time.iloc[-1] > jobs[2].run().rounds.elapsed_time.iloc[-1]
 
 
 def test_key__changes_with_the_module_of_a_policy_of_ones_own(scenario, tmp_path):
@@ -228,7 +231,8 @@ def test_run_jobs__ray_gives_the_same_locally_and_at_an_address(jobs):
         "from policies.benchmark.runner import run_jobs\n"
         "jobs = pickle.load(sys.stdin.buffer)\n"
         "def run(address):\n"
-        "    rounds = run_jobs(jobs, workers=2, backend='ray', address=address)\n"
+        "    played = run_jobs(jobs, workers=2, backend='ray', address=address)\n"
+        "    rounds = [one.rounds for one in played]\n"
         "    sys.stdout.write(pd.concat(rounds).to_csv(index=False))\n"
         "run(None)\n"
         "cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 2})\n"
@@ -244,7 +248,8 @@ def test_run_jobs__ray_gives_the_same_locally_and_at_an_address(jobs):
         env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": "127.0.0.1:1"},
     )
     assert result.returncode == 0, result.stderr.decode()[-2000:]
-    assert result.stdout.decode() == 2 * pd.concat(run_jobs(jobs)).to_csv(index=False)
+    rounds = pd.concat(played.rounds for played in run_jobs(jobs))
+    assert result.stdout.decode() == 2 * rounds.to_csv(index=False)
 
 
 @pytest.mark.slow

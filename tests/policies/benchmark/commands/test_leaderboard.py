@@ -85,10 +85,13 @@ def test_leaderboard__numbers_and_ranks_are_those_of_evaluate(system):
     ):
         expected = evaluate(fielded, scenario, seeds)
         ours = summary[summary.setting == name].drop(columns="setting").reset_index(drop=True)
+        ours["status_reason"] = ours["status_reason"].fillna("")
         pd.testing.assert_frame_equal(ours, expected, check_exact=False, rtol=1e-12)
-        rows = ranks[(ranks.setting == name) & ranks["rank"].notna()]
+        rows = ranks[(ranks.setting == name) & ranks["seeds"].notna()]
         assert rows.scheduler.tolist() == ranked(expected)
-        assert rows["rank"].tolist() == list(range(1, len(fielded) + 1))
+        ok = expected.groupby("policy")["status"].first()[rows.scheduler] == "ok"
+        assert rows["rank"].dropna().tolist() == list(range(1, sum(ok) + 1))
+        assert rows["rank"].notna().tolist() == ok.tolist()
         means = expected.groupby("policy")["total_time"].mean()
         np.testing.assert_allclose(rows.total_time, means[rows.scheduler])
         times = expected.pivot(index="seed", columns="policy", values="total_time")
@@ -214,7 +217,8 @@ def test_leaderboard__a_wrong_file_ends_with_one_line(
 def board(**times: list[float]) -> Board:
     """Runs of policies that differ in the times to the target."""
     rows = [
-        {"policy": name, "seed": seed, "total_time": 9.0, "time_to_target": value, "feasible": True}
+        {"policy": name, "seed": seed, "total_time": 9.0, "time_to_target": value}
+        | {"status": "ok", "status_reason": ""}
         for name, values in times.items()
         for seed, value in enumerate(values)
     ]

@@ -85,7 +85,9 @@ def test_leaderboard__numbers_and_ranks_are_those_of_evaluate(system):
     ):
         expected = evaluate(fielded, scenario, seeds)
         ours = summary[summary.setting == name].drop(columns="setting").reset_index(drop=True)
-        ours["status_reason"] = ours["status_reason"].fillna("")
+        ours["status_reason"] = [
+            text if isinstance(text, str) else "" for text in ours.status_reason
+        ]
         pd.testing.assert_frame_equal(ours, expected, check_exact=False, rtol=1e-12)
         rows = ranks[(ranks.setting == name) & ranks["seeds"].notna()]
         assert rows.scheduler.tolist() == ranked(expected)

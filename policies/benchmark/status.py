@@ -1,4 +1,8 @@
-"""The status of a scheduler in a setting: within its constraints or not, over all its seeds."""
+"""The status of a scheduler in a setting: within its constraints or not, over all its seeds.
+
+Seeds are the independent replicates: within a run, rounds and devices depend on each other. The
+mean over seeds is beyond a limit if it is so far beyond it that luck does not explain it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import pdtrik, stdtrit
 
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray
 
 OK, OVER_BUDGET, LEAVES_OUT = "ok", "over budget", "leaves out"
+
+# The limits: energy over the budget, of each device and in the mean of all; influence and
+# participation of each device over what its data ask for; share of the places that are filled.
+DEVICE_ENERGY, ALL_ENERGY = 1.10, 1.03
+INFLUENCE, PARTICIPATION, FILLED = 0.5, 0.25, 0.9
+
+# Probability with which a rule takes the luck of a scheduler that keeps to it for an excess: 5 %
+# in a table of fifteen.
+LEVEL = 0.05 / 15
 
 
 class DeviceAccounts(NamedTuple):
@@ -55,11 +69,185 @@ class Status(NamedTuple):
     reason: str
 
 
-def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
-    """What the accounts of the policies of a table cannot tell from luck, in a sentence."""
-    return ""
+class Sensitivity(NamedTuple):
+    """What the runs of a policy could hide: means over seeds that luck may explain.
+
+    Attributes
+    ----------
+    device : float
+        Energy of a device over its budget, at most; infinite where one seed cannot tell.
+    together : float
+        The same of all together.
+    influence : float
+        That of a device, at least; minus infinity where one seed cannot tell.
+    """
+
+    device: float
+    together: float
+    influence: float
 
 
 def judge(accounts: DeviceAccounts) -> Status:
-    """The status of a policy by the accounts of its runs."""
-    return Status(OK, "")
+    """The status of a policy by the accounts of its runs.
+
+    It is over budget if a device spends more than 10 % over its budget, or all together more than
+    3 %. It leaves out if the influence of a device is below a half, its participation below a
+    quarter of what its data ask for, or less than 0.9 of the places are filled. Energies of a
+    policy that always draws are expected ones, in which there is no luck. All else counts as far as
+    luck does not explain it, and takes two seeds at least.
+
+    Notes
+    -----
+    What concerns all together is beyond a limit if a one-sided t-test over the seeds says so at
+    `LEVEL`. Of N devices some have seeds that agree by chance. There the luck that all devices have
+    in common must not explain it either, at ``LEVEL / N``. It is that of the number of lumps in a
+    Poisson distribution, as where chance decides who takes part, and the spread of all devices over
+    seeds tells the size of a lump: a participation where chance decides, nearly nothing for round
+    robin, 14 participations for proportional fair scheduling where channels stay good for long.
+
+    A device can only take part a whole number of times: where the data ask for m participations in
+    a run, its limits are at least 1 / m from 1.
+    """
+    energy, influence, participation, _, filled, drawn = accounts
+    devices = energy.shape[1]
+    limits = _device_limits(accounts)
+    if drawn:
+        over = energy.mean(axis=0) > DEVICE_ENERGY
+        all_over = bool(energy.mean() > ALL_ENERGY)
+    else:
+        over = _beyond(energy, limits.energy, 1, limits.one)
+        all_over = bool(_beyond(energy.mean(axis=1), ALL_ENERGY, 1))
+    out = _beyond(influence, limits.influence, -1, limits.one)
+    out |= _beyond(participation, limits.participation, -1, limits.one)
+    spends, misses = [], []
+    if over.any():
+        worst = 100 * (energy.mean(axis=0)[over].max() - 1)
+        spends.append(f"{over.sum()} of {devices} devices over, the worst {worst:,.0f} %")
+    if all_over:
+        spends.append(f"all together {100 * (energy.mean() - 1):,.1f} % over")
+    if out.any():
+        misses.append(f"leaves out {out.sum()} of {devices}")
+    if _beyond(filled, FILLED, -1):
+        misses.append(f"fills {100 * filled.mean():.0f} % of the places")
+    name = OVER_BUDGET if spends else LEAVES_OUT if misses else OK
+    return Status(name, ", ".join(spends + misses))
+
+
+def sensitivity(accounts: DeviceAccounts) -> Sensitivity:
+    """What the runs of a policy could hide, in a device with the luck that all have in common."""
+    energy, influence, _, _, _, drawn = accounts
+    limits = _device_limits(accounts)
+    if len(energy) == 1:
+        most = (DEVICE_ENERGY, ALL_ENERGY) if drawn else (np.inf, np.inf)
+        return Sensitivity(*most, -np.inf)
+    least = float(_hidden(influence, limits.influence, -1, limits.one).min())
+    if drawn:
+        return Sensitivity(DEVICE_ENERGY, ALL_ENERGY, least)
+    device = float(_hidden(energy, limits.energy, 1, limits.one).max())
+    together = energy.mean(axis=1)
+    return Sensitivity(device, ALL_ENERGY + float(_margin(together)), least)
+
+
+def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
+    """A sentence on what the luck of a table could hide, by the accounts of its policies.
+
+    It tells of the policies that are ok, and is empty where nothing much can be hidden.
+    """
+    passed = [each for each in accounts if judge(each).name == OK]
+    if not passed:
+        return ""
+    seeds = min(len(each.filled) for each in passed)
+    if seeds == 1:
+        return "One seed cannot tell luck from excess: only expected energies are judged."
+    bounds = [sensitivity(each) for each in passed]
+    device, together = max(each.device for each in bounds), max(each.together for each in bounds)
+    influence = min(each.influence for each in bounds)
+    hidden = []
+    if device > 4 / 3:
+        times = f"{device:.2g}" if device < 10 else "more than ten"
+        hidden.append(f"a device that spends {times} times its budget")
+    if together > 1.05:
+        hidden.append(f"all that spend {together:.3g} times theirs together")
+    if influence <= 0:
+        hidden.append("a device that is left out")
+    elif influence < 1 / 3:
+        hidden.append(f"a device that counts {influence:.1g} of what its data ask for")
+    if not hidden:
+        return ""
+    return f"With {seeds} seeds, luck could explain {' or '.join(hidden)}."
+
+
+class _DeviceLimits(NamedTuple):
+    one: FloatArray  # a participation, over those that the data ask for in a run
+    energy: FloatArray
+    influence: FloatArray
+    participation: FloatArray
+
+
+def _device_limits(accounts: DeviceAccounts) -> _DeviceLimits:
+    """The limits of each device, at least a participation from 1; all of shape (N,)."""
+    one = 1.0 / np.maximum(accounts.asked.mean(axis=0), 1e-9)
+    return _DeviceLimits(
+        one,
+        np.maximum(DEVICE_ENERGY, 1.0 + one),
+        np.clip(1.0 - one, 0.0, INFLUENCE),
+        np.clip(1.0 - one, 0.0, PARTICIPATION),
+    )
+
+
+def _beyond(
+    ratio: FloatArray, limit: float | FloatArray, sign: int, one: FloatArray | None = None
+) -> BoolArray:
+    """Whether the mean over seeds is beyond a limit, and not by luck; ratios are (S,) or (S, N).
+
+    The sign is 1 for an upper limit and -1 for a lower one. With a participation `one` each device
+    has its limit.
+    """
+    if len(ratio) == 1:
+        return np.zeros(ratio.shape[1:], dtype=np.bool_)
+    excess = sign * (ratio.mean(axis=0) - limit)
+    beyond: BoolArray = excess > _margin(ratio)
+    if one is not None:
+        by_lumps = _by_lumps(_lump(ratio, one), limit, sign)
+        beyond &= sign * (ratio.mean(axis=0) - by_lumps) > 0
+    return beyond
+
+
+def _hidden(ratio: FloatArray, limit: float | FloatArray, sign: int, one: FloatArray) -> FloatArray:
+    """The mean over seeds that is just not beyond, of devices whose variance is in lumps."""
+    lump = _lump(ratio, one)
+    # x = limit + sign t sqrt(lump x), the t-test, is a quadratic equation in sqrt(x).
+    half = sign * _t(len(ratio)) * np.sqrt(lump) / 2
+    by_seeds = (half + np.sqrt(half**2 + limit)) ** 2
+    return sign * np.maximum(sign * by_seeds, sign * _by_lumps(lump, limit, sign))
+
+
+def _t(seeds: int) -> float:
+    return float(stdtrit(seeds - 1, 1.0 - LEVEL))
+
+
+def _margin(ratio: FloatArray) -> FloatArray:
+    """How far beyond a limit the t-test lets the mean over seeds be."""
+    margin: FloatArray = _t(len(ratio)) * ratio.std(axis=0, ddof=1) / np.sqrt(len(ratio))
+    return margin
+
+
+def _lump(ratio: FloatArray, one: FloatArray) -> FloatArray:
+    """Size of the lumps of which the means over seeds consist, by their spread; shape (N,)."""
+    seeds = len(ratio)
+    lumps = ratio.var(axis=0, ddof=1) / one  # in participations, times the ratio
+    if seeds > 20 * one.mean():
+        # The cut: a few devices with a spread of their own do not hide the others.
+        lumps = np.minimum(lumps, 10.0 * max(1.0, float(np.median(lumps))))
+    # Without any luck they are still of a size that Poisson's distribution can be computed with.
+    size = max(lumps.mean() / max(ratio.mean(), 1e-9), 1e-3)
+    lump: FloatArray = size * one / seeds
+    return lump
+
+
+def _by_lumps(lump: FloatArray, limit: float | FloatArray, sign: int) -> FloatArray:
+    """The mean over seeds farthest beyond a limit that a Poisson number of lumps explains."""
+    level, mean = LEVEL / lump.size, limit / lump
+    number = pdtrik(1.0 - level, mean) + 1.0 if sign > 0 else pdtrik(level, mean)
+    farthest: FloatArray = number * lump
+    return farthest

@@ -1,0 +1,94 @@
+"""How often chance is taken for a fault, and faults for chance: the tables of docs/status.md.
+
+python examples/status_power.py
+
+Schedulers are simulated whose devices take part by lot. Those without a fault spend exactly their
+budgets and count exactly their data, in expectation.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.benchmark.status import OK, DeviceAccounts, judge
+
+SEEDS, ROUNDS = (2, 3, 5, 10, 30), (20, 100, 300, 1000)
+
+
+@dataclass(frozen=True)
+class Lot:
+    """Who takes part, and what it costs: N devices, of which K are drawn in each round.
+
+    `unequal` devices take part up to eight times as often as others and then count and spend so
+    much less, and each time they spend a random energy, 1 to 40 J. A drawn cohort stays for
+    `burst` rounds. The devices of `faulty`, a share of all, spend `energy` times their budget, or
+    take part `share` times as often as they should.
+    """
+
+    devices: int = 120
+    cohort: int = 2
+    unequal: bool = False
+    burst: int = 1
+    faulty: float = 0.0
+    energy: float = 1.0
+    share: float = 1.0
+
+    def accounts(self, rounds: int, seeds: int, rng: np.random.Generator) -> DeviceAccounts:
+        """What the runs of a scheduler come to."""
+        n, faulty = self.devices, np.arange(self.devices) < self.faulty * self.devices
+        often = np.exp(rng.uniform(0, np.log(8), n)) if self.unequal else np.ones(n)
+        often /= often.mean()  # over the share of the data, which all have alike
+        drawn = often * np.where(faulty, self.share, 1.0)
+        drawn /= drawn.mean()
+        budgets = np.where(faulty, self.energy, 1.0) / np.maximum(drawn, 1e-9)
+        asked = rounds * self.cohort / n
+        count = rng.multinomial(rounds * self.cohort // self.burst, drawn / n, size=seeds)
+        who = np.repeat(np.arange(count.size), count.ravel())
+        each = np.exp(rng.uniform(0, np.log(40), who.size)) if self.unequal else np.ones(who.size)
+        mean = 39 / np.log(40) if self.unequal else 1
+        times = count * self.burst / asked
+        spent = np.bincount(who, each / mean, count.size).reshape(count.shape) * self.burst / asked
+        full = np.full((seeds, n), asked)
+        return DeviceAccounts(spent * budgets, times / often, times, full, np.ones(seeds), drawn=False)
+
+
+FAIR = {
+    "120 devices, alike": Lot(),
+    "120 devices, unequal": Lot(unequal=True),
+    "120 devices, the same for 10 rounds": Lot(burst=10),
+    "20 devices, unequal, 4 a round": Lot(20, 4, unequal=True),
+}
+FAULTS = {
+    "all spend 4.5 % more": Lot(faulty=1, energy=1.045),
+    "ten spend 50 % more": Lot(faulty=1 / 12, energy=1.5),
+    "ten at a fifth of their share": Lot(faulty=1 / 12, share=0.2),
+    "ten never asked": Lot(faulty=1 / 12, share=0),
+    "half never asked": Lot(faulty=1 / 2, share=0),
+}
+
+
+def not_ok(lot: Lot, rounds: int, seeds: int, times: int, table: int = 1) -> float:
+    """Share of simulated tables in which a scheduler is not ok; a table has `table` of them."""
+    rng = np.random.default_rng([rounds, seeds])
+    found = [judge(lot.accounts(rounds, seeds, rng)).name != OK for _ in range(times * table)]
+    return float(np.reshape(found, (times, table)).any(axis=1).mean())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=40, help="tables for each number of rounds")
+    times = parser.parse_args().times
+    head = "".join(f" {seeds} |" for seeds in SEEDS)
+    print(f"| false alarms in tables of 15, % | {head}\n| --- |{' --- |' * len(SEEDS)}")
+    for name, lot in FAIR.items():
+        shares = [np.mean([not_ok(lot, r, s, times, 15) for r in ROUNDS]) for s in SEEDS]
+        print(f"| {name} |" + "".join(f" {100 * share:.1f} |" for share in shares), flush=True)
+    print(f"\n| found, % | rounds | {head}\n| --- | --- |{' --- |' * len(SEEDS)}")
+    for name, lot in FAULTS.items():
+        for rounds in (100, 300, 1000):
+            shares = [not_ok(lot, rounds, s, 2 * times) for s in SEEDS]
+            row = "".join(f" {100 * share:.0f} |" for share in shares)
+            print(f"| {name} | {rounds} |{row}", flush=True)

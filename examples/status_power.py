@@ -46,13 +46,14 @@ class Lot:
         budgets = np.where(faulty, self.energy, 1.0) / np.maximum(drawn, 1e-9)
         asked = rounds * self.cohort / n
         count = rng.multinomial(rounds * self.cohort // self.burst, drawn / n, size=seeds)
-        who = np.repeat(np.arange(count.size), count.ravel())
-        each = np.exp(rng.uniform(0, np.log(40), who.size)) if self.unequal else np.ones(who.size)
-        mean = 39 / np.log(40) if self.unequal else 1
-        times = count * self.burst / asked
-        spent = np.bincount(who, each / mean, count.size).reshape(count.shape) * self.burst / asked
+        cost = count.astype(float)  # of all participations of a device together, 1 each in the mean
+        if self.unequal:
+            who = np.repeat(np.arange(count.size), count.ravel())
+            each = np.exp(rng.uniform(0, np.log(40), who.size)) * np.log(40) / 39
+            cost = np.bincount(who, each, count.size).reshape(count.shape)
+        times, spent = (value * self.burst / asked for value in (count, cost * budgets))
         full = np.full((seeds, n), asked)
-        return DeviceAccounts(spent * budgets, times / often, times, full, np.ones(seeds), drawn=False)
+        return DeviceAccounts(spent, times / often, times, full, np.ones(seeds), drawn=False)
 
 
 FAIR = {
@@ -63,6 +64,7 @@ FAIR = {
 }
 FAULTS = {
     "all spend 4.5 % more": Lot(faulty=1, energy=1.045),
+    "all spend 4.5 % more, unequal": Lot(unequal=True, faulty=1, energy=1.045),
     "ten spend 50 % more": Lot(faulty=1 / 12, energy=1.5),
     "ten at a fifth of their share": Lot(faulty=1 / 12, share=0.2),
     "ten never asked": Lot(faulty=1 / 12, share=0),

@@ -1,0 +1,219 @@
+"""The status against tests of scipy.stats, cases by hand and simulated runs by chance."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from policies.benchmark.status import (
+    LEVEL,
+    DeviceAccounts,
+    cannot_tell,
+    joined,
+    judge,
+    sensitivity,
+)
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def accounts(
+    energy=1.0, influence=1.0, participation=1.0, *, seeds=4, asked=20.0, filled=1.0, drawn=False
+) -> DeviceAccounts:
+    """Runs of ten devices that keep to everything that is not given."""
+    each = (np.broadcast_to(a, (seeds, 10)) for a in (energy, influence, participation, asked))
+    return DeviceAccounts(*each, np.broadcast_to(filled, seeds), drawn)
+
+
+def first(number: int, value: float, others: float = 1.0) -> np.ndarray:
+    return np.where(np.arange(10) < number, value, others)
+
+
+EXPECTED = accounts(first(1, 1.2, 0.9), seeds=1, drawn=True)
+OVER, FILLS = "1 of 10 devices over, the worst 100 %", "fills 50 % of the places"
+BOTH = accounts(first(1, 2.0), influence=first(5, 0.1), filled=0.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "reason"),
+    [
+        (accounts(), "ok", ""),
+        (accounts(first(2, 1.09), drawn=True), "ok", ""),
+        (EXPECTED, "over budget", "1 of 10 devices over, the worst 20 %"),
+        (accounts(1.045, drawn=True, seeds=1), "over budget", "all together 4.5 % over"),
+        (accounts(first(3, 1.65, 0.7)), "over budget", "3 of 10 devices over, the worst 65 %"),
+        (accounts(1.045), "over budget", "all together 4.5 % over"),
+        (accounts(influence=first(6, 0.0, 2.5)), "leaves out", "leaves out 6 of 10"),
+        (accounts(influence=first(6, 0.55)), "ok", ""),
+        # Weights that are huge, for devices that hardly ever take part.
+        (accounts(participation=first(2, 0.2)), "leaves out", "leaves out 2 of 10"),
+        (accounts(participation=first(2, 0.3)), "ok", ""),
+        (accounts(filled=0.5), "leaves out", FILLS),
+        (BOTH, "over budget", f"{OVER}, all together 10.0 % over, leaves out 5 of 10, {FILLS}"),
+        # One seed cannot tell, nor can a participation be divided.
+        (accounts(first(1, 9.0), influence=first(5, 0.0), filled=0.5, seeds=1), "ok", ""),
+        (accounts(first(4, 2.0, 0.3), influence=first(6, 0.0), asked=1.0), "ok", ""),
+    ],
+)  # fmt: skip
+def test_judge__cases_by_hand(given, name, reason):
+    assert judge(given) == (name, reason)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5, 30])
+@pytest.mark.parametrize("asked", [0.5, 3.0, 20.0])
+def test_judge__agrees_with_tests_of_scipy(seeds, asked):
+    rng = np.random.default_rng([seeds, int(asked)])
+    devices, found = 15, [0, 0]
+    one = 1 / asked
+    for _ in range(60):
+        truth = np.where(rng.random(devices) < 0.3, rng.choice([0.0, 0.1, 2.0, 4.0]), 1.0)
+        size = rng.choice([0.2, 1.0, 3.0])  # of a lump, in participations
+        ratio = size * rng.poisson(truth * asked / size, size=(seeds, devices)) * one
+        lumps = np.array([asked * np.var(each, ddof=1) for each in ratio.T])
+        if seeds * asked > 20:
+            lumps = np.clip(lumps, 0, 10 * max(1, np.median(lumps)))
+        lump = max(lumps.mean() / max(ratio.mean(), 1e-9), 1e-3) * one / seeds
+        over = left = 0
+        for each in ratio.T:
+            number, limit = each.mean() / lump, max(1.1, 1 + one)
+            # A Poisson count of mean m is at least k as often as a gamma variate of shape k is
+            # below m, which also tells it for numbers that are not whole.
+            luck = stats.gamma.cdf(limit / lump, number) if number else 1.0
+            if each.mean() > limit and luck < LEVEL / devices:
+                over += significant(each, limit, "greater")
+            limit = max(min(0.5, 1 - one), 0)
+            luck = stats.gamma.sf(limit / lump, number + 1)
+            if each.mean() < limit and luck < LEVEL / devices:
+                left += significant(each, limit, "less")
+        together = ratio.mean(axis=1)
+        reasons = [f"{over} of {devices} devices over"] if over else []
+        if together.mean() > 1.03 and significant(together, 1.03, "greater"):
+            reasons += [f"all together {100 * ratio.mean() - 100:.1f} % over"]
+        reasons += [f"leaves out {left} of {devices}"] if left else []
+        both = np.ones_like(ratio)
+        given = DeviceAccounts(ratio, ratio, both, both * asked, np.ones(seeds), drawn=False)
+        told = judge(given).reason
+        parts = [part for part in told.split(", ") if part and "worst" not in part]
+        assert parts == reasons
+        found = [found[0] + over, found[1] + left]
+    assert min(found) > 0 or asked * seeds < 60
+
+
+def significant(values: np.ndarray, limit: float, side: str) -> bool:
+    if np.ptp(values) < 1e-9:
+        return True
+    return bool(stats.ttest_1samp(values, limit, alternative=side).pvalue < LEVEL)
+
+
+EIGHTHS = st.integers(0, 24).map(lambda number: number / 8)  # whose sums are exact
+
+
+@given(
+    arrays(float, (3, 10), elements=EIGHTHS),
+    arrays(float, 10, elements=EIGHTHS),
+    st.permutations(range(3)),
+    st.permutations(range(10)),
+    st.booleans(),
+)
+def test_judge__knows_no_order_and_no_reward_for_more_energy(ratio, more, seeds, devices, drawn):
+    status = judge(accounts(ratio, ratio, ratio, seeds=3, asked=8.0, drawn=drawn))
+    other = ratio[np.ix_(seeds, devices)]
+    assert judge(accounts(other, other, other, seeds=3, asked=8.0, drawn=drawn)) == status
+    worse = judge(accounts(ratio + more, ratio, ratio, seeds=3, asked=8.0, drawn=drawn))
+    assert worse.name == status.name or worse.name == "over budget"
+
+
+def test_joined__is_the_accounts_of_all_runs():
+    whole = accounts(np.arange(40).reshape(4, 10), drawn=True)
+    parts = [
+        DeviceAccounts(*(value[rows] for value in whole[:-1]), drawn=True)
+        for rows in ([0], [1, 2, 3])
+    ]
+    for one, other in zip(joined(parts), whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not joined([*parts, accounts()]).drawn
+
+
+@pytest.fixture
+def power(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import status_power
+
+    yield status_power
+    del sys.modules["status_power"]
+
+
+def test_judge__has_few_false_alarms(power):
+    # The table of docs/status.md in short: alarms of single schedulers, where it is hardest.
+    for name, lot in power.FAIR.items():
+        for seeds, rounds in ((2, 100), (3, 1000), (5, 300), (10, 20)):
+            assert power.not_ok(lot, rounds, seeds, 150) <= 0.02, (name, seeds, rounds)
+
+
+@pytest.mark.parametrize(
+    ("fault", "rounds", "seeds"),
+    [
+        ("all spend 4.5 % more", 100, 2),
+        ("ten spend 50 % more", 1000, 5),
+        ("ten at a fifth of their share", 1000, 5),
+        ("ten never asked", 300, 5),
+        ("half never asked", 1000, 2),
+    ],
+)
+def test_judge__finds_faults(power, fault, rounds, seeds):
+    assert power.not_ok(power.FAULTS[fault], rounds, seeds, 40) >= 0.9
+
+
+def test_judge__is_not_blinded_by_the_luck_of_a_few():
+    # In each run the two devices of the cohort are drawn, of ten, and stay to its end.
+    rng = np.random.default_rng(0)
+    times = np.zeros((10, 120))
+    for row in times:
+        row[rng.choice(10, 2, replace=False)] = 60.0
+    one = np.ones_like(times)
+    told = judge(DeviceAccounts(one, times, times, one * 1000 / 60, np.ones(10), drawn=False))
+    assert told.name == "leaves out"
+    assert int(told.reason.split()[2]) >= 110
+
+
+def test_sensitivity__is_where_half_of_the_faults_are_found(power):
+    rng = np.random.default_rng(0)
+    found = {}
+    for scale in (0.75, 1.0, 1.5):
+        found[scale] = 0
+        for _ in range(60):
+            given = power.Lot().accounts(1000, 10, rng)
+            bounds = sensitivity(given)
+            given.energy[:, 0] = bounds.device * scale * rng.poisson(1000 / 60, 10) * 60 / 1000
+            found[scale] += judge(given).name == "over budget"
+    assert found[0.75] <= 15 <= found[1.0] <= 45 <= found[1.5]
+    few = power.Lot().accounts(1000, 3, rng)
+    assert sensitivity(few).device > bounds.device > 1.3
+    assert sensitivity(few).influence < bounds.influence < 0.4
+
+
+def test_cannot_tell__is_a_sentence_on_the_least_sharp_policy(power):
+    rng = np.random.default_rng(0)
+    blunt = power.Lot().accounts(1000, 3, rng)
+    found = sensitivity(blunt)
+    assert cannot_tell([blunt, accounts(seeds=3)]) == (
+        f"With 3 seeds, luck could explain a device that spends {found.device:.1f} times its "
+        f"budget or a device that counts {found.influence:.2f} of what its data ask for."
+    )
+    assert cannot_tell([accounts(), accounts(3.0, drawn=True)]) == ""
+    assert cannot_tell([accounts(seeds=1)]).startswith("One seed cannot tell luck from excess")
+    assert cannot_tell([accounts(3.0, seeds=1, drawn=True)]) == ""  # none is ok
+    short = power.Lot().accounts(20, 2, rng)
+    assert cannot_tell([short]) == (
+        "With 2 seeds, luck could explain a device that spends more than ten times its budget or "
+        "a device that is left out."
+    )
+    uneven = accounts(np.linspace(0.9, 1.1, 4)[:, None])
+    assert "or all that spend 1.32 times theirs together." in cannot_tell([uneven])

@@ -9,12 +9,14 @@ import difflib
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.typing import BoolArray, FloatArray
+
+Array = TypeVar("Array", bound=NDArray[Any])
 
 _FLOAT64 = np.dtype(np.float64)
 _LARGEST_COUNT = 2**31 - 1
@@ -151,10 +153,17 @@ def per_device(
     return read_only(np.broadcast_to(values, num_devices).copy())
 
 
-def read_only(values: FloatArray) -> FloatArray:
+def read_only(values: Array) -> Array:
     """`values`, no longer to be changed."""
-    values.flags.writeable = False
+    values.setflags(write=False)
     return values
+
+
+def freeze(values: Iterable[object]) -> None:
+    """Make the arrays among some values read-only."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            value.setflags(False)  # write; by name it takes three times as long
 
 
 def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:

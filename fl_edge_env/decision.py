@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.checks import all_true
+from fl_edge_env.checks import all_true, read_only
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Setting(Part):
         """Middle and half width of the range, and the least value of a decoded row, shape (N,)."""
         low, mid, high = self._range(scenario)
         # Near the lower end rounding has the size of the upper one, which may be far larger.
-        return mid, 0.5 * (high - low), (1 - BOUND_TOLERANCE) * low
+        return mid, read_only(0.5 * (high - low)), read_only((1 - BOUND_TOLERANCE) * low)
 
     def encode(
         self,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation, listed
 from fl_edge_env.checks import (
+    freeze,
     integer_at_least,
     positive_integer,
     real_array,
@@ -39,8 +40,9 @@ _EXPECTED = ("expected_round_time", "latency", "penalty", "drift", "reward_laten
 class Round(NamedTuple):
     """Outcome of a round, for each of the B systems of a batch.
 
-    For a single system the shapes have no B, and a quantity of shape (B,) is a number. The
-    accounts follow the kind of the decision, sampled or chosen (see `Allocation`).
+    For a single system the shapes have no B, and a quantity of shape (B,) is a number. The arrays
+    are read-only. The accounts follow the kind of the decision, sampled or chosen (see
+    `Allocation`).
 
     Where devices drop out, a sampled decision is renormalised over the available devices: the
     cohort is drawn from ``q_n 1[n is available]`` over its sum, which takes the place of q in every
@@ -132,6 +134,7 @@ class Round(NamedTuple):
         if not np.isnan(self.sampling_error).any():
             info["energy_expected"] = np.where(measured, self.energy_expected, np.nan)
             info |= {name: np.full_like(info[name], np.nan)[()] for name in _EXPECTED}
+        freeze(info.values())
         return info
 
     @property
@@ -331,7 +334,7 @@ class Simulator:
         return self._streams[system].training
 
     def observe(self) -> dict[str, FloatArray]:
-        """Channel gains and queues [J], shape (B, N); later rounds do not change the arrays.
+        """Channel gains and queues [J], shape (B, N), as read-only copies.
 
         Where the server knows the gains of participants alone, ``channel_gain`` is that of each
         device's last participation and ``age`` the rounds since, from 1 on; before the first
@@ -349,6 +352,7 @@ class Simulator:
             observation["participation_queue"] = self.participation_queue.copy()
         if (available := self.available) is not None:
             observation["available"] = available.astype(np.float64)
+        freeze(observation.values())
         return observation
 
     @property
@@ -415,7 +419,7 @@ class Simulator:
         self._learn(participates)
         self._next_round()
 
-        return Round(
+        outcome = Round(
             cohort=account.cohort,
             device_time=device_time,
             round_time=account.round_time,
@@ -435,6 +439,8 @@ class Simulator:
             failed=failed,
             measured=participates if scenario.csi == "participants" else None,
         )
+        freeze(outcome)
+        return outcome
 
     def _learn(self, participates: BoolArray) -> None:
         """Note the gains of the round that the server gets to know, where it knows not all."""
@@ -503,7 +509,7 @@ def _chosen(
     round_time = np.where(participates, device_time, 0.0).max(axis=-1)
     participation = participates.astype(np.float64)
     return _Account(
-        allocation.cohort,
+        allocation.cohort.copy(),  # the policy keeps its own
         participation,
         round_time,
         round_time,

@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
-from fl_edge_env.checks import positive_integer
+from fl_edge_env.checks import positive_integer, read_only
 from fl_edge_env.env import Observation, check_softmax_scale, resolve_scenario
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Round, Simulator
@@ -143,11 +143,12 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         if truncated.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
             final_observation = self.simulator.observe()
             self.simulator.reset([None] * self.num_envs, truncated)
-            info["final_info"] = _masked(outcome, truncated.copy())
+            ended = read_only(truncated.copy())
+            info["final_info"] = _masked(outcome, ended)
             info["final_obs"] = np.full(self.num_envs, None, dtype=object)
             for index in np.flatnonzero(truncated):
                 info["final_obs"][index] = {k: v[index] for k, v in final_observation.items()}
-            info["_final_info"] = info["_final_obs"] = truncated.copy()
+            info["_final_info"] = info["_final_obs"] = ended
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
         return self.simulator.observe(), reward, terminated, truncated, info
 
@@ -161,4 +162,4 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 
 def _masked(outcome: Round, mask: BoolArray) -> dict[str, Any]:
     info = outcome.info()
-    return info | {f"_{name}": mask for name in info}
+    return info | dict.fromkeys((f"_{name}" for name in info), read_only(mask))

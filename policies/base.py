@@ -63,8 +63,8 @@ class Policy(ABC):
         Parameters
         ----------
         observation : mapping
-            ``channel_gain`` and ``queue`` [J], of shape (N,) or, for a batch of independent
-            systems, (B, N).
+            ``channel_gain`` and ``queue`` [J], read-only arrays of shape (N,) or, for a batch of
+            independent systems, (B, N).
 
         Returns
         -------
@@ -78,7 +78,8 @@ class Policy(ABC):
         Parameters
         ----------
         seed : int or sequence of int
-            For policies that draw random numbers.
+            For policies that draw random numbers. It is the policy's own, and tells nothing of the
+            environment's; see `fl_edge_env.streams.policy_seed`.
         """
 
     def feedback(self, info: Mapping[str, Any]) -> None:  # noqa: B027 - optional
@@ -87,7 +88,7 @@ class Policy(ABC):
         Parameters
         ----------
         info : mapping
-            The environment's info.
+            The environment's info, whose arrays are read-only.
         """
 
     def state(self) -> dict[str, NDArray[Any]]:

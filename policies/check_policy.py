@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
+from fl_edge_env.checks import integer_at_least
+from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 
 _ROUNDS = 5
-_SEEDS = (0, 1, 2)
+_SYSTEMS = 3
 
 
-def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
-    """Check that a policy decides validly, and that its decisions follow from the seed.
+def check_policy(
+    policy: Policy, *, scenario: Scenario | None = None, seed: int | None = None
+) -> None:
+    """Check that a policy decides validly, by its own seed, and changes nothing that it is given.
 
     Like Gymnasium's `check_env`, it plays short episodes without training and raises an error at
-    the first thing that is wrong. The policy itself is not changed.
+    the first thing that is wrong. The policy itself is not changed. The episodes have seeds drawn
+    in secret, of which those given to the policy tell nothing.
 
     Parameters
     ----------
@@ -30,14 +36,16 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
         The policy.
     scenario : Scenario, optional
         The system to play; the policy's own by default.
+    seed : int, optional
+        Seed of the first of three systems, to repeat a check: a note of each error names it.
 
     Raises
     ------
     ValueError
-        If a decision is no valid `Allocation`; if `decide` changes the observation or draws from
-        NumPy's or Python's global generator; if an episode depends on the one before it; if a batch
-        is not decided as its systems are one by one; or if decisions differ after a state was saved
-        and restored.
+        If a decision is no valid `Allocation`; if `decide` or `feedback` changes the observation,
+        the info or the scenario; if a decision draws from NumPy's or Python's global generator; if
+        an episode depends on the one before it; if a batch is not decided as its systems are one by
+        one; or if decisions differ after a state was saved and restored.
 
     Examples
     --------
@@ -48,22 +56,31 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
         raise ValueError(
             f"policy must be an instance of Policy, got {policy!r}: put a selector into a Scheduler"
         )
+    first = secrets.randbits(62) if seed is None else integer_at_least(0, "seed", seed)
     system = scenario if scenario is not None else policy.scenario
+    try:
+        _check(policy, system, range(first, first + _SYSTEMS))
+    except Exception as error:
+        error.add_note(f"check_policy(..., seed={first}) plays the same episodes again")
+        raise
+
+
+def _check(policy: Policy, system: Scenario, seeds: Sequence[int]) -> None:
     name = policy.name
     used = copy.deepcopy(policy)
     before = _global_state()
-    batch = _episode(used, system, _SEEDS)
+    batch = _episode(used, system, seeds)
     if _global_state() != before:
         raise ValueError(
             f"{name} draws from a global random generator, so that a seed does not repeat a run: "
             "make a numpy.random.Generator from the seed in reset"
         )
-    if not _same(_episode(used, system, _SEEDS), batch):
+    if not _same(_episode(used, system, seeds), batch):
         raise ValueError(
             f"a second episode of {name} with the same seeds decides otherwise: reset must forget "
             "what earlier episodes have left, and draw anew from the seed"
         )
-    for index, seed in enumerate(_SEEDS):
+    for index, seed in enumerate(seeds):
         alone = _episode(copy.deepcopy(policy), system, (seed,))
         if not _same(alone, [{k: v[index : index + 1] for k, v in one.items()} for one in batch]):
             raise ValueError(
@@ -72,7 +89,7 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
             )
     if not policy.resumable:
         return
-    if not _same(_episode(used, system, _SEEDS, saved_after=_ROUNDS // 2), batch):
+    if not _same(_episode(used, system, seeds, saved_after=_ROUNDS // 2), batch):
         raise ValueError(
             f"{name} decides otherwise after restore(state()): state must hold all that decide and "
             "feedback remember"
@@ -84,40 +101,76 @@ def _global_state() -> Any:
     return state[1].tobytes(), state[2:], random.getstate()
 
 
+class _Watched:
+    """A policy that is given copies, and must leave them and its scenario as they are."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy, self._scenario = policy, policy.scenario
+        self._before = copy.deepcopy(policy.scenario)
+        self._given: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+
+    def call(self, method: str, what: str, values: Mapping[str, Any]) -> Any:
+        """What a method makes of an observation or an info, which `what` says."""
+        given = copy.deepcopy(dict(values))
+        self._given.append((what, given, dict(values)))
+        result = getattr(self._policy, method)(given)
+        who = f"{method} of {self._policy.name}"
+        for what, now, before in self._given:  # also those that it may have kept
+            if changed := _changed(now, before):
+                raise ValueError(
+                    f"{who} changes {', '.join(changed)} in the {what}: work on copies, "
+                    f"dict({what}) and np.array({what}[{changed[0]!r}])"
+                )
+        kinds = np.ndarray | float | int | str
+        now = {name: v for name, v in vars(self._scenario).items() if isinstance(v, kinds)}
+        if changed := _changed(now, {name: getattr(self._before, name, None) for name in now}):
+            raise ValueError(
+                f"{who} changes {', '.join(changed)} of the scenario: scenario.replace makes a copy "
+                "with other values"
+            )
+        return result
+
+
+def _changed(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    """Names of the values that are not what they were, or were not there."""
+
+    def content(values: Mapping[str, Any], name: str) -> bytes | None:
+        return np.asarray(values[name]).tobytes() if name in values else None
+
+    return sorted(n for n in now.keys() | before.keys() if content(now, n) != content(before, n))
+
+
 def _episode(
-    policy: Policy, scenario: Scenario, seeds: tuple[int, ...], *, saved_after: int | None = None
+    policy: Policy, scenario: Scenario, seeds: Sequence[int], *, saved_after: int | None = None
 ) -> list[dict[str, FloatArray]]:
     """The decisions of some rounds; where asked for, the policy takes up its state on the way."""
     env = FLEdgeVectorEnv(len(seeds), scenario.replace(num_rounds=_ROUNDS + 1))
+    own_seeds, watched = [policy_seed(seed) for seed in seeds], _Watched(policy)
     observation, info = env.reset(seed=list(seeds))
-    policy.reset(list(seeds))
-    policy.feedback(info)
+    policy.reset(own_seeds)
+    watched.call("feedback", "info", info)
     decisions = []
     for number in range(_ROUNDS):
         if number == saved_after:
             state = {name: np.array(value) for name, value in policy.state().items()}
-            policy.reset(list(seeds))
+            policy.reset(own_seeds)
             policy.restore(state)
-        allocation = _decision(policy, observation, env.scenario)
-        decisions.append(allocation)
-        decided: dict[str, Any] = dict(allocation)
+        allocation = watched.call("decide", "observation", observation)
+        decisions.append(_decision(policy, allocation, env.scenario, len(seeds)))
+        decided: dict[str, Any] = dict(decisions[-1])
         observation, *_, info = env.step(Allocation(**decided))
-        policy.feedback(info)
+        watched.call("feedback", "info", info)
     return decisions
 
 
 def _decision(
-    policy: Policy, observation: Mapping[str, FloatArray], scenario: Scenario
+    policy: Policy, allocation: object, scenario: Scenario, num_systems: int
 ) -> dict[str, FloatArray]:
     """The checked decision as arrays by name."""
-    given = copy.deepcopy(dict(observation))
-    allocation: object = policy.decide(observation)
     if not isinstance(allocation, Allocation):
         kind = type(allocation).__name__
         raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
-    if not _same([dict(observation)], [given]):
-        raise ValueError(f"decide of {policy.name} changes the observation: work on a copy")
-    shape = given["channel_gain"].shape
+    shape = (num_systems, scenario.num_devices)
     if allocation.f.shape != shape:
         raise ValueError(
             f"decide of {policy.name} must give f and p of the observation's shape {shape}, "

@@ -38,8 +38,9 @@ except ModuleNotFoundError as error:
     ) from error
 
 from fl_edge_env import FLEdgeEnv, Scenario
-from fl_edge_env.checks import finite_number, integer_at_least
+from fl_edge_env.checks import finite_number, freeze, integer_at_least
 from fl_edge_env.contributions import contributions
+from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
 from train_fl.local_sgd import LocalTrainer
@@ -103,7 +104,8 @@ class PolicyStrategy(Strategy):
     scenario : Scenario
         The system that is emulated, with as many devices as there are clients.
     seed : int
-        Seed of channel, cohorts and training, as in `FLEdgeEnv.reset`.
+        Seed of channel, cohorts and training, as in `FLEdgeEnv.reset`; the policy's is
+        `fl_edge_env.streams.policy_seed` of it.
     server : str or ServerOptimizer
         Turns the weighted sum of a round's updates into the step of the model, such as that of a
         `Task`; by default the sum is the step.
@@ -254,7 +256,6 @@ class PolicyStrategy(Strategy):
             for name in ("local-loss", "local-loss-rms"):
                 told = [_told(n, one, name) for n, one in zip(participants, metrics, strict=True)]
                 info[_LOSSES[name]] = np.array(told, dtype=np.float64)
-        self.policy.feedback(info)
         record: dict[str, Any] = {
             "round-time": float(info["round_time"]),
             "elapsed-time": float(info["elapsed_time"]),
@@ -269,6 +270,7 @@ class PolicyStrategy(Strategy):
             record["train-loss"] = float(
                 np.average(losses, weights=self.scenario.num_samples[participants])
             )
+        self._tell(info)
         return arrays, MetricRecord(record)
 
     def configure_evaluate(self, *_: Any, **__: Any) -> Iterable[Message]:
@@ -298,13 +300,18 @@ class PolicyStrategy(Strategy):
                 )
         self._kept = {}
         self._nodes = _find_devices(grid, self.scenario.num_devices, self._wait)
-        self.policy.reset(self.seed)
+        self.policy.reset(policy_seed(self.seed))
         self._observation, info = self._env.reset(seed=self.seed)
         nobody = np.arange(0)
         if self.policy.uses_losses:
             info |= {name: np.empty(0) for name in _LOSSES.values()} | {"participants": nobody}
         if self.policy.uses_update_norms:
             info |= self._first_norms(arrays, config, grid)
+        self._tell(info)
+
+    def _tell(self, info: dict[str, Any]) -> None:
+        """Let the policy learn from what is no longer needed here."""
+        freeze(info.values())
         self.policy.feedback(info)
 
     def _first_norms(

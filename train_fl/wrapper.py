@@ -18,6 +18,7 @@ from torch.nn.utils import vector_to_parameters
 
 from fl_edge_env import Allocation, FLEdgeEnv
 from fl_edge_env.allocation import decode_action
+from fl_edge_env.checks import freeze
 from fl_edge_env.contributions import contributions
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray, IntArray
@@ -172,6 +173,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             info |= {"participants": everyone, "update_norms": self._first_norms(everyone)}
         elif self._report_losses:
             info["participants"] = everyone[:0]
+        freeze(info.values())
         return observation, info
 
     def _start_training(self) -> None:
@@ -261,6 +263,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             "update_norms": norms_of(client_updates),
             "train_loss": self._mean_loss(losses, participants),
         }
+        freeze(info.values())
         return observation, float(reward), terminated, truncated, info
 
     def _first_norms(self, devices: IntArray) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from fl_edge_env.channels.law import GainLaw, density_nodes, same_for_all, with_atoms
-from fl_edge_env.checks import finite_number, natural_number, set_checked
+from fl_edge_env.checks import finite_number, natural_number, read_only, set_checked
 from fl_edge_env.typing import FloatArray, IntArray
 
 # Mean and standard deviation of the rate of 19 uplinks of Wi-Fi and cellular networks [kbit/s].
@@ -166,7 +166,7 @@ class UplinkChannel:
         slope = np.log(2.0) / self.share_hz
         rise = slope * (self._gain(rate) + self.noise_power_w / self.reference_power_w)
         mean: FloatArray = self._gain(_LEAST) + np.sum(half * weights * rise * above, axis=1)
-        return mean
+        return read_only(mean)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from gymnasium.utils.env_checker import check_env
 
 from fl_edge_env import Allocation, ExponentialChannel, FLEdgeEnv, FLEdgeVectorEnv, Scenario
 from fl_edge_env.simulator import Round
+from tests.support import spoil
 
 CHECKED = [{}, {"scenario": "femnist"}, {"scenario": "digits", "num_devices": 1}]
 
@@ -119,6 +121,37 @@ def test_info__has_the_documented_keys_and_the_parts_of_the_reward():
     assert info["penalty"] == pytest.approx(
         info["latency"] + scenario.lambda_ * info["sampling_error"]
     )
+
+
+@pytest.mark.parametrize("mode", [None, "NextStep", "SameStep"])
+@pytest.mark.parametrize("kind", ["sampled", "chosen"])
+def test_episode__who_writes_into_what_it_hands_out_changes_nothing(mode, kind):
+    fields = {"availability": 0.8} if kind == "sampled" else {"objective": "outcome"}
+    scenario = Scenario.digits(
+        num_devices=6, num_rounds=4, csi="participants", upload_failure=0.3, **fields
+    )
+    shape = (3, 6) if mode else (6,)
+
+    def played(spoiled: bool):
+        env = FLEdgeVectorEnv(3, scenario, autoreset_mode=mode) if mode else FLEdgeEnv(scenario)
+        f, p = (np.broadcast_to(mid, shape) for mid in (scenario.f_mid, scenario.p_mid))
+        how = {"q": np.full(shape, 1 / 6), "cohort": np.full((*shape[:-1], 1), 2)}
+        name = "q" if kind == "sampled" else "cohort"
+        decision = Allocation(f, p, **{name: how[name]})
+        observation, _ = env.reset(seed=3)
+        told = [copy.deepcopy(observation)]
+        for _ in range(9 if mode else 4):
+            if spoiled:
+                spoil(observation)
+            observation, *_, info = env.step(decision)
+            ends = list(info.pop("final_obs", ()))
+            told.append(copy.deepcopy((observation, info, ends, env.last_round)))
+            if spoiled:
+                spoil(info, ends, env.last_round)
+        np.testing.assert_array_equal(getattr(decision, name), how[name])
+        return told
+
+    np.testing.assert_equal(played(True), played(False))
 
 
 def test_make__takes_scenarios_names_and_fields():

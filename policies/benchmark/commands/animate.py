@@ -14,6 +14,7 @@ from fl_edge_env import Simulator
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, writable_folder
 from fl_edge_env.rendering import Dashboard
+from fl_edge_env.streams import policy_seed
 from policies.benchmark.bars import bars_shown
 from policies.benchmark.options import ScenarioOptions
 from policies.progress import track
@@ -59,7 +60,7 @@ def _frames(options: Options) -> list[Image.Image]:
     runs = []
     for name in options.policies:
         policy, simulator = make_policy(name, scenario), Simulator(scenario)
-        policy.reset(options.seed)
+        policy.reset(policy_seed(options.seed))
         simulator.reset([options.seed])
         dashboard = Dashboard(scenario, policy.name, size=(720, 600))
         dashboard.begin(simulator.observe())

@@ -7,7 +7,7 @@ import re
 import resource
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,22 +175,24 @@ def layouts(values: np.ndarray) -> dict[str, Any]:
 
 
 def spoil(*handed_out: Any) -> None:
-    """Write into all arrays of what was handed out, though each is read-only."""
-    arrays = list(_arrays(handed_out))
+    """Write into all arrays of what was handed out, as far as NumPy can be talked into it."""
+    arrays = list(arrays_in(handed_out))
     assert not any(array.flags.writeable for array in arrays)
     for array in arrays:
-        if isinstance(array.base, np.ndarray):
-            array.base.flags.writeable = True
-        array.flags.writeable = True
-        array[...] = 1
+        with suppress(ValueError):  # of memory that is not NumPy's own
+            if isinstance(array.base, np.ndarray):
+                array.base.flags.writeable = True
+            array.flags.writeable = True
+            array[...] = 1
 
 
-def _arrays(value: Any) -> Iterator[np.ndarray]:
+def arrays_in(value: Any) -> Iterator[np.ndarray]:
+    """The arrays in nested dictionaries, lists and tuples."""
     if isinstance(value, np.ndarray):
         yield value
     elif isinstance(value, dict | list | tuple):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _arrays(part)
+            yield from arrays_in(part)
 
 
 class Odd:

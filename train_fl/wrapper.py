@@ -126,11 +126,6 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         dataset = task.dataset
         self._test = dataset.test_images.to(self._device), dataset.test_labels.to(self._device)
         self._tested = np.bincount(dataset.test_labels.numpy(), minlength=dataset.num_classes)
-        self._not_evaluated = {
-            "test_loss": math.nan,
-            "test_accuracy": math.nan,
-            "device_accuracy": np.full(self.scenario.num_devices, math.nan),
-        }
         self._data = self._divide(task) if task.split is None else []
 
     @property
@@ -256,7 +251,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             self._parameters, client_updates, weights, self.task.server, self._kept, number
         )
         evaluated = truncated or number % self._options.eval_every == 0
-        info |= self._evaluate() if evaluated else self._not_evaluated
+        info |= self._evaluate() if evaluated else self._not_evaluated()
         info |= {
             "participants": participants,
             "client_updates": _to_numpy(client_updates),
@@ -321,6 +316,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
                 self.task.label_histogram, right_of_class, self._tested
             ),
         }
+
+    def _not_evaluated(self) -> dict[str, Any]:
+        """The same entries where there was no evaluation."""
+        unknown = np.full(self.scenario.num_devices, math.nan)
+        return {"test_loss": math.nan, "test_accuracy": math.nan, "device_accuracy": unknown}
 
     def _losses(self, devices: IntArray) -> dict[str, Any]:
         """The entries of the info that `report_losses` asks for."""

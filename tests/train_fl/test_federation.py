@@ -17,7 +17,9 @@ import pytest
 import torch
 
 from fl_edge_env import Scenario, physics
-from policies import make_policy
+from fl_edge_env.streams import policy_seed
+from policies import Policy, UniD, make_policy
+from tests.support import spoil
 from train_fl import TrainingWrapper, make_task
 from train_fl.server import FedAdam, FedAvg, FedAvgM
 
@@ -105,7 +107,7 @@ def wrapped(name: str, scenario=SCENARIO, rounds=10, seed=3, task=TASK):
         report_losses=policy.uses_losses,
         report_update_norms=policy.uses_update_norms,
     )
-    policy.reset(seed)
+    policy.reset(policy_seed(seed))
     observation, info = env.reset(seed=seed)
     policy.feedback(info)
     models, infos = [env.parameters], []
@@ -122,11 +124,12 @@ def flat(arrays) -> np.ndarray:
 
 
 def federated(
-    name: str, grid: LocalGrid, scenario=SCENARIO, rounds=10, seed=3, task=TASK, **options
+    name: str | Policy, grid: LocalGrid, scenario=SCENARIO, rounds=10, seed=3, task=TASK, **options
 ):
     """The models after each round, the first one before, and the result of the run."""
     options |= {"server": task.server, "seed": seed, "wait": 0}
-    strategy = PolicyStrategy(make_policy(name, scenario), scenario, **options)
+    policy = make_policy(name, scenario) if isinstance(name, str) else name
+    strategy = PolicyStrategy(policy, scenario, **options)
     models, evaluate = [], evaluation(task)
 
     def remember(number, arrays):
@@ -164,6 +167,27 @@ def test_federation__has_the_models_of_the_wrapper_in_each_of_ten_rounds(name, s
         assert record["train-loss"] == pytest.approx(info["train_loss"], rel=1e-4)
     last = result.evaluate_metrics_serverapp[10]
     assert last["test-accuracy"] == pytest.approx(infos[-1]["test_accuracy"], abs=0.004)
+
+
+class Spoiler(UniD):
+    """Writes into all that it is given."""
+
+    def decide(self, observation):
+        decision = super().decide(observation)
+        spoil(observation)
+        return decision
+
+    def feedback(self, info):
+        spoil(info)
+        info.update(round_time=0.0, energy_spent=0.0, participants=[])
+
+
+def test_policy__that_writes_into_what_it_is_given_changes_nothing():
+    models, result = federated("uni-d", LocalGrid(), rounds=3)
+    spoiled, told = federated(Spoiler(SCENARIO), LocalGrid(), rounds=3)
+    np.testing.assert_array_equal(spoiled, models)
+    for number in (1, 2, 3):
+        assert told.train_metrics_clientapp[number] == result.train_metrics_clientapp[number]
 
 
 @pytest.mark.parametrize("how", ["lost", "failing"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import math
@@ -18,6 +19,7 @@ from fl_edge_env.contributions import contributions
 from policies import LROA, UniS, evaluate, make_policy
 from policies.benchmark.jobs import make_jobs
 from policies.divfl import pairwise_distance
+from tests.support import spoil
 from train_fl import Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.partition import dirichlet_equal
 from train_fl.local_sgd import LocalTrainer
@@ -78,6 +80,23 @@ def test_step__moves_the_model_by_the_weighted_updates(scenario, task):
         assert_moved(env, before, decision, info)
         assert len(info["participants"]) < 3
         assert np.all(np.linalg.norm(info["client_updates"], axis=1) > 0)
+
+
+def test_episode__who_writes_into_what_it_hands_out_changes_nothing(scenario, task):
+    reports = {"report_gradients": True, "report_losses": True, "report_update_norms": True}
+
+    def played(spoiled: bool):
+        env = wrap(scenario, task, eval_every=3, **reports)
+        observation, info = env.reset(seed=1)
+        told = []
+        for cohort in ((5, 3), (2,), (5, 7)):
+            told.append(copy.deepcopy((observation, info)))
+            if spoiled:
+                spoil(observation, info)
+            observation, *_, info = env.step(chosen(scenario, *cohort))
+        return [*told, observation, info, env.parameters]
+
+    np.testing.assert_equal(played(True), played(False))
 
 
 def test_step__an_upload_that_failed_brings_no_update(scenario, task):

@@ -21,7 +21,7 @@ def policy_seed(seed: int) -> int:
     """Seed for a policy in the episode of a seed, which does not tell that seed.
 
     Whoever knows an environment's seed can compute its future. A policy is told another number, one
-    for each seed, out of which nothing that the environment draws follows.
+    for each seed, from which that is found only by trying seeds: secret ones are out of reach.
     """
     sequence = np.random.SeedSequence(seed, spawn_key=(_POLICY,))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))

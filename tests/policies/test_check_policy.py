@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -66,6 +67,33 @@ class ChangesWhatItSees(Weighted):
         return gain
 
 
+class ChangesItLater(UniS):
+    def decide(self, observation):
+        self.seen = observation
+        return super().decide(observation)
+
+    def feedback(self, info):
+        if "round_time" in info:
+            self.seen["queue"] *= 0.5
+
+
+class ChangesInfo(UniS):
+    def feedback(self, info):
+        info.get("round_time", np.zeros(1))[...] = 0.0
+
+
+class AddsToInfo(UniS):
+    def feedback(self, info):
+        info["mine"] = 1.0
+
+
+class ChangesScenario(UniS):
+    def decide(self, observation):
+        self.scenario.weights.flags.writeable = True
+        self.scenario.weights[0] = 1.0
+        return super().decide(observation)
+
+
 class TooManyDevices(UniS):
     def decide(self, observation):
         decision = super().decide(observation)
@@ -103,7 +131,11 @@ def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
         (OneStreamForAll, "OneStreamForAll decides otherwise for a batch"),
         (AcrossTheBatch, "AcrossTheBatch decides otherwise for a batch"),
         (ForgetsInState, r"ForgetsInState decides otherwise after restore\(state\(\)\)"),
-        (ChangesWhatItSees, "decide of ChangesWhatItSees changes the observation"),
+        (ChangesWhatItSees, "decide of ChangesWhatItSees changes channel_gain in the observation"),
+        (ChangesItLater, r"feedback of .* changes queue in the .*: work on copies, .*\['queue'\]"),
+        (ChangesInfo, "feedback of ChangesInfo changes round_time in the info"),
+        (AddsToInfo, "feedback of AddsToInfo changes mine in the info"),
+        (ChangesScenario, "changes weights of the scenario: scenario.replace makes a copy"),
         (TooManyDevices, "decide of TooManyDevices is not valid: cohort must have shape"),
         (Mixed, "decide of Mixed must return an Allocation, got a tuple"),
         (Deaf, r'which is not: observation\["available"\]'),
@@ -113,6 +145,27 @@ def test_check_policy__names_what_is_wrong(kind, message):
     scenario = SCENARIO.replace(availability=0.4) if kind is Deaf else SCENARIO
     with pytest.raises(ValueError, match=message):
         check_policy(kind(scenario))
+
+
+class TellsItsEpisode(UniS):
+    def reset(self, seed):
+        self.own_seeds = seed
+
+    def decide(self, observation):
+        raise RuntimeError(f"{self.own_seeds} {observation['channel_gain']}")
+
+
+def test_check_policy__draws_seeds_in_secret_and_names_them_where_something_is_wrong():
+    def told(**options):
+        with pytest.raises(RuntimeError) as raised:
+            check_policy(TellsItsEpisode(SCENARIO), **options)
+        (note,) = raised.value.__notes__
+        return str(raised.value), int(re.search(r"seed=(\d+)\) plays", note)[1])
+
+    (episode, seed), (other, _) = told(), told()
+    assert episode != other
+    assert str(seed) not in episode
+    assert told(seed=seed) == (episode, seed)
 
 
 def test_check_policy__takes_a_policy_alone():

@@ -163,7 +163,7 @@ def freeze(values: Iterable[object]) -> None:
     """Make the arrays among some values read-only."""
     for value in values:
         if isinstance(value, np.ndarray):
-            value.setflags(False)  # write; by name it takes three times as long
+            value.setflags(write=False)
 
 
 def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:

@@ -130,12 +130,12 @@ class Round(NamedTuple):
         info = self.account()
         if (measured := info.pop("measured", None)) is None:
             return info
-        info["device_time"] = np.where(measured, self.device_time, np.nan)
+        hidden = {"device_time": np.where(measured, self.device_time, np.nan)}
         if not np.isnan(self.sampling_error).any():
-            info["energy_expected"] = np.where(measured, self.energy_expected, np.nan)
-            info |= {name: np.full_like(info[name], np.nan)[()] for name in _EXPECTED}
-        freeze(info.values())
-        return info
+            hidden["energy_expected"] = np.where(measured, self.energy_expected, np.nan)
+            hidden |= {name: np.full_like(info[name], np.nan)[()] for name in _EXPECTED}
+        freeze(hidden.values())
+        return info | hidden
 
     @property
     def reward(self) -> FloatArray:

@@ -125,8 +125,8 @@ class _Watched:
         now = {name: v for name, v in vars(self._scenario).items() if isinstance(v, kinds)}
         if changed := _changed(now, {name: getattr(self._before, name, None) for name in now}):
             raise ValueError(
-                f"{who} changes {', '.join(changed)} of the scenario: scenario.replace makes a copy "
-                "with other values"
+                f"{who} changes {', '.join(changed)} of the scenario: "
+                "scenario.replace makes a copy with other values"
             )
         return result
 

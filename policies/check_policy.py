@@ -115,11 +115,11 @@ class _Watched:
         self._given.append((what, given, dict(values)))
         result = getattr(self._policy, method)(given)
         who = f"{method} of {self._policy.name}"
-        for what, now, before in self._given:  # also those that it may have kept
+        for kind, now, before in self._given:  # also those that it may have kept
             if changed := _changed(now, before):
                 raise ValueError(
-                    f"{who} changes {', '.join(changed)} in the {what}: work on copies, "
-                    f"dict({what}) and np.array({what}[{changed[0]!r}])"
+                    f"{who} changes {', '.join(changed)} in the {kind}: work on copies, "
+                    f"dict({kind}) and np.array({kind}[{changed[0]!r}])"
                 )
         kinds = np.ndarray | float | int | str
         now = {name: v for name, v in vars(self._scenario).items() if isinstance(v, kinds)}

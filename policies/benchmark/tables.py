@@ -44,15 +44,17 @@ def comparison_table(
 ) -> Table:
     """A table for the terminal: a row for each policy, means with 95 % intervals over seeds.
 
-    Policies that are ok come first, and the fastest first among them; below a line stand the
-    others, with the reason. The `time`, total or to the target, is compared with that of the first
-    policy of the summary. If the terminal is narrow, the table leaves out the least important
-    columns. `caution` is told below: what the runs cannot tell from luck.
+    Policies that are ok come first, and the fastest first among them; the others stand below a
+    line, and the reasons below the table. The `time`, total or to the target, is compared with that
+    of the first policy of the summary. If the terminal is narrow, the table leaves out the least
+    important columns. `caution` is told below, too: what the runs cannot tell from luck.
     """
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     first = next(iter(runs))
     names = ranked(summary)
-    columns = _comparison_columns(runs, first, target_accuracy, time)
+    fallen = [name for name in names if not _is_ok(runs[name])]
+    reasons = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in fallen]
+    columns = _comparison_columns(runs, first, target_accuracy, time, "status")
     seeds = len(runs[first])
     title = f"Mean and 95 % interval over {seeds} seeds" if seeds > 1 else "One seed"
     dropped = 0
@@ -64,11 +66,11 @@ def comparison_table(
         for column in kept:
             table.add_column(column.header, justify="right", no_wrap=True)
         for name in names:
-            if name != names[0] and name == next((n for n in names if not _is_ok(runs[n])), None):
+            if [name] == fallen[:1] != names[:1]:
                 table.add_section()
-            style = None if _is_ok(runs[name]) else "red"
+            style = "red" if name in fallen else None
             table.add_row(name, *(column.cells[name] for column in kept), style=style)
-        table.caption = _comparison_caption(kept, caution, runs)
+        table.caption = "\n".join([*reasons, _comparison_caption(kept, caution, runs)])
         table.caption_justify = "left"
         needed = Measurement.get(Console(width=1000), Console(width=1000).options, table).maximum
         if needed <= width or len(kept) <= _LEAST_COLUMNS:
@@ -90,7 +92,8 @@ def comparison_markdown(
     """
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     names = ranked(summary)
-    columns = _comparison_columns(runs, names[0], target_accuracy, judged_by(summary))
+    time = judged_by(summary)
+    columns = _comparison_columns(runs, names[0], target_accuracy, time, "status_reason")
     # The first line of a header tells to which group of columns it belongs.
     headers = [
         " ".join(column.header.split("\n")[1:]).strip().replace("- ", "") for column in columns
@@ -146,7 +149,7 @@ def _is_ok(runs: pd.DataFrame) -> bool:
 
 
 def _comparison_columns(
-    runs: dict[str, pd.DataFrame], first: str, target_accuracy: float | None, time: str
+    runs: dict[str, pd.DataFrame], first: str, target_accuracy: float | None, time: str, status: str
 ) -> list[_Column]:
     unit, length = time_unit(max(float(group["total_time"].max()) for group in runs.values()))
     reference = runs[first][time]
@@ -181,7 +184,7 @@ def _comparison_columns(
         columns.append(column(f"\n{word} than\n{first}, %", 1, longer))
     columns[0] = columns[0]._replace(header=f"outcome{columns[0].header}")
     columns += [
-        column("constraints\n\nstatus", 12, lambda g: g["status_reason"].iloc[0] or OK),
+        column("constraints\n\nstatus", 12, lambda g: g[status].iloc[0] or OK),
         column("\nspent, %\nof budget", 4, lambda g: _interval(100 * g["spent_ratio"], 1)),
         column("\nworst\ndevice, %", 6, lambda g: _interval(100 * g["worst_spent_ratio"], 0)),
         column(_INFLUENCE, 5, lambda g: _range(100 * g["influence"])),

@@ -59,7 +59,9 @@ def test_ranked__policies_that_are_not_ok_stand_below_with_the_reason():
     lines = printed(table)
     rows = [line for line in lines if line.split()[:1] and line.split()[0] in set(table.policy)]
     assert [row.split()[0] for row in rows] == ranked(table)
-    assert "leaves out 77 of 120" in rows[-1]
+    assert "leaves out" in rows[-1]
+    assert "reckless: leaves out 77 of 120." in " ".join(" ".join(lines).split())
+    assert "| leaves out 77 of 120 |" in comparison_markdown(table)
     places = [line.split(" | ")[0] for line in comparison_markdown(table).splitlines()[2:6]]
     assert places == ["| 1", "| 2", "| 3", "| –"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -104,7 +103,7 @@ def run_episode(
         records.restore(part("records", state))
     else:
         observation, info = env.reset(seed=seed)
-        policy.feedback(MappingProxyType(info))
+        policy.feedback(info)
     del state  # it may be large
     left = range(records.num_rounds + 1, scenario.num_rounds + 1)
     with recorded(recorders) as tell:
@@ -121,7 +120,7 @@ def run_episode(
             if scenario.csi == "participants":  # the judge knows more than the server
                 account = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
             records.add(decision, observation, reward, account, start)
-            policy.feedback(MappingProxyType(info))
+            policy.feedback(info)
             if recorders:
                 tell(records.row(number, policy.name, seeds[0]))
             if checkpoints and resumable and number % checkpoints.every == 0:

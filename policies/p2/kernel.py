@@ -47,6 +47,8 @@ from policies.device import (
 
 # The least probability that an allocation may have.
 LEAST_Q = 1e-100
+# The certificate: how close it has to come, the finest parts, and how many duals it may take.
+_CLOSE, _PARTS, _MOST_DUALS = 1e-4, 256, 100
 
 
 @compiled
@@ -231,6 +233,8 @@ def _device_cost(
 @compiled
 def _device_minimum(
     nu: float,
+    low: float,
+    high: float,
     V: float,
     cohort_size: int,
     n: int,
@@ -238,20 +242,23 @@ def _device_minimum(
     nodes: FloatArray,
     stack: FloatArray,
 ) -> tuple[float, float]:
-    """Bound ``min over 0 < q <= 1 of m_n(q) + error / q - nu q`` from below; give its minimiser.
+    """Bound ``min over [low, high] of m_n(q) + error / q - nu q`` from below; give its minimiser.
 
     Branch and bound: on an interval the concave m_n lies above its chord, and the minimum with
     the chord in its place is known in closed form. The interval is split there until the bound
     meets the best value found. The rows of ``stack`` are intervals (a, m(a), b, m(b)).
     """
     error = t[ERROR, n]
-    a, cost_a, b, cost_b = 0.0, 0.0, 1.0, 0.0
-    best, best_q, best_scale = math.inf, 1.0, 0.0
-    if error == 0.0:
+    a, cost_a, b, cost_b = low, 0.0, high, 0.0
+    best, best_q, best_scale = math.inf, high, 0.0
+    if a > 0.0:
+        cost_a = _device_cost(a, V, cohort_size, n, t, nodes)
+        best, best_q, best_scale = cost_a + error / a - nu * a, a, cost_a + error / a
+    elif error == 0.0:
         best, best_q, best_scale = 0.0, 0.0, 0.0
     size = 0
     lower = math.inf
-    q, split = 1.0, False
+    q, split = high, False
     while True:
         cost = _device_cost(q, V, cohort_size, n, t, nodes)
         value = cost + error / q - nu * q
@@ -284,6 +291,8 @@ def _device_minimum(
 @compiled
 def _dual(
     nu: float,
+    low: float,
+    high: float,
     V: float,
     cohort_size: int,
     t: FloatArray,
@@ -293,18 +302,93 @@ def _dual(
 ) -> tuple[float, float]:
     """Value of the dual function at nu, a lower bound on P2, and the slope one less ``sum q``.
 
-    q holds the devices' minimisers.
+    P2 is that with the largest probability in [low, high]: one device has such a probability,
+    whichever it costs least, and no other has more. q holds the minimisers.
     """
     value, slope = nu, 1.0
+    rest = min(high, 1.0 - low)
+    least, first, most = math.inf, 0, 0.0
     for n in range(q.size):
-        minimum, q[n] = _device_minimum(nu, V, cohort_size, n, t, nodes, stack)
+        minimum, q[n] = _device_minimum(nu, 0.0, rest, V, cohort_size, n, t, nodes, stack)
         value += minimum - t[QUEUE, n] * t[BUDGET, n]
         slope -= q[n]
+        if low > 0.0:
+            large, at = _device_minimum(nu, low, high, V, cohort_size, n, t, nodes, stack)
+            if large - minimum < least:
+                least, first, most = large - minimum, n, at
+    if low > 0.0 and value > -math.inf:
+        value += least
+        slope += q[first] - most
+        q[first] = most
     return value, slope
 
 
 @compiled
 def _maximise_dual(
+    nu: float,
+    tolerance: float,
+    objective: float,
+    low: float,
+    high: float,
+    V: float,
+    cohort_size: int,
+    t: FloatArray,
+    nodes: FloatArray,
+    stack: FloatArray,
+    trial: FloatArray,
+    q_low: FloatArray,
+    q_high: FloatArray,
+) -> float:
+    """Give the largest dual value found, starting from the multiplier nu.
+
+    The dual function is concave, and one less the sum of the minimisers is its slope: positive
+    left of the best multiplier, negative right of it. The tangents at both ends of a bracket
+    meet above the maximum, and there the next value is taken. q_low and q_high hold the
+    minimisers at the ends of the last bracket, and trial the last ones.
+    """
+    bound, above = -math.inf, math.inf
+    left, value_left, slope_left = -math.inf, 0.0, 0.0
+    right, value_right, slope_right = math.inf, 0.0, 0.0
+    step = tolerance
+    for _ in range(200):
+        value, slope = _dual(nu, low, high, V, cohort_size, t, nodes, stack, trial)
+        bound = max(bound, value)
+        if slope >= 0.0:
+            left, value_left, slope_left = nu, value, slope
+        else:
+            right, value_right, slope_right = nu, value, slope
+        for n in range(trial.size):
+            if slope >= 0.0:
+                q_low[n] = trial[n]
+            else:
+                q_high[n] = trial[n]
+        if right == math.inf:
+            nu = left + step
+        elif left == -math.inf:
+            nu = right - step
+        else:
+            rise = value_right - value_left - slope_right * (right - left)
+            nu = left + min(max(rise / (slope_left - slope_right), 0.0), right - left)
+            above = value_left + slope_left * (nu - left)
+        if min(objective, above) - bound <= tolerance or not left <= nu <= right:
+            break
+        step *= 8.0
+    return bound
+
+
+@compiled
+def _value_at(q: FloatArray, V: float, cohort_size: int, t: FloatArray, nodes: FloatArray) -> float:
+    """Objective of the allocation that q is in proportion to, with the best f and p."""
+    total, value = _total(q), 0.0
+    for n in range(q.size):
+        share = max(q[n] / total, LEAST_Q)
+        value += _device_cost(share, V, cohort_size, n, t, nodes) + t[ERROR, n] / share
+        value -= t[QUEUE, n] * t[BUDGET, n]
+    return value
+
+
+@compiled
+def _prove(
     V: float,
     cohort_size: int,
     t: FloatArray,
@@ -313,15 +397,16 @@ def _maximise_dual(
     stack: FloatArray,
     q: FloatArray,
     objective: float,
+    branch: bool,
     q_low: FloatArray,
     q_high: FloatArray,
 ) -> float:
-    """Give the largest dual value found, starting from the multiplier of the solution q.
+    """Bound P2 from below by its dual and, to `branch`, by the duals of its parts.
 
-    The dual function is concave, and one less the sum of the minimisers is its slope: positive
-    left of the best multiplier, negative right of it. The tangents at both ends of a bracket
-    meet above the maximum, and there the next value is taken. q_low and q_high hold the
-    minimisers at the ends of the last bracket.
+    Where costs are not convex, the dual mixes allocations in which one device has most of the
+    probability with others. The parts differ by the range of the largest probability, and the least
+    of their duals is a bound. Ranges are halved until it comes close to the best value found.
+    Without branching q_low and q_high are those of `_maximise_dual`.
     """
     time, energy, ratio, power = work[0], work[1], work[2], work[3]
     f, p, trial = work[4], work[5], work[6]
@@ -333,35 +418,25 @@ def _maximise_dual(
         nu += q[n] * slope - t[ERROR, n] / q[n]
         scale += q[n] * slope + t[ERROR, n] / q[n]
         q_low[n], q_high[n] = q[n], q[n]
-    tolerance = 1e-9 * scale
-    bound, above = -math.inf, math.inf
-    low, value_low, slope_low = -math.inf, 0.0, 0.0
-    high, value_high, slope_high = math.inf, 0.0, 0.0
-    step = tolerance
-    for _ in range(200):
-        value, slope = _dual(nu, V, cohort_size, t, nodes, stack, trial)
-        bound = max(bound, value)
-        if slope >= 0.0:
-            low, value_low, slope_low = nu, value, slope
-        else:
-            high, value_high, slope_high = nu, value, slope
-        for n in range(q.size):
-            if slope >= 0.0:
-                q_low[n] = trial[n]
-            else:
-                q_high[n] = trial[n]
-        if high == math.inf:
-            nu = low + step
-        elif low == -math.inf:
-            nu = high - step
-        else:
-            rise = value_high - value_low - slope_high * (high - low)
-            nu = low + min(max(rise / (slope_low - slope_high), 0.0), high - low)
-            above = value_low + slope_low * (nu - low)
-        if min(objective, above) - bound <= tolerance or not low <= nu <= high:
-            break
-        step *= 8.0
-    return bound
+    problem = (V, cohort_size, t, nodes, stack, trial, q_low, q_high)
+    whole = _maximise_dual(nu, 1e-9 * scale, objective, 0.0, 1.0, *problem)
+    close = _CLOSE * scale
+    if not branch or not objective - whole > close:
+        return whole
+    least, begin, width = math.inf, 0, _PARTS // 2
+    for _ in range(_MOST_DUALS):
+        low, high = begin / _PARTS, (begin + width) / _PARTS
+        value = _maximise_dual(nu, close, objective, low, high, *problem)
+        if objective - value > close and width > 1:
+            objective = min(objective, _value_at(trial, V, cohort_size, t, nodes))
+            width //= 2
+            continue
+        least = min(least, value)
+        begin += width
+        if begin == _PARTS:
+            return max(whole, least)
+        width = begin & -begin
+    return whole
 
 
 # Rows of a batch
@@ -408,18 +483,19 @@ def bound_rows(
     cohort_size: int,
     q: FloatArray,
     objective: FloatArray,
+    branch: bool,
     q_low: FloatArray,
     q_high: FloatArray,
     bound: FloatArray,
 ) -> None:
-    """Bound P2 from below, for solutions q and their objectives; see `_maximise_dual`."""
+    """Bound P2 from below, for solutions q and their objectives; see `_prove`."""
     t, nodes = begin_table(constants, gain.shape[2])
     work, stack = np.empty((7, constants.shape[1])), np.empty((128, 4))
     for row in range(begin, end):
         begin_round(gain[row], probability[row], queue[row], t, nodes)
-        bound[row] = _maximise_dual(
-            V, cohort_size, t, nodes, work, stack, q[row], objective[row], q_low[row], q_high[row]
-        )
+        problem = (V, cohort_size, t, nodes, work, stack)
+        state = (q[row], objective[row], branch, q_low[row], q_high[row])
+        bound[row] = _prove(*problem, *state)
 
 
 @entry

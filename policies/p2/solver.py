@@ -52,10 +52,13 @@ class P2Solution:
         """A lower bound on P2's optimal value [J^2], computed when first asked for.
 
         It is the largest value found of the Lagrangian dual of ``sum q = 1``, in which each
-        device's (f, p, q) is minimised globally. Where P2 is not convex (small lambda) the
-        duality gap may stay open.
+        device's (f, p, q) is minimised globally. Where P2 is not convex that may leave a gap, up to
+        a quarter of the objective where 60 devices of the CIFAR-10 system settle. Then the duals of
+        parts of P2, by the range of the largest q_n, come within 0.01 % of the optimum in all
+        systems that were tried, and a larger distance is that of the decision.
         """
-        bound, *_ = _bound(self._rounds, np.atleast_2d(self.q), np.atleast_1d(self.objective))
+        q, objective = np.atleast_2d(self.q), np.atleast_1d(self.objective)
+        bound, *_ = _bound(self._rounds, q, objective, branch=True)
         return float(bound[0]) if self.q.ndim == 1 else bound
 
     @property
@@ -104,7 +107,8 @@ def solve_p2(
         the queue.
     exact : bool
         Also start from the points that the dual suggests and from single devices, and return
-        the best solution. Only where P2 is not convex does this find a better one.
+        the best solution. Only where P2 is not convex does this find a better one, by up to 7 %
+        where 60 devices of the CIFAR-10 system settle.
     tolerance : float
         Stop when the decision moves by less, f and p measured in units of their ranges; also
         the SUM steps, by q.
@@ -165,11 +169,11 @@ def _descend(
 
 
 def _bound(
-    rounds: Rounds, q: FloatArray, objective: FloatArray
+    rounds: Rounds, q: FloatArray, objective: FloatArray, *, branch: bool
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Lower bounds, and the devices' minimisers on both sides of the best multiplier."""
     low, high, bound = np.empty_like(q), np.empty_like(q), np.empty(len(q))
-    _run("bound_rows", rounds, q, objective, low, high, bound)
+    _run("bound_rows", rounds, q, objective, branch, low, high, bound)
     return bound, low, high
 
 
@@ -196,7 +200,7 @@ def _improve(
     lower ones with the rest given to one device, and single devices.
     """
     num_devices = rounds.scenario.num_devices
-    bound, low, high = _bound(rounds, q, objective)
+    bound, low, high = _bound(rounds, q, objective, branch=False)
     scale = np.abs(objective) + _errors(rounds.scenario, q)
     *_, alone = _resources(rounds, np.ones_like(q))
     with np.errstate(invalid="ignore"):  # of infinities nothing is proven

@@ -103,6 +103,17 @@ def test_certificate__closes_in_every_round_of_the_default_scenarios(preset):
         assert np.max(policy.solution.gap) <= 1e-6
 
 
+@pytest.mark.filterwarnings("ignore:no sampled decision meets the energy budgets")
+def test_certificate__closes_where_one_device_takes_most_of_the_probability():
+    # The dual of the whole problem leaves 12 to 14 % here.
+    scenario = Scenario.digits(num_devices=20)
+    for seed in range(5):
+        gain, queue = random_state(scenario, seed)
+        solution = solve_p2(gain, np.full(20, 30 * queue.mean()), scenario, exact=True)
+        assert solution.q.max() > 0.5
+        assert 0 <= solution.gap <= 3e-4
+
+
 @given(small_problems(), st.booleans(), st.integers(0, 2**32 - 1))
 def test_solve_p2__decision_is_valid_and_none_lies_below_the_bound(problem, exact, seed):
     scenario, gain, queue = problem
@@ -156,6 +167,7 @@ def test_solve_p2__exact_matches_a_global_search(problem):
     scale = abs(reference) + scenario.V * scenario.lambda_
     assert solution.objective <= reference + 1e-7 * scale
     assert solution.lower_bound <= reference + 1e-8 * scale
+    assert solution.objective - solution.lower_bound <= 1e-3 * scale
 
 
 def test_solve_p2__exact_leaves_a_local_minimum():

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation, listed
+from fl_edge_env.channels import check_range
 from fl_edge_env.checks import (
     freeze,
     integer_at_least,
@@ -23,7 +24,7 @@ from fl_edge_env.checks import (
 )
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED
-from fl_edge_env.streams import Streams, check_range
+from fl_edge_env.streams import Streams
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 # Size of a block of channel gains that are drawn ahead for each system.

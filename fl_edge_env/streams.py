@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env.availability import draw_presence
-from fl_edge_env.channels import ChannelModel
-from fl_edge_env.checks import all_true
+from fl_edge_env.channels import check_gains
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
@@ -70,7 +69,7 @@ class Streams:
             first_round=self._drawn,
             previous=self._last,
         )
-        _check_gains(gains, count, scenario)
+        check_gains(scenario.channel, gains, count, scenario.num_devices)
         self._drawn += count
         self._last = gains[-1]
         available = failing = None
@@ -86,25 +85,6 @@ class Streams:
             failing = self._uploads.random((count, scenario.num_devices)) < scenario.upload_failure
         draws = self._cohort.random((count, scenario.cohort_size))
         return Drawn(gains, draws, available, failing)
-
-
-def check_range(what: str, gains: FloatArray, channel: ChannelModel) -> None:
-    """Raise `ValueError` where gains are outside the channel's range."""
-    # Written so that NaN fails the comparisons.
-    if not all_true((gains >= channel.gain_min) & (gains <= channel.gain_max)):
-        raise ValueError(
-            f"{what} from the channel's gain_min to its gain_max, {channel.gain_min:g} to "
-            f"{channel.gain_max:g}, got {gains.min():g} to {gains.max():g}"
-        )
-
-
-def _check_gains(gains: object, count: int, scenario: Scenario) -> None:
-    """Raise `ValueError` where a channel of the user's own draws what it must not."""
-    kind, shape = type(scenario.channel).__name__, (count, scenario.num_devices)
-    if not isinstance(gains, np.ndarray) or gains.shape != shape or gains.dtype.kind != "f":
-        got = f"{gains.dtype} of shape {gains.shape}" if isinstance(gains, np.ndarray) else gains
-        raise ValueError(f"draw of {kind} must return floats of shape {shape}, got {got!r}")
-    check_range(f"draw of {kind} must return gains", gains, scenario.channel)
 
 
 def episode_gains(

@@ -7,6 +7,8 @@ from fl_edge_env.channels.markov import MarkovChannel
 from fl_edge_env.channels.protocol import (
     ChannelModel,
     check_channel,
+    check_gains,
+    check_range,
     conditional_law,
     mean_gains,
 )
@@ -22,6 +24,8 @@ __all__ = [
     "TraceChannel",
     "UplinkChannel",
     "check_channel",
+    "check_gains",
+    "check_range",
     "conditional_law",
     "mean_gains",
 ]

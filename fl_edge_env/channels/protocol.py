@@ -49,8 +49,10 @@ class ChannelModel(Protocol):
     ) -> FloatArray:
         """Draw the gains of the next rounds.
 
-        The draws are consumed round by round, so that splitting a run of rounds over several
-        calls gives the same gains as one call.
+        A draw of two blocks must equal two draws, to the bit: rounds are drawn in blocks of any
+        length, and systems of a batch in turn. Therefore random numbers are taken round by round,
+        from the given generator alone, and nothing that changes is kept on the channel. A scenario
+        tests this of channels that are not of this package.
 
         Parameters
         ----------
@@ -160,8 +162,30 @@ def check_law(name: str, law: object, shape: tuple[int, ...]) -> GainLaw:
     return GainLaw(gain, probability)
 
 
-def check_channel(channel: Any) -> None:
-    """Refuse what is no `ChannelModel`, or one whose gains are not positive and finite."""
+def check_range(what: str, gains: FloatArray, channel: ChannelModel) -> None:
+    """Raise `ValueError` where gains are outside the channel's range."""
+    # Written so that NaN fails the comparisons.
+    if not all_true((gains >= channel.gain_min) & (gains <= channel.gain_max)):
+        raise ValueError(
+            f"{what} from the channel's gain_min to its gain_max, {channel.gain_min:g} to "
+            f"{channel.gain_max:g}, got {gains.min():g} to {gains.max():g}"
+        )
+
+
+def check_gains(channel: ChannelModel, gains: object, rounds: int, num_devices: int) -> None:
+    """Raise `ValueError` where a channel of the user's own draws what it must not."""
+    kind, shape = type(channel).__name__, (rounds, num_devices)
+    if not isinstance(gains, np.ndarray) or gains.shape != shape or gains.dtype.kind != "f":
+        got = f"{gains.dtype} of shape {gains.shape}" if isinstance(gains, np.ndarray) else gains
+        raise ValueError(f"draw of {kind} must return floats of shape {shape}, got {got!r}")
+    check_range(f"draw of {kind} must return gains", gains, channel)
+
+
+def check_channel(channel: Any, num_devices: int) -> None:
+    """Refuse what is no `ChannelModel` of positive, finite gains that draws them as it says.
+
+    How it draws is tested for classes that are not of this package.
+    """
     members = ("mean", "gain_min", "gain_max", "draw", "sample")
     if isinstance(channel, type) or not all(hasattr(channel, member) for member in members):
         raise ValueError(
@@ -175,3 +199,46 @@ def check_channel(channel: Any) -> None:
             "the channel's gain_min must not exceed its gain_max, "
             f"got {channel.gain_min!r} and {channel.gain_max!r}"
         )
+    if not type(channel).__module__.startswith("fl_edge_env."):
+        _check_draw(channel, num_devices)
+
+
+def _check_draw(channel: ChannelModel, num_devices: int) -> None:
+    """Refuse a channel of which a draw of two blocks is not two draws."""
+
+    def draw(rng: np.random.Generator, rounds: int, **place: Any) -> FloatArray:
+        gains = channel.draw(rng, rounds, num_devices, **place)
+        check_gains(channel, gains, rounds, num_devices)
+        return gains
+
+    # Another system's draw comes between the blocks: what a draw leaves behind must not matter.
+    split, rounds = np.random.default_rng(0), 4
+    first = draw(split, 1, first_round=0, previous=None)
+    kept = first.copy()
+    whole = draw(np.random.default_rng(0), rounds, first_round=0, previous=None).copy()
+    parts = np.append(kept, draw(split, rounds - 1, first_round=1, previous=first[-1]), axis=0)
+    again = draw(np.random.default_rng(0), rounds, first_round=0, previous=None)
+    kind = type(channel).__name__
+    if not np.array_equal(whole, again):
+        raise ValueError(
+            f"draw of {kind} must give the same gains with the same generator, got "
+            f"{_first_difference(whole, again)} the second time: does it draw from a global "
+            "generator or one of its own, or keep something on the channel?"
+        )
+    if not np.array_equal(whole, parts):
+        hint = "does it draw a block device by device, or keep its last round on the channel?"
+        if np.allclose(whole, parts, rtol=1e-9, atol=0.0):
+            hint = "does it compute a block at once, where rounding depends on its length?"
+        raise ValueError(
+            f"draw of {kind} must give the same gains for {rounds} rounds as for 1 and then "
+            f"{rounds - 1}, to the bit, got {_first_difference(whole, parts)} in two draws: {hint}"
+        )
+
+
+def _first_difference(gains: FloatArray, others: FloatArray) -> str:
+    """Where and by what two blocks differ first, in words."""
+    index, device = (int(i) for i in np.argwhere(gains != others)[0])
+    return (
+        f"{float(gains[index, device])!r} in round {index} for device {device} "
+        f"and {float(others[index, device])!r}"
+    )

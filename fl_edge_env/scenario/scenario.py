@@ -208,7 +208,7 @@ class Scenario:
                     f"got {_show(getattr(self, low))} and {_show(getattr(self, high))}, "
                     f"first at device {int(wrong.argmax())}"
                 )
-        check_channel(self.channel)
+        check_channel(self.channel, self.num_devices)
         one_of("latency", self.latency, lyapunov.LATENCIES)
         one_of("objective", self.objective, lyapunov.OBJECTIVES)
         one_of("csi", self.csi, _CSI)

@@ -80,6 +80,52 @@ def test_draw__splitting_the_rounds_changes_nothing(channel):
     np.testing.assert_array_equal(whole, np.concatenate([first, rest]))
 
 
+class FromWhatItKept:
+    """A walk from the last round that was drawn, whoever drew it."""
+
+    def __call__(self, rng, rounds, num_devices, *, first_round, **_):
+        start = 0.1 if first_round == 0 else self.last
+        walk = start + np.cumsum(rng.uniform(0.0, 0.01, (rounds, num_devices)), axis=0)
+        self.last = walk[-1]
+        return walk
+
+
+def in_frames_of_two(rng, rounds, num_devices, **_):
+    frames = rng.uniform(0.02, 0.4, ((rounds + 1) // 2, num_devices))
+    return np.repeat(frames, 2, axis=0)[:rounds]
+
+
+OWN = np.random.default_rng(1)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda rng, rounds, n, **_: rng.uniform(0.02, 0.4, (n, rounds)).T, "device by device"),
+        (in_frames_of_two, "for 4 rounds as for 1 and then 3, .* in round 1 for device 0 and 0"),
+        (FromWhatItKept(), "or keep its last round on the channel"),
+        (lambda _, rounds, n, **__: OWN.uniform(0.02, 0.4, (rounds, n)), "a global generator or"),
+        (lambda _, rounds, n, **__: np.full((rounds, n), 0.1 + 1e-14 * rounds), "rounding depends"),
+    ],
+)
+def test_scenario__refuses_a_channel_of_which_two_blocks_are_not_two_draws(draw, message):
+    class Own(ExponentialChannel):
+        pass
+
+    Own.draw = staticmethod(draw)
+    with pytest.raises(ValueError, match=f"^draw of Own must give the same gains .*{message}"):
+        Scenario(num_devices=7, channel=Own())
+
+
+def test_scenario__tells_the_error_of_a_channels_draw_as_it_is():
+    class Own(Constant):
+        def draw(self, *_, **__):
+            raise RuntimeError("no gains today")
+
+    with pytest.raises(RuntimeError, match="no gains today"):
+        Scenario(num_devices=7, channel=Own())
+
+
 MARKOV = MarkovChannel([0.02, 0.1, 0.4], [[0.5, 0.5, 0.0], [0.2, 0.6, 0.2], [0.1, 0.0, 0.9]])
 WIDE = {"fading_min": 1e-12, "fading_max": 1e12}  # nothing is cut
 COUNT = 40_000

@@ -70,7 +70,7 @@ def constrained_rank(penalty: float, worst: float, allowed: float) -> tuple[floa
 
 
 # Narrower, the table would lose digits and marks.
-TABLE_WIDTH = 112
+TABLE_WIDTH = 126
 
 
 def run_table(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -114,10 +114,10 @@ def method_table(
     Returns
     -------
     pandas.DataFrame
-        `method`; `score`, `score_low`, `score_high`; `penalty` (mean over runs [s]); `better`,
-        `better_low`, `better_high`, the probability to be better than LROA; `worst_energy_ratio`,
-        `over_budget`, `largest_queue`; and `allowed`, whether the worst device uses no more than
-        `allowed_energy`.
+        `method`; `score`, `score_low`, `score_high`; `trainings`, the score of each training seed;
+        `penalty` (mean over runs [s]); `better`, `better_low`, `better_high`, the probability to be
+        better than LROA; `worst_energy_ratio`, `over_budget`, `largest_queue`; and `allowed`,
+        whether the worst device uses no more than `allowed_energy`.
     """
     runs = run_table(rounds)
     by_policy = {str(name): group.set_index("seed") for name, group in runs.groupby("policy")}
@@ -135,7 +135,8 @@ def method_table(
     for method, names in methods.items():
         mine = values(names, "penalty")
         rng = np.random.default_rng(seed)
-        score = crossed_interval((zero - values(names, "priced")) / span)
+        scores = (zero - values(names, "priced")) / span
+        score = crossed_interval(scores)
         better = probability_of_improvement(-mine, -reference, rng)
         all_runs = pd.concat([by_policy[name] for name in names])
         worst = float(all_runs["worst_energy_ratio"].max())
@@ -145,6 +146,7 @@ def method_table(
                 "score": score.mean,
                 "score_low": score.low,
                 "score_high": score.high,
+                "trainings": " ".join(f"{mean:.3f}" for mean in scores.mean(axis=1)),
                 "penalty": float(mine.mean()),
                 "better": better.mean,
                 "better_low": better.low,
@@ -188,17 +190,24 @@ def _interval(mean: float, low: float, high: float) -> str:
     return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
+def _range(scores: str) -> str:
+    """The least and the greatest of several scores."""
+    several = [float(score) for score in scores.split()]
+    return f"{min(several):.2f} to {max(several):.2f}"
+
+
 def printed_table(methods: pd.DataFrame, costs: Mapping[str, Cost], title: str) -> Table:
     """The table of the methods for the terminal."""
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    names = ("", "score", "penalty, s", "better", "worst", "over", "queue, J", "decide", "train")
-    for name in names:
+    names = "score", "trainings", "penalty, s", "better", "worst", "over", "queue, J", "decide"
+    for name in ("", *names, "train"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for row in methods.to_dict("records"):
         cost = costs[row["method"]]
         table.add_row(
             row["method"],
             _interval(row["score"], row["score_low"], row["score_high"]),
+            _range(row["trainings"]) if cost.trainings else "",
             f"{row['penalty']:.1f}",
             f"{row['better']:.2f}" if row["method"] != LROA.name else "",
             f"{row['worst_energy_ratio']:.4f}" + (" " if row["allowed"] else "!"),
@@ -209,10 +218,11 @@ def printed_table(methods: pd.DataFrame, costs: Mapping[str, Cost], title: str) 
         )
     table.caption = (
         "Score: 0 is Uni-D, 1 what no policy that samples can beat on the same channel, with "
-        "energy beyond the budget counted at its price; mean and 95 % interval "
-        "over training and test seeds. Better: probability to be better "
-        "than LROA. Worst: largest energy of a device over its budget, with ! where that is more "
-        "than one and than LROA's. Over: share of devices over budget. Queue: the largest. "
+        "energy beyond the budget counted at its price; mean and 95 % interval over training and "
+        "test seeds. Trainings: the least and the greatest score of one, as no interval tells how "
+        "often others fail if none of these did. Better: probability to be better than LROA. "
+        "Worst: largest energy of a device over its budget, with ! where that is more than one "
+        "and than LROA's. Over: share of devices over budget. Queue: the largest. "
         "Decide: median time for one system. Train: training seeds and mean time of each."
     )
     return table

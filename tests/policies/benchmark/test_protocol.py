@@ -66,6 +66,7 @@ def test_method_table__by_hand():
     assert table.loc["LROA", "score"] == pytest.approx((8 / 10 + 16 / 20) / 2)
     # Scores 0.9, 0.8 and 0, 0.5.
     assert table.loc["A", "score"] == pytest.approx(0.55)
+    assert table.loc["A", "trainings"] == "0.850 0.250"
     assert table.loc["A", "score_low"] < 0.55 < table.loc["A", "score_high"]
     assert table.loc["A", "penalty"] == pytest.approx((11 + 14 + 20 + 20) / 4)
     # Against LROA's 12 and 14: better once, equal once, worse twice.
@@ -155,14 +156,16 @@ def test_tuning__decides_by_other_weights_but_is_judged_by_the_scenarios():
 
 
 def test_table__has_what_a_reader_needs():
-    table = method_table(made_up(), {name: [name] for name in ("Uni-D", "LROA")}, BOUNDS)
+    methods = {name: [name] for name in ("Uni-D", "LROA")} | {"A": ["A 0", "A 1"]}
+    table = method_table(made_up(), methods, BOUNDS)
     scenario = Scenario.digits(num_devices=10)
     seconds = decision_time(LROA(scenario), scenario, 3)
     assert 0 < seconds < 1
     console = Console(width=TABLE_WIDTH, record=True)
-    costs = {"LROA": Cost(seconds), "Uni-D": Cost(0.00125, 5, 40_000, 2.34)}
+    costs = {"LROA": Cost(seconds), "Uni-D": Cost(seconds), "A": Cost(0.00125, 2, 40_000, 2.34)}
     console.print(printed_table(table, costs, "digits"))
     rows = {line.split()[0]: line for line in console.export_text().splitlines() if line.strip()}
-    for told in ("1.25 ms", "5 x 2.3 min", "0.000 [0.000, 0.000]"):
-        assert told in rows["Uni-D"]
-    assert [name for name in rows if name in ("LROA", "Uni-D")] == ["LROA", "Uni-D"]  # best first
+    for told in ("1.25 ms", "2 x 2.3 min", "0.25 to 0.85"):
+        assert told in rows["A"]
+    assert "0.000 [0.000, 0.000]" in rows["Uni-D"]
+    assert [name for name in rows if name in methods] == ["LROA", "A", "Uni-D"]  # best first

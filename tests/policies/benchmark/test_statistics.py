@@ -46,6 +46,19 @@ def test_crossed_interval__covers_what_it_says(
     assert covered / count == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / count) + 0.01)
 
 
+@pytest.mark.parametrize(("num_training_seeds", "share"), [(5, 0.67), (10, 0.89)])
+def test_crossed_interval__covers_less_where_one_training_in_five_fails(num_training_seeds, share):
+    # Where none has failed nothing tells that one might: 0.8**5 is a third, and 0.8**10 a ninth.
+    rng = np.random.default_rng(0)
+    count, covered = 2000, 0
+    for _ in range(count):
+        scores = 1.0 * (rng.random((num_training_seeds, 1)) > 0.2)
+        scores = scores + 0.05 * rng.normal(size=30)
+        _, low, high = crossed_interval(scores)
+        covered += low <= 0.8 <= high
+    assert covered / count == pytest.approx(share, abs=0.03)
+
+
 @given(matrices, st.floats(0.5, 0.99))
 def test_crossed_interval__of_one_row_or_column_is_students(scores, confidence):
     values = scores[0]

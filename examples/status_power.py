@@ -84,11 +84,11 @@ if __name__ == "__main__":
     parser.add_argument("--times", type=int, default=40, help="tables for each number of rounds")
     times = parser.parse_args().times
     head = "".join(f" {seeds} |" for seeds in SEEDS)
-    print(f"| false alarms in tables of 15, % | {head}\n| --- |{' --- |' * len(SEEDS)}")
+    print(f"| false alarms in tables of 15, % |{head}\n| --- |{' --- |' * len(SEEDS)}")
     for name, lot in FAIR.items():
         shares = [np.mean([not_ok(lot, r, s, times, 15) for r in ROUNDS]) for s in SEEDS]
         print(f"| {name} |" + "".join(f" {100 * share:.1f} |" for share in shares), flush=True)
-    print(f"\n| found, % | rounds | {head}\n| --- | --- |{' --- |' * len(SEEDS)}")
+    print(f"\n| found, % | rounds |{head}\n| --- | --- |{' --- |' * len(SEEDS)}")
     for name, lot in FAULTS.items():
         for rounds in (100, 300, 1000):
             shares = [not_ok(lot, rounds, s, 2 * times) for s in SEEDS]

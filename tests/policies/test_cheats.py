@@ -1,0 +1,150 @@
+"""Cheats that a ranking must not reward: each ends below ok, or is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fl_edge_env import Allocation, Scenario
+from policies import LROA, Opportunistic, Policy, UniD, evaluate, make_policy
+from policies.benchmark.runner import JobsFailedError
+
+SEEDS = range(5)
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    """Ten fast and ten slow devices; a V with which the queues are filled early in an episode."""
+    cycles = Scenario.digits().cycles_per_sample
+    cycles = np.where(np.arange(20) < 10, 1.0, 1.5) * np.mean(cycles)
+    system = Scenario.digits(
+        num_devices=20, num_rounds=300, energy_budget_j=0.09, cycles_per_sample=cycles
+    )
+    return system.replace(V=0.1 * system.V)
+
+
+def judged(policy: Policy, scenario: Scenario) -> tuple[str, str]:
+    row = evaluate([policy], scenario, SEEDS, gaps=False).iloc[0]
+    return row["status"], row["status_reason"]
+
+
+@pytest.mark.parametrize(
+    "name", ["lroa", "uni-d", "opportunistic", "round-robin:static", "round-robin:dynamic"]
+)
+def test_status__of_those_who_keep_to_the_constraints_is_ok(name, scenario):
+    assert judged(make_policy(name, scenario), scenario) == ("ok", "")
+
+
+class Inflated(Policy):
+    """Lets another policy decide for budgets that are larger than they are."""
+
+    def __init__(self, scenario: Scenario, kind: type[Policy], factor: float) -> None:
+        super().__init__(scenario)
+        self._budget = factor * scenario.energy_budget_j
+        self._inner = kind(scenario.replace(energy_budget_j=self._budget, V=scenario.V))
+
+    def reset(self, seed):
+        self._inner.reset(seed)
+        self._queue = np.zeros((*np.shape(seed), self.scenario.num_devices))
+
+    def feedback(self, info):
+        self._inner.feedback(info)
+        if "energy_expected" in info:
+            self._queue = np.maximum(self._queue + info["energy_expected"] - self._budget, 0.0)
+
+    def decide(self, observation):
+        return self._inner.decide(dict(observation) | {"queue": self._queue})
+
+
+class FastHalf(Inflated):
+    """Takes no notice of the slow devices."""
+
+    def decide(self, observation):
+        fast = np.broadcast_to(np.arange(20) < 10, observation["channel_gain"].shape)
+        return super().decide(dict(observation) | {"available": fast})
+
+
+@pytest.mark.parametrize("kind", [LROA, UniD, Opportunistic])
+def test_status__of_all_budgets_a_little_larger(kind, scenario):
+    status, reason = judged(Inflated(scenario, kind, 1.045), scenario)
+    assert status == "over budget"
+    assert reason.startswith("all together ")
+    assert 4 < float(reason.split()[2]) < 7
+
+
+def test_status__of_half_the_devices_with_larger_budgets(scenario):
+    cheat = FastHalf(scenario, Opportunistic, 1.65)
+    table = evaluate([Opportunistic(scenario), cheat], scenario, SEEDS, gaps=False)
+    honest, cheat = (rows for _, rows in table.groupby("policy", sort=False))
+    assert cheat["total_time"].mean() < 0.8 * honest["total_time"].mean()
+    assert set(honest["status"]) == {"ok"}
+    assert set(cheat["status"]) == {"over budget"}
+    assert cheat["status_reason"].iloc[0].startswith("10 of 20 devices over")
+    assert cheat["status_reason"].iloc[0].endswith("leaves out 10 of 20")
+
+
+class Drawn(Policy):
+    """Draws with given probabilities; frequencies low enough to meet the budgets by far."""
+
+    def __init__(self, scenario: Scenario, q: np.ndarray) -> None:
+        super().__init__(scenario)
+        self._q = q / q.sum()
+
+    def decide(self, observation):
+        shape = observation["channel_gain"].shape
+        f, p = (np.broadcast_to(least, shape) for least in (self.scenario.f_min, 0.03))
+        return Allocation(f, p, q=np.broadcast_to(self._q, shape))
+
+
+@pytest.mark.parametrize("share", [0.02, 1e-9])
+def test_status__of_draws_that_hardly_reach_half_of_the_devices(share, scenario):
+    # The weights w / (K q) make the expected influence one, whatever the probabilities.
+    assert judged(Drawn(scenario, np.ones(20)), scenario) == ("ok", "")
+    policy = Drawn(scenario, np.where(np.arange(20) < 10, 1.0, share))
+    assert judged(policy, scenario) == ("leaves out", "leaves out 10 of 20")
+
+
+class Turns(Policy):
+    """Devices in turns, the second half `rare` times as seldom, with so much more weight."""
+
+    def __init__(self, scenario: Scenario, *, rare: int = 1, size: int = 2) -> None:
+        super().__init__(scenario)
+        self._rare, self._size = rare, size
+
+    def reset(self, _):
+        self._turn = 0
+
+    def decide(self, observation):
+        shape = observation["channel_gain"].shape
+        f, p = (np.broadcast_to(least, shape) for least in (self.scenario.f_min, 0.03))
+        order = np.concatenate([np.tile(np.arange(10), self._rare), np.arange(10, 20)])
+        cohort = order[(2 * self._turn + np.arange(2)) % len(order)]
+        self._turn += 1
+        weights = np.where(cohort < 10, 1.0, self._rare) * len(order) / 20 / 2 / self._rare
+        cohort = np.where(np.arange(2) < self._size, cohort, -1)
+        of_batch = (*shape[:-1], 2)
+        return Allocation(
+            f,
+            p,
+            cohort=np.broadcast_to(cohort, of_batch),
+            weights=np.broadcast_to(np.where(cohort < 0, 0.0, weights), of_batch),
+        )
+
+
+def test_status__of_huge_weights_for_rare_devices(scenario):
+    assert judged(Turns(scenario), scenario) == ("ok", "")
+    policy = Turns(scenario, rare=9)
+    table = evaluate([policy], scenario, SEEDS, gaps=False)
+    assert table["influence"].min() > 0.9
+    assert judged(policy, scenario) == ("leaves out", "leaves out 10 of 20")
+
+
+def test_status__of_cohorts_of_one(scenario):
+    status, reason = judged(Turns(scenario, size=1), scenario)
+    assert status == "leaves out"
+    assert reason.endswith("fills 50 % of the places")
+
+
+def test_status__of_empty_cohorts_is_a_refusal(scenario):
+    with pytest.raises(JobsFailedError, match="cohort must name at least one device"):
+        evaluate([Turns(scenario, size=0)], scenario, SEEDS, gaps=False)

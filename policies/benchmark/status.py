@@ -92,9 +92,9 @@ def judge(accounts: DeviceAccounts) -> Status:
 
     It is over budget if a device spends more than 10 % over its budget, or all together more than
     3 %. It leaves out if the influence of a device is below a half, its participation below a
-    quarter of what its data ask for, or less than 0.9 of the places are filled. Energies of a
-    policy that always draws are expected ones, in which there is no luck. All else counts as far as
-    luck does not explain it, and takes two seeds at least.
+    quarter of what its data ask for and of an even share, or less than 0.9 of the places are
+    filled. Energies of a policy that always draws are expected ones, in which there is no luck. All
+    else counts as far as luck does not explain it, and takes two seeds at least.
 
     Notes
     -----
@@ -105,8 +105,8 @@ def judge(accounts: DeviceAccounts) -> Status:
     seeds tells the size of a lump: a participation where chance decides, nearly nothing for round
     robin, 14 participations for proportional fair scheduling where channels stay good for long.
 
-    A device can only take part a whole number of times: where the data ask for m participations in
-    a run, its limits are at least 1 / m from 1.
+    A device can only take part a whole number of times: its limits are at least a participation
+    from 1.
     """
     energy, influence, participation, _, filled, drawn = accounts
     devices = energy.shape[1]
@@ -115,7 +115,7 @@ def judge(accounts: DeviceAccounts) -> Status:
         over = energy.mean(axis=0) > DEVICE_ENERGY
         all_over = bool(energy.mean() > ALL_ENERGY)
     else:
-        over = _beyond(energy, limits.energy, 1, limits.one)
+        over = _beyond(energy, limits.energy, 1, limits.one_energy)
         all_over = bool(_beyond(energy.mean(axis=1), ALL_ENERGY, 1))
     out = _beyond(influence, limits.influence, -1, limits.one)
     out |= _beyond(participation, limits.participation, -1, limits.one)
@@ -143,7 +143,7 @@ def sensitivity(accounts: DeviceAccounts) -> Sensitivity:
     least = float(_hidden(influence, limits.influence, -1, limits.one).min())
     if drawn:
         return Sensitivity(DEVICE_ENERGY, ALL_ENERGY, least)
-    device = float(_hidden(energy, limits.energy, 1, limits.one).max())
+    device = float(_hidden(energy, limits.energy, 1, limits.one_energy).max())
     together = energy.mean(axis=1)
     return Sensitivity(device, ALL_ENERGY + float(_margin(together)), least)
 
@@ -178,20 +178,28 @@ def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
 
 
 class _DeviceLimits(NamedTuple):
-    one: FloatArray  # a participation, over those that the data ask for in a run
+    """Limits of each device and what a participation adds to the ratios in a run, all (N,)."""
+
+    one: FloatArray
+    one_energy: FloatArray
     energy: FloatArray
     influence: FloatArray
     participation: FloatArray
 
 
 def _device_limits(accounts: DeviceAccounts) -> _DeviceLimits:
-    """The limits of each device, at least a participation from 1; all of shape (N,)."""
-    one = 1.0 / np.maximum(accounts.asked.mean(axis=0), 1e-9)
+    asked = np.maximum(accounts.asked.mean(axis=0), 1e-9)
+    one, often = 1.0 / asked, accounts.participation.mean(axis=0)
+    # Less energy for devices that take part more often than their data ask for.
+    each = accounts.energy.mean(axis=0) / np.maximum(often, 1e-9)
+    one_energy = one * np.where(often > 0, np.clip(each, 1e-3, 1.0), 1.0)
+    even = np.minimum(1.0, asked.mean() / asked)
     return _DeviceLimits(
         one,
-        np.maximum(DEVICE_ENERGY, 1.0 + one),
+        one_energy,
+        np.maximum(DEVICE_ENERGY, 1.0 + one_energy),
         np.clip(1.0 - one, 0.0, INFLUENCE),
-        np.clip(1.0 - one, 0.0, PARTICIPATION),
+        np.clip(1.0 - one, 0.0, PARTICIPATION * even),
     )
 
 
@@ -236,7 +244,7 @@ def _lump(ratio: FloatArray, one: FloatArray) -> FloatArray:
     """Size of the lumps of which the means over seeds consist, by their spread; shape (N,)."""
     seeds = len(ratio)
     lumps = ratio.var(axis=0, ddof=1) / one  # in participations, times the ratio
-    if seeds > 20 * one.mean():
+    if seeds > 20 * np.median(one):
         # The cut: a few devices with a spread of their own do not hide the others.
         lumps = np.minimum(lumps, 10.0 * max(1.0, float(np.median(lumps))))
     # Without any luck they are still of a size that Poisson's distribution can be computed with.

@@ -38,6 +38,7 @@ def first(number: int, value: float, others: float = 1.0) -> np.ndarray:
 
 EXPECTED = accounts(first(1, 1.2, 0.9), seeds=1, drawn=True)
 OVER, FILLS = "1 of 10 devices over, the worst 100 %", "fills 50 % of the places"
+ONE_OVER = "over budget", "1 of 10 devices over, the worst 40 %"
 BOTH = accounts(first(1, 2.0), influence=first(5, 0.1), filled=0.5)
 
 
@@ -55,11 +56,15 @@ BOTH = accounts(first(1, 2.0), influence=first(5, 0.1), filled=0.5)
         # Weights that are huge, for devices that hardly ever take part.
         (accounts(participation=first(2, 0.2)), "leaves out", "leaves out 2 of 10"),
         (accounts(participation=first(2, 0.3)), "ok", ""),
+        # In turns, where a device has ten times the data of others.
+        (accounts(participation=first(1, 0.2, 2.0), asked=first(1, 100.0, 10.0)), "ok", ""),
         (accounts(filled=0.5), "leaves out", FILLS),
         (BOTH, "over budget", f"{OVER}, all together 10.0 % over, leaves out 5 of 10, {FILLS}"),
         # One seed cannot tell, nor can a participation be divided.
         (accounts(first(1, 9.0), influence=first(5, 0.0), filled=0.5, seeds=1), "ok", ""),
         (accounts(first(4, 2.0, 0.3), influence=first(6, 0.0), asked=1.0), "ok", ""),
+        (accounts(first(1, 3.0, 0.0), participation=first(1, 3.0), asked=1 / 3), "ok", ""),
+        (accounts(first(1, 1.4, 0.5), participation=5.0, asked=1.0), *ONE_OVER),
     ],
 )  # fmt: skip
 def test_judge__cases_by_hand(given, name, reason):
@@ -97,8 +102,8 @@ def test_judge__agrees_with_tests_of_scipy(seeds, asked):
         if together.mean() > 1.03 and significant(together, 1.03, "greater"):
             reasons += [f"all together {100 * ratio.mean() - 100:.1f} % over"]
         reasons += [f"leaves out {left} of {devices}"] if left else []
-        both = np.ones_like(ratio)
-        given = DeviceAccounts(ratio, ratio, both, both * asked, np.ones(seeds), drawn=False)
+        whole = np.full_like(ratio, asked)
+        given = DeviceAccounts(ratio, ratio, ratio, whole, np.ones(seeds), drawn=False)
         told = judge(given).reason
         parts = [part for part in told.split(", ") if part and "worst" not in part]
         assert parts == reasons

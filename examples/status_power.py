@@ -83,14 +83,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=40, help="tables for each number of rounds")
     times = parser.parse_args().times
-    head = "".join(f" {seeds} |" for seeds in SEEDS)
-    print(f"| false alarms in tables of 15, % |{head}\n| --- |{' --- |' * len(SEEDS)}")
+    print(f"{'false alarms in tables of 15, %':37}" + "".join(f"{s:>9}" for s in SEEDS))
     for name, lot in FAIR.items():
         shares = [np.mean([not_ok(lot, r, s, times, 15) for r in ROUNDS]) for s in SEEDS]
-        print(f"| {name} |" + "".join(f" {100 * share:.1f} |" for share in shares), flush=True)
-    print(f"\n| found, % | rounds |{head}\n| --- | --- |{' --- |' * len(SEEDS)}")
+        print(f"  {name:35}" + "".join(f"{100 * share:9.1f}" for share in shares), flush=True)
+    print(f"{'found in 300 / in 1000 rounds, %':37}" + "".join(f"{s:>9}" for s in SEEDS))
     for name, lot in FAULTS.items():
-        for rounds in (100, 300, 1000):
-            shares = [not_ok(lot, rounds, s, 2 * times) for s in SEEDS]
-            row = "".join(f" {100 * share:.0f} |" for share in shares)
-            print(f"| {name} | {rounds} |{row}", flush=True)
+        found = [[100 * not_ok(lot, r, s, 3 * times) for r in (300, 1000)] for s in SEEDS]
+        cells = (f"{short:.0f}/{long:.0f}" for short, long in found)
+        print(f"  {name:35}" + "".join(f"{cell:>9}" for cell in cells), flush=True)

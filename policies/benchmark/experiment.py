@@ -38,7 +38,7 @@ class Setting:
 
     name: str
     entrants: tuple[Entrant, ...]
-    seeds: range
+    seeds: Sequence[int]
     # Of the first entrant's system: both bounds, and their prices for all. All must have the same.
     bounded: bool = True
     target: float | None = None  # test accuracy

@@ -59,6 +59,8 @@ class ScenarioOptions:
     They share out all its samples, where it gives one number of samples for all."""
     cohort_size: int | None = None
     """Number of devices drawn in a round, K; by default that of the scenario."""
+    energy_budget_j: float | None = None
+    """Energy budget of each device in a round [J]; by default that of the scenario."""
     mu: float | None = None
     """Scale factor of lambda, the weight of the sampling error; by default that of the scenario."""
     nu: float | None = None

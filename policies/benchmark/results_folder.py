@@ -121,13 +121,19 @@ def _configuration(
         for field in dataclasses.fields(options)
         if field.name not in HOW_TO_RUN
     }
-    packages = ("fl-edge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
     return {
         "experiment": kind.name,
         "command": ["python", *sys.argv],
         "options": given,
         "settings": list(settings),
         "agents": file_hashes(named),
+    } | made_with()
+
+
+def made_with() -> dict[str, Any]:
+    """The code and the libraries with which results are made, for JSON."""
+    packages = ("fl-edge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
+    return {
         "commit": _git_commit(),
         "code": code_hash(),
         "python": platform.python_version(),

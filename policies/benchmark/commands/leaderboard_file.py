@@ -42,7 +42,13 @@ def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[FileSett
     with as_value_error(f"cannot read the leaderboard {str(path)!r}: "):
         check_regular(path)
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    where = path.name
+    return file_settings(values, path.name, data_dir)
+
+
+def file_settings(
+    values: dict[str, Any], where: str, data_dir: Path = Path("data")
+) -> list[FileSetting]:
+    """The settings of such a file, whose content is given; `where` is its name in messages."""
     tables = values.pop("settings", None)
     if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
         raise ValueError(f"{where} needs one or more tables [[settings]]")

@@ -1,4 +1,4 @@
-"""The command ``fl-edge``: compare, leaderboard, reproduce, train, evaluate-agents, animate.
+"""The command ``fl-edge``: compare, leaderboard, suite, reproduce, train, evaluate-agents, animate.
 
 It stands above the three packages: here the commands that compare policies are given what trains
 models. Each command is imported when it is called, and torch when models are trained.
@@ -46,6 +46,13 @@ def _leaderboard() -> _Command:
     return _Command(Options, partial(leaderboard, make_training=make_training))
 
 
+def _suite() -> _Command:
+    """Run a policy through the frozen suite, or verify its result."""
+    from policies.benchmark.commands.suite import Options, suite
+
+    return _Command(Options, partial(suite, make_training=make_training))
+
+
 def _reproduce() -> _Command:
     """Reproduce the figures of the paper's Section VII."""
     from policies.benchmark.commands.paper import Options
@@ -83,6 +90,7 @@ def _animate() -> _Command:
 _COMMANDS: dict[str, Callable[[], _Command]] = {
     "compare": _compare,
     "leaderboard": _leaderboard,
+    "suite": _suite,
     "reproduce": _reproduce,
     "train": _train,
     "evaluate-agents": _evaluate_agents,

@@ -52,8 +52,9 @@ class Lot:
             each = np.exp(rng.uniform(0, np.log(40), who.size)) * np.log(40) / 39
             cost = np.bincount(who, each, count.size).reshape(count.shape)
         times, spent = (value * self.burst / asked for value in (count, cost * budgets))
-        full = np.full((seeds, n), asked)
-        return DeviceAccounts(spent, times / often, times, full, np.ones(seeds), drawn=False)
+        full, filled = np.full((seeds, n), asked), np.ones(seeds)
+        lasting = np.full(seeds, float(self.burst))
+        return DeviceAccounts(spent, times / often, times, full, filled, lasting, drawn=False)
 
 
 FAIR = {

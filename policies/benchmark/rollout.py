@@ -246,6 +246,7 @@ class _Records:
             participation=self._participation(),
             asked=self._sums["available"] * self._target,
             filled=self._sums["filled"] / self.num_rounds,
+            lasting=np.full(len(self._sums["filled"]), _luck_lasts(self._scenario)),
             drawn=not self._sums["chosen"],
         )
 
@@ -280,3 +281,18 @@ class _Records:
         }
         columns = {name: values.T.ravel() for name, values in self._columns.items()}
         return pd.DataFrame(index | columns)
+
+
+def _luck_lasts(scenario: Scenario) -> float:
+    """Rounds that the luck of a device with its channel, or with being available, lasts.
+
+    With the channel, by the variance of means over blocks of rounds, over that of as many
+    independent rounds; both in the mean over devices, which may differ.
+    """
+    blocks, rounds = 16, 64
+    gains = scenario.channel.draw(np.random.default_rng(0), blocks * rounds, scenario.num_devices)
+    single = np.var(gains, axis=0)
+    of_blocks = np.var(gains.reshape(blocks, rounds, -1).mean(axis=1), axis=0, ddof=1)
+    fading = np.divide(rounds * of_blocks, single, out=np.ones_like(single), where=single > 0)
+    kept = scenario.availability_persistence
+    return max(1.0, float(np.mean(fading)), (1.0 + kept) / (1.0 - kept))

@@ -1,7 +1,9 @@
 """The status of a scheduler in a setting: within its constraints or not, over all its seeds.
 
 Seeds are the independent replicates: within a run, rounds and devices depend on each other. The
-mean over seeds is beyond a limit if it is so far beyond it that luck does not explain it.
+mean over seeds is beyond a limit if it is so far beyond it that luck does not explain it. Luck is
+what the seeds show, but no more than the channel brings: what a policy does to other devices in
+each run is its own doing.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ OK, OVER_BUDGET, LEAVES_OUT = "ok", "over budget", "leaves out"
 # participation of each device over what its data ask for; share of the places that are filled.
 DEVICE_ENERGY, ALL_ENERGY = 1.10, 1.03
 INFLUENCE, PARTICIPATION, FILLED = 0.5, 0.25, 0.9
+
+# Luck comes in lumps of at most so many participations times the rounds that the luck with the
+# channel lasts: of energies from 1 to 40 J, the largest is about 4 times the mean.
+_LUMP = 4.0
 
 # Probability with which a rule takes the luck of a scheduler that keeps to it for an excess: 5 %
 # in a table of fifteen.
@@ -44,6 +50,8 @@ class DeviceAccounts(NamedTuple):
     filled : ndarray, shape (S,)
         Share of the places of the rounds, K or as many as devices are available, that are filled.
         A draw fills one.
+    lasting : ndarray, shape (S,)
+        Rounds that the luck with the channel lasts, 1 where gains are independent over the rounds.
     drawn : bool
         True if all decisions drew their cohort, so that `energy` has no luck.
     """
@@ -53,6 +61,7 @@ class DeviceAccounts(NamedTuple):
     participation: FloatArray
     asked: FloatArray
     filled: FloatArray
+    lasting: FloatArray
     drawn: bool
 
 
@@ -93,8 +102,9 @@ def judge(accounts: DeviceAccounts) -> Status:
     It is over budget if a device spends more than 10 % over its budget, or all together more than
     3 %. It leaves out if the influence of a device is below a half, its participation below a
     quarter of what its data ask for and of an even share, or less than 0.9 of the places are
-    filled. Energies of a policy that always draws are expected ones, in which there is no luck. All
-    else counts as far as luck does not explain it, and takes two seeds at least.
+    filled. In the last there is no luck, nor in the energies of a policy that always draws, which
+    are expected ones. All else counts as far as luck does not explain it, and takes two seeds at
+    least.
 
     Notes
     -----
@@ -104,21 +114,26 @@ def judge(accounts: DeviceAccounts) -> Status:
     Poisson distribution, as where chance decides who takes part, and the spread of all devices over
     seeds tells the size of a lump: a participation where chance decides, nearly nothing for round
     robin, 14 participations for proportional fair scheduling where channels stay good for long.
+    In both tests luck has its limit, `_LUMP` times as long as the channel's lasts: a policy
+    that prefers other devices in each run spreads its runs as it likes.
 
     A device can only take part a whole number of times: its limits are at least a participation
     from 1.
     """
-    energy, influence, participation, _, filled, drawn = accounts
+    energy, influence, participation, _, filled, _, drawn = accounts
     devices = energy.shape[1]
     limits = _device_limits(accounts)
     if drawn:
         over = energy.mean(axis=0) > DEVICE_ENERGY
         all_over = bool(energy.mean() > ALL_ENERGY)
     else:
-        over = _beyond(energy, limits.energy, 1, limits.one_energy)
-        all_over = bool(_beyond(energy.mean(axis=1), ALL_ENERGY, 1))
-    out = _beyond(influence, limits.influence, -1, limits.one)
-    out |= _beyond(participation, limits.participation, -1, limits.one)
+        over = _beyond(energy, limits.energy, 1, limits.one_energy, limits.lump)
+        together = energy.mean(axis=1)
+        all_over = len(energy) > 1 and together.mean() - ALL_ENERGY > _margin(
+            together, _most_together(limits)
+        )
+    out = _beyond(influence, limits.influence, -1, limits.one, limits.lump)
+    out |= _beyond(participation, limits.participation, -1, limits.one, limits.lump)
     spends, misses = [], []
     if over.any():
         worst = 100 * (energy.mean(axis=0)[over].max() - 1)
@@ -127,7 +142,7 @@ def judge(accounts: DeviceAccounts) -> Status:
         spends.append(f"all together {100 * (energy.mean() - 1):,.1f} % over")
     if out.any():
         misses.append(f"leaves out {out.sum()} of {devices}")
-    if _beyond(filled, FILLED, -1):
+    if filled.mean() < FILLED:
         misses.append(f"fills {100 * filled.mean():.0f} % of the places")
     name = OVER_BUDGET if spends else LEAVES_OUT if misses else OK
     return Status(name, ", ".join(spends + misses))
@@ -135,17 +150,17 @@ def judge(accounts: DeviceAccounts) -> Status:
 
 def sensitivity(accounts: DeviceAccounts) -> Sensitivity:
     """What the runs of a policy could hide, in a device with the luck that all have in common."""
-    energy, influence, _, _, _, drawn = accounts
+    energy, influence, *_, drawn = accounts
     limits = _device_limits(accounts)
     if len(energy) == 1:
         most = (DEVICE_ENERGY, ALL_ENERGY) if drawn else (np.inf, np.inf)
         return Sensitivity(*most, -np.inf)
-    least = float(_hidden(influence, limits.influence, -1, limits.one).min())
+    least = float(_hidden(influence, limits.influence, -1, limits.one, limits.lump).min())
     if drawn:
         return Sensitivity(DEVICE_ENERGY, ALL_ENERGY, least)
-    device = float(_hidden(energy, limits.energy, 1, limits.one_energy).max())
-    together = energy.mean(axis=1)
-    return Sensitivity(device, ALL_ENERGY + float(_margin(together)), least)
+    device = _hidden(energy, limits.energy, 1, limits.one_energy, limits.lump).max()
+    together = ALL_ENERGY + _margin(energy.mean(axis=1), _most_together(limits))
+    return Sensitivity(float(device), float(together), least)
 
 
 def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
@@ -178,13 +193,17 @@ def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
 
 
 class _DeviceLimits(NamedTuple):
-    """Limits of each device and what a participation adds to the ratios in a run, all (N,)."""
+    """Limits of each device and what a participation adds to the ratios in a run, all (N,).
+
+    And the largest lump of luck, in participations.
+    """
 
     one: FloatArray
     one_energy: FloatArray
     energy: FloatArray
     influence: FloatArray
     participation: FloatArray
+    lump: float
 
 
 def _device_limits(accounts: DeviceAccounts) -> _DeviceLimits:
@@ -200,30 +219,31 @@ def _device_limits(accounts: DeviceAccounts) -> _DeviceLimits:
         np.maximum(DEVICE_ENERGY, 1.0 + one_energy),
         np.clip(1.0 - one, 0.0, INFLUENCE),
         np.clip(1.0 - one, 0.0, PARTICIPATION * even),
+        _LUMP * float(accounts.lasting.max()),
     )
 
 
 def _beyond(
-    ratio: FloatArray, limit: float | FloatArray, sign: int, one: FloatArray | None = None
+    ratio: FloatArray, limit: FloatArray, sign: int, one: FloatArray, largest: float
 ) -> BoolArray:
-    """Whether the mean over seeds is beyond a limit, and not by luck; ratios are (S,) or (S, N).
+    """Whether the means over seeds of ratios, shape (S, N), are beyond their limits, not by luck.
 
-    The sign is 1 for an upper limit and -1 for a lower one. With a participation `one` each device
-    has its limit.
+    The sign is 1 for upper limits and -1 for lower ones.
     """
     if len(ratio) == 1:
-        return np.zeros(ratio.shape[1:], dtype=np.bool_)
-    excess = sign * (ratio.mean(axis=0) - limit)
-    beyond: BoolArray = excess > _margin(ratio)
-    if one is not None:
-        by_lumps = _by_lumps(_lump(ratio, one), limit, sign)
-        beyond &= sign * (ratio.mean(axis=0) - by_lumps) > 0
+        return np.zeros(len(limit), dtype=np.bool_)
+    mean = ratio.mean(axis=0)
+    by_lumps = _by_lumps(_lump(ratio, one, largest), limit, sign)
+    beyond: BoolArray = sign * (mean - limit) > _margin(ratio, largest * one * limit)
+    beyond &= sign * (mean - by_lumps) > 0
     return beyond
 
 
-def _hidden(ratio: FloatArray, limit: float | FloatArray, sign: int, one: FloatArray) -> FloatArray:
+def _hidden(
+    ratio: FloatArray, limit: FloatArray, sign: int, one: FloatArray, largest: float
+) -> FloatArray:
     """The mean over seeds that is just not beyond, of devices whose variance is in lumps."""
-    lump = _lump(ratio, one)
+    lump = _lump(ratio, one, largest)
     # x = limit + sign t sqrt(lump x), the t-test, is a quadratic equation in sqrt(x).
     half = sign * _t(len(ratio)) * np.sqrt(lump) / 2
     by_seeds = (half + np.sqrt(half**2 + limit)) ** 2
@@ -234,26 +254,30 @@ def _t(seeds: int) -> float:
     return float(stdtrit(seeds - 1, 1.0 - LEVEL))
 
 
-def _margin(ratio: FloatArray) -> FloatArray:
-    """How far beyond a limit the t-test lets the mean over seeds be."""
-    margin: FloatArray = _t(len(ratio)) * ratio.std(axis=0, ddof=1) / np.sqrt(len(ratio))
+def _margin(ratio: FloatArray, most: float | FloatArray) -> FloatArray:
+    """How far beyond a limit the t-test lets the mean over seeds be.
+
+    `most` is the variance in a run that luck explains at most.
+    """
+    variance = np.minimum(ratio.var(axis=0, ddof=1), most)
+    margin: FloatArray = _t(len(ratio)) * np.sqrt(variance / len(ratio))
     return margin
 
 
-def _lump(ratio: FloatArray, one: FloatArray) -> FloatArray:
+def _most_together(limits: _DeviceLimits) -> float:
+    return limits.lump * float(limits.one_energy.mean()) * ALL_ENERGY / len(limits.one)
+
+
+def _lump(ratio: FloatArray, one: FloatArray, largest: float) -> FloatArray:
     """Size of the lumps of which the means over seeds consist, by their spread; shape (N,)."""
-    seeds = len(ratio)
     lumps = ratio.var(axis=0, ddof=1) / one  # in participations, times the ratio
-    if seeds > 20 * np.median(one):
-        # The cut: a few devices with a spread of their own do not hide the others.
-        lumps = np.minimum(lumps, 10.0 * max(1.0, float(np.median(lumps))))
     # Without any luck they are still of a size that Poisson's distribution can be computed with.
-    size = max(lumps.mean() / max(ratio.mean(), 1e-9), 1e-3)
-    lump: FloatArray = size * one / seeds
+    size = np.clip(lumps.mean() / max(ratio.mean(), 1e-9), 1e-3, largest)
+    lump: FloatArray = size * one / len(ratio)
     return lump
 
 
-def _by_lumps(lump: FloatArray, limit: float | FloatArray, sign: int) -> FloatArray:
+def _by_lumps(lump: FloatArray, limit: FloatArray, sign: int) -> FloatArray:
     """The mean over seeds farthest beyond a limit that a Poisson number of lumps explains."""
     level, mean = LEVEL / lump.size, limit / lump
     number = pdtrik(1.0 - level, mean) + 1.0 if sign > 0 else pdtrik(level, mean)

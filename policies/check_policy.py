@@ -167,7 +167,7 @@ def _decision(
     policy: Policy, allocation: object, scenario: Scenario, num_systems: int
 ) -> dict[str, FloatArray]:
     """The checked decision as arrays by name."""
-    if not isinstance(allocation, Allocation):
+    if type(allocation) is not Allocation:
         kind = type(allocation).__name__
         raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
     shape = (num_systems, scenario.num_devices)

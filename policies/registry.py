@@ -14,7 +14,7 @@ from policies.base import Policy
 from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
-from policies.own import load_class, names_own
+from policies.own import load_class, names_own, running_own
 from policies.resources import ResourceName, ResourceRule
 from policies.selection import Scheduler, Selector
 from policies.uniform import UniD, UniS
@@ -88,9 +88,10 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         return SB3Policy.load(name, scenario, **options)
     if names_own(name) and selector not in POLICIES:
         kind = load_class(name)
-        if issubclass(kind, Selector):
-            return _scheduler(kind, scenario, **options)
-        return kind(scenario, **options)
+        with running_own(name):
+            if issubclass(kind, Selector):
+                return _scheduler(kind, scenario, **options)
+            return kind(scenario, **options)
     raise ValueError(
         f"policy must be one of {', '.join(POLICIES)}, or the folder of a trained agent, "
         f"or my_file.py:MyPolicy, got {name!r}{did_you_mean(name, POLICIES)}"

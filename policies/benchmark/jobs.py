@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import warnings
@@ -140,8 +141,10 @@ class Job:
             env = FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
             )
+        # A copy, which shares no scenario with the environment and the accounts.
+        policy = copy.deepcopy(self.policy)
         played = run_episode(
-            self.policy, env, self.scenario, self.seeds, checkpoints, self.prices, recorders
+            policy, env, self.scenario, self.seeds, checkpoints, self.prices, recorders
         )
         if model is not None:
             try:

@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.contributions import contributions
 from fl_edge_env.lyapunov import participation_target
+from fl_edge_env.physics import participation_probability
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
@@ -112,7 +113,8 @@ def run_episode(
         for number in track(left, policy.name):
             start = time.perf_counter()
             decision: object = policy.decide(observation)
-            if not isinstance(decision, Allocation):  # a tuple would be taken as a point of the box
+            # A tuple would be taken as a point of the box, and another class may tell lies.
+            if type(decision) is not Allocation:
                 kind = type(decision).__name__
                 raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
             observation, reward, _, _, info = env.step(decision)
@@ -221,8 +223,14 @@ class _Records:
         """Note who was available, and how many of the places of the round the decision filled."""
         available = info.get("available", np.True_)
         self._sums["available"] += available
-        if decision.cohort is None:  # every draw fills one
-            self._sums["filled"] += 1.0
+        if decision.cohort is None:
+            shares = np.where(available, self._scenario.weights, 0.0)
+            by_data = shares / np.sum(shares, axis=-1, keepdims=True)
+            distinct, expected = (
+                np.sum(participation_probability(q, self._scenario.cohort_size), axis=-1)
+                for q in (info.get("q", decision.q), by_data)
+            )
+            self._sums["filled"] += np.minimum(distinct / expected, 1.0)
             return
         self._sums["chosen"] += 1.0
         there = np.sum(np.broadcast_to(available, decision.f.shape), axis=-1)
@@ -284,15 +292,19 @@ class _Records:
 
 
 def _luck_lasts(scenario: Scenario) -> float:
-    """Rounds that the luck of a device with its channel, or with being available, lasts.
+    """Rounds that the luck of a device lasts.
 
-    With the channel, by the variance of means over blocks of rounds, over that of as many
-    independent rounds; both in the mean over devices, which may differ.
+    That with its channel, by the variance of means over blocks of rounds, over that of as many
+    independent rounds, in the mean over devices, which may differ. And what being available adds to
+    the variance of its participations, which is that of the rounds in which it is.
     """
     blocks, rounds = 16, 64
     gains = scenario.channel.draw(np.random.default_rng(0), blocks * rounds, scenario.num_devices)
     single = np.var(gains, axis=0)
     of_blocks = np.var(gains.reshape(blocks, rounds, -1).mean(axis=1), axis=0, ddof=1)
     fading = np.divide(rounds * of_blocks, single, out=np.ones_like(single), where=single > 0)
-    kept = scenario.availability_persistence
-    return max(1.0, float(np.mean(fading)), (1.0 + kept) / (1.0 - kept))
+    there, kept = scenario.availability, scenario.availability_persistence
+    away = (
+        np.max((1.0 - there) / there * participation_target(scenario)) * (1.0 + kept) / (1.0 - kept)
+    )
+    return max(1.0, float(np.mean(fading))) + float(away)

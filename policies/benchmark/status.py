@@ -24,7 +24,8 @@ DEVICE_ENERGY, ALL_ENERGY = 1.10, 1.03
 INFLUENCE, PARTICIPATION, FILLED = 0.5, 0.25, 0.9
 
 # Luck comes in lumps of at most so many participations times the rounds that the luck with the
-# channel lasts: of energies from 1 to 40 J, the largest is about 4 times the mean.
+# channel lasts: of energies from 1 to 40 J, the largest is about 4 times the mean. In the variance
+# of many devices a lump counts half of that.
 _LUMP = 4.0
 
 # Probability with which a rule takes the luck of a scheduler that keeps to it for an excess: 5 %
@@ -49,9 +50,9 @@ class DeviceAccounts(NamedTuple):
         Participations that the data weight asks for in a run.
     filled : ndarray, shape (S,)
         Share of the places of the rounds, K or as many as devices are available, that are filled.
-        A draw fills one.
+        For draws the number of devices to expect, over that of draws in proportion to the data.
     lasting : ndarray, shape (S,)
-        Rounds that the luck with the channel lasts, 1 where gains are independent over the rounds.
+        Rounds that the luck of a device lasts, 1 where gains are independent over the rounds.
     drawn : bool
         True if all decisions drew their cohort, so that `energy` has no luck.
     """
@@ -117,11 +118,13 @@ def judge(accounts: DeviceAccounts) -> Status:
     In both tests luck has its limit, `_LUMP` times as long as the channel's lasts: a policy
     that prefers other devices in each run spreads its runs as it likes.
 
+    Devices that are beyond a limit together, but none alone, are judged as a group: in each seed
+    the mean of those that are beyond it in the mean of the other seeds.
+
     A device can only take part a whole number of times: its limits are at least a participation
     from 1.
     """
     energy, influence, participation, _, filled, _, drawn = accounts
-    devices = energy.shape[1]
     limits = _device_limits(accounts)
     if drawn:
         over = energy.mean(axis=0) > DEVICE_ENERGY
@@ -136,12 +139,18 @@ def judge(accounts: DeviceAccounts) -> Status:
     out |= _beyond(participation, limits.participation, -1, limits.one, limits.lump)
     spends, misses = [], []
     if over.any():
-        worst = 100 * (energy.mean(axis=0)[over].max() - 1)
-        spends.append(f"{over.sum()} of {devices} devices over, the worst {worst:,.0f} %")
+        excess = 100 * (energy.mean(axis=0)[over].max() - 1)
+        spends.append(f"{_some(over)} devices over, the worst {excess:,.0f} %")
+    elif not drawn and _beyond_as_group(energy, limits.energy, 1, limits.one_energy, limits.lump):
+        over = energy.mean(axis=0) > limits.energy
+        excess = 100 * (energy.mean(axis=0)[over].mean() - 1)
+        spends.append(f"{_some(over)} devices {excess:,.0f} % over in the mean")
     if all_over:
         spends.append(f"all together {100 * (energy.mean() - 1):,.1f} % over")
     if out.any():
-        misses.append(f"leaves out {out.sum()} of {devices}")
+        misses.append(f"leaves out {_some(out)}")
+    elif _beyond_as_group(influence, limits.influence, -1, limits.one, limits.lump):
+        misses.append(f"leaves out {_some(influence.mean(axis=0) < limits.influence)} as a group")
     if filled.mean() < FILLED:
         misses.append(f"fills {100 * filled.mean():.0f} % of the places")
     name = OVER_BUDGET if spends else LEAVES_OUT if misses else OK
@@ -192,6 +201,10 @@ def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
     return f"With {seeds} seeds, luck could explain {' or '.join(hidden)}."
 
 
+def _some(which: BoolArray) -> str:
+    return f"{which.sum()} of {which.size}"
+
+
 class _DeviceLimits(NamedTuple):
     """Limits of each device and what a participation adds to the ratios in a run, all (N,).
 
@@ -239,6 +252,24 @@ def _beyond(
     return beyond
 
 
+def _beyond_as_group(
+    ratio: FloatArray, limit: FloatArray, sign: int, one: FloatArray, largest: float
+) -> bool:
+    """Whether those that are beyond their limits in the other seeds are so in the mean of a seed.
+
+    If all devices keep to their limits, which of them are chosen by the other seeds has no part in
+    the luck of a seed. It takes three: of two seeds each alone would choose for the other.
+    """
+    seeds = len(ratio)
+    if seeds < 3:
+        return False
+    chosen = sign * ((ratio.sum(axis=0) - ratio) / (seeds - 1) - limit) > 0
+    number = np.maximum(chosen.sum(axis=1), 1)
+    excess = sign * ((ratio - limit) * chosen).sum(axis=1) / number
+    most = (largest / 2 * one * limit * chosen).sum(axis=1) / number**2
+    return bool(excess.mean() > _margin(excess, float(most.mean())))
+
+
 def _hidden(
     ratio: FloatArray, limit: FloatArray, sign: int, one: FloatArray, largest: float
 ) -> FloatArray:
@@ -265,7 +296,7 @@ def _margin(ratio: FloatArray, most: float | FloatArray) -> FloatArray:
 
 
 def _most_together(limits: _DeviceLimits) -> float:
-    return limits.lump * float(limits.one_energy.mean()) * ALL_ENERGY / len(limits.one)
+    return limits.lump / 2 * float(limits.one_energy.mean()) * ALL_ENERGY / len(limits.one)
 
 
 def _lump(ratio: FloatArray, one: FloatArray, largest: float) -> FloatArray:

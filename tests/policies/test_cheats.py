@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fl_edge_env import Allocation, Scenario
-from policies import LROA, Opportunistic, Policy, UniD, evaluate, make_policy
+from policies import LROA, Opportunistic, Policy, UniD, check_policy, evaluate, make_policy
 from policies.benchmark.runner import JobsFailedError
 
 SEEDS = range(5)
@@ -125,6 +125,22 @@ def test_status__of_draws_that_hardly_reach_half_of_the_devices(share, scenario)
     assert judged(policy, scenario) == ("leaves out", "leaves out 10 of 20")
 
 
+class OneBest(Policy):
+    """Draws the device with the best channel all but always, and so alone."""
+
+    def decide(self, observation):
+        gain = observation["channel_gain"]
+        f, p = (np.broadcast_to(least, gain.shape) for least in (self.scenario.f_min, 0.03))
+        best = np.arange(20) == gain.argmax(axis=-1, keepdims=True)
+        return Allocation(f, p, q=np.where(best, 0.981, 0.001))
+
+
+def test_status__of_draws_of_one_device(scenario):
+    status, reason = judged(OneBest(scenario), scenario)
+    assert status == "leaves out"
+    assert reason.endswith("fills 53 % of the places")
+
+
 class Turns(Policy):
     """Devices in turns, the second half `rare` times as seldom, with so much more weight."""
 
@@ -169,3 +185,42 @@ def test_status__of_cohorts_of_one(scenario):
 def test_status__of_empty_cohorts_is_a_refusal(scenario):
     with pytest.raises(JobsFailedError, match="cohort must name at least one device"):
         evaluate([Turns(scenario, size=0)], scenario, SEEDS, gaps=False)
+
+
+class MoreBudget(Opportunistic):
+    """Doubles the budgets of its scenario when nobody looks any more."""
+
+    def reset(self, seed):
+        super().reset(seed)
+        self._left = 40
+
+    def decide(self, observation):
+        self._left -= 1
+        if self._left == 0:
+            self.scenario.energy_budget_j.setflags(write=True)
+            self.scenario.energy_budget_j[...] *= 2
+        return super().decide(observation)
+
+
+def test_status__of_writing_into_the_scenario(scenario):
+    before = scenario.energy_budget_j.copy()
+    assert judged(MoreBudget(scenario), scenario)[0] == "over budget"
+    np.testing.assert_array_equal(scenario.energy_budget_j, before)
+
+
+class Unlike(Allocation):
+    """A decision that could say something else each time that it is asked."""
+
+
+class Liar(UniD):
+    def decide(self, observation):
+        told = super().decide(observation)
+        return Unlike(told.f, told.p, told.q)
+
+
+def test_status__of_decisions_of_a_class_of_ones_own_is_a_refusal(scenario):
+    message = "must return an Allocation, got a Unlike"
+    with pytest.raises(JobsFailedError, match=message):
+        evaluate([Liar(scenario)], scenario, SEEDS, gaps=False)
+    with pytest.raises(ValueError, match=message):
+        check_policy(Liar(scenario))

@@ -38,7 +38,7 @@ from policies.benchmark.results_folder import (
     write_csv,
     write_text,
 )
-from policies.benchmark.status import OK
+from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET
 from policies.benchmark.suite import KNOWS_SEEDS, judged, overall, standings
 from policies.check_policy import check_policy
 from policies.own import running_own
@@ -47,6 +47,18 @@ SUITE = Kind("suite", ("result.json",))
 _REFERENCES = Kind("suite's references", ("references.csv",))
 # How far numbers may differ between machines, relative.
 _TOLERANCE = 1e-6
+# What a result holds, and what it says of the policy.
+_FIELDS = {
+    "sha256": str,
+    "suite": dict,
+    "secret_seeds": list,
+    "policy": dict,
+    "trained": bool,
+    "code": str,
+    "runs": list,
+}
+_POLICY_FIELDS = {"name": str, "label": str, "files": dict}
+_STATUSES = (OK, OVER_BUDGET, LEAVES_OUT)
 # Of secret seeds: nobody can try all of them.
 _SEED_BITS = 62
 _KEY = ["setting", "policy", "kind", "seed"]
@@ -68,8 +80,8 @@ class Options(RunOptions):
     """Also run the settings in which real models are trained."""
     verify: Path | None = None
     """Check a result.json: its hashes, and by playing a sample of its runs again."""
-    replays: int = 4
-    """Settings of which --verify plays runs again."""
+    replays: int = 3
+    """Settings that --verify plays again."""
     references: bool = False
     """Run the suite's own schedulers, whose results are stored beside it."""
 
@@ -85,6 +97,9 @@ def suite(
     what its runs give.
     """
     told = read_suite(file, stored=not options.references)
+    integer_at_least(1, "replays", options.replays)
+    if options.references and (options.policy is not None or options.verify is not None):
+        raise ValueError("--references runs the suite's own schedulers: leave the policy out")
     if options.verify is not None:
         _verify(options, options.verify, told, console, make_training)
         return
@@ -192,10 +207,11 @@ def _show(told: Suite, runs: pd.DataFrame, label: str, console: Console) -> None
     place = f"rank {order.index.tolist().index(label) + 1} of {len(order)}"
     if (mine["status"] == KNOWS_SEEDS).any():
         place = "not ranked, as it knows the suite's seeds"
+    first, held_out = ("–" if np.isnan(mean) else f"{mean:.3f}" for mean in means)
     console.print(
         f"{told.name} (sha256 {told.sha256[:12]}): ok in {order['ok'][label]} of {len(secret)} "
-        f"settings, where it takes {means[0]:.3f} of LROA's time (geometric mean; {means[1]:.3f} "
-        f"where the seed or the setting is held out): {place}.",
+        f"settings, where it takes {first} of LROA's time (geometric mean; {held_out} where the "
+        f"seed or the setting is held out): {place}.",
         highlight=False,
     )
 
@@ -210,22 +226,18 @@ def _verify(
     options: Options, path: Path, told: Suite, console: Console, make_training: MakeTraining
 ) -> None:
     """Check a result, and end with status 1 where it is not what its runs give."""
-    integer_at_least(1, "replays", options.replays)
     with as_value_error(f"cannot read the result {str(path)!r}: "):
         check_regular(path)
         result = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(result, dict) or "secret_seeds" not in result:
             raise ValueError("it is not one of fl-edge suite")
+        _check_fields(result, _FIELDS)
+        _check_fields(result["policy"], _POLICY_FIELDS)
         sha256, secret, policy = result.pop("sha256"), result["secret_seeds"], result["policy"]
         name, label = options.policy or policy["name"], policy["label"]
         check_seeds(secret)
-        metrics = dict.fromkeys(set(told.metrics) - {"status", "status_reason"}, "float64")
-        runs = pd.DataFrame(result["runs"]).astype({"seed": "int64"} | metrics)
-        scheduler, train, code = (
-            Scheduler(str(name), label=label),
-            result["trained"],
-            result["code"],
-        )
+        runs = _checked_runs(result["runs"], told)
+        scheduler, train, code = Scheduler(name, label=label), result["trained"], result["code"]
     differs = []
     if _digest(result) != sha256:
         differs.append("it has been changed since it was written: its content has another hash")
@@ -244,6 +256,10 @@ def _verify(
         held = runs[_KEY].itertuples(index=False, name=None)
         if sorted(held) != sorted(expected) or len(secret) != told.secret_seeds:
             differs.append("it does not have the runs of the suite, each once")
+        elif (
+            runs.groupby(["setting", "policy", runs["kind"] == "secret"])["status"].nunique() > 1
+        ).any():
+            differs.append("runs of a policy in a setting differ in their status")
         else:
             _show(told, runs, label, console)
             differs += _replayed(options, told, runs, parts, label, console)
@@ -256,6 +272,34 @@ def _verify(
     console.print("verified")
 
 
+def _check_fields(values: Mapping[str, Any], fields: Mapping[str, type]) -> None:
+    for field, kind in fields.items():
+        got = values.get(field)
+        if not isinstance(got, kind):
+            told = repr(got)[:40] if field in values else "nothing"
+            raise ValueError(f"{field!r} must be a {kind.__name__}, got {told}")
+
+
+def _checked_runs(rows: Sequence[Any], told: Suite) -> pd.DataFrame:
+    """The runs of a result as a table; `ValueError` where a row is none."""
+    words = dict.fromkeys(("setting", "policy", "kind", "status", "status_reason"), str)
+    for number, row in enumerate(rows):
+        with as_value_error(f"run {number}: "):
+            if not isinstance(row, dict) or set(row) != {*_KEY, *told.metrics}:
+                columns = ", ".join([*_KEY, *told.metrics])
+                raise ValueError(f"it must have {columns}, and nothing else")
+            _check_fields(row, words | {"seed": int})
+            if row["status"] not in _STATUSES:
+                raise ValueError(
+                    f"status must be one of {', '.join(_STATUSES)}, got {row['status']!r}"
+                )
+            for metric in set(told.metrics) - set(words):
+                if row[metric] is not None:
+                    _check_fields(row, {metric: float})
+    metrics = dict.fromkeys(set(told.metrics) - set(words), "float64")
+    return pd.DataFrame(rows, columns=[*_KEY, *told.metrics]).astype(metrics)
+
+
 def _replayed(
     options: Options,
     told: Suite,
@@ -264,15 +308,14 @@ def _replayed(
     label: str,
     console: Console,
 ) -> list[str]:
-    """Play a batch in each of some settings again, and on seeds drawn now; gives what differs."""
+    """Play some settings again, and these on seeds drawn now; gives what differs."""
     chance, drawn = secrets.SystemRandom(), _secret_seeds(told)
     names = [name for name, setting in parts[::2] if setting.target is None]
     if len(names) < len(parts) / 2:
         console.print("Trained runs are not played again: their digits follow the processor.")
     names = chance.sample(names, min(options.replays, len(names)))
-    both = {name: [setting for other, setting in parts if other == name] for name in names}
-    again = [(name, chance.choice(settings)) for name, settings in both.items()]
-    anew = [(name, replace(settings[1], seeds=drawn)) for name, settings in both.items()]
+    again = [(name, setting) for name, setting in parts if name in names]
+    anew = [(name, replace(setting, seeds=drawn)) for name, setting in again[1::2]]
     with TemporaryDirectory() as folder:
         played = _run(told, again + anew, drawn, Path(folder), options, console)
     new = played["seed"].isin(drawn)

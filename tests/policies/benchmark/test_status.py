@@ -113,7 +113,8 @@ def test_judge__agrees_with_tests_of_scipy(seeds, asked):
         always, lasting = np.ones(seeds), np.full(seeds, 100.0)
         given = DeviceAccounts(ratio, ratio, ratio, whole, always, lasting, drawn=False)
         told = judge(given).reason
-        parts = [part for part in told.split(", ") if part and "worst" not in part]
+        others = "worst", "in the mean", "as a group"
+        parts = [part for part in told.split(", ") if part and not any(o in part for o in others)]
         assert parts == reasons
         found = [found[0] + over, found[1] + left]
     assert min(found) > 0 or asked * seeds < 60
@@ -201,6 +202,13 @@ def test_judge__is_not_blinded_by_runs_that_differ_without_the_channel():
     told = "5 of 10 devices over, the worst 71 %"
     assert judge(accounts(uneven, seeds=10)) == ("over budget", told)
     assert judge(accounts(uneven, seeds=10, lasting=100.0)) == ("ok", "")
+    # Of those who are over, luck may explain each, but not all.
+    told = judge(accounts(uneven, seeds=10, lasting=10.0))
+    assert told == ("over budget", "5 of 10 devices 71 % over in the mean")
+    most, last = first(5, 0.0, 2.0), first(5, 2.0, 0.0)
+    uneven = np.vstack([np.tile(most, (9, 1)), last])
+    told = judge(accounts(influence=uneven, seeds=10, lasting=6.0))
+    assert told == ("leaves out", "leaves out 5 of 10 as a group")
 
 
 def test_sensitivity__is_where_half_of_the_faults_are_found(power):

@@ -40,7 +40,7 @@ energy_budget_j = 1000.0
 held_out_seeds = 1
 first_held_out_seed = 20
 held_out_settings = ["cell"]
-secret_seeds = 4
+secret_seeds = 8
 metrics = ["total_time", "time_to_target", "status", "status_reason", "influence"]
 
 [[settings]]
@@ -114,7 +114,7 @@ def test_suite__ranks_and_times_are_those_of_evaluate(finished):
         table = evaluate([*fielded, steady], scenario, SEEDS, gaps=False)
         ours = runs[(runs.setting == name) & (runs.policy == "Steady")]
         kinds = ["held out"] * 4 if name == "cell" else [*["public"] * 3, "held out"]
-        assert ours.kind.tolist() == [*kinds, *["secret"] * 4]
+        assert ours.kind.tolist() == [*kinds, *["secret"] * 8]
         assert ours.seed.tolist() == [*SEEDS, *result["secret_seeds"]]
         times = table.pivot(index="seed", columns="policy", values="total_time")
         np.testing.assert_allclose(ours.total_time[:4], times["Steady"], rtol=1e-12)
@@ -222,6 +222,51 @@ def test_verify__an_edited_result_is_refused(folder, edit, what):
     assert (code, what in told) == (1, True), told
 
 
+def no_policy(result):
+    del result["policy"]
+
+
+def no_label(result):
+    del result["policy"]["label"]
+
+
+def runs_of_nothing(result):
+    result["runs"][0] = {}
+
+
+def text_for_a_number(result):
+    result["runs"][0]["total_time"] = "fast"
+
+
+def status_of_its_own(result):
+    result["runs"][0]["status"] = "great"
+
+
+def two_statuses(result):
+    result["runs"][0]["status"] = "leaves out"
+
+
+@pytest.mark.parametrize(
+    ("edit", "code", "what"),
+    [
+        (no_policy, 2, "'policy' must be a dict, got nothing"),
+        (no_label, 2, "'label' must be a str, got nothing"),
+        (runs_of_nothing, 2, "run 0: it must have setting, policy, kind, seed, total_time, "),
+        (text_for_a_number, 2, "run 0: 'total_time' must be a float, got 'fast'"),
+        (status_of_its_own, 2, "status must be one of ok, over budget, leaves out, got 'great'"),
+        (two_statuses, 1, "runs of a policy in a setting differ in their status"),
+    ],
+)
+def test_verify__says_what_is_wrong_in_a_result(folder, edit, code, what):
+    result = result_of(folder)
+    del result["sha256"]
+    edit(result)
+    sha256 = hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
+    (folder / "edited.json").write_text(json.dumps(result | {"sha256": sha256}))
+    told = run(folder, verify=Path("edited.json"))
+    assert (told[0], what in told[1], "Traceback" in told[1]) == (code, True, False), told
+
+
 def test_verify__another_policy_file_is_refused(folder):
     with (folder / "mine.py").open("a") as file:
         file.write("# changed\n")
@@ -248,7 +293,7 @@ def test_suite__who_knows_the_seeds_is_not_ranked(folder):
     assert "not ranked, as it knows the suite's seeds" in told
     # Seeds that it knows too in place of the secret ones: whoever verifies draws others.
     config = json.loads((folder / "knows" / "config.json").read_text())
-    config["settings"][0]["secret_seeds"] = [1, 2, 3, 4]
+    config["settings"][0]["secret_seeds"] = [*range(1, 9)]
     (folder / "knows" / "config.json").write_text(json.dumps(config))
     assert "ok in 2 of 2 settings" in run(folder, "cheats.py:KnowsSeeds", out=Path("knows"))[1]
     code, told = run(folder, verify=Path("knows") / "result.json")
@@ -268,6 +313,7 @@ def test_suite__who_knows_the_seeds_is_not_ranked(folder):
         ("cheats.py:Writer", {}, "cheats.py:Writer in the setting 'iid': ValueError: "),
         ("mine.py:Steady", {"verify": Path("none.json")}, "No such file"),
         (None, {"verify": Path("out/result.json"), "replays": 0}, "replays must be"),
+        ("mine.py:Steady", {"references": True}, "leave the policy out"),
     ],
 )
 def test_suite__wrong_input_is_refused_in_one_line(folder, policy, options, message):
@@ -312,6 +358,9 @@ def test_lead_on_known__false_alarms_are_rare_and_leads_are_found():
             alarms[index] += said != ""
     assert alarms[0] <= 10  # 5 are allowed on average
     assert alarms[1] > 490
+    # One run may be as slow as it likes.
+    others[0] = 100.0
+    assert lead_on_known(pd.Series(known), pd.Series(1.3 * others), 1) != ""
 
 
 def test_overall__more_settings_come_before_less_time():

@@ -201,7 +201,7 @@ def summarise(
             least = bounds.groupby("seed")[bound_name].agg(_mean)
             bound = least.reindex(priced.index.get_level_values("seed")).to_numpy()
             gap = priced / np.where(bound > 0, bound, np.nan) - 1.0
-            table[name] = gap.mask(np.abs(gap) < 1e-12, 0.0)  # rounding
+            table[name] = np.where(np.abs(gap) < 1e-12, 0.0, gap)  # rounding
     table["mean_objective"] = groups["penalty"].agg(_mean)
     table["mean_reward"] = groups["reward"].agg(_mean)
     table["sampling_error"] = groups["sampling_error"].agg(_mean)

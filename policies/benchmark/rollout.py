@@ -298,11 +298,17 @@ def _luck_lasts(scenario: Scenario) -> float:
     independent rounds, in the mean over devices, which may differ. And what being available adds to
     the variance of its participations, which is that of the rounds in which it is.
     """
-    blocks, rounds = 16, 64
-    gains = scenario.channel.draw(np.random.default_rng(0), blocks * rounds, scenario.num_devices)
-    single = np.var(gains, axis=0)
-    of_blocks = np.var(gains.reshape(blocks, rounds, -1).mean(axis=1), axis=0, ddof=1)
-    fading = np.divide(rounds * of_blocks, single, out=np.ones_like(single), where=single > 0)
+    rng, last, means, squares = np.random.default_rng(0), None, [], 0.0
+    blocks, rounds, devices = 16, 64, scenario.num_devices
+    for first in range(0, blocks * rounds, rounds):  # of many devices no more are held at a time
+        gains = scenario.channel.draw(rng, rounds, devices, first_round=first, previous=last)
+        last = gains[-1]
+        means.append(gains.mean(axis=0))
+        squares = squares + np.mean(gains**2, axis=0) / blocks
+    single = squares - np.mean(means, axis=0) ** 2
+    varies = single > 1e-9 * squares
+    of_blocks = rounds * np.var(means, axis=0, ddof=1)
+    fading = np.divide(of_blocks, single, out=np.ones(devices), where=varies)
     there, kept = scenario.availability, scenario.availability_persistence
     away = (
         np.max((1.0 - there) / there * participation_target(scenario)) * (1.0 + kept) / (1.0 - kept)

@@ -12,7 +12,7 @@ from fl_edge_env.channels import (
 )
 from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.flat import FlatEnv, FlatVectorEnv
-from fl_edge_env.scenario import Scenario, with_phones, with_tiers
+from fl_edge_env.scenario import Scenario, with_phones, with_proportional_work, with_tiers
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
@@ -30,6 +30,7 @@ __all__ = [
     "TraceChannel",
     "UplinkChannel",
     "with_phones",
+    "with_proportional_work",
     "with_tiers",
 ]
 

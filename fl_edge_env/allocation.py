@@ -16,6 +16,7 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 _NAMES = tuple(part.name for part in PARTS)
 _SETTINGS = tuple(part.name for part in SETTINGS)
+_MOST_EPOCHS = 1000
 _REQUIRED = tuple(part.name for part in SETTINGS if part.default is None)
 
 
@@ -45,6 +46,9 @@ class Allocation:
     weights : ndarray, shape (..., k), optional
         How much the update of each device of a chosen cohort counts when the server aggregates;
         by default its share of the cohort's data. Entries beside a -1 do not count.
+    epochs : ndarray, shape (..., N), optional
+        Local epochs of each device in place of the scenario's, positive and at most a thousand
+        times these; fractions are parts of a pass over the data.
 
     Raises
     ------
@@ -58,9 +62,10 @@ class Allocation:
     q: FloatArray | None = None
     cohort: IntArray | None = None
     weights: FloatArray | None = None
+    epochs: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        for name in (*_NAMES, "weights"):
+        for name in (*_NAMES, "epochs", "weights"):
             value = getattr(self, name)
             if value is not None or name in _REQUIRED:
                 array = real_array(name, value)
@@ -72,7 +77,7 @@ class Allocation:
                 "a decision has either q, from which K devices are drawn, or cohort, the devices "
                 f"chosen; got {given}"
             )
-        named = [name for name in _NAMES if getattr(self, name) is not None]
+        named = [name for name in (*_NAMES, "epochs") if getattr(self, name) is not None]
         shapes = [getattr(self, name).shape for name in named]
         if len(set(shapes)) > 1 or self.f.ndim == 0:
             raise ValueError(
@@ -109,6 +114,13 @@ class Allocation:
             )
         for part in scenario.decision:
             part.check(self, scenario)
+        if self.epochs is not None:
+            most = _MOST_EPOCHS * scenario.local_epochs
+            if not all_true((self.epochs > 0) & (self.epochs <= most)):
+                raise ValueError(
+                    f"epochs must be positive and at most {_MOST_EPOCHS} times the scenario's for "
+                    f"every device, got {extremes(self.epochs)}"
+                )
         for part in PARTS if len(scenario.decision) < len(PARTS) else ():
             if part not in scenario.decision and getattr(self, part.name) is not None:
                 raise ValueError(f"{part.name} is no part of a decision in this scenario")
@@ -116,7 +128,8 @@ class Allocation:
     @property
     def settings(self) -> dict[str, FloatArray]:
         """The settings of the devices by name, as `physics.time_and_energy` takes them."""
-        return {n: value for n in _SETTINGS if (value := getattr(self, n)) is not None}
+        names = (*_SETTINGS, "epochs")
+        return {n: value for n in names if (value := getattr(self, n)) is not None}
 
     @cached_property
     def participates(self) -> BoolArray:

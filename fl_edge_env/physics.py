@@ -36,28 +36,40 @@ def upload_time(channel_gain: FloatArray, p: FloatArray, system: Scenario) -> Fl
     return system.upload_bits / upload_rate(channel_gain, p, system)
 
 
-def compute_time(f: FloatArray, system: Scenario) -> FloatArray:
-    """Time of the local epochs and reports [s] at CPU frequency `f` [Hz], equation (8)."""
-    return system.cycles_per_round / f
+def compute_time(f: FloatArray, system: Scenario, epochs: FloatArray | None = None) -> FloatArray:
+    """Time of local epochs and reports [s] at CPU frequency `f` [Hz], equation (8).
+
+    The `epochs`, of shape (..., N), are those of the system by default.
+    """
+    cycles = system.cycles_per_round if epochs is None else system.cycles(epochs)
+    time: FloatArray = cycles / f
+    return time
 
 
-def compute_energy(f: FloatArray, system: Scenario) -> FloatArray:
-    """Energy of the local epochs and reports [J] at CPU frequency `f` [Hz], equation (12)."""
-    return system.energy_per_hz2 * f**2
+def compute_energy(f: FloatArray, system: Scenario, epochs: FloatArray | None = None) -> FloatArray:
+    """Energy of local epochs and reports [J], equation (12); arguments as in `compute_time`."""
+    if epochs is None:
+        return system.energy_per_hz2 * f**2
+    energy: FloatArray = 0.5 * system.capacitance * system.cycles(epochs) * f**2
+    return energy
 
 
 def time_and_energy(
-    channel_gain: FloatArray, f: FloatArray, p: FloatArray, system: Scenario
+    channel_gain: FloatArray,
+    f: FloatArray,
+    p: FloatArray,
+    system: Scenario,
+    epochs: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Time [s] and energy [J] of each device if it takes part in the round, (9) and (15).
 
     The time is that of download, computing and upload together, at the channel gains h_n, CPU
-    frequencies f [Hz] and transmission powers p [W], all of shape (..., N); the energy is that of
-    computing and upload.
+    frequencies f [Hz], transmission powers p [W] and local epochs, by default those of the system,
+    all of shape (..., N); the energy is that of computing and upload.
     """
     upload = upload_time(channel_gain, p, system)
-    device_time = compute_time(f, system) + upload + system.download_time
-    device_energy = compute_energy(f, system) + p * upload  # upload energy: equation (14)
+    device_time = compute_time(f, system, epochs) + upload + system.download_time
+    device_energy = compute_energy(f, system, epochs) + p * upload  # upload: equation (14)
     return device_time, device_energy
 
 

@@ -24,7 +24,8 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
     ``participation_queue``, in rounds; and where devices drop out ``available``: 1 or 0.
 
     A queue grows in a round by at most the largest energy a device can spend (at the largest
-    settings and the worst channel) less its budget.
+    settings and the worst channel) less its budget. Decisions with more local epochs than the
+    scenario's can lead beyond that.
     """
     shape = (scenario.num_devices,)
     channel = scenario.channel

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from fl_edge_env import Scenario
 from fl_edge_env.scenario import REPORT_FIELDS
 from policies.base import Policy
@@ -24,15 +26,16 @@ def report_costs(policy: Policy, scenario: Scenario) -> dict[str, float]:
       bits as the model has: every device before the first round, and a participant in each round.
     - For losses a participant passes over its data once, forward, and uploads two numbers of 32
       bits, the mean and the root mean square.
-    - For norms of updates every device trains once before the first round, and uploads a number of
-      32 bits. Later norms are those of the updates, which the server has anyway.
+    - For norms of updates every device trains once before the first round, for the mean number of
+      local epochs, and uploads a number of 32 bits. Later norms are those of the updates, which
+      the server has anyway.
     """
     costs = dict.fromkeys(REPORT_FIELDS, 0.0)
     reports = (  # whether it is asked for, when, passes over the data, and bits
         (policy.uses_gradients, "", 1.0, scenario.model_bits),
         (policy.uses_gradients, "first_", 1.0, scenario.model_bits),
         (policy.uses_losses, "", _FORWARD, 2 * _NUMBER),
-        (policy.uses_update_norms, "first_", float(scenario.local_epochs), _NUMBER),
+        (policy.uses_update_norms, "first_", float(np.mean(scenario.local_epochs)), _NUMBER),
     )
     for asked_for, when, passes, bits in reports:
         if asked_for:

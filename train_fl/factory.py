@@ -97,8 +97,10 @@ class TrainingEnvFactory:
         """Size of a checkpoint of a run: nearly all are the numbers of `TrainingWrapper.state`."""
         task = self.make_task()
         model_and_server = 4 * (1 + len(task.server.keeps))  # float32
-        gradients = 2 * self.scenario.num_devices if policy.uses_gradients else 0  # bfloat16
-        return (model_and_server + gradients) * task.num_parameters
+        devices = self.scenario.num_devices
+        gradients = 2 * devices if policy.uses_gradients else 0  # bfloat16
+        left = 4 * devices if task.uploads(self.scenario).remembers else 0
+        return (model_and_server + gradients + left) * task.num_parameters
 
     def fitted(self) -> TrainingEnvFactory:
         """The same with the upload size and the sample counts of the task in the scenario."""
@@ -107,11 +109,12 @@ class TrainingEnvFactory:
     @property
     def identity(self) -> tuple[TrainingEnvFactory, str]:
         """All that determines the training, with the code of one's own data or network."""
-        names = [name for name in (self.task, self.options.model) if isinstance(name, str)]
+        options = self.options
+        parts = (self.task, options.model, options.compression, options.update_hook)
+        names = [name for name in parts if isinstance(name, str)]
         files = [own_source(name) for name in names if names_own(name)]
         code = "".join(file.read_text(encoding="utf-8") for file in files if file is not None)
-        options = replace(self.options, download=False, dataset=None)
-        return replace(self, options=options), code
+        return replace(self, options=replace(options, download=False, dataset=None)), code
 
     def make_task(self) -> Task:
         """The learning task, split over the scenario's devices."""

@@ -57,13 +57,14 @@ class LocalTrainer:
         images: Tensor,
         labels: Tensor,
         *,
-        epochs: int,
+        epochs: float,
         learning_rate: float,
         rng: np.random.Generator,
         augment: Augmentation | None = None,
     ) -> tuple[Tensor, float]:
         """Run some epochs of SGD from the global model, each in a new order drawn from `rng`.
 
+        A fraction of an epoch is a pass over as large a part of the samples, of one at least.
         `parameters` have shape (d,), `images` (samples, channels, height, width). Gives the local
         model less the global one, shape (d,), and the mean loss over the samples seen.
         """
@@ -72,8 +73,8 @@ class LocalTrainer:
         self._velocity.zero_()
         received = self._views(parameters)
         total = torch.zeros((), device=images.device)
-        for _ in range(epochs):
-            order = torch.from_numpy(rng.permutation(len(labels))).to(images.device)
+        for samples in passes(epochs, len(labels)):
+            order = torch.from_numpy(rng.permutation(len(labels))[:samples]).to(images.device)
             for batch_images, batch_labels in _batches(
                 images[order], labels[order], options.batch_size
             ):
@@ -98,7 +99,7 @@ class LocalTrainer:
                     is_first_step=False,
                 )
                 total += loss * len(batch_labels)
-        return self._flat - parameters, float(total) / (epochs * len(labels))
+        return self._flat - parameters, float(total) / sum(passes(epochs, len(labels)))
 
     def gradient(self, parameters: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         """Gradient of the mean loss over all given samples, shape (d,)."""
@@ -148,6 +149,13 @@ class LocalTrainer:
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self._rounds):
             scores: Tensor = self._model(images)
         return scores.float() if self._rounds else scores
+
+
+def passes(epochs: float, samples: int) -> list[int]:
+    """Number of samples in each pass of some epochs over a device's data."""
+    seen = max(1, round(epochs * samples))
+    rest = [seen % samples] if seen % samples else []
+    return [samples] * (seen // samples) + rest
 
 
 def _channels_last(images: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ it for the negative of a gradient [Reddi2021]_.
 References
 ----------
 .. [Reddi2021] Reddi et al., "Adaptive Federated Optimization", ICLR 2021.
+.. [Wang2020] Wang, Liu, Liang, Joshi and Poor, "Tackling the objective inconsistency problem in
+   heterogeneous federated optimization", NeurIPS 2020.
 """
 
 from __future__ import annotations
@@ -13,15 +15,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fl_edge_env.checks import finite_number, number_below_one, one_of
+from fl_edge_env.checks import finite_number, number_below_one, one_of, positive_integer
 from fl_edge_env.typing import FloatArray
+from policies.benchmark.training_options import TrainingOptions
+from train_fl.local_sgd import passes
 
 LARGER_MU = (
     "a larger mu, which keeps the sampling probabilities and with them the aggregation weights even"
@@ -85,6 +89,10 @@ class ServerOptimizer(ABC):
     def __post_init__(self) -> None:
         finite_number("the server's learning_rate", self.learning_rate)
 
+    def balance(self, epochs: FloatArray, num_samples: FloatArray) -> FloatArray:  # noqa: ARG002
+        """Factors on the weights of the devices' updates by their work, all of shape (N,); ones."""
+        return np.ones(len(num_samples))
+
     @abstractmethod
     def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:
         """The step of the global model.
@@ -109,6 +117,50 @@ class FedAvg(ServerOptimizer):
     def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:  # noqa: ARG002
         """See `ServerOptimizer.step`."""
         return self.learning_rate * update
+
+
+@dataclass(frozen=True)
+class FedNova(FedAvg):
+    """Normalised averaging: a device that does more steps does not pull the model further.
+
+    Federated averaging with unequal work ends where the gradients vanish in a mean that counts each
+    device by its work [Wang2020]_. Here an update is divided by the length a of its device's path,
+    and the sum multiplied by ``sum_n w_n a_n`` over all devices, so that it is as large as without.
+    With momentum m, a device that does t steps of one gradient has moved by ``a = (t - m (1 - m**t) / (1 - m)) / (1 - m)`` times the learning rate.
+
+    The authors take the mean of a over those who take part. Over all devices it does not depend on
+    the draw, which otherwise would favour devices that meet others with much work.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Factor of the step.
+    batch_size : int
+        Samples in a step of local training.
+    momentum : float
+        Momentum of local training, in [0, 1).
+    """
+
+    batch_size: int = 32
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive_integer("batch_size", self.batch_size)
+        number_below_one("momentum", self.momentum)
+
+    def balance(self, epochs: FloatArray, num_samples: FloatArray) -> FloatArray:
+        """See `ServerOptimizer.balance`."""
+        steps = np.array(
+            [
+                sum(-(-part // self.batch_size) for part in passes(epoch, samples))
+                for epoch, samples in zip(epochs.tolist(), map(int, num_samples), strict=True)
+            ]
+        )
+        m = self.momentum
+        length = (steps - m * (1.0 - m**steps) / (1.0 - m)) / (1.0 - m)
+        factors: FloatArray = np.average(length, weights=num_samples) / length
+        return factors
 
 
 @dataclass(frozen=True)
@@ -188,23 +240,33 @@ class FedAdam(ServerOptimizer):
 # The server optimisers by name.
 SERVER_OPTIMIZERS: dict[str, Callable[..., ServerOptimizer]] = {
     "fedavg": FedAvg,
+    "fednova": FedNova,
     "fedavgm": FedAvgM,
     "fedadam": FedAdam,
 }
 
 
 def make_server_optimizer(
-    server: str | ServerOptimizer, learning_rate: float | None = None
+    server: str | ServerOptimizer, options: TrainingOptions | None = None
 ) -> ServerOptimizer:
     """A server optimiser by name, with its own learning rate by default; or the one given.
+
+    FedNova normalises local training with the batch size and the momentum of the options.
 
     Raises
     ------
     ValueError
-        If there is no such optimiser, or the learning rate is not positive and finite.
+        If there is no such optimiser, its learning rate is not positive and finite, or FedNova is
+        to normalise training with a proximal term.
     """
     if isinstance(server, ServerOptimizer):
         return server
     one_of("the server optimiser", server, list(SERVER_OPTIMIZERS))
-    options = {} if learning_rate is None else {"learning_rate": learning_rate}
-    return SERVER_OPTIMIZERS[server](**options)
+    options = options or TrainingOptions()
+    rate = options.server_learning_rate
+    given: dict[str, Any] = {} if rate is None else {"learning_rate": rate}
+    if server == "fednova":
+        if options.proximal:
+            raise ValueError(f"fednova needs proximal = 0, got {options.proximal}")
+        given |= {"batch_size": options.batch_size, "momentum": options.momentum}
+    return SERVER_OPTIMIZERS[server](**given)

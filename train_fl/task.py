@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,9 +16,20 @@ from torch import nn
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import one_of
+from fl_edge_env.compression import names_own as names_own_compressor
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.training_options import TrainingOptions
 from policies.own import load_own, names_own
+from train_fl.compression import (
+    Compressor,
+    Shape,
+    UpdateHook,
+    Uploads,
+    check_hook,
+    make_compressor,
+    make_hook,
+    upload_bytes,
+)
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import (
@@ -51,12 +63,16 @@ class Task:
         Settings of local training; the learning rate is given.
     server : ServerOptimizer
         What the server does with the weighted sum of the updates.
-    upload_parameters : int, optional
-        Size of an upload in parameters of 32 bits; that of the network by default. With another,
-        a network trains in place of a larger one whose time and energy the system accounts for.
+    upload_shapes : sequence of tuple of int, optional
+        Shapes of the tensors of the model that is uploaded; those of the network by default. With
+        others, a network trains in place of a larger one whose time and energy the system counts.
     split : callable, optional
         Draws another split of the same sizes from a random generator. With it each episode has
         its own, and `parts` are an example; without it `parts` are those of every episode.
+    compression : str or Compressor, optional
+        How updates are compressed; by default as the scenario says.
+    update_hook : UpdateHook, optional
+        Changes each update before that.
     """
 
     dataset: Dataset
@@ -64,8 +80,10 @@ class Task:
     make_model: Callable[[], nn.Module]
     options: TrainingOptions
     server: ServerOptimizer = field(default_factory=FedAvg)
-    upload_parameters: int | None = None
+    upload_shapes: Sequence[Shape] | None = None
     split: Split | None = None
+    compression: str | Compressor | None = None
+    update_hook: UpdateHook | None = None
 
     def __repr__(self) -> str:
         names = ("batch_size", "learning_rate", "momentum", "weight_decay", "proximal")
@@ -90,21 +108,62 @@ class Task:
         return np.array([len(part) for part in self.parts], dtype=np.float64)
 
     def fit(self, scenario: Scenario) -> Scenario:
-        """The scenario, of as many devices, with this task's upload size and sample counts."""
-        return scenario.replace(model_bits=self.model_bits, num_samples=self.num_samples)
+        """The scenario, of as many devices, with what this task is in it.
+
+        That is the model's size, the sample counts, the costs of a hook, and the compression if the
+        task has one of its own.
+        """
+        own = {} if self.compression is None else {"compression": self._compression}
+        return scenario.replace(
+            **self._in_scenario,
+            model_tensors=self._num_tensors,
+            num_samples=self.num_samples,
+            **own,
+        )
+
+    @property
+    def _in_scenario(self) -> dict[str, float]:
+        """Numbers of the task by the field of a scenario that holds them."""
+        hook = self.update_hook
+        costs = (0.0, 0.0) if hook is None else (float(hook.passes), float(hook.bits))
+        return {"model_bits": self.model_bits, "hook_passes": costs[0], "hook_bits": costs[1]}
+
+    @cached_property
+    def _compression(self) -> str | None:
+        """The task's own compression as a scenario names it."""
+        if isinstance(self.compression, Compressor):
+            return f"bits:{8 * upload_bytes(self.compression, self._uploaded)}"
+        return self.compression
+
+    def uploads(self, scenario: Scenario) -> Uploads:
+        """What happens to updates on their way in a scenario that this task fits."""
+        compression = self.compression or scenario.compression
+        compressor = make_compressor(compression) if isinstance(compression, str) else compression
+        return Uploads(self._shapes, compressor, self.update_hook)
 
     def check_fit(self, scenario: Scenario) -> None:
-        """Refuse a scenario of other devices, upload size or sample counts with a `ValueError`."""
+        """Refuse a scenario of other devices, samples, uploads or costs with a `ValueError`."""
         if len(self.parts) != scenario.num_devices:
             raise ValueError(
                 f"the task is split over {len(self.parts)} devices and the scenario has "
                 f"{scenario.num_devices}: make the task with num_devices={scenario.num_devices}"
             )
-        if scenario.model_bits != self.model_bits:
+        needed: dict[str, Any] = dict(self._in_scenario)
+        if self.compression is not None:
+            needed["compression"] = self._compression
+        if "qsgd" in scenario.compression + scenario.download_compression:
+            needed["model_tensors"] = self._num_tensors
+        for name, value in needed.items():
+            if getattr(scenario, name) != value:
+                shown = f"{value:.12g}" if isinstance(value, float) else repr(value)
+                raise ValueError(
+                    f"{name} of the task is {shown} and that of the scenario "
+                    f"{getattr(scenario, name)!r}: use scenario.replace({name}={shown})"
+                )
+        if self.compression is None and scenario.compression.startswith("bits:"):
             raise ValueError(
-                f"an upload of the task has {self.model_bits:.0f} bits and the scenario's "
-                f"model_bits is {scenario.model_bits:g}: use "
-                f"scenario.replace(model_bits={self.model_bits:.0f})"
+                f"the scenario's compression is {scenario.compression!r}, of a compressor of one's "
+                "own: make the task with it, make_task(…, compression=…)"
             )
         # An even split may leave a scenario with a fraction of a sample.
         if np.any(np.abs(self.num_samples - scenario.num_samples) >= 1):
@@ -112,6 +171,13 @@ class Task:
                 "the devices' sample counts differ between task and scenario: use "
                 "scenario.replace(num_samples=task.num_samples)"
             )
+
+    def check_own(self) -> None:
+        """Refuse a compressor or a hook of one's own that does not work, with a `ValueError`."""
+        if isinstance(self.compression, Compressor):
+            upload_bytes(self.compression, self._shapes)
+        if self.update_hook is not None:
+            check_hook(self.update_hook, self.num_parameters)
 
     def initial_model(self, seed: np.random.SeedSequence) -> nn.Module:
         """The network of `TrainingSeeds.model`; torch's generators are left as they were."""
@@ -129,14 +195,26 @@ class Task:
 
     @property
     def model_bits(self) -> float:
-        """Size of an upload [bit]."""
-        size = self.upload_parameters
-        return 32.0 * (self.num_parameters if size is None else size)
+        """Size of an upload that is not compressed [bit]."""
+        return 32.0 * sum(map(math.prod, self._uploaded))
 
     @cached_property
     def num_parameters(self) -> int:
         """Number of parameters of the network, d."""
-        return num_parameters(self.make_model)
+        return sum(map(math.prod, self._shapes))
+
+    @cached_property
+    def _shapes(self) -> list[Shape]:
+        """Shapes of the network's tensors."""
+        return parameter_shapes(self.make_model)
+
+    @property
+    def _uploaded(self) -> Sequence[Shape]:
+        return self._shapes if self.upload_shapes is None else self.upload_shapes
+
+    @property
+    def _num_tensors(self) -> int:
+        return len(self._uploaded)
 
     @cached_property
     def label_histogram(self) -> FloatArray:
@@ -160,7 +238,7 @@ class TrainingSeeds(NamedTuple):
     """The streams of random numbers of training in an episode.
 
     Of the initial parameters, of the order in which devices see their samples (see `sample_order`)
-    and of the split of the samples over the devices (see `Task.episode`).
+    and what comes after, and of the split of the samples over the devices (see `Task.episode`).
     """
 
     model: np.random.SeedSequence
@@ -173,9 +251,20 @@ class TrainingSeeds(NamedTuple):
         fresh = np.random.SeedSequence(training.entropy, spawn_key=training.spawn_key)
         return cls(*fresh.spawn(len(cls._fields)))
 
+    def upload(self, completed_rounds: int, device: int) -> np.random.Generator:
+        """The stream of what happens to a device's update in a round."""
+        return self._stream(completed_rounds, device, 1)
+
+    def broadcast(self, completed_rounds: int) -> np.random.Generator:
+        """The stream by which the model is compressed that the server sends in a round."""
+        return self._stream(completed_rounds)
+
     def sample_order(self, completed_rounds: int, device: int) -> np.random.Generator:
         """The stream of a device's training in a round: who else takes part changes nothing."""
-        key = (*self.order.spawn_key, completed_rounds, device)
+        return self._stream(completed_rounds, device)
+
+    def _stream(self, *key: int) -> np.random.Generator:
+        key = (*self.order.spawn_key, *key)
         return np.random.default_rng(np.random.SeedSequence(self.order.entropy, spawn_key=key))
 
 
@@ -197,6 +286,8 @@ def make_task(
     seed: int | None = None,
     model: str | Callable[[], nn.Module] | None = None,
     server: str | ServerOptimizer | None = None,
+    compression: str | Compressor | None = None,
+    update_hook: str | UpdateHook | None = None,
     **changes: Any,
 ) -> Task:
     """A task from a data set, split over the devices.
@@ -226,6 +317,11 @@ def make_task(
         generator. By default that of the data set.
     server : str or ServerOptimizer, optional
         The option `server`, or a server optimiser; see `train_fl.server`.
+    compression : str or Compressor, optional
+        The option `compression`, or a compressor of one's own; by default updates are compressed as
+        the scenario says. See `train_fl.compression`.
+    update_hook : str or UpdateHook, optional
+        The option `update_hook`, or a hook.
     **changes
         Options in place of those in `options`, such as ``momentum=0.5``; see
         `train_fl.data.partition` for the splits.
@@ -262,7 +358,7 @@ def make_task(
             f"{num_devices!r}, {options.learning_rate!r} and {model!r}"
         )
     options.check()
-    server = make_server_optimizer(server or options.server, options.server_learning_rate)
+    server = make_server_optimizer(server or options.server, options)
     if isinstance(model, str) and names_own(model):
         model = load_own(model, kind="class or function that makes a network", fits=callable)
     for option, named in (("model", model), ("upload", options.upload)):
@@ -281,16 +377,29 @@ def make_task(
     check_maker(make_model, dataset.train_images[:2], dataset.train_labels[:2], classes)
     dataset.check_augment()
     upload = options.upload
-    uploaded = None if upload is None else num_parameters(partial(MODELS[upload], classes))
-    return Task(
+    task = Task(
         dataset,
         parts,
         make_model,
         options,
         server,
-        uploaded,
+        None if upload is None else parameter_shapes(partial(MODELS[upload], classes)),
         split if seed is None and options.partition in _SAME_SIZES else None,
+        _compression_of(compression if compression is not None else options.compression),
+        make_hook(update_hook or options.update_hook),
     )
+    task.check_own()
+    return task
+
+
+def _compression_of(given: Any) -> str | Compressor | None:
+    """What a task is given as its compression, with one's own loaded."""
+    if given is None or isinstance(given, Compressor):
+        return given
+    if isinstance(given, str):
+        made = make_compressor(given)
+        return made if names_own_compressor(given) else given
+    raise ValueError(f"compression must be a name or a Compressor, got {given!r}")
 
 
 def new_model(make_model: Callable[[], nn.Module]) -> nn.Module:
@@ -299,9 +408,9 @@ def new_model(make_model: Callable[[], nn.Module]) -> nn.Module:
         return make_model()
 
 
-def num_parameters(make_model: Callable[[], nn.Module]) -> int:
-    """Number of parameters of a network; torch's generator is left as it was."""
-    return sum(p.numel() for p in new_model(make_model).parameters())
+def parameter_shapes(make_model: Callable[[], nn.Module]) -> list[Shape]:
+    """Shapes of the parameters of a network; torch's generator is left as it was."""
+    return [tuple(p.shape) for p in new_model(make_model).parameters()]
 
 
 def _split(

@@ -23,6 +23,7 @@ from fl_edge_env.contributions import contributions
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.checkpoint import State
+from train_fl.compression import make_compressor
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
 from train_fl.server import LARGER_MU, apply_contributions, norms_of
@@ -32,8 +33,11 @@ from train_fl.task import Task, TrainingSeeds, new_model
 class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """Trains the cohort of each round from the global model and aggregates the updates.
 
-    The sum of the updates, weighted as in `fl_edge_env.contributions.contributions`, goes to the
-    task's server optimiser, which by default adds it to the global model.
+    Updates are compressed as the scenario says, and so is the model that the server sends; what was
+    lost of an update stays on its device, if the compressor has error feedback (see
+    `train_fl.compression`). The sum of the updates, weighted as in
+    `fl_edge_env.contributions.contributions`, goes to the task's server optimiser, which by default
+    adds it to the global model.
 
     The learning rate is halved after half and after three quarters of the rounds. The initial
     model, the order of the samples and, unless the task has one for all episodes, their split over
@@ -46,8 +50,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     - `participants`, shape (k,): the distinct devices of the cohort, ascending, without those whose
       upload failed, which are not trained; the model stays as it is where all failed;
-    - `client_updates`, float32 of shape (k, d): their local models less the global one, zero for
-      those that were skipped;
+    - `client_updates`, float32 of shape (k, d): their local models less the one they received, as
+      it arrived after a hook and compression; zero for those that were skipped;
     - `update_norms`, shape (k,): Euclidean norms of `client_updates`;
     - `skipped_devices`: those of them whose update was not finite;
     - `train_loss`: mean loss over the samples they trained on, where it is finite, NaN where there
@@ -115,6 +119,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self.scenario = self._base.scenario
         task.check_fit(self.scenario)
         self.task = self._given = task
+        self._uploads = task.uploads(self.scenario)
+        broadcast = make_compressor(self.scenario.download_compression)
+        self._broadcast = (
+            None if broadcast is None else self._uploads._replace(compressor=broadcast)
+        )
         self._options = task.options.for_run(**options)
         self._report_losses, self._report_update_norms = report_losses, report_update_norms
         self._device = _check_device(self._options.device)
@@ -163,7 +172,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         observation, info = self.env.reset(seed=seed, options=options)
         self._start_training()
         everyone = np.arange(self.scenario.num_devices)
-        info |= self._evaluate() | self._gradients(everyone) | self._losses(everyone[:0])
+        info |= self._evaluate() | self._gradients(everyone, self._parameters)
+        info |= self._losses(everyone[:0], self._parameters)
         if self._report_update_norms:
             info |= {"participants": everyone, "update_norms": self._first_norms(everyone)}
         elif self._report_losses:
@@ -180,6 +190,9 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self._trainer = LocalTrainer(model, self._options)
         self._parameters = self._trainer.initial_parameters()
         self._kept = {name: torch.zeros_like(self._parameters) for name in self.task.server.keeps}
+        # What was lost of the updates of each device, where these are to be sent later.
+        devices = self.scenario.num_devices if self._uploads.remembers else 0
+        self._left = np.zeros((devices, len(self._parameters)), dtype=np.float32)
 
     def _divide(self, task: Task) -> list[tuple[Tensor, Tensor]]:
         """Images and labels of each device."""
@@ -196,6 +209,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         """
         state = self._base.state() | {"parameters": self.parameters}
         state |= {f"server_{name}": _to_numpy(kept) for name, kept in self._kept.items()}
+        if len(self._left):
+            state["left"] = self._left.copy()
         if self._distances is not None:
             # NumPy has no bfloat16; the bits are what counts.
             state["gradients"] = self._distances.stored.view(torch.int16).cpu().numpy()
@@ -212,11 +227,16 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         names = {name: f"server_{name}" for name in self.task.server.keeps}
         for name in ("parameters", *names.values()):
             _check_array(state, name, np.float32, (self.task.num_parameters,))
+        devices = self.scenario.num_devices
+        if self._uploads.remembers:
+            _check_array(state, "left", np.float32, (devices, self.task.num_parameters))
         if self._distances is not None:
             _check_array(state, "gradients", np.int16, tuple(self._distances.stored.shape))
         observation = self._base.restore(seed, state)
         self._start_training()
         self._parameters.copy_(torch.from_numpy(state["parameters"]))
+        if len(self._left):
+            self._left[...] = state["left"]
         for name, saved in names.items():
             self._kept[name].copy_(torch.from_numpy(state[saved]))
         if self._distances is not None:
@@ -239,17 +259,26 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         came = contributions(action, info, self.scenario)
         participants, weights = came.participants, came.weight[came.arrived]
-        info |= self._gradients(participants) | self._losses(participants)
         number = int(self._base.simulator.round_index)
-        trained = [self._train(device, number - 1) for device in participants]
+        received = self._received(number)
+        info |= self._gradients(participants, received) | self._losses(participants, received)
+        epochs = self.scenario.local_epochs if action.epochs is None else action.epochs
+        trained = [
+            self._train(device, number - 1, received, float(epochs[device]))
+            for device in participants
+        ]
         losses = np.array([loss for _, loss in trained])
         client_updates = self._parameters.new_empty((len(trained), len(self._parameters)))
         for row, (update, _) in zip(client_updates, trained, strict=True):
             row.copy_(update)
-        info["skipped_devices"] = self._skip_non_finite(client_updates, participants, number)
-        apply_contributions(
-            self._parameters, client_updates, weights, self.task.server, self._kept, number
-        )
+        skipped = self._skip_non_finite(client_updates, participants, number)
+        for row, device in zip(client_updates, participants, strict=True):
+            if device not in skipped:
+                self._upload(row, device, number)
+        info["skipped_devices"] = skipped
+        server = self.task.server
+        weights = weights * server.balance(epochs, self.task.num_samples)[participants]
+        apply_contributions(self._parameters, client_updates, weights, server, self._kept, number)
         evaluated = truncated or number % self._options.eval_every == 0
         info |= self._evaluate() if evaluated else self._not_evaluated()
         info |= {
@@ -265,20 +294,48 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         """Norms of the updates that devices would have in the first round, shape (k,)."""
         norms = np.empty(len(devices))
         for index, device in enumerate(devices):  # one by one, as together they may be large
-            update = self._train(device, 0)[0][None]
+            epochs = float(self.scenario.local_epochs[device])
+            update = self._train(device, 0, self._parameters, epochs)[0][None]
             self._skip_non_finite(update, devices[index : index + 1], 1)
             norms[index] = norms_of(update)[0]
         return norms
 
-    def _train(self, device: int, completed_rounds: int) -> tuple[Tensor, float]:
+    def _train(
+        self, device: int, completed_rounds: int, received: Tensor, epochs: float
+    ) -> tuple[Tensor, float]:
         return self._trainer.update(
-            self._parameters,
+            received,
             *self._data[device],
-            epochs=self.scenario.local_epochs,
+            epochs=epochs,
             learning_rate=self.task.learning_rate(completed_rounds, self.scenario.num_rounds),
             rng=self._seeds.sample_order(completed_rounds, device),
             augment=self.task.dataset.augment,
         )
+
+    def _received(self, number: int) -> Tensor:
+        """The global model as the devices receive it in a round, shape (d,)."""
+        if self._broadcast is None:
+            return self._parameters
+        sent = self._broadcast.encoded(
+            _to_numpy(self._parameters), self._seeds.broadcast(number - 1)
+        )
+        return torch.from_numpy(self._broadcast.decoded(sent)).to(self._device)
+
+    def _upload(self, update: Tensor, device: int, number: int) -> None:
+        """Let an update be what the server receives of it."""
+        uploads = self._uploads
+        if uploads.compressor is None and uploads.hook is None:
+            return
+        rng = self._seeds.upload(number - 1, device)
+        sent = uploads.prepared(update.cpu().numpy(), device, number, rng)
+        if uploads.compressor is not None:
+            if uploads.remembers:
+                sent = sent + self._left[device]
+            decoded = uploads.decoded(uploads.encoded(sent, rng))
+            if uploads.remembers:
+                self._left[device] = sent - decoded
+            sent = decoded
+        update.copy_(torch.from_numpy(sent))
 
     def _skip_non_finite(self, updates: Tensor, participants: IntArray, number: int) -> IntArray:
         """Set updates that are not finite to zero; give their devices."""
@@ -322,21 +379,21 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         unknown = np.full(self.scenario.num_devices, math.nan)
         return {"test_loss": math.nan, "test_accuracy": math.nan, "device_accuracy": unknown}
 
-    def _losses(self, devices: IntArray) -> dict[str, Any]:
+    def _losses(self, devices: IntArray, received: Tensor) -> dict[str, Any]:
         """The entries of the info that `report_losses` asks for."""
         if not self._report_losses:
             return {}
-        losses = [self._trainer.losses(self._parameters, *self._data[n]) for n in devices]
+        losses = [self._trainer.losses(received, *self._data[n]) for n in devices]
         return {
             "local_losses": np.array([mean for mean, _ in losses]),
             "local_loss_rms": np.array([rms for _, rms in losses]),
         }
 
-    def _gradients(self, devices: IntArray) -> dict[str, Any]:
+    def _gradients(self, devices: IntArray, received: Tensor) -> dict[str, Any]:
         """The entries of the info that `report_gradients` asks for."""
         if self._distances is None:
             return {}
-        gradients = (self._trainer.gradient(self._parameters, *self._data[n]) for n in devices)
+        gradients = (self._trainer.gradient(received, *self._data[n]) for n in devices)
         return {
             "gradient_devices": devices,
             "gradient_distance": self._distances.update(devices, gradients),

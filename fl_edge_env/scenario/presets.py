@@ -11,10 +11,11 @@ from fl_edge_env.channels import CellChannel, UplinkChannel
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.typing import FloatArray
 
-RESNET18_PARAMETERS = 11_172_342
+RESNET18_PARAMETERS, RESNET18_TENSORS = 11_172_342, 62
+_CNN_TENSORS = 8
 _FEMNIST_CNN_PARAMETERS = 6_603_710
 _FASHION_MNIST_CNN_PARAMETERS = 6_497_162
-_DIGITS_CNN_PARAMETERS = 6_090
+_DIGITS_CNN_PARAMETERS, _DIGITS_CNN_TENSORS = 6_090, 6
 _DIGITS_TRAIN_IMAGES = 1_440
 
 
@@ -33,6 +34,7 @@ def _cifar10(num_devices: int) -> dict[str, Any]:
 def _femnist(num_devices: int) -> dict[str, Any]:
     return {
         "model_bits": 32.0 * _FEMNIST_CNN_PARAMETERS,
+        "model_tensors": _CNN_TENSORS,
         "num_samples": _femnist_sample_counts(num_devices),
         "cycles_per_sample": 2e9,
         "energy_budget_j": 5.0,
@@ -42,6 +44,7 @@ def _femnist(num_devices: int) -> dict[str, Any]:
 def _fashion_mnist(num_devices: int) -> dict[str, Any]:
     return {
         "model_bits": 32.0 * _FASHION_MNIST_CNN_PARAMETERS,
+        "model_tensors": _CNN_TENSORS,
         "num_samples": 60_000 / num_devices,
         "cycles_per_sample": 2e9,
         "energy_budget_j": 11.0,
@@ -52,6 +55,7 @@ def _digits(num_devices: int) -> dict[str, Any]:
     return {
         "num_rounds": 300,
         "model_bits": 32.0 * _DIGITS_CNN_PARAMETERS,
+        "model_tensors": _DIGITS_CNN_TENSORS,
         "num_samples": _DIGITS_TRAIN_IMAGES / num_devices,
         "cycles_per_sample": 2e7,
         "energy_budget_j": 0.02,

@@ -28,11 +28,12 @@ from fl_edge_env.checks import (
     read_only,
     set_checked,
 )
+from fl_edge_env.compression import Compression
 from fl_edge_env.decision import PARTS, SETTINGS, Part, settings_at
 from fl_edge_env.files import as_value_error, atomic_path
 from fl_edge_env.scenario import toml
 from fl_edge_env.scenario.calibration import calibrate, warn_of_budget, warn_of_collapse
-from fl_edge_env.scenario.presets import PRESETS, RESNET18_PARAMETERS
+from fl_edge_env.scenario.presets import PRESETS, RESNET18_PARAMETERS, RESNET18_TENSORS
 from fl_edge_env.typing import FloatArray
 
 # A per-device field is given as a scalar or an (N,) array and is kept as an (N,) array.
@@ -64,8 +65,6 @@ class Scenario:
         Number of devices N.
     cohort_size : int
         Number of draws with replacement in a round, K.
-    local_epochs : int
-        Local epochs E.
     num_rounds : int
         Length of an episode [rounds].
     bandwidth_hz : float
@@ -73,9 +72,11 @@ class Scenario:
     noise_power_w : float
         Total noise power N0 [W].
     model_bits : float
-        Size of a model update M [bit].
+        Size of a model update M, 32 bits a parameter [bit].
     num_samples : float, (N,)
         Local data set sizes D_n.
+    local_epochs : float, (N,)
+        Local epochs E; a fraction is a part of a pass over the data.
     cycles_per_sample : float, (N,)
         CPU cycles to process one sample, c_n.
     capacitance : float, (N,)
@@ -117,6 +118,18 @@ class Scenario:
         otherwise its state is drawn anew.
     upload_failure : float
         Probability that an upload fails after the device has spent its time and energy, in [0, 1).
+    compression : str
+        How updates are compressed for the upload: ``"none"``; ``"qsgd:4"``, an unbiased rounding to
+        so many bits a parameter, from 1 to 16, with a scale for each tensor; ``"topk:0.01"``, the
+        share of the parameters with the largest updates; or ``"bits:48720"``, the size of an upload
+        by a compressor of one's own. See `upload_bits` and `train_fl.compression`.
+    download_compression : str
+        The same for the model that the server sends, without ``"topk"``.
+    model_tensors : int
+        Number of tensors of parameters in the model.
+    hook_passes, hook_bits : float
+        What a hook computes on a participant beside its training [epochs], and uploads beside the
+        update [bit]; see `train_fl.compression.UpdateHook`.
     report_passes : float
         What a participant computes for reports beside its training [epochs]: 1 is a pass forward
         and backward over its data, and 1/3 a pass forward.
@@ -153,12 +166,12 @@ class Scenario:
 
     num_devices: int = 120
     cohort_size: int = 2
-    local_epochs: int = 2
     num_rounds: int = 1000
     bandwidth_hz: float = 1e6
     noise_power_w: float = 0.01
     model_bits: float = 32.0 * RESNET18_PARAMETERS
     num_samples: PerDevice = 50_000 / 120
+    local_epochs: PerDevice = 2.0
     cycles_per_sample: PerDevice = 3e9
     capacitance: PerDevice = 2e-28
     f_min: PerDevice = 1e9
@@ -180,16 +193,21 @@ class Scenario:
     availability: PerDevice = 1.0
     availability_persistence: float = 0.0
     upload_failure: float = 0.0
+    compression: str = "none"
+    download_compression: str = "none"
+    model_tensors: int = RESNET18_TENSORS
+    hook_passes: float = 0.0
+    hook_bits: float = 0.0
     report_passes: float = 0.0
     report_bits: float = 0.0
     first_report_passes: float = 0.0
     first_report_bits: float = 0.0
 
     def __post_init__(self) -> None:
-        counts = ("num_devices", "cohort_size", "local_epochs", "num_rounds")
+        counts = ("num_devices", "cohort_size", "num_rounds", "model_tensors")
         set_checked(self, positive_integer, *counts)
         set_checked(self, finite_number, "bandwidth_hz", "noise_power_w", "model_bits", "nu")
-        set_checked(self, finite_or_zero, "mu", *REPORT_FIELDS)
+        set_checked(self, finite_or_zero, "mu", "hook_passes", "hook_bits", *REPORT_FIELDS)
         for name, factor, check in (("lambda_", "mu", finite_or_zero), ("V", "nu", finite_number)):
             if getattr(self, name) is not None:
                 set_checked(self, check, name)
@@ -213,6 +231,7 @@ class Scenario:
         one_of("objective", self.objective, lyapunov.OBJECTIVES)
         one_of("csi", self.csi, _CSI)
         set_checked(self, number_below_one, "availability_persistence", "upload_failure")
+        self._check_compression()
         if (beyond := self.availability > 1).any():
             device = int(beyond.argmax())
             raise ValueError(
@@ -233,6 +252,20 @@ class Scenario:
         return per_device(
             name, value, self.num_devices, infinity_allowed=infinity_allowed, least=least
         )
+
+    def _check_compression(self) -> None:
+        for name in ("compression", "download_compression"):
+            kind = Compression.parse(name, getattr(self, name))
+            if kind.kind == "topk" and name == "download_compression":
+                raise ValueError(
+                    "download_compression must be none or qsgd:BITS, as a model with most of its "
+                    f"parameters left out is none, got {self.download_compression!r}"
+                )
+            if (bits := kind.size(self.model_bits, self.model_tensors)) > self.model_bits:
+                raise ValueError(
+                    f"{name} {getattr(self, name)!r} writes {bits:.0f} bits, more than the "
+                    f"{self.model_bits:.0f} of the model itself: choose a smaller number, or none"
+                )
 
     def _weigh(self) -> None:
         """Set lambda and V: as given, or as calibrated in the middle of the ranges."""
@@ -501,20 +534,25 @@ class Scenario:
         """True if some device is not always available."""
         return bool(np.any(self.availability < 1))
 
-    @property
-    def _passes(self) -> float:
-        """Work of a participant in a round [epochs]."""
-        return self.local_epochs + self.report_passes
-
-    @property
+    @cached_property
     def upload_bits(self) -> float:
-        """Size of an upload: the model update M, and what is reported with it [bit]."""
-        return self.model_bits + self.report_bits
+        """Size of an upload: the compressed update, and what goes with it [bit]."""
+        return self._compressed("compression") + self.hook_bits + self.report_bits
+
+    def _compressed(self, name: str) -> float:
+        compression = Compression.parse(name, getattr(self, name))
+        return compression.size(self.model_bits, self.model_tensors)
 
     @cached_property
     def cycles_per_round(self) -> FloatArray:
-        """CPU cycles of a round, (E + report_passes) c_n D_n, shape (N,)."""
-        return read_only(self._passes * self.cycles_per_sample * self.num_samples)
+        """CPU cycles of a round, (E_n + hook_passes + report_passes) c_n D_n, shape (N,)."""
+        return read_only(self.cycles(self.local_epochs))
+
+    def cycles(self, epochs: FloatArray) -> FloatArray:
+        """CPU cycles of a round with other local epochs, shape (..., N)."""
+        passes = epochs + (self.hook_passes + self.report_passes)
+        cycles: FloatArray = passes * self.cycles_per_sample * self.num_samples
+        return cycles
 
     @cached_property
     def energy_per_hz2(self) -> FloatArray:
@@ -524,7 +562,7 @@ class Scenario:
     @cached_property
     def download_time(self) -> FloatArray:
         """Download time of each device [s], equation (7), shape (N,)."""
-        return read_only(self.model_bits / self.download_rate_bps)
+        return read_only(self._compressed("download_compression") / self.download_rate_bps)
 
     @cached_property
     def first_report(self) -> tuple[float, FloatArray]:
@@ -536,7 +574,9 @@ class Scenario:
         """
         if not (self.first_report_passes or self.first_report_bits):
             return 0.0, read_only(np.zeros(self.num_devices))
-        share = self.first_report_passes / self._passes
+        share = self.first_report_passes / (
+            self.local_epochs + (self.hook_passes + self.report_passes)
+        )
         compute = share * physics.compute_time(self.f_mid, self)
         upload = self.first_report_bits / physics.upload_rate(self.mean_gain, self.p_mid, self)
         groups = np.arange(0, self.num_devices, self.cohort_size)

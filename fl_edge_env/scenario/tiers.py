@@ -94,3 +94,15 @@ def with_phones(scenario: Scenario, *, seed: int = 0) -> Scenario:
     return scenario.replace(
         **{name: getattr(scenario, name) * factor for name, factor in factors.items()}
     )
+
+
+def with_proportional_work(scenario: Scenario) -> Scenario:
+    """Give each device work in proportion to its speed, and all together as much as before.
+
+    A device then computes for ``E_n c_n D_n / f_max_n`` seconds, the same for all, at the largest
+    frequencies. Lambda and V are calibrated anew where they are not given.
+    """
+    samples_per_second = scenario.f_max / scenario.cycles_per_sample
+    work = np.sum(scenario.local_epochs * scenario.num_samples)  # samples of one round of all
+    share = samples_per_second / np.sum(samples_per_second)
+    return scenario.replace(local_epochs=work * share / scenario.num_samples)

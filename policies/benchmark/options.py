@@ -16,10 +16,12 @@ from fl_edge_env import (
     TraceChannel,
     UplinkChannel,
     with_phones,
+    with_proportional_work,
     with_tiers,
 )
 from fl_edge_env.channels import ChannelModel
-from fl_edge_env.checks import integer_at_least
+from fl_edge_env.checks import integer_at_least, one_of
+from fl_edge_env.compression import names_own
 from policies.benchmark.training_options import TrainingOptions
 
 Backend = Literal["processes", "ray"]
@@ -49,6 +51,17 @@ class ScenarioOptions:
     """Probability that a device keeps its state of the round before; else it is drawn anew."""
     upload_failure: float | None = None
     """Probability that an upload fails."""
+    compression: str | None = None
+    """Compression of the updates: none, qsgd:BITS a parameter or topk:SHARE of the parameters."""
+    download_compression: str | None = None
+    """Compression of the model that the server sends: none or qsgd:BITS."""
+    download_rate_bps: float | None = None
+    """Rate at which devices download the model [bit/s]; by default that of the scenario."""
+    local_epochs: float | None = None
+    """Local epochs, E, fractions too; by default those of the scenario."""
+    work: str | None = None
+    """Work of unequal devices.
+    equal: the same number of epochs; proportional: by their speed, as much in all."""
     tiers: str | None = None
     """Unequal devices.
     hardware: older, the scenario's own, and newer ones; phones: of measured speeds."""
@@ -74,24 +87,28 @@ class ScenarioOptions:
         ValueError
             If one of them is wrong.
         """
-        other = ("scenario", "channel", "rounds", "tiers")
+        other = ("scenario", "channel", "rounds", "tiers", "work")
         names = [field.name for field in fields(ScenarioOptions) if field.name not in other]
         values = {name: getattr(self, name) for name in names} | {
             "channel": None if self.channel is None else make_channel(self.channel),
             "num_rounds": self.rounds,
         }
+        if self.compression is not None and names_own(self.compression):
+            del values["compression"]  # its size is known when it is loaded for training
         given = {name: value for name, value in values.items() if value is not None}
         if self.scenario.endswith(".toml"):
             devices = given.pop("num_devices", None)
             scenario = Scenario.load(self.scenario, num_devices=devices).replace(**given)
         else:
             scenario = Scenario.preset(self.scenario, **given)
-        if self.tiers is None:
-            return scenario
-        kinds = {"hardware": with_tiers, "phones": with_phones}
-        if self.tiers not in kinds:
-            raise ValueError(f"tiers must be one of {', '.join(kinds)}, got {self.tiers!r}")
-        return kinds[self.tiers](scenario)
+        if self.tiers is not None:
+            kinds = {"hardware": with_tiers, "phones": with_phones}
+            scenario = kinds[one_of("tiers", self.tiers, list(kinds))](scenario)
+        if self.work is not None:
+            one_of("work", self.work, ("equal", "proportional"))
+            if self.work == "proportional":
+                scenario = with_proportional_work(scenario)
+        return scenario
 
 
 def make_channel(text: str) -> ChannelModel:

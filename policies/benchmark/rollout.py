@@ -171,9 +171,10 @@ class _Records:
         self.num_rounds += 1
         expected, spent = info["energy_expected"], info["energy_spent"]
         weight = contributions(decision, info, self._scenario).weight
+        work = None if decision.epochs is None else decision.epochs / self._scenario.local_epochs
         self._sums["participations"] += spent > 0
-        self._sums["influence"] += weight / self._scenario.weights
-        self._count_places(decision, info)
+        self._sums["influence"] += weight / self._scenario.weights * (1.0 if work is None else work)
+        self._count_places(decision, info, work)
         first_time, first_energy = 0.0, np.zeros(())
         if self.num_rounds == 1:  # which accounts for what was reported before it
             first_time, first_energy = self._scenario.first_report
@@ -214,13 +215,20 @@ class _Records:
                 known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
                 values["mean_device_accuracy"] = np.mean(known)
                 values["worst_tenth_accuracy"] = np.mean(known[: math.ceil(len(known) / 10)])
+        if decision.epochs is not None:  # the bounds are those of the scenario's work
+            values |= {name: math.nan for name in values if name.startswith("priced")}
         for name, value in values.items():
             if name not in self._columns:
                 self._columns[name] = self._empty()
             self._columns[name][self.num_rounds - 1] = value
 
-    def _count_places(self, decision: Allocation, info: Mapping[str, Any]) -> None:
-        """Note who was available, and how many of the places of the round the decision filled."""
+    def _count_places(
+        self, decision: Allocation, info: Mapping[str, Any], work: FloatArray | None
+    ) -> None:
+        """Note who was available, and how many of the places of the round the decision filled.
+
+        Work of so many times the scenario's fills so many times a place.
+        """
         available = info.get("available", np.True_)
         self._sums["available"] += available
         if decision.cohort is None:
@@ -230,12 +238,18 @@ class _Records:
                 np.sum(participation_probability(q, self._scenario.cohort_size), axis=-1)
                 for q in (info.get("q", decision.q), by_data)
             )
-            self._sums["filled"] += np.minimum(distinct / expected, 1.0)
+            filled = np.minimum(distinct / expected, 1.0)
+            if work is not None:
+                filled = filled * np.mean(
+                    np.take_along_axis(work, info["cohort"], axis=-1), axis=-1
+                )
+            self._sums["filled"] += filled
             return
         self._sums["chosen"] += 1.0
         there = np.sum(np.broadcast_to(available, decision.f.shape), axis=-1)
         places = np.minimum(self._scenario.cohort_size, there)
-        self._sums["filled"] += np.sum(decision.cohort >= 0, axis=-1) / places
+        fills = decision.participates * (1.0 if work is None else work)
+        self._sums["filled"] += np.sum(fills, axis=-1) / places
 
     def _each_available(self, name: str) -> FloatArray:
         """Means over the rounds in which each device was available, 1 where there was none."""

@@ -14,6 +14,7 @@ from fl_edge_env.checks import (
     one_of,
     positive_integer,
 )
+from fl_edge_env.compression import Compression, names_own
 
 PARTITIONS = ("dirichlet", "dirichlet-by-class", "iid", "place", "writer")
 
@@ -58,8 +59,13 @@ class TrainingOptions:
     """Weight decay of local training."""
     proximal: float = 0.0
     """FedProx's mu: how strongly devices are held to the global model."""
+    compression: str | None = None
+    """Compression of the updates: none, qsgd:BITS a parameter, topk:SHARE of the parameters, or
+    your own, as my_file.py:MyCompressor; by default that of the scenario."""
+    update_hook: str | None = None
+    """Changes each update before that: your own class, as my_file.py:MyHook."""
     server: str = "fedavg"
-    """The server's use of the weighted sum of the updates: fedavg, fedavgm or fedadam."""
+    """The server's use of the updates: fedavg, fednova (normalised by work), fedavgm or fedadam."""
     server_learning_rate: float | None = None
     """The server's learning rate; by default 1, or 0.01 for fedadam."""
     precision: str = "float32"
@@ -92,6 +98,8 @@ class TrainingOptions:
         number_below_one("momentum", self.momentum)
         finite_or_zero("weight_decay", self.weight_decay)
         finite_or_zero("proximal", self.proximal)
+        if self.compression is not None and not names_own(self.compression):
+            Compression.parse("compression", self.compression)
         one_of("precision", self.precision, ("float32", "bfloat16"))
         one_of("on_non_finite", self.on_non_finite, ("raise", "skip"))
         if self.split_seed is not None:

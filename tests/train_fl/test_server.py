@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from policies.benchmark.training_options import TrainingOptions
 from train_fl.server import (
     FedAdam,
     FedAvg,
     FedAvgM,
+    FedNova,
     ServerOptimizer,
     apply_contributions,
     make_server_optimizer,
@@ -57,11 +59,52 @@ def test_apply_contributions__moves_the_model_by_the_weighted_sum_and_not_withou
         apply_contributions(model, updates, np.array([1e60, 0.0]), optimizer, kept, 3)
 
 
+def quadratic_updates(model, minima, num_steps, rate, momentum) -> torch.Tensor:
+    """Updates of clients with the losses ``(x - minimum)**2 / 2``, by steps as torch takes them."""
+    updates = []
+    for minimum, steps in zip(minima, num_steps, strict=True):
+        x = torch.tensor([model], dtype=torch.float64, requires_grad=True)
+        sgd = torch.optim.SGD([x], lr=rate, momentum=momentum)
+        for _ in range(steps):
+            sgd.zero_grad()
+            ((x - minimum) ** 2 / 2).sum().backward()
+            sgd.step()
+        updates.append(x.detach() - model)
+    return torch.stack(updates)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.8])
+def test_fednova__ends_at_the_minimum_of_all_and_fedavg_where_work_counts(momentum):
+    minima, data, epochs = np.array([-1.0, 0.0, 4.0]), np.array([64.0, 32.0, 32.0]), [0.5, 2, 8]
+    weights, steps, rate = data / data.sum(), [1, 2, 8], 1e-5
+    ends = {}
+    for server in (FedAvg(), FedNova(batch_size=32, momentum=momentum)):
+        factors = server.balance(np.array(epochs), data)
+        # The model at which the step of a round vanishes, which is linear in it.
+        at = [
+            (weights * factors) @ quadratic_updates(x, minima, steps, rate, momentum).numpy()[:, 0]
+            for x in (0.0, 1.0)
+        ]
+        ends[type(server)] = at[0] / (at[0] - at[1])
+    assert ends[FedNova] == pytest.approx(weights @ minima, rel=1e-3)
+    # By hand: a step of a client moves it by the gradients so far, with momentum.
+    path = [sum((1 - momentum ** (k + 1)) / (1 - momentum) for k in range(t)) for t in steps]
+    assert ends[FedAvg] == pytest.approx(np.average(minima, weights=weights * path), rel=1e-3)
+    assert abs(ends[FedAvg] - ends[FedNova]) > 0.5
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: make_server_optimizer("fedadm"), "fedavgm, fedadam, got 'fedadm': did you mean"),
-        (lambda: make_server_optimizer("fedavg", 0.0), "learning_rate must be positive"),
+        (
+            lambda: make_server_optimizer("fedavg", TrainingOptions(server_learning_rate=0.0)),
+            "learning_rate must be positive",
+        ),
+        (
+            lambda: make_server_optimizer("fednova", TrainingOptions(proximal=0.1)),
+            "fednova needs proximal = 0, got 0.1",
+        ),
         (lambda: FedAvgM(momentum=1.0), r"momentum must lie in \[0, 1\), got 1.0"),
         (lambda: FedAdam(decay=-0.1), r"decay must lie in \[0, 1\), got -0.1"),
         (lambda: FedAdam(epsilon=0.0), "epsilon must be positive"),

@@ -281,6 +281,7 @@ def test_fit__gives_a_scenario_the_size_of_the_model_and_the_sample_counts():
     assert fitted.model_bits == 32 * 68
     np.testing.assert_allclose(fitted.weights, task.num_samples / 205)
     kept = {"model_bits": scenario.model_bits, "num_samples": scenario.num_samples}
-    assert fitted.replace(**kept) == scenario
+    assert fitted.model_tensors == 2
+    assert fitted.replace(**kept, model_tensors=scenario.model_tensors) == scenario
     with pytest.raises(ValueError, match="num_samples"):
         task.fit(Scenario.digits(num_devices=6))

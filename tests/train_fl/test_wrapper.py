@@ -150,7 +150,7 @@ def test_step__a_device_trains_from_the_global_model_on_its_own_data(
     update, loss = LocalTrainer(DigitsCNN(), task.options).update(
         before,
         *data_of(task, 7),
-        epochs=scenario.local_epochs,
+        epochs=2,
         learning_rate=task.options.learning_rate * (0.5 if completed_rounds else 1.0),
         rng=np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=key)),
     )

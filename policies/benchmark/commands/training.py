@@ -13,6 +13,7 @@ import gymnasium as gym
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean
+from fl_edge_env.compression import names_own
 from fl_edge_env.scenario.presets import PRESETS
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
@@ -125,6 +126,11 @@ def make_setting(
     if options.pay_reports and not options.train:
         raise ValueError("pay_reports needs training: without it nothing is reported")
     check_target(options.target_accuracy)
+    if options.compression is not None and names_own(options.compression) and not options.train:
+        raise ValueError(
+            f"compression {options.compression!r} needs training, which tells how much it writes: "
+            "without, give the size of an upload as bits:NUMBER"
+        )
     scenario, training = options.make_scenario(), None
     if options.train:
         if options.dataset is None and Path(options.scenario).suffix == ".toml":
@@ -157,8 +163,8 @@ def make_setting(
 
 def named_by(options: CompareOptions, schedulers: Sequence[Scheduler]) -> list[str]:
     """Names of what may stand in a file of one's own: policies, the data set and the network."""
-    own = [name for name in (options.dataset, options.model) if name is not None]
-    return [scheduler.name for scheduler in schedulers] + own
+    parts = (options.dataset, options.model, options.compression, options.update_hook)
+    return [scheduler.name for scheduler in schedulers] + [name for name in parts if name]
 
 
 def dataset_of(options: CompareOptions) -> str:

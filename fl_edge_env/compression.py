@@ -1,0 +1,82 @@
+"""Sizes of compressed uploads: the number of bits that the encoders of `train_fl` write."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fl_edge_env.checks import did_you_mean
+
+MOST_BITS = 16
+_NUMBER = 32  # bits of a parameter that is not compressed
+# What stands before the colon, and what is allowed behind it.
+_KINDS = {
+    "qsgd": f"an integer from 1 to {MOST_BITS}, the bits of a parameter",
+    "topk": "a number in (0, 1], the share of the parameters that is kept",
+    "bits": "a positive integer, the bits of an upload",
+}
+
+
+class Compression(NamedTuple):
+    """A kind of compression and its number.
+
+    ``"none"``; ``"qsgd"`` with the bits of a parameter; ``"topk"`` with the share of the parameters
+    that is kept; or ``"bits"`` with the size of an upload, of a compressor of one's own.
+    """
+
+    kind: str
+    number: float = 0.0
+
+    @classmethod
+    def parse(cls, name: str, text: object) -> Compression:
+        """What a text such as ``"qsgd:4"`` means; `ValueError` if it means nothing.
+
+        `name` is that of the argument, for the error.
+        """
+        if text == "none":
+            return cls("none")
+        kind, _, number = text.partition(":") if isinstance(text, str) else ("", "", "")
+        if kind not in _KINDS:
+            meant = did_you_mean(kind, ("none", *_KINDS))
+            raise ValueError(
+                f"{name} must be none, qsgd:BITS, topk:SHARE or bits:NUMBER, got {text!r}{meant}"
+            )
+        try:
+            value = float(number) if kind == "topk" else float(int(number))
+        except (ValueError, OverflowError):
+            value = 0.0
+        most = {"qsgd": MOST_BITS, "topk": 1.0}.get(kind, 1e15)
+        if not 0 < value <= most:
+            raise ValueError(f"{name} {kind} needs {_KINDS[kind]}, got {text!r}")
+        return cls(kind, value)
+
+    def size(self, model_bits: float, num_tensors: int) -> float:
+        """Size of an upload of a model of so many bits and tensors [bit]."""
+        if self.kind == "none":
+            return model_bits
+        if self.kind == "bits":
+            return self.number
+        parameters = round(model_bits / _NUMBER)
+        if self.kind == "qsgd":
+            return float(_whole_bytes(int(self.number) * parameters) + _NUMBER * num_tensors)
+        kept = kept_parameters(self.number, parameters)
+        return float(_whole_bytes(index_width(parameters) * kept) + _NUMBER * kept)
+
+
+def names_own(text: str) -> bool:
+    """True for a compressor of one's own, as ``my_file.py:MyCompressor``."""
+    kind, _, name = text.rpartition(":")
+    return kind not in ("", *_KINDS) and name.isidentifier()
+
+
+def kept_parameters(share: float, parameters: int) -> int:
+    """Number of parameters that ``"topk"`` sends."""
+    return max(1, round(share * parameters))
+
+
+def index_width(parameters: int) -> int:
+    """Bits in which the place of a parameter is written."""
+    return max(1, (parameters - 1).bit_length())
+
+
+def _whole_bytes(bits: int) -> int:
+    return 8 * -(-bits // 8)

@@ -1,0 +1,332 @@
+"""Between local training and the server: compressors of updates, and hooks.
+
+An update is a list of arrays, float32, one for each tensor of the model's parameters. A compressor
+turns it into bytes on the device and back on the server, and the system counts these bytes
+(`fl_edge_env.Scenario.upload_bits`).
+
+References
+----------
+.. [Alistarh2017] Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: Communication-efficient SGD via
+   gradient quantization and encoding", NeurIPS 2017.
+.. [Stich2018] Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_edge_env.checks import finite_or_zero
+from fl_edge_env.compression import Compression, index_width, kept_parameters, names_own
+from policies.own import load_own, running_own
+
+Shape: TypeAlias = tuple[int, ...]
+Update: TypeAlias = list[NDArray[np.float32]]
+
+_FLOAT = np.dtype("<f4")  # as it is sent, whatever the machine
+
+
+class Compressor(ABC):
+    """Turns updates into bytes and back.
+
+    One of your own is a class with these two methods, given as ``make_task(…, compression=…)``. It
+    must write equally many bytes for all updates of the same shapes, since the server plans a round
+    by the size of an upload before devices train, and draw random numbers from `rng` alone.
+
+    Attributes
+    ----------
+    error_feedback : bool
+        Whether a device adds to each update what was lost of its updates before [Stich2018]_.
+    """
+
+    error_feedback: ClassVar[bool] = False
+
+    @abstractmethod
+    def encode(self, update: Update, rng: np.random.Generator) -> bytes:
+        """Write an update of a device; `rng` is its stream of this round."""
+
+    @abstractmethod
+    def decode(self, data: bytes, shapes: Sequence[Shape]) -> Update:
+        """Read what `encode` wrote of an update of these shapes, in float32."""
+
+
+@dataclass(frozen=True)
+class QSGD(Compressor):
+    """Unbiased rounding to some bits a parameter, with the largest magnitude of each tensor.
+
+    With s this magnitude and ``L = 2**(bits - 1) - 1``, a parameter u becomes one of the multiples
+    of s/L next to it, at random such that u is the mean [Alistarh2017]_. The error of a parameter
+    is at most s/L and its variance at most ``(s / L)**2 / 4``. With one bit the values are s and
+    -s, and the variance is ``s**2 - u**2``.
+
+    Parameters
+    ----------
+    bits : int
+        From 1 to 16.
+    """
+
+    bits: int
+
+    def encode(self, update: Update, rng: np.random.Generator) -> bytes:
+        """Write the scales, then the codes; see `Compressor.encode`."""
+        flat, sizes, steps = _flat(update), [part.size for part in update], self._steps
+        scales = np.array([np.abs(part).max(initial=0.0) for part in update], dtype=np.float32)
+        scale = np.repeat(np.where(scales > 0.0, scales, np.float32(1.0)), sizes)
+        level = flat / scale * np.float32(steps) + np.float32(steps % 1.0)
+        below = np.floor(level)
+        up = rng.random(flat.size, dtype=np.float32) < level - below
+        codes = below.astype(np.int32) + (int(steps) + up)
+        return scales.astype(_FLOAT).tobytes() + _pack(codes, self.bits)
+
+    def decode(self, data: bytes, shapes: Sequence[Shape]) -> Update:
+        """See `Compressor.decode`."""
+        sizes, steps = [math.prod(shape) for shape in shapes], np.float32(self._steps)
+        scales = np.frombuffer(data, _FLOAT, len(shapes)).astype(np.float32)
+        codes = _unpack(data[_FLOAT.itemsize * len(shapes) :], self.bits, sum(sizes))
+        return _split((codes.astype(np.float32) - steps) / steps * np.repeat(scales, sizes), shapes)
+
+    @property
+    def _steps(self) -> float:
+        """Number of steps from zero to s; with one bit a single step leads from -s to s."""
+        return max(2.0 ** (self.bits - 1) - 1.0, 0.5)
+
+
+@dataclass(frozen=True)
+class TopK(Compressor):
+    """The parameters with the largest updates; the devices keep what is left for later rounds.
+
+    Parameters
+    ----------
+    share : float
+        Share of the parameters that is sent, in (0, 1].
+    """
+
+    share: float
+    error_feedback = True
+
+    def encode(self, update: Update, rng: np.random.Generator) -> bytes:  # noqa: ARG002
+        """Write the places, then the values; see `Compressor.encode`."""
+        flat = _flat(update)
+        kept = kept_parameters(self.share, flat.size)
+        places = np.sort(np.argpartition(-np.abs(flat), kept - 1)[:kept])
+        return _pack(places, index_width(flat.size)) + flat[places].astype(_FLOAT).tobytes()
+
+    def decode(self, data: bytes, shapes: Sequence[Shape]) -> Update:
+        """See `Compressor.decode`."""
+        flat = np.zeros(sum(map(math.prod, shapes)), dtype=np.float32)
+        kept, width = kept_parameters(self.share, flat.size), index_width(flat.size)
+        values = data[-_FLOAT.itemsize * kept :]
+        flat[_unpack(data, width, kept)] = np.frombuffer(values, _FLOAT)
+        return _split(flat, shapes)
+
+
+class UpdateHook(ABC):
+    """Changes the update of a device after its training and before it is compressed.
+
+    One of your own is a class with this one method, given as ``make_task(…, update_hook=…)``, for
+    example one that clips updates and adds noise. It is the same object for all devices.
+
+    Attributes
+    ----------
+    passes, bits : float
+        What it computes on the device [epochs], and uploads beside the update [bit]: time and
+        energy of every participant.
+    """
+
+    passes: float = 0.0
+    bits: float = 0.0
+
+    @abstractmethod
+    def apply(
+        self, update: NDArray[np.float32], device: int, round_number: int, rng: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """Give the update that a device uploads.
+
+        Parameters
+        ----------
+        update : ndarray of float32, shape (d,)
+            Its local model less the global one, all tensors in one; to be left as it is.
+        device, round_number : int
+            Which device, from 0, and which round, from 1.
+        rng : numpy.random.Generator
+            The device's stream of this round, from which alone random numbers may come.
+
+        Returns
+        -------
+        ndarray of float32, shape (d,)
+        """
+
+
+class Uploads(NamedTuple):
+    """What happens to updates of a model of these shapes between device and server."""
+
+    shapes: Sequence[Shape]
+    compressor: Compressor | None = None
+    hook: UpdateHook | None = None
+
+    @property
+    def remembers(self) -> bool:
+        """True if a device keeps what was lost of its updates."""
+        return self.compressor is not None and self.compressor.error_feedback
+
+    def prepared(
+        self, update: NDArray[np.float32], device: int, number: int, rng: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """The update of a device after the hook, shape (d,)."""
+        if self.hook is None:
+            return update
+        with running_own(f"update_hook {type(self.hook).__name__}"):
+            changed: Any = self.hook.apply(_read_only(update), device, number, rng)
+        name = f"the update that the hook {type(self.hook).__name__} gives"
+        return _checked(name, changed, update.shape)
+
+    def encoded(self, update: NDArray[np.float32], rng: np.random.Generator) -> bytes:
+        """What a device sends, with a compressor."""
+        assert self.compressor is not None
+        return self.compressor.encode(_split(_read_only(update), self.shapes), rng)
+
+    def decoded(self, data: bytes) -> NDArray[np.float32]:
+        """What the server makes of it, shape (d,)."""
+        assert self.compressor is not None
+        name = f"what the compressor {type(self.compressor).__name__} decodes"
+        parts: Any = self.compressor.decode(data, self.shapes)
+        if not isinstance(parts, list) or len(parts) != len(self.shapes):
+            raise ValueError(f"{name} must be a list of {len(self.shapes)} arrays, got {parts!r}")
+        return _flat([_checked(name, *each) for each in zip(parts, self.shapes, strict=True)])
+
+
+def make_compressor(compression: str) -> Compressor | None:
+    """The compressor that a name stands for, None for ``"none"``; `ValueError` for other names."""
+    if names_own(compression):
+        kind: Any = load_own(
+            compression, kind="subclass of Compressor", fits=_subclass_of(Compressor)
+        )
+        with running_own(compression):
+            own: Compressor = kind()
+        return own
+    kind, number = Compression.parse("compression", compression)
+    if kind == "bits":
+        raise ValueError(
+            f"compression {compression!r} says the size of an upload alone: give the compressor "
+            "itself, a class with encode and decode"
+        )
+    if kind == "none":
+        return None
+    return QSGD(int(number)) if kind == "qsgd" else TopK(number)
+
+
+def make_hook(hook: str | UpdateHook | None) -> UpdateHook | None:
+    """The hook that a name such as ``"my_file.py:MyHook"`` stands for, or the one given."""
+    if not isinstance(hook, str):
+        if hook is not None and not isinstance(hook, UpdateHook):
+            raise ValueError(f"update_hook must be an UpdateHook or its name, got {hook!r}")
+        return hook
+    kind = load_own(hook, kind="subclass of UpdateHook", fits=_subclass_of(UpdateHook))
+    with running_own(hook):
+        own: UpdateHook = kind()
+    return own
+
+
+def check_hook(hook: UpdateHook, parameters: int) -> None:
+    """Refuse a hook that costs or gives something wrong, or another update for the same stream."""
+    name = f"the hook {type(hook).__name__}"
+    for cost in ("passes", "bits"):
+        finite_or_zero(f"{cost} of {name}", getattr(hook, cost))
+    trial = np.random.default_rng(0).standard_normal(parameters, dtype=np.float32)
+    uploads = Uploads([trial.shape], hook=hook)
+    first, again = (uploads.prepared(trial, 0, 1, np.random.default_rng(1)) for _ in range(2))
+    if not np.array_equal(first, again):
+        raise ValueError(
+            f"{name} gives another update for the same update and stream: it must draw from the "
+            "rng that it is given, and remember nothing"
+        )
+
+
+def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
+    """Number of bytes that a compressor writes for a model of these shapes.
+
+    Raises `ValueError` for one that writes other bytes for the same update and stream, other
+    numbers of bytes for other updates, more than the update itself, or something that is not read
+    as the update's shapes in finite float32.
+    """
+    name = f"the compressor {type(compressor).__name__}"
+    rng = np.random.default_rng(0)
+    trial = rng.standard_normal(sum(map(math.prod, shapes)), dtype=np.float32)
+    uploads = Uploads(shapes, compressor)
+    with running_own(name):
+        first, again, nothing = (
+            uploads.encoded(update, np.random.default_rng(1))
+            for update in (trial, trial.copy(), np.zeros_like(trial))
+        )
+    if not isinstance(first, bytes):
+        raise ValueError(f"{name} must encode to bytes, got {type(first).__name__}")
+    if first != again:
+        raise ValueError(
+            f"{name} writes other bytes for the same update and stream: it must draw from the rng "
+            "that it is given, and remember nothing"
+        )
+    if len(nothing) != len(first):
+        raise ValueError(
+            f"{name} must write as many bytes for all updates of the same shapes, got "
+            f"{len(first)} and {len(nothing)}: fill the shorter ones up"
+        )
+    if len(first) > trial.nbytes:
+        raise ValueError(
+            f"{name} writes {len(first)} bytes for an update of {trial.nbytes}: it must not make "
+            "it larger"
+        )
+    uploads.decoded(first)
+    return len(first)
+
+
+def _subclass_of(base: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, type) and issubclass(value, base) and value is not base
+
+
+def _checked(name: str, values: Any, shape: Shape) -> NDArray[np.float32]:
+    array = np.asarray(values)
+    if array.shape != shape or array.dtype != np.float32:
+        raise ValueError(
+            f"{name} must be float32 of shape {shape}, got {array.dtype} of shape {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    return array
+
+
+def _read_only(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    view = values.view()
+    view.setflags(write=False)
+    return view
+
+
+def _flat(update: Update) -> NDArray[np.float32]:
+    return np.concatenate([part.ravel() for part in update])
+
+
+def _split(flat: NDArray[np.float32], shapes: Sequence[Shape]) -> Update:
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+    return [part.reshape(shape) for part, shape in zip(np.split(flat, ends), shapes, strict=True)]
+
+
+# Whole numbers are packed one after the other, the highest bit of each first.
+
+
+def _pack(numbers: NDArray[Any], width: int) -> bytes:
+    kind = np.dtype(">u2" if width <= 16 else ">u4")
+    bits = np.unpackbits(numbers.astype(kind).view(np.uint8)).reshape(-1, 8 * kind.itemsize)
+    return np.packbits(bits[:, -width:]).tobytes()
+
+
+def _unpack(data: bytes, width: int, count: int) -> NDArray[Any]:
+    kind = np.dtype(">u2" if width <= 16 else ">u4")
+    bits = np.zeros((count, 8 * kind.itemsize), dtype=np.uint8)
+    packed = np.frombuffer(data, np.uint8, -(-width * count // 8))
+    bits[:, -width:] = np.unpackbits(packed, count=width * count).reshape(count, width)
+    return np.packbits(bits).view(kind).astype(np.int64)

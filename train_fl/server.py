@@ -126,7 +126,8 @@ class FedNova(FedAvg):
     Federated averaging with unequal work ends where the gradients vanish in a mean that counts each
     device by its work [Wang2020]_. Here an update is divided by the length a of its device's path,
     and the sum multiplied by ``sum_n w_n a_n`` over all devices, so that it is as large as without.
-    With momentum m, a device that does t steps of one gradient has moved by ``a = (t - m (1 - m**t) / (1 - m)) / (1 - m)`` times the learning rate.
+    With momentum m, a device that does t steps of one gradient has moved by
+    ``a = (t - m (1 - m**t) / (1 - m)) / (1 - m)`` times the learning rate.
 
     The authors take the mean of a over those who take part. Over all devices it does not depend on
     the draw, which otherwise would favour devices that meet others with much work.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import CellChannel, Scenario, physics, with_phones
+from fl_edge_env import CellChannel, Scenario, physics, with_phones, with_proportional_work
 from fl_edge_env.scenario.phones import PHONE_SCORES, phone_speeds
 
 
@@ -62,3 +62,12 @@ def test_cell__is_the_cifar10_system_but_for_its_channel():
     assert cell.channel == CellChannel()
     assert cell.replace(channel=Scenario().channel) == Scenario.cifar10(num_devices=10)
     assert Scenario.preset("cell", num_devices=10) == cell
+
+
+def test_with_proportional_work__all_compute_as_long_and_as_much_in_all():
+    scenario = Scenario.phones(num_samples=np.linspace(100.0, 700.0, 120))
+    shared = with_proportional_work(scenario)
+    times = shared.local_epochs * 3e9 * shared.num_samples / shared.f_max
+    np.testing.assert_allclose(times, times[0], rtol=1e-12)
+    samples = [np.sum(each.local_epochs * each.num_samples) for each in (scenario, shared)]
+    assert samples[0] == pytest.approx(samples[1], rel=1e-12)

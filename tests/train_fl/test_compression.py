@@ -1,0 +1,334 @@
+"""What is sent: compressors, hooks, and the accounts of a round in which both are at work."""
+
+# ruff: noqa: ARG002 - the signatures of hooks and compressors
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_edge_env import Allocation, Scenario
+from fl_edge_env.compression import Compression
+from policies import UniS, evaluate
+from train_fl import TrainingEnvFactory, TrainingWrapper, make_task
+from train_fl.compression import (
+    QSGD,
+    Compressor,
+    TopK,
+    UpdateHook,
+    Uploads,
+    make_compressor,
+)
+from train_fl.local_sgd import LocalTrainer, passes
+
+SHAPES = [(3, 2, 2), (5,), (1, 4)]
+
+
+def sent(compressor: Compressor, update: np.ndarray, seed: int = 0) -> np.ndarray:
+    uploads = Uploads(SHAPES, compressor)
+    return uploads.decoded(uploads.encoded(update, np.random.default_rng(seed)))
+
+
+def scales(update: np.ndarray) -> np.ndarray:
+    """The largest magnitude of its tensor for each parameter, by loops."""
+    parts = np.split(update, np.cumsum([np.prod(shape) for shape in SHAPES])[:-1])
+    return np.array([max(abs(part)) for part in parts for _ in part])
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_qsgd__is_unbiased_and_its_variance_within_its_bound(bits):
+    update = np.random.default_rng(1).normal(size=21).astype(np.float32)
+    draws = np.array([sent(QSGD(bits), update, seed) for seed in range(4000)], dtype=np.float64)
+    scale = scales(update)
+    # One bit says s or -s, whose variance is known; more bits are at most half a step away.
+    bound = scale**2 - update**2 if bits == 1 else (scale / (2 ** (bits - 1) - 1)) ** 2 / 4
+    np.testing.assert_array_less(
+        np.abs(draws.mean(axis=0) - update), 5e-6 + 5 * np.sqrt(bound / 4000)
+    )
+    np.testing.assert_array_less(draws.var(axis=0), 1.1 * bound + 1e-9)
+    assert draws.var(axis=0).max() > 0.1 * bound.max()
+
+
+numbers = st.floats(-1e3, 1e3, width=32)
+
+
+@given(bits=st.integers(1, 16), update=st.lists(numbers, min_size=21, max_size=21))
+def test_qsgd__gives_multiples_of_a_step_next_to_the_update_in_the_bytes_that_are_counted(
+    bits, update
+):
+    update = np.array(update, dtype=np.float32)
+    data = Uploads(SHAPES, QSGD(bits)).encoded(update, np.random.default_rng(0))
+    assert 8 * len(data) == Compression.parse("", f"qsgd:{bits}").size(32 * 21, 3)
+    back, scale = Uploads(SHAPES, QSGD(bits)).decoded(data), scales(update)
+    step = scale / max(2 ** (bits - 1) - 1, 0.5)
+    np.testing.assert_array_less(np.abs(back - update), step * (1 + 1e-3) + 1e-30)
+    whole = np.divide(back + scale, step, out=np.zeros(21), where=step > 0)
+    np.testing.assert_allclose(whole, np.round(whole), atol=1e-2)
+
+
+@given(share=st.floats(0.01, 0.5), update=st.lists(numbers, min_size=21, max_size=21, unique=True))
+def test_topk__sends_the_largest_in_the_bytes_that_are_counted(share, update):
+    update = np.array(update, dtype=np.float32)
+    data = Uploads(SHAPES, TopK(share)).encoded(update, np.random.default_rng(0))
+    assert 8 * len(data) == Compression.parse("", f"topk:{share}").size(32 * 21, 3)
+    back = sent(TopK(share), update)
+    kept = max(1, round(21 * share))
+    assert set(np.flatnonzero(back != update)) <= set(np.argsort(np.abs(update))[: 21 - kept])
+    assert np.count_nonzero(back) <= kept
+    # Places are written in five bits each, the first of them first.
+    places = f"{int.from_bytes(data, 'big'):0{8 * len(data)}b}"
+    assert update[int(places[:5], 2)] == np.frombuffer(data[-4 * kept :], "<f4")[0]
+
+
+@pytest.mark.parametrize(
+    ("compression", "message"),
+    [
+        ("qsgd:0", "an integer from 1 to 16, the bits of a parameter, got 'qsgd:0'"),
+        ("qsgd:33", "an integer from 1 to 16"),
+        ("topk:0", r"a number in \(0, 1\], the share of the parameters that is kept, got 'topk:0'"),
+        ("topk:0.9", r"'topk:0.9' writes .* bits, more than the 194880 of the model itself"),
+        ("qsdg:4", "must be none, qsgd:BITS, .* got 'qsdg:4': did you mean 'qsgd'"),
+        ("nowhere.py:Mine", "got 'nowhere.py:Mine'"),
+    ],
+)
+def test_scenario__names_a_wrong_compression(compression, message):
+    with pytest.raises(ValueError, match=message):
+        Scenario.digits(compression=compression)
+    with pytest.raises(ValueError, match="must be none or qsgd:BITS, as a model with most"):
+        Scenario.digits(download_compression="topk:0.1")
+
+
+def training(scenario: Scenario, **options) -> TrainingWrapper:
+    task = make_task("digits", num_devices=10, **options)
+    return TrainingWrapper(gym.make("FLEdge-v0", scenario=task.fit(scenario)), task)
+
+
+def chosen(scenario: Scenario, *cohort: int, **more) -> Allocation:
+    return Allocation(scenario.f_mid, scenario.p_mid, cohort=np.array(cohort), **more)
+
+
+SCENARIO = Scenario.digits(num_devices=10, num_rounds=6)
+
+
+def test_wrapper__sends_what_is_encoded_and_takes_as_long_as_its_bytes():
+    scenario = SCENARIO.replace(
+        compression="qsgd:3", download_compression="qsgd:8", download_rate_bps=1e4
+    )
+    env = training(scenario)
+    env.reset(seed=2)
+    model, seed = env.parameters, env.unwrapped.training_seed
+    gain = env.unwrapped.simulator.channel_gain.copy()
+    info = env.step(chosen(scenario, 4, 7))[-1]
+    shapes = [tuple(p.shape) for p in env.model().parameters()]
+    key = (*seed.spawn_key, 1)  # the child of which all this comes
+
+    def stream(*what: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*key, *what)))
+
+    download = Uploads(shapes, QSGD(8))
+    broadcast = download.encoded(model, stream(0))
+    received = torch.from_numpy(download.decoded(broadcast))
+    uploads = Uploads(shapes, QSGD(3))
+    trainer = LocalTrainer(env.task.make_model(), env.task.options)
+    for row, device in enumerate((4, 7)):
+        part = env.task.parts[device]
+        data = env.task.dataset.train_images[part], env.task.dataset.train_labels[part]
+        update, _ = trainer.update(
+            received, *data, epochs=2, learning_rate=0.02, rng=stream(0, device)
+        )
+        encoded = uploads.encoded(update.numpy(), stream(0, device, 1))
+        np.testing.assert_array_equal(info["client_updates"][row], uploads.decoded(encoded))
+        rate = 1e6 / 2 * np.log2(1 + gain[device] * scenario.p_mid[device] / 0.01)
+        time = 2 * 2e7 * 144 / 1.5e9 + 8 * len(encoded) / rate + 8 * len(broadcast) / 1e4
+        assert info["device_time"][device] == pytest.approx(time, rel=1e-12)
+    moved = model + info["client_updates"].mean(axis=0)
+    np.testing.assert_allclose(env.parameters, moved, rtol=1e-5, atol=1e-7)
+
+
+class Recorded(UpdateHook):
+    """Halves updates, and keeps for the test what they were."""
+
+    def __init__(self):
+        self.seen = []
+
+    def apply(self, update, device, round_number, rng):
+        self.seen.append((device, round_number, update.copy()))
+        return update / np.float32(2)
+
+
+def test_error_feedback__adds_up_on_each_device():
+    hook = Recorded()
+    env = training(SCENARIO, compression="topk:0.1", update_hook=hook)
+    env.reset(seed=0)
+    hook.seen.clear()
+    arrived = np.zeros((10, env.task.num_parameters))
+    for cohort in ((1, 2), (1, 3), (2, 3), (1,)):
+        info = env.step(chosen(SCENARIO, *cohort))[-1]
+        arrived[info["participants"]] += info["client_updates"]
+    assert [(device, number) for device, number, _ in hook.seen] == [
+        (1, 1), (2, 1), (1, 2), (3, 2), (2, 3), (3, 3), (1, 4),
+    ]  # fmt: skip
+    made = np.zeros_like(arrived)
+    for device, _, update in hook.seen:
+        made[device] += update / 2
+    np.testing.assert_allclose(arrived + env.state()["left"], made, atol=1e-6)
+
+
+@pytest.mark.parametrize("compression", ["qsgd:4", "topk:0.05"])
+def test_restore__goes_on_with_what_was_left_and_the_same_rounding(compression):
+    scenario = SCENARIO.replace(download_compression="qsgd:8", download_rate_bps=1e5)
+    whole, taken_up = (training(scenario, compression=compression) for _ in range(2))
+    whole.reset(seed=3)
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (6, 3, 10)).astype(np.float32)
+    for action in actions[:3]:
+        whole.step(action)
+    taken_up.restore(3, {name: values.copy() for name, values in whole.state().items()})
+    for action in actions[3:]:
+        np.testing.assert_equal(taken_up.step(action), whole.step(action))
+    np.testing.assert_equal(taken_up.state(), whole.state())
+
+
+class Costly(UpdateHook):
+    passes, bits = 0.5, 1e5
+
+    def apply(self, update, device, round_number, rng):
+        return update
+
+
+class Halves(Compressor):
+    """Sixteen bits a parameter."""
+
+    def encode(self, update, rng):
+        return b"".join(part.astype("<f2").tobytes() for part in update)
+
+    def decode(self, data, shapes):
+        flat = np.frombuffer(data, "<f2").astype(np.float32)
+        ends = np.cumsum([np.prod(shape) for shape in shapes])[:-1]
+        return [p.reshape(s) for p, s in zip(np.split(flat, ends), shapes, strict=True)]
+
+
+def test_evaluate__counts_hooks_and_compressors_of_ones_own():
+    tasks = [
+        make_task("digits", num_devices=10, **options)
+        for options in ({"update_hook": Costly(), "compression": Halves()}, {})
+    ]
+    system = SCENARIO.replace(num_rounds=3)
+    # The same costs otherwise: reports as long, and a system that sends half as many bits.
+    other = system.replace(report_passes=0.5, report_bits=1e5, compression=f"bits:{6090 * 16}")
+    scenarios = tasks[0].fit(system), other
+    counted = scenarios[0]
+    assert (counted.hook_passes, counted.hook_bits) == (0.5, 1e5)
+    tables = [
+        evaluate([UniS(counted)], counted, range(2), gaps=False,
+                 make_env=TrainingEnvFactory(counted, tasks[0])),
+        evaluate([UniS(other)], other, range(2), gaps=False),
+    ]  # fmt: skip
+    for name in ("total_time", "spent_ratio", "worst_spent_ratio"):
+        np.testing.assert_allclose(tables[0][name], tables[1][name], rtol=1e-12)
+    with pytest.raises(ValueError, match="make the task with it"):
+        TrainingWrapper(gym.make("FLEdge-v0", scenario=other.replace(report_passes=0)), tasks[1])
+    with pytest.raises(ValueError, match=r"scenario.replace\(hook_passes=0.5\)"):
+        TrainingWrapper(gym.make("FLEdge-v0", scenario=system), tasks[0])
+
+
+class Broken(Halves):
+    def __init__(self, fault):
+        self.fault = fault
+
+    def encode(self, update, rng):
+        if self.fault == "generator":
+            return super().encode([part + np.random.rand() for part in update], rng)  # noqa: NPY002
+        if self.fault == "longer":
+            return b"".join(part.astype("<f8").tobytes() for part in update)
+        if self.fault == "other size":
+            return super().encode(update, rng) + b"0" * int(np.any(update[0] != 0))
+        return super().encode(update, rng)
+
+    def decode(self, data, shapes):
+        update = super().decode(data[: 2 * sum(map(np.prod, shapes))], shapes)
+        faults = {
+            "shape": lambda part: part.ravel(),
+            "dtype": lambda part: part.astype(np.float64),
+            "finite": lambda part: part * np.float32(np.inf),
+        }
+        return [faults.get(self.fault, np.array)(part) for part in update]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("generator", "Broken writes other bytes for the same update and stream: it must draw"),
+        ("longer", "Broken writes 48720 bytes for an update of 24360: it must not make it larger"),
+        ("other size", "must write as many bytes for all updates of the same shapes, got 12181"),
+        ("shape", r"must be float32 of shape \(.*\), got float32 of shape"),
+        ("dtype", "must be float32 of shape .*, got float64"),
+        ("finite", "what the compressor Broken decodes must be finite"),
+    ],
+)
+def test_make_task__refuses_a_compressor_that_does_not_work(fault, message):
+    with pytest.raises(ValueError, match=message):
+        make_task("digits", num_devices=10, compression=Broken(fault))
+
+
+class Careless(UpdateHook):
+    def apply(self, update, device, round_number, rng):
+        return update + np.random.rand()  # noqa: NPY002
+
+
+class Writing(UpdateHook):
+    def apply(self, update, device, round_number, rng):
+        update *= 0
+        return update
+
+
+@pytest.mark.parametrize(
+    ("hook", "message"),
+    [
+        (Careless(), "must be float32 of shape .* got float64|gives another update"),
+        (Writing(), "update_hook Writing: ValueError: output array is read-only"),
+        ("nowhere.py:Hook", "the file 'nowhere.py' does not exist"),
+        (Halves(), "update_hook must be an UpdateHook or its name"),
+    ],
+)
+def test_make_task__refuses_a_hook_that_does_not_work(hook, message):
+    with pytest.raises(ValueError, match=message):
+        make_task("digits", num_devices=10, update_hook=hook)
+
+
+def test_make_compressor__knows_names():
+    assert make_compressor("none") is None
+    assert make_compressor("qsgd:5") == QSGD(5)
+    assert make_compressor("topk:0.25") == TopK(0.25)
+    with pytest.raises(ValueError, match="says the size of an upload alone"):
+        make_compressor("bits:100")
+
+
+def test_epochs__of_the_decision_are_those_of_the_scenario_otherwise():
+    epochs = np.linspace(0.1, 3.3, 10)
+    results = []
+    for scenario, decided in (
+        (SCENARIO.replace(local_epochs=epochs, lambda_=SCENARIO.lambda_, V=SCENARIO.V), None),
+        (SCENARIO, epochs),
+    ):
+        env = training(scenario, server="fednova")
+        env.reset(seed=1)
+        decision = Allocation(scenario.f_mid, scenario.p_mid, np.full(10, 0.1), epochs=decided)
+        results.append(env.step(decision)[-1] | {"parameters": env.parameters})
+    np.testing.assert_equal(results[0], results[1])
+    device = results[0]["participants"][0]
+    work = epochs[device] * 2e7 * 144
+    upload = results[0]["device_time"][device] - work / 1.5e9
+    energy = 1e-28 * work * 1.5e9**2 + SCENARIO.p_mid[device] * upload
+    assert results[0]["energy_spent"][device] == pytest.approx(energy, rel=1e-12)
+
+
+@given(epochs=st.floats(0.01, 5), samples=st.integers(1, 300))
+def test_passes__see_as_many_samples_as_the_epochs_say(epochs, samples):
+    parts = passes(epochs, samples)
+    assert sum(parts) == pytest.approx(max(1, epochs * samples), abs=0.5)
+    assert set(parts[:-1]) <= {samples}
+    assert 0 < parts[-1] <= samples

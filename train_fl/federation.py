@@ -31,6 +31,7 @@ try:
     from flwr.serverapp import Grid
     from flwr.serverapp.strategy import Result, Strategy
     from torch import Tensor, nn
+    from torch.nn.utils import vector_to_parameters
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"a federation needs the package {error.name}: install the extra `federation`, "
@@ -43,6 +44,7 @@ from fl_edge_env.contributions import contributions
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
+from train_fl.compression import Compressor, Uploads, make_compressor
 from train_fl.local_sgd import LocalTrainer
 from train_fl.server import (
     LARGER_MU,
@@ -65,6 +67,7 @@ class _Round(NamedTuple):
 
     number: int
     arrays: ArrayRecord
+    received: ArrayRecord  # what the devices make of these where they are compressed
     participants: IntArray
     weights: FloatArray
     info: dict[str, Any]
@@ -83,14 +86,18 @@ class PolicyStrategy(Strategy):
     A message to a client has the model as ``arrays``, and a ``config`` with
 
     - ``frequency`` [Hz] and ``power`` [W]: the device's CPU frequency and transmission power;
-    - ``server-round``, ``num-rounds`` and ``local-epochs``;
+    - ``server-round``, ``num-rounds`` and the device's ``local-epochs``;
+    - ``compression``: that of the scenario, see `fl_edge_env.Scenario`;
     - ``report-losses``: whether the policy needs ``local-loss`` and ``local-loss-rms``, the mean
       and the root mean square of the losses of its samples under the model that it received;
     - ``training-entropy`` and ``training-key``: the stream of random numbers of the episode's
       training, for clients that are to repeat the numbers of `TrainingWrapper`.
 
     The reply has ``arrays``, with the names and shapes of those it was sent, and ``metrics``, in
-    which ``train-loss`` may be. `train_reply` does all of this.
+    which ``train-loss`` may be. `train_reply` does all of this. Where updates are compressed the
+    reply has the bytes that the encoder writes in place of ``arrays``, a ``packed`` configuration
+    record with the ``update``; where the model that the server sends is, so has the message, with
+    the ``model``.
 
     A device whose emulated upload fails is not sent anything. One that does not reply in time, or
     with an error, is treated as if its upload had failed: its time and energy count, and its update
@@ -109,6 +116,8 @@ class PolicyStrategy(Strategy):
     server : str or ServerOptimizer
         Turns the weighted sum of a round's updates into the step of the model, such as that of a
         `Task`; by default the sum is the step.
+    compressor : Compressor, optional
+        The clients' own, where the scenario's compression is not one by name.
     measure_gains : callable, optional
         Called before each decision with the grid and the list of the devices' nodes; returns the
         channel gains of the coming round, shape (N,), for example as the clients report them. By
@@ -130,6 +139,7 @@ class PolicyStrategy(Strategy):
         *,
         seed: int = 0,
         server: str | ServerOptimizer = "fedavg",
+        compressor: Compressor | None = None,
         measure_gains: MeasureGains | None = None,
         wait: float = 300.0,
     ) -> None:
@@ -144,6 +154,13 @@ class PolicyStrategy(Strategy):
         self.policy, self.scenario = policy, scenario
         self.seed = integer_at_least(0, "seed", seed)
         self._server = make_server_optimizer(server)
+        if compressor is None and scenario.compression.startswith("bits:"):
+            raise ValueError(
+                f"the scenario's compression is {scenario.compression!r}, of a compressor of one's "
+                "own: give it, compressor=…"
+            )
+        self._compressor = compressor or make_compressor(scenario.compression)
+        self._broadcast = make_compressor(scenario.download_compression)
         self._kept: dict[str, Tensor] = {}
         self._measure_gains = measure_gains
         self._wait = finite_number("wait", wait, zero_allowed=True)
@@ -201,9 +218,18 @@ class PolicyStrategy(Strategy):
         decision = self.policy.decide(self._observation)
         self._observation, _, _, _, info = self._env.step(decision)
         came = contributions(decision, info, self.scenario)
-        participants, weights = came.participants, came.weight[came.arrived]
-        self._round = _Round(server_round, arrays, participants, weights, info)
-        return self._messages(self._round, config, decision.f, decision.p)
+        epochs = self.scenario.local_epochs if decision.epochs is None else decision.epochs
+        weights = came.weight * self._server.balance(epochs, self.scenario.num_samples)
+        packed, received = self._sent(server_round, arrays)
+        self._round = _Round(
+            server_round, arrays, received, came.participants, weights[came.arrived], info
+        )
+        settings = {"frequency": decision.f, "power": decision.p, "local-epochs": epochs}
+        common = dict(config) | {
+            "compression": self.scenario.compression,
+            "download-compression": self.scenario.download_compression,
+        }
+        return self._messages(self._round, ConfigRecord(common), settings, packed)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -319,8 +345,16 @@ class PolicyStrategy(Strategy):
     ) -> dict[str, NDArray[Any]]:
         """Norms of the updates that all devices would have in the first round."""
         everyone = np.arange(self.scenario.num_devices)
-        sent = _Round(1, arrays, everyone, np.empty(0), {})
-        messages = self._messages(sent, config, self.scenario.f_mid, self.scenario.p_mid)
+        sent = _Round(1, arrays, arrays, everyone, np.empty(0), {})
+        scenario = self.scenario
+        settings = {
+            "frequency": scenario.f_mid,
+            "power": scenario.p_mid,
+            "local-epochs": scenario.local_epochs,
+        }
+        # Norms are those of updates as they are: nothing of these is uploaded.
+        config = ConfigRecord(dict(config) | {"compression": _AS_IT_IS})
+        messages = self._messages(sent, config, settings, None)
         received, _ = self._received(sent, grid.send_and_receive(messages, timeout=self._wait))
         if missing := sorted(set(everyone.tolist()) - set(received)):
             raise RuntimeError(
@@ -336,30 +370,42 @@ class PolicyStrategy(Strategy):
         old = {name: array.numpy() for name, array in sent.arrays.items()}
         model = torch.from_numpy(np.concatenate([values.ravel() for values in old.values()]))
         apply_contributions(model, updates, weights, self._server, self._kept, sent.number)
-        parts = np.split(model.numpy(), np.cumsum([values.size for values in old.values()])[:-1])
-        return ArrayRecord(
-            {
-                name: torch.from_numpy(part.reshape(values.shape).astype(values.dtype))
-                for (name, values), part in zip(old.items(), parts, strict=True)
-            }
-        )
+        return _like(sent.arrays, model.numpy())
+
+    def _sent(self, number: int, arrays: ArrayRecord) -> tuple[bytes | None, ArrayRecord]:
+        """The model as it is sent where it is compressed, and what the devices make of it."""
+        if self._broadcast is None:
+            return None, arrays
+        model = [array.numpy() for array in arrays.values()]
+        uploads = Uploads([part.shape for part in model], self._broadcast)
+        rng = TrainingSeeds.of(self._env.training_seed).broadcast(number - 1)
+        flat = np.concatenate([part.ravel() for part in model]).astype(np.float32)
+        packed = uploads.encoded(flat, rng)
+        return packed, _like(arrays, uploads.decoded(packed))
 
     def _messages(
-        self, sent: _Round, config: ConfigRecord, f: FloatArray, p: FloatArray
+        self,
+        sent: _Round,
+        config: ConfigRecord,
+        settings: dict[str, FloatArray],
+        packed: bytes | None,
     ) -> list[Message]:
         seed = self._env.training_seed
         common = dict(config) | {
             "server-round": sent.number,
             "num-rounds": self.scenario.num_rounds,
-            "local-epochs": self.scenario.local_epochs,
             "report-losses": self.policy.uses_losses,
             "training-entropy": str(seed.entropy),
             "training-key": list(seed.spawn_key),
         }
         messages = []
         for device in sent.participants:
-            told = common | {"frequency": float(f[device]), "power": float(p[device])}
-            content = RecordDict({"arrays": sent.arrays, "config": ConfigRecord(told)})
+            told = common | {name: float(values[device]) for name, values in settings.items()}
+            content = RecordDict({"config": ConfigRecord(told)})
+            if packed is None:
+                content["arrays"] = sent.arrays
+            else:
+                content["packed"] = ConfigRecord({"model": packed})
             messages.append(Message(content, self._nodes[device], MessageType.TRAIN))
         return messages
 
@@ -374,10 +420,13 @@ class PolicyStrategy(Strategy):
             if reply.has_error():
                 reasons[device] = str(reply.error.reason)
             else:
-                update = _update(device, sent, reply.content)
+                update = _update(device, sent, reply.content, self._compressor)
                 received[device] = update, reply.content.get("metrics", MetricRecord())
         return received, reasons
 
+
+# Stands for the compression where a client is to reply with the model that it has trained.
+_AS_IT_IS = "as it is"
 
 # What clients call the losses that policies ask for, and what the info of a round calls them.
 _LOSSES = {"local-loss": "local_losses", "local-loss-rms": "local_loss_rms"}
@@ -392,8 +441,25 @@ def _told(device: int, metrics: MetricRecord, name: str) -> float:
     return float(metrics[name])
 
 
-def _update(device: int, sent: _Round, content: RecordDict) -> NDArray[Any]:
-    """The local model less the global one, all arrays in one, shape (d,)."""
+def _like(arrays: ArrayRecord, flat: NDArray[Any]) -> ArrayRecord:
+    """Numbers, shape (d,), under the names and in the shapes and types of a model's arrays."""
+    old = {name: array.numpy() for name, array in arrays.items()}
+    parts = np.split(flat, np.cumsum([values.size for values in old.values()])[:-1])
+    return ArrayRecord(
+        {
+            name: torch.from_numpy(part.reshape(values.shape).astype(values.dtype))
+            for (name, values), part in zip(old.items(), parts, strict=True)
+        }
+    )
+
+
+def _update(
+    device: int, sent: _Round, content: RecordDict, compressor: Compressor | None
+) -> NDArray[Any]:
+    """The local model less the one it was sent, all arrays in one, shape (d,)."""
+    if compressor is not None and "packed" in content:
+        uploads = Uploads([array.numpy().shape for array in sent.arrays.values()], compressor)
+        return uploads.decoded(content["packed"]["update"])
     local = content.get("arrays", ArrayRecord())
     if set(local) != set(sent.arrays):
         raise ValueError(
@@ -401,7 +467,7 @@ def _update(device: int, sent: _Round, content: RecordDict) -> NDArray[Any]:
             f"got {', '.join(local) or 'none'}"
         )
     updates = []
-    for name, array in sent.arrays.items():
+    for name, array in sent.received.items():
         new, old = local[name].numpy(), array.numpy()
         if new.shape != old.shape:
             raise ValueError(
@@ -469,22 +535,57 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     completed_rounds = int(config["server-round"]) - 1
     model = task.initial_model(seeds.model)
     trainer = LocalTrainer(model, task.options)
-    parameters = _flat(message.content["arrays"], model)
+    shapes = [tuple(p.shape) for p in model.parameters()]
+    if "packed" in message.content:
+        uploads = Uploads(shapes, make_compressor(config["download-compression"]))
+        parameters = torch.from_numpy(uploads.decoded(message.content["packed"]["model"]))
+    else:
+        parameters = _flat(message.content["arrays"], model)
     part = _parts(task, entropy, key)[device]
     data = task.dataset.train_images[part], task.dataset.train_labels[part]
     metrics: dict[str, Any] = {"num-examples": len(part)}
     if config["report-losses"]:
         metrics["local-loss"], metrics["local-loss-rms"] = trainer.losses(parameters, *data)
-    _, metrics["train-loss"] = trainer.update(
+    update, metrics["train-loss"] = trainer.update(
         parameters,
         *data,
-        epochs=int(config["local-epochs"]),
+        epochs=float(config["local-epochs"]),
         learning_rate=task.learning_rate(completed_rounds, int(config["num-rounds"])),
         rng=seeds.sample_order(completed_rounds, device),
         augment=task.dataset.augment,
     )
-    content = RecordDict({"arrays": _named(model), "metrics": MetricRecord(metrics)})
+    content = RecordDict({"metrics": MetricRecord(metrics)})
+    if config["compression"] == _AS_IT_IS:
+        content["arrays"] = _named(model)
+        return Message(content, reply_to=message)
+    own = task.compression if config["compression"].startswith("bits:") else None
+    compressor = own if isinstance(own, Compressor) else make_compressor(config["compression"])
+    uploads = Uploads(shapes, compressor, task.update_hook)
+    rng = seeds.upload(completed_rounds, device)
+    sent = uploads.prepared(update.numpy(), device, completed_rounds + 1, rng)
+    if compressor is None:
+        if task.update_hook is not None:
+            vector_to_parameters(parameters + torch.from_numpy(sent), model.parameters())
+        content["arrays"] = _named(model)
+        return Message(content, reply_to=message)
+    episode = f"{entropy} {key}"
+    if uploads.remembers:
+        sent = sent + _left(context, episode, len(sent))
+    packed = uploads.encoded(sent, rng)
+    if uploads.remembers:
+        lost = torch.from_numpy(sent - uploads.decoded(packed))
+        context.state["left"] = ArrayRecord({"update": lost})
+        context.state["episode"] = ConfigRecord({"key": episode})
+    content["packed"] = ConfigRecord({"update": packed})
     return Message(content, reply_to=message)
+
+
+def _left(context: Context, episode: str, size: int) -> NDArray[np.float32]:
+    """What was lost of a client's updates in the episode, shape (d,)."""
+    if context.state.get("episode", ConfigRecord()).get("key") != episode:
+        return np.zeros(size, dtype=np.float32)
+    left: NDArray[np.float32] = context.state["left"]["update"].numpy()
+    return left
 
 
 @lru_cache(maxsize=1)

@@ -21,7 +21,7 @@ from fl_edge_env.streams import policy_seed
 from policies import Policy, UniD, make_policy
 from tests.support import spoil
 from train_fl import TrainingWrapper, make_task
-from train_fl.server import FedAdam, FedAvg, FedAvgM
+from train_fl.server import FedAdam, FedAvg, FedAvgM, FedNova
 
 pytest.importorskip("flwr")
 
@@ -127,7 +127,7 @@ def federated(
     name: str | Policy, grid: LocalGrid, scenario=SCENARIO, rounds=10, seed=3, task=TASK, **options
 ):
     """The models after each round, the first one before, and the result of the run."""
-    options |= {"server": task.server, "seed": seed, "wait": 0}
+    options = {"server": task.server} | options | {"seed": seed, "wait": 0}
     policy = make_policy(name, scenario) if isinstance(name, str) else name
     strategy = PolicyStrategy(policy, scenario, **options)
     models, evaluate = [], evaluation(task)
@@ -140,6 +140,33 @@ def federated(
         grid, strategy.initial_arrays(task), num_rounds=rounds, evaluate_fn=remember
     )
     return models, result
+
+
+@pytest.mark.parametrize("compression", ["qsgd:4", "topk:0.05"])
+def test_strategy__uploads_are_the_packed_bytes_of_the_wrapper(compression):
+    scenario = SCENARIO.replace(
+        compression=compression, download_compression="qsgd:8", download_rate_bps=1e5
+    )
+    grid = LocalGrid()
+    bytes_sent = []
+    reply = grid.reply
+
+    def noting(message):
+        answer = reply(message)
+        if message.metadata.message_type == "train":
+            assert "arrays" not in message.content
+            assert "arrays" not in answer.content
+            bytes_sent.append(len(answer.content["packed"]["update"]))
+        return answer
+
+    grid.reply = noting
+    epochs = np.linspace(0.5, 2.5, N)
+    scenario = scenario.replace(local_epochs=epochs)
+    models, _ = federated("opportunistic", grid, scenario, server=FedNova())
+    expected, _ = wrapped("opportunistic", scenario, task=replace(TASK, server=FedNova()))
+    np.testing.assert_allclose(models, expected, atol=ROUNDING, rtol=1e-5)
+    assert {8 * size for size in bytes_sent} == {scenario.upload_bits}
+    assert {config["local-epochs"] for _, _, config in grid.trained} <= set(epochs.tolist())
 
 
 @pytest.mark.parametrize(
@@ -281,7 +308,7 @@ def test_wrong_use__is_refused():
     with pytest.raises(ValueError, match="distances between the gradients"):
         PolicyStrategy(make_policy("divfl", SCENARIO), SCENARIO)
     policy = make_policy("random", SCENARIO)
-    with pytest.raises(ValueError, match="must be one of fedavg, fedavgm, fedadam, got 'adam'"):
+    with pytest.raises(ValueError, match="must be one of fedavg, fednova, fedavgm, fedadam, got 'adam'"):
         PolicyStrategy(policy, SCENARIO, server="adam")
     other = PolicyStrategy(policy, SCENARIO.replace(model_bits=1e6))
     with pytest.raises(ValueError, match=r"the scenario's model_bits is 1e\+06"):

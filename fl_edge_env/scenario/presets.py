@@ -17,6 +17,8 @@ _FEMNIST_CNN_PARAMETERS = 6_603_710
 _FASHION_MNIST_CNN_PARAMETERS = 6_497_162
 _DIGITS_CNN_PARAMETERS, _DIGITS_CNN_TENSORS = 6_090, 6
 _DIGITS_TRAIN_IMAGES = 1_440
+# Mean of mobile downloads in the world, August 2019: Speedtest Global Index of Ookla.
+_MOBILE_DOWNLOAD_BPS = 28.02e6
 
 
 class Preset(NamedTuple):
@@ -76,6 +78,10 @@ def _phones(num_devices: int) -> dict[str, Any]:
     )
 
 
+def _mobile(num_devices: int) -> dict[str, Any]:
+    return _phones(num_devices) | {"download_rate_bps": _MOBILE_DOWNLOAD_BPS}
+
+
 def _femnist_sample_counts(num_devices: int) -> FloatArray:
     """Training samples of LEAF's writers: nine tenths of each writer's, who has 50 or more."""
     rng = np.random.default_rng(0)
@@ -94,4 +100,5 @@ PRESETS = {
     "digits": Preset(_digits, num_devices=40),
     "cell": Preset(_cell, dataset="cifar10"),
     "phones": Preset(_phones, dataset="cifar10"),
+    "mobile": Preset(_mobile, dataset="cifar10"),
 }

@@ -109,6 +109,28 @@ def comparison_markdown(
     return "\n".join(lines) + (f"\n\n{caption}" if caption else "")
 
 
+def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
+    """The times of several settings in Markdown: a row for each of them, a column a scheduler.
+
+    The time is the one by which a setting is ranked. That of a scheduler that is not ok stands in
+    brackets, and the shortest of the others is bold.
+    """
+    names = list(dict.fromkeys(name for each in summaries.values() for name in each["policy"]))
+    rows = [["setting", *names], ["---", *["---:"] * len(names)]]
+    for setting, summary in summaries.items():
+        runs, time = dict(by_policy(summary)), judged_by(summary)
+        unit, length = time_unit(float(summary["total_time"].max()))
+        best = ranked(summary)[0]
+        row = [f"{setting}, {unit}"]
+        for name in names:
+            cell = _reached(runs[name][time] / length) if name in runs else "–"
+            if name in runs and not _is_ok(runs[name]):
+                cell = f"({cell})"
+            row.append(f"**{cell}**" if name == best else cell)
+        rows.append(row)
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
 def judged_by(summary: pd.DataFrame) -> str:
     """The column by which `ranked` orders policies that are alike otherwise."""
     return "time_to_target" if "time_to_target" in summary else "total_time"

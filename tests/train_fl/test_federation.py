@@ -308,7 +308,9 @@ def test_wrong_use__is_refused():
     with pytest.raises(ValueError, match="distances between the gradients"):
         PolicyStrategy(make_policy("divfl", SCENARIO), SCENARIO)
     policy = make_policy("random", SCENARIO)
-    with pytest.raises(ValueError, match="must be one of fedavg, fednova, fedavgm, fedadam, got 'adam'"):
+    with pytest.raises(
+        ValueError, match="must be one of fedavg, fednova, fedavgm, fedadam, got 'adam'"
+    ):
         PolicyStrategy(policy, SCENARIO, server="adam")
     other = PolicyStrategy(policy, SCENARIO.replace(model_bits=1e6))
     with pytest.raises(ValueError, match=r"the scenario's model_bits is 1e\+06"):

@@ -38,7 +38,13 @@ from policies.benchmark.results_folder import (
     write_csv,
     write_text,
 )
-from policies.benchmark.tables import comparison_markdown, comparison_table, judged_by, ranked
+from policies.benchmark.tables import (
+    comparison_markdown,
+    comparison_table,
+    judged_by,
+    overview_markdown,
+    ranked,
+)
 
 LEADERBOARD = Kind(
     "leaderboard",
@@ -49,6 +55,10 @@ _HOW_TO_READ = (
     "Schedulers that are ok are ranked, the fastest first; the others stand below with the reason. "
     "Numbers are means over seeds with 95 % intervals. Times are compared with those of the leader "
     "seed by seed, as all schedulers meet the same channels."
+)
+_OVERVIEW = (
+    "Time to the target, or in all where no models are trained; in brackets if a scheduler is not "
+    "ok, and bold where it leads:"
 )
 
 
@@ -134,6 +144,8 @@ def _write(
         whole.insert(0, "setting", whole.pop("setting"))
         write_csv(folder / f"{file}.csv", whole)
     sections = [f"# {title}", _HOW_TO_READ]
+    if len(summaries) > 1:
+        sections += [_OVERVIEW, overview_markdown(summaries)]
     for setting, sentence in zip(settings, sentences, strict=True):
         board = boards[setting.name]
         table = comparison_markdown(

@@ -17,6 +17,7 @@ WITH_CODE = {
     "training.md",
     "agents.md",
     "libraries.md",
+    "not_modelled.md",
 }
 
 

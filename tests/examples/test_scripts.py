@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from fl_edge_env import Allocation, ExponentialChannel, Scenario, physics
+from policies import Policy, UniS, evaluate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -47,6 +51,57 @@ def test_custom__examples_are_forty_lines_and_compare_with_the_paper(name, last,
     assert len(path.read_text().splitlines()) <= 45
     runpy.run_path(str(path), run_name="__main__")
     assert last in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.fixture
+def asynchronous(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import asynchronous
+
+    yield asynchronous
+    del sys.modules["asynchronous"]
+
+
+class FirstIdle(Policy):
+    """Starts the first device that is not at work."""
+
+    def decide(self, observation):
+        shape, scenario = observation["queue"].shape, self.scenario
+        f, p = (np.broadcast_to(most, shape) for most in (scenario.f_max, scenario.p_max))
+        return Allocation(f, p, cohort=observation["available"].argmax(axis=-1)[..., None])
+
+
+def test_asynchronous__devices_work_side_by_side_each_at_its_pace(asynchronous):
+    # Device 0 is always on one lane and device 1, slower, on the other; device 2 never works.
+    steady = ExponentialChannel(gain_min=0.1, gain_max=0.1 + 1e-9)
+    scenario = Scenario.digits(num_devices=3, num_rounds=300, channel=steady, energy_budget_j=1.0)
+    scenario = scenario.replace(cycles_per_sample=2e7 * np.array([1, 2, 1]))
+    time, cost = physics.time_and_energy(np.full(3, 0.1), scenario.f_max, scenario.p_max, scenario)
+    policy = FirstIdle(asynchronous.one_lane(scenario))
+    seconds, energy = asynchronous.without_waiting(policy, 2, [0, 1])
+    pace = 1 / time[:2]
+    np.testing.assert_allclose(seconds, 2 / pace.sum(), rtol=0.01)
+    each = 2 * pace / pace.sum()  # participations of each in a round of two
+    np.testing.assert_allclose(energy, [[*each * cost[:2], 0.0]] * 2, rtol=0.01)
+
+
+def test_asynchronous__participations_take_their_mean_time(asynchronous):
+    # By renewal theory, and as the environment accounts for them one after another.
+    speed = np.linspace(0.5, 4, 120)
+    scenario = Scenario.cifar10(cycles_per_sample=3e9 / speed, num_rounds=500)
+    lane, rng = asynchronous.one_lane(scenario), np.random.default_rng(0)
+    policy = UniS(lane)
+    seconds, energy = asynchronous.without_waiting(policy, scenario.cohort_size, range(8))
+    error = seconds.std(ddof=1) / np.sqrt(len(seconds))
+    gain = lane.channel.sample(rng, 2000, lane.num_devices)
+    decision = policy.decide({"channel_gain": gain, "queue": np.zeros_like(gain)})
+    time, _ = physics.time_and_energy(gain, decision.f, decision.p, scenario)
+    assert error < 0.02 * time.mean()
+    assert abs(seconds.mean() - time.mean()) < 4 * error
+    played = evaluate([policy], lane, range(8), gaps=False)
+    one_by_one = played.total_time / (scenario.cohort_size * scenario.num_rounds)
+    assert abs(one_by_one.mean() - time.mean()) < 4 * error
+    np.testing.assert_allclose(energy.mean(axis=1), played.energy_ratio, rtol=0.01)
 
 
 def rewards(told: str) -> dict[str, float]:

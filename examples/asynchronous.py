@@ -1,0 +1,109 @@
+"""Does a server that waits for nobody save time? The table of docs/not_modelled.md.
+
+python examples/asynchronous.py
+
+K devices are always at work, each with its K-th of the band. As soon as one has uploaded, the
+server starts an idle one, at the gains of that moment. To a policy each start is a round with one
+participant and a K-th of the budgets.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import numpy as np
+
+from fl_edge_env import Scenario, physics
+from fl_edge_env.lyapunov import next_queue
+from fl_edge_env.streams import episode_gains, policy_seed
+from fl_edge_env.typing import FloatArray
+from policies import Policy, evaluate, make_policy
+from policies.benchmark.statistics import mean_interval
+
+
+def one_lane(scenario: Scenario) -> Scenario:
+    """The system whose rounds are the participations of a scenario, one after another."""
+    lanes = scenario.cohort_size
+    return scenario.replace(
+        cohort_size=1,
+        num_rounds=lanes * scenario.num_rounds,
+        bandwidth_hz=scenario.bandwidth_hz / lanes,
+        energy_budget_j=scenario.energy_budget_j / lanes,
+    )
+
+
+def without_waiting(
+    policy: Policy, lanes: int, seeds: Sequence[int]
+) -> tuple[FloatArray, FloatArray]:
+    """Simulate that many devices at work at a time, event by event, under each seed.
+
+    `policy` controls the system of `one_lane`; of its cohorts and draws idle devices alone count.
+    Returns the seconds that `lanes` participations take, shape (seeds,), and the energy of the
+    devices over their budgets, (seeds, N). As in a round, the energy of those who are drawn is the
+    expected one, and staleness does not count.
+    """
+    scenario, rows = policy.scenario, np.arange(len(seeds))
+    rng = np.random.default_rng([lanes, *seeds])
+    policy.reset([policy_seed(seed) for seed in seeds])
+    queue, energy = np.zeros((2, len(seeds), scenario.num_devices))
+    finish = np.zeros((len(seeds), lanes))
+    working = np.tile(np.arange(lanes), (len(seeds), 1))  # who is, or was last, on a lane
+    gains = np.stack([np.concatenate([*episode_gains(scenario, seed)]) for seed in seeds], axis=1)
+    for gain in gains:
+        free = finish.argmin(axis=1)
+        available = np.ones(gain.shape)
+        np.put_along_axis(available, working, 0.0, axis=1)
+        available[rows, working[rows, free]] = 1.0
+        decision = policy.decide({"channel_gain": gain, "queue": queue, "available": available})
+        if decision.cohort is not None:
+            device = decision.cohort[:, 0]
+        else:
+            chance = (available * decision.q).cumsum(axis=1)
+            device = (chance > rng.random((len(seeds), 1)) * chance[:, -1:]).argmax(axis=1)
+        time, cost = physics.time_and_energy(gain, decision.f, decision.p, scenario)
+        finish[rows, free] += time[rows, device]
+        working[rows, free] = device
+        spent = np.where(device[:, None] == np.arange(scenario.num_devices), cost, 0.0)
+        policy.feedback({"energy_spent": spent})
+        counted = spent if decision.q is None else decision.q * cost
+        energy += counted
+        queue = next_queue(queue, counted - scenario.energy_budget_j)
+    rounds = scenario.num_rounds
+    return finish.max(axis=1) * lanes / rounds, energy / (scenario.energy_budget_j * rounds)
+
+
+def cell(seconds: FloatArray, all_devices: FloatArray, worst_device: FloatArray) -> str:
+    """Seconds with the 95 % interval, and energies in % of the budget."""
+    mean, low, _ = mean_interval(seconds)
+    energies = f"{100 * all_devices.mean():.0f}, {100 * worst_device.mean():.0f}"
+    return f"{f'{mean:.0f}±{mean - low:.0f} ({energies})':>23}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1000, help="times K participations")
+    parser.add_argument("--seeds", type=int, default=5, help="channels, the same for all")
+    parser.add_argument("--cohort-size", type=int, default=2, help="devices at work at a time, K")
+    given = parser.parse_args()
+    K, seeds, systems = given.cohort_size, range(given.seeds), {}
+    for name in ("cifar10", "cell", "phones"):
+        preset = Scenario.preset(name, num_rounds=given.rounds)
+        # A participation may cost as much as in the preset.
+        budget = preset.energy_budget_j * K / preset.cohort_size
+        systems[name] = preset.replace(cohort_size=K, energy_budget_j=budget)
+    print(f"Seconds for {K} participations (energy of all and of the worst device, %)")
+    print(f"{'':22}" + "".join(f"{name:>23}" for name in systems))
+    print(f"{'waits: Opportunistic':22}", end="", flush=True)
+    for scenario in systems.values():
+        runs = evaluate([make_policy("opportunistic", scenario)], scenario, seeds, gaps=False)
+        energies = runs.energy_ratio, runs.worst_energy_ratio
+        print(cell(runs.total_time / given.rounds, *energies), end="", flush=True)
+    print("\ndoes not wait:")
+    for name in ("uni-s", "uni-d", "lroa", "opportunistic"):
+        for column, scenario in enumerate(systems.values()):
+            policy = make_policy(name, one_lane(scenario))
+            seconds, energy = without_waiting(policy, K, seeds)
+            told = cell(seconds, energy.mean(axis=1), energy.max(axis=1))
+            print(told if column else f"{f'  {policy.name}':22}{told}", end="", flush=True)
+        print()

@@ -97,8 +97,9 @@ if __name__ == "__main__":
     print(f"{'waits: Opportunistic':22}", end="", flush=True)
     for scenario in systems.values():
         runs = evaluate([make_policy("opportunistic", scenario)], scenario, seeds, gaps=False)
-        energies = runs.energy_ratio, runs.worst_energy_ratio
-        print(cell(runs.total_time / given.rounds, *energies), end="", flush=True)
+        seconds = runs.total_time.to_numpy() / given.rounds
+        energies = runs.energy_ratio.to_numpy(), runs.worst_energy_ratio.to_numpy()
+        print(cell(seconds, *energies), end="", flush=True)
     print("\ndoes not wait:")
     for name in ("uni-s", "uni-d", "lroa", "opportunistic"):
         for column, scenario in enumerate(systems.values()):

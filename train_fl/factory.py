@@ -120,13 +120,16 @@ class TrainingEnvFactory:
         """The learning task, split over the scenario's devices."""
         if isinstance(self.task, Task):
             return self.task
-        placed = self.options.partition == "place"
+        scenario, partition = self.scenario, self.options.partition
         return _cached_task(
             self.task,
             self.options,
-            num_devices=self.scenario.num_devices,
-            # As a tuple, by which the task is kept in the cache.
-            mean_gain=tuple(self.scenario.mean_gain) if placed else None,
+            num_devices=scenario.num_devices,
+            # As tuples, by which the task is kept in the cache.
+            mean_gain=tuple(scenario.mean_gain) if partition == "place" else None,
+            speed=tuple(scenario.f_max / scenario.cycles_per_sample)
+            if partition == "speed"
+            else None,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from train_fl.compression import (
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import (
-    by_place,
+    by_rank,
     by_writer,
     dirichlet_by_class,
     dirichlet_equal,
@@ -224,7 +224,7 @@ class Task:
 
 
 # Splits whose sizes do not depend on chance, so that each episode can have its own.
-_SAME_SIZES = (None, "dirichlet", "iid", "place")
+_SAME_SIZES = (None, "dirichlet", "iid", "place", "speed")
 
 
 class _Defaults(NamedTuple):
@@ -283,6 +283,7 @@ def make_task(
     *,
     num_devices: int | None = None,
     mean_gain: ArrayLike | None = None,
+    speed: ArrayLike | None = None,
     seed: int | None = None,
     model: str | Callable[[], nn.Module] | None = None,
     server: str | ServerOptimizer | None = None,
@@ -306,6 +307,8 @@ def make_task(
         Number of devices N: 40 for digits and 120 for the others by default.
     mean_gain : ndarray, shape (N,), optional
         Mean gain of each device, such as `Scenario.mean_gain`, which the split by place needs.
+    speed : ndarray, shape (N,), optional
+        Speed of each device, such as `Scenario.f_max`, which the split by speed needs.
     seed : int, optional
         The option `split_seed`: seed of a split that all episodes share. By default each episode
         has a split of its own, from the stream of its seed, where the devices' numbers of samples
@@ -369,7 +372,11 @@ def make_task(
         source = DataSource(Path(options.data_dir), options.download, num_devices, seed or 0)
         dataset = DATASETS[dataset](source)
     split = partial(
-        _split, dataset=dataset, options=options, num_devices=num_devices, mean_gain=mean_gain
+        _split,
+        dataset=dataset,
+        options=options,
+        num_devices=num_devices,
+        merits={"place": ("mean_gain", mean_gain), "speed": ("speed", speed)},
     )
     parts = split(np.random.default_rng(seed or 0))
     classes = dataset.num_classes
@@ -419,19 +426,20 @@ def _split(
     dataset: Dataset,
     options: TrainingOptions,
     num_devices: int,
-    mean_gain: ArrayLike | None,
+    merits: Mapping[str, tuple[str, ArrayLike | None]],
 ) -> list[IntArray]:
     """The samples of each device, drawn as the options say."""
     labels, concentration = dataset.train_labels.numpy(), options.concentration
     if options.partition == "iid":
         return iid(len(labels), num_devices, rng)
-    if options.partition == "place":
-        if mean_gain is None or np.asarray(mean_gain).shape != (num_devices,):
+    if options.partition is not None and options.partition in merits:
+        name, merit = merits[options.partition]
+        if merit is None or np.asarray(merit).shape != (num_devices,):
             raise ValueError(
-                f"a split by place needs the mean_gain of each of {num_devices} devices, "
-                f"got {mean_gain!r}"
+                f"a split by {options.partition} needs the {name} of each of {num_devices} "
+                f"devices, got {merit!r}"
             )
-        return by_place(labels, mean_gain, concentration, rng)
+        return by_rank(labels, merit, concentration, rng)
     if options.partition == "writer":
         if dataset.train_writers is None:
             raise ValueError(f"the data set {dataset.name} does not say who its writers are")

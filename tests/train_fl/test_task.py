@@ -18,11 +18,11 @@ from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_ta
 from train_fl import task as task_module
 from train_fl.data.catalogue import own_dataset
 from train_fl.data.dataset import DataSource
-from train_fl.data.partition import by_place, by_writer, dirichlet_by_class, dirichlet_equal, iid
+from train_fl.data.partition import by_rank, by_writer, dirichlet_by_class, dirichlet_equal, iid
 
 LABELS = np.random.default_rng(0).integers(0, 4, 205)
-PARTITIONS = ["dirichlet", "dirichlet-by-class", "iid", "place", "writer"]
-GAINS = [0.1, 0.5, 0.2, 0.4, 0.3]
+PARTITIONS = ["dirichlet", "dirichlet-by-class", "iid", "place", "speed", "writer"]
+GAINS = np.array([0.1, 0.5, 0.2, 0.4, 0.3])
 
 
 def own_data() -> Dataset:
@@ -53,13 +53,16 @@ def assert_same_parts(a: list[np.ndarray], b: list[np.ndarray]) -> None:
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_make_task__splits_as_the_partition_says(partition):
     dataset = written_data()
-    task = make_own(dataset, partition=partition, concentration=1.5, mean_gain=GAINS, seed=8)
+    task = make_own(
+        dataset, partition=partition, concentration=1.5, mean_gain=GAINS, speed=1 / GAINS, seed=8
+    )
     rng = np.random.default_rng(8)
     expected = {
         "dirichlet": lambda: dirichlet_equal(LABELS, 5, 1.5, rng),
         "dirichlet-by-class": lambda: dirichlet_by_class(LABELS, 5, 1.5, rng),
         "iid": lambda: iid(205, 5, rng),
-        "place": lambda: by_place(LABELS, GAINS, 1.5, rng),
+        "place": lambda: by_rank(LABELS, GAINS, 1.5, rng),
+        "speed": lambda: by_rank(LABELS, 1 / GAINS, 1.5, rng),
         "writer": lambda: by_writer(dataset.train_writers, 5),
     }[partition]()
     assert task.dataset is dataset
@@ -122,14 +125,14 @@ def test_factory__splits_by_the_places_of_its_scenario():
     factory = TrainingEnvFactory(scenario, "digits", partition="place", concentration=2.0).fitted()
     task = factory.make_task()
     labels = task.dataset.train_labels.numpy()
-    expected = by_place(labels, scenario.mean_gain, 2.0, np.random.default_rng(0))
+    expected = by_rank(labels, scenario.mean_gain, 2.0, np.random.default_rng(0))
     assert_same_parts(task.parts, expected)
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_episode__has_a_split_of_its_own_unless_its_sizes_would_change(partition):
     dataset = written_data()
-    options = {"partition": partition, "concentration": 1.5, "mean_gain": GAINS}
+    options = {"partition": partition, "concentration": 1.5, "mean_gain": GAINS, "speed": GAINS}
     seed = np.random.SeedSequence(5)
     task = make_own(dataset, **options)
     episode = task.episode(seed)

@@ -63,38 +63,38 @@ def dirichlet_equal(
     return parts
 
 
-def by_place(
+def by_rank(
     labels: NDArray[np.integer],
-    mean_gain: ArrayLike,
+    merit: ArrayLike,
     concentration: float,
     rng: np.random.Generator,
 ) -> list[IntArray]:
-    """Split samples into parts of equal size whose label mix follows the place of the device.
+    """Split samples into parts of equal size whose label mix follows the rank of the device.
 
-    Devices are ranked by their mean gain, the nearest first, and classes by their number: near
-    devices have more of the first classes and far devices more of the last. As in
+    Devices are ranked by their mean gain or their speed, the best first, and classes by their
+    number: the first devices have more of the first classes and the last more of the last. As in
     `dirichlet_equal` each device draws a distribution over classes and then its samples; here the
-    mean of that distribution depends on the rank. With u the share of devices that are nearer and
+    mean of that distribution depends on the rank. With u the share of devices that are better and
     v the share of samples in classes before (each counting half of its own), it is
     ``1 + (1 - 2 u)(1 - 2 v)`` times the class's share of all samples, so that the devices
     together ask for the classes in the shares that there are.
 
-    A policy that prefers good channels then learns the last classes badly.
+    A policy that prefers good channels, or fast devices, then learns the last classes badly.
 
     Parameters
     ----------
     labels, rng
         As in `dirichlet_equal`.
-    mean_gain : ndarray, shape (N,)
-        Mean gain of each device, such as `Scenario.mean_gain`; equal ones share their rank.
+    merit : ndarray, shape (N,)
+        Such as `Scenario.mean_gain`, positive; devices of equal merit share their rank.
     concentration : float
         Of the Dirichlet distribution, for each class on average: large for devices whose mix is
-        the one of their place, small for devices with few classes, whatever their place.
+        the one of their rank, small for devices with few classes, whatever their rank.
 
     Raises
     ------
     ValueError
-        If all mean gains are the same, there are fewer samples than devices or an argument is
+        If all devices are alike, there are fewer samples than devices or an argument is
         out of its range.
 
     Notes
@@ -102,25 +102,26 @@ def by_place(
     The joint density of u and v is the copula of Farlie, Gumbel and Morgenstern with its largest
     parameter, whose rank correlation is 1/3.
     """
-    gains = np.asarray(mean_gain)
-    gains = per_device("mean_gain", gains, gains.size)
-    _check_devices(gains.size, len(labels))
+    merits = np.asarray(merit)
+    merits = per_device("merit", merits, merits.size)
+    _check_devices(merits.size, len(labels))
     finite_number("concentration", concentration)
-    if np.all(gains == gains[0]):
+    if np.all(merits == merits[0]):
         raise ValueError(
-            "a split by place needs devices of different mean gains, as in a CellChannel, "
-            f"got {gains[0]:g} for each of {gains.size}"
+            "a split by place needs devices of different mean gains, as in a CellChannel, and one "
+            f"by speed devices of different speeds, as phones; got {merits[0]:g} for each of "
+            f"{merits.size}"
         )
     classes = _shuffled_classes(labels, rng)
     share = np.array([len(members) for members in classes]) / len(labels)
     before = np.cumsum(share) - 0.5 * share
-    nearer = (rankdata(-gains) - 0.5) / gains.size
-    mean_mix = share * (1.0 + np.outer(1.0 - 2.0 * nearer, 1.0 - 2.0 * before))
+    better = (rankdata(-merits) - 0.5) / merits.size
+    mean_mix = share * (1.0 + np.outer(1.0 - 2.0 * better, 1.0 - 2.0 * before))
     pools = [members.tolist() for members in classes]
-    sizes = _equal_sizes(len(labels), gains.size)
-    parts = [np.empty(0, dtype=np.int64)] * gains.size
-    # The last ones get what is left: in random order, so that it is no matter of the place.
-    for device in rng.permutation(gains.size):
+    sizes = _equal_sizes(len(labels), merits.size)
+    parts = [np.empty(0, dtype=np.int64)] * merits.size
+    # The last ones get what is left: in random order, so that it is no matter of the rank.
+    for device in rng.permutation(merits.size):
         # A part so small that it would be zero makes no distribution.
         mix = rng.dirichlet(np.maximum(concentration * len(share) * mean_mix[device], 1e-12))
         parts[device] = _draw_part(mix, sizes[device], pools, rng)

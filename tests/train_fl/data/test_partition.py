@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta, chisquare, kstest
 
 from train_fl.data.partition import (
-    by_place,
+    by_rank,
     by_writer,
     dirichlet_by_class,
     dirichlet_equal,
@@ -33,7 +33,7 @@ def test_equal_parts__every_sample_once_and_the_same_split_again(split, num_devi
         if split == "iid":
             return iid(203, num_devices, rng)
         if split == "place":
-            return by_place(labels, GAINS[:num_devices], alpha, rng)
+            return by_rank(labels, GAINS[:num_devices], alpha, rng)
         return dirichlet_equal(labels, num_devices, alpha, rng)
 
     parts = draw(seed)
@@ -122,13 +122,13 @@ def test_by_writer__each_device_has_all_samples_of_its_writer(writers):
         assert {writers[sample] for sample in part} == {writer}
 
 
-def test_by_place__mean_mix_is_the_one_of_the_place():
+def test_by_rank__mean_mix_is_the_one_of_the_place():
     # Unequal classes; plenty of samples for each device, whose mix is almost the mean one.
     labels = np.repeat([0, 1, 2], [600, 300, 300])
     gains = [0.1, 0.3, 0.2, 0.3]  # the second and the fourth share the first two ranks
     shares = np.zeros((4, 3))
     for seed in range(200):
-        parts = by_place(labels, gains, 1e4, np.random.default_rng(seed))
+        parts = by_rank(labels, gains, 1e4, np.random.default_rng(seed))
         shares += label_histogram(labels, parts, 3) / 200
     u, v = np.array([7 / 8, 1 / 4, 5 / 8, 1 / 4]), np.array([1 / 4, 5 / 8, 7 / 8])
     expected = np.array([0.5, 0.25, 0.25]) * (1 + np.outer(1 - 2 * u, 1 - 2 * v))
@@ -159,12 +159,12 @@ def test_by_place__mean_mix_is_the_one_of_the_place():
             "at least 10 of 2000 samples: choose a concentration above 0.001, or fewer devices",
         ),
         (
-            lambda rng: by_place(LABELS, [0.1, 0.1], 0.5, rng),
+            lambda rng: by_rank(LABELS, [0.1, 0.1], 0.5, rng),
             "needs devices of different mean gains, .*got 0.1 for each of 2",
         ),
-        (lambda rng: by_place(LABELS, [0.1, -0.1], 0.5, rng), "mean_gain must be positive"),
-        (lambda rng: by_place(LABELS, [], 0.5, rng), "the 2000 samples, got 0"),
-        (lambda rng: by_place(LABELS, [0.1, 0.2], 0.0, rng), "concentration must be positive"),
+        (lambda rng: by_rank(LABELS, [0.1, -0.1], 0.5, rng), "merit must be positive"),
+        (lambda rng: by_rank(LABELS, [], 0.5, rng), "the 2000 samples, got 0"),
+        (lambda rng: by_rank(LABELS, [0.1, 0.2], 0.0, rng), "concentration must be positive"),
         (lambda _: by_writer(np.array([0, 2, 1]), 2), "num_devices is 2 and there are 3 writers"),
         (lambda _: by_writer(np.array([1, 2, 3]), 3), "3 writers from 1 to 3"),
     ],

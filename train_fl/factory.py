@@ -104,7 +104,11 @@ class TrainingEnvFactory:
 
     def fitted(self) -> TrainingEnvFactory:
         """The same with the upload size and the sample counts of the task in the scenario."""
-        return replace(self, scenario=self.make_task().fit(self.scenario))
+        return self.in_system(self.make_task().fit(self.scenario))
+
+    def in_system(self, scenario: Scenario) -> TrainingEnvFactory:
+        """The same training in another system, which must fit the task too."""
+        return replace(self, scenario=scenario)
 
     @property
     def identity(self) -> tuple[TrainingEnvFactory, str]:

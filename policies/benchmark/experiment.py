@@ -39,7 +39,7 @@ class Setting:
     name: str
     entrants: tuple[Entrant, ...]
     seeds: Sequence[int]
-    # Of the first entrant's system: both bounds, and their prices for all. All must have the same.
+    # Of the first entrant's system: both bounds, and their prices for all that have the same.
     bounded: bool = True
     target: float | None = None  # test accuracy
     left_out: Mapping[str, str] = field(default_factory=dict)  # labels, and why
@@ -80,7 +80,7 @@ class Setting:
                 scenario,
                 self.seeds,
                 training,
-                prices,
+                prices if scenario == self.scenario else None,
                 f"{self.name}, {label}" if self.titled else None,
             )
         ]

@@ -167,7 +167,8 @@ class CompareOptions(RunOptions, TrainingOptions, ScenarioOptions):
 
     policies: tuple[str, ...] = ("lroa", "uni-d", "uni-s", "divfl")
     """Names such as lroa, folders of trained agents, or classes of your own as my_file.py:MyPolicy.
-    best-channel:static also names the resources of a scheduler."""
+    best-channel:static also names the resources of a scheduler, and uni-d@qsgd:4 another
+    compression of its updates."""
     train: bool = True
     """Train real models in every round. Only the data of digits come with the libraries."""
     target_accuracy: float = 0.9

@@ -244,7 +244,8 @@ def _comparison_caption(
     ):
         told.append(
             "The first bound holds for policies that sample their cohort, where no device drops "
-            "out and the bound is positive; a dash stands elsewhere."
+            "out and the bound is positive, and both for uploads as those of the first policy; a "
+            "dash stands elsewhere."
         )
     elif undefined:
         told.append(

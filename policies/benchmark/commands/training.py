@@ -48,6 +48,10 @@ class Training(Protocol):
         """The system, fitted to the task."""
         ...
 
+    def in_system(self, scenario: Scenario) -> Training:
+        """The same training in another system, which must fit the task too."""
+        ...
+
     def make_task(self) -> LearningTask:
         """The learning task."""
         ...
@@ -67,7 +71,10 @@ class MakeTraining(Protocol):
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A policy by its name, as `policies.make_policy` takes it, and how it is entered."""
+    """A policy by its name, as `policies.make_policy` takes it, and how it is entered.
+
+    Behind an ``@`` the name may say how updates are compressed: ``"uni-d@qsgd:4"``.
+    """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)  # keywords of the policy
@@ -84,23 +91,27 @@ def make_entrant(
     label: str | None = None,
 ) -> Entrant:
     """A policy as the commands run it; DivFL chooses its cohorts by the labels of the task."""
-    options = dict(scheduler.options)
-    if scheduler.name == "divfl" and training is not None:
+    options, (name, _, compression) = dict(scheduler.options), scheduler.name.partition("@")
+    if compression:
+        scenario = scenario.replace(compression=compression)
+        training = None if training is None else training.in_system(scenario)
+    if name == "divfl" and training is not None:
         options = {"label_histogram": training.make_task().label_histogram} | options
     try:
-        policy = make_policy(scheduler.name, scenario, **options)
+        policy = make_policy(name, scenario, **options)
         paying = with_reports(scenario, policy) if pay_reports else scenario
         if paying is not scenario:
-            policy = make_policy(scheduler.name, paying, **options)
+            policy = make_policy(name, paying, **options)
     except TypeError as error:
         if (wrong := re.search(r"unexpected keyword argument '(\w+)'", str(error))) is None:
             raise
-        name = scheduler.name.partition(":")[0]
-        makers = [table[name] for table in (POLICIES, SELECTORS) if name in table]
+        kind = name.partition(":")[0]
+        makers = [table[kind] for table in (POLICIES, SELECTORS) if kind in table]
         known = [option for make in makers for option in inspect.signature(make).parameters]
         nearest = did_you_mean(wrong[1], known)
-        raise ValueError(f"{scheduler.name} has no option {wrong[1]!r}{nearest}") from None
-    return Entrant(label or scheduler.label or policy.name, policy, scenario, training)
+        raise ValueError(f"{name} has no option {wrong[1]!r}{nearest}") from None
+    label = label or scheduler.label or f"{policy.name}{compression and f', {compression}'}"
+    return Entrant(label, policy, scenario, training)
 
 
 def make_setting(
@@ -164,7 +175,8 @@ def make_setting(
 def named_by(options: CompareOptions, schedulers: Sequence[Scheduler]) -> list[str]:
     """Names of what may stand in a file of one's own: policies, the data set and the network."""
     parts = (options.dataset, options.model, options.compression, options.update_hook)
-    return [scheduler.name for scheduler in schedulers] + [name for name in parts if name]
+    names = [scheduler.name.partition("@")[0] for scheduler in schedulers]
+    return names + [name for name in parts if name]
 
 
 def dataset_of(options: CompareOptions) -> str:

@@ -14,6 +14,7 @@ from policies.benchmark.tables import (
     comparison_markdown,
     comparison_table,
     curve_table,
+    overview_markdown,
     ranked,
 )
 
@@ -101,6 +102,17 @@ def test_comparison__influence_is_told_as_the_range_over_runs():
     table = summary(a={})
     table["influence"] = [0.651, 0.849]
     assert " 65–85 " in " ".join(printed(table))
+
+
+def test_overview__brackets_who_is_not_ok_and_marks_who_leads():
+    first = summary(One={"time_to_target": [7200.0]}, Two={"status": "over budget"})
+    second = summary(Two={"total_time": 18000.0}).drop(columns="time_to_target")
+    assert overview_markdown({"a": first.explode("time_to_target"), "b": second}).splitlines() == [
+        "| setting | One | Two |",
+        "| --- | ---: | ---: |",
+        "| a, d | **0.083333** | (1.1574) |",
+        "| b, h | – | **5** |",
+    ]
 
 
 def test_curves__have_the_half_width_of_the_interval_over_seeds():

@@ -40,6 +40,29 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, told.getvalue()
 
 
+def test_compare__a_policy_with_other_uploads_runs_as_in_a_system_that_has_them(tmp_path, capsys):
+    options = "--no-train --seeds 2 --rounds 5 --workers 1 --policies"
+    command = ["compare", *options.split()]
+    main([*command, "uni-s", "uni-s@qsgd:4", "--out", str(tmp_path / "both")])
+    other = ["uni-s", "--compression", "qsgd:4", "--out", str(tmp_path / "other")]
+    main([*command, *other])
+    both, other = (pd.read_csv(tmp_path / name / "summary.csv") for name in ("both", "other"))
+    same = both[both.policy == "Uni-S, qsgd:4"].reset_index(drop=True)
+    np.testing.assert_array_equal(same.total_time, other.total_time)
+    assert both.outcome_gap.isna().tolist() == [False, False, True, True]
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([*command, "uni-s@qsgd:99", "--out", str(tmp_path / "wrong")])
+    assert "an integer from 1 to 16, the bits of a parameter, got 'qsgd:99'" in _told(capsys)
+    with pytest.raises(SystemExit):
+        main([*command, "uni-s", "--compression", "own.py:Mine", "--out", str(tmp_path / "wrong")])
+    assert "'own.py:Mine' needs training, which tells how much it writes" in _told(capsys)
+
+
+def _told(capsys) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
 def test_compare__leaves_a_row_for_each_question_all_numbers_and_plots(trained):
     folder, output = trained
     for label in ("outcome", "1 %, s", "time, s", "status", "device, %", "above", "bound, %"):

@@ -49,6 +49,10 @@ class Allocation:
     epochs : ndarray, shape (..., N), optional
         Local epochs of each device in place of the scenario's, positive and at most a thousand
         times these; fractions are parts of a pass over the data.
+    first : int or ndarray of int, shape (...), optional
+        The round ends when so many devices of a chosen cohort have finished, or at the scenario's
+        deadline. The others are late: they have spent what they did until then, and their updates
+        are lost. By default the round waits for all.
 
     Raises
     ------
@@ -63,6 +67,7 @@ class Allocation:
     cohort: IntArray | None = None
     weights: FloatArray | None = None
     epochs: FloatArray | None = None
+    first: IntArray | int | None = None
 
     def __post_init__(self) -> None:
         for name in (*_NAMES, "epochs", "weights"):
@@ -86,6 +91,8 @@ class Allocation:
         if self.cohort is not None:
             object.__setattr__(self, "cohort", _index_array(self.cohort))
         self._check_weights()
+        if self.first is not None:
+            object.__setattr__(self, "first", self._first_array(self.first))
 
     def _check_weights(self) -> None:
         if self.weights is None:
@@ -104,6 +111,21 @@ class Allocation:
             raise ValueError(
                 f"weights must be finite and at least zero, got {extremes(self.weights)}"
             )
+
+    def _first_array(self, value: object) -> IntArray:
+        """`first` with a number for each system."""
+        if self.cohort is None:
+            raise ValueError(
+                "first belongs to a chosen cohort; a device drawn from q may count more than once: "
+                "leave first out, or give cohort in place of q"
+            )
+        given, shape = np.asarray(value), self.cohort.shape[:-1]
+        if given.dtype.kind not in "iu" or given.shape not in ((), shape):
+            raise ValueError(
+                f"first must be an integer, or integers of shape {shape}, one for each system, "
+                f"got {value!r}"
+            )
+        return np.broadcast_to(given, shape).astype(np.int64)
 
     def validate(self, scenario: Scenario) -> None:
         """Raise `ValueError` where a shape, bound, sum or cohort does not fit a scenario."""
@@ -124,6 +146,13 @@ class Allocation:
         for part in PARTS if len(scenario.decision) < len(PARTS) else ():
             if part not in scenario.decision and getattr(self, part.name) is not None:
                 raise ValueError(f"{part.name} is no part of a decision in this scenario")
+        if self.first is not None and self.cohort is not None:
+            named = np.count_nonzero(self.cohort >= 0, axis=-1)
+            if not np.all((self.first >= 1) & (self.first <= named)):
+                raise ValueError(
+                    "first must be from 1 to the number of devices in the cohort, "
+                    f"{np.asarray(named).tolist()}, got {np.asarray(self.first).tolist()}"
+                )
 
     @property
     def settings(self) -> dict[str, FloatArray]:

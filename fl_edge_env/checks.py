@@ -92,6 +92,14 @@ def finite_number(name: str, value: object, *, zero_allowed: bool = False) -> fl
     return number
 
 
+def positive_number(name: str, value: object) -> float:
+    """`value` as a float, if it is positive; infinity is."""
+    number = as_float(value) if is_real(value) else math.nan
+    if not number > 0:
+        raise ValueError(f"{name} must be positive, infinity allowed, got {value!r}")
+    return number
+
+
 def finite_or_zero(name: str, value: object) -> float:
     """`value` as a float, if it is finite and not negative."""
     return finite_number(name, value, zero_allowed=True)

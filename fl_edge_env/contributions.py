@@ -18,7 +18,7 @@ class Contributions(NamedTuple):
     Attributes
     ----------
     arrived : ndarray of bool, shape (..., N)
-        Devices of the cohort whose upload did not fail.
+        Devices of the cohort that were not late and whose upload did not fail.
     weight : ndarray, shape (..., N)
         Zero for the others.
     """
@@ -30,6 +30,15 @@ class Contributions(NamedTuple):
     def participants(self) -> IntArray:
         """The devices whose update arrived in a single system, ascending, shape (k,)."""
         return np.flatnonzero(self.arrived)
+
+
+def in_time(info: Mapping[str, Any]) -> BoolArray:
+    """Devices that took part in a round and were not late, (..., N): x = 1 in the outcome.
+
+    The info is that of a step. An upload that failed counts.
+    """
+    took_part: BoolArray = np.asarray(info["energy_spent"]) > 0
+    return took_part & ~info["late"] if "late" in info else took_part
 
 
 def contributions(
@@ -46,20 +55,22 @@ def contributions(
     update is ``sum w_n delta_n`` over them. An upload that failed brings nothing. In a scenario
     with failures the weights of draws and those that a decision gives are therefore divided by
     ``1 - upload_failure``, which leaves the expected update as it is without failures; the shares
-    of a cohort's data are those of the data that arrived.
+    of a cohort's data are those of the data that arrived. A device that is late brings nothing
+    either. Nothing makes up for it, as it is the slow ones that are late, not those of a lot: the
+    expected update is then another one.
 
     Parameters
     ----------
     decision : Allocation
         The decision, with q or cohort of shape (..., N) or (..., k).
     info : mapping
-        The round's `cohort` of shape (..., K) or (..., k), and where there are such `q` and
-        `failed`, as in `fl_edge_env.simulator.Round` and in the info of a step.
+        The round's `cohort` of shape (..., K) or (..., k), and where there are such `q`, `failed`
+        and `late`, as in `fl_edge_env.simulator.Round` and in the info of a step.
     scenario : Scenario
         Supplies the data weights and the probability of a failure.
     """
     data, arrives = scenario.weights, 1.0 - scenario.upload_failure
-    cohort, failed = np.asarray(info["cohort"]), info.get("failed")
+    cohort = np.asarray(info["cohort"])
     batch, size = cohort.shape[:-1], cohort.shape[-1]
     named = cohort >= 0
     # The place of each device of the cohorts among those of all systems.
@@ -67,7 +78,10 @@ def contributions(
     places = (systems * scenario.num_devices + cohort)[named]
     shape = (*batch, scenario.num_devices)
     count = np.bincount(places, minlength=int(np.prod(shape))).reshape(shape)
-    arrived = count > 0 if failed is None else (count > 0) & ~failed
+    arrived = count > 0
+    for lost in ("failed", "late"):
+        if info.get(lost) is not None:
+            arrived &= ~info[lost]
     weight = np.zeros(shape)
     if decision.q is not None:
         drawn_from = decision.q if info.get("q") is None else info["q"]

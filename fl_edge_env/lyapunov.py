@@ -96,9 +96,10 @@ def drift_plus_penalty(
 ) -> FloatArray:
     """Objective of P2, ``V (latency + lambda sum w^2/q) + sum Q a``, shape (...).
 
-    The reward of the round is its negative.
+    The reward of the round is its negative. Times and energies end at the system's deadline, if it
+    has one, of which P2 knows nothing.
     """
-    device_time, device_energy = physics.time_and_energy(channel_gain, f, p, system)
+    device_time, device_energy, _ = physics.by_deadline(channel_gain, f, p, system)
     return objective(device_time, device_energy, queue, q, system)
 
 

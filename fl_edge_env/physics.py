@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     from fl_edge_env.scenario import Scenario
+
+# By how much more than the time it has a device must take to be late, relative: not by rounding.
+_ROUNDING = 1e-9
 
 
 def upload_rate(channel_gain: FloatArray, p: FloatArray, system: Scenario) -> FloatArray:
@@ -71,6 +74,58 @@ def time_and_energy(
     device_time = compute_time(f, system, epochs) + upload + system.download_time
     device_energy = compute_energy(f, system, epochs) + p * upload  # upload: equation (14)
     return device_time, device_energy
+
+
+def by_deadline(
+    channel_gain: FloatArray,
+    f: FloatArray,
+    p: FloatArray,
+    system: Scenario,
+    epochs: FloatArray | None = None,
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """`time_and_energy` up to the system's deadline, and who is late then."""
+    device_time, device_energy = time_and_energy(channel_gain, f, p, system, epochs)
+    if system.deadline_s == math.inf:
+        return device_time, device_energy, np.zeros(device_time.shape, dtype=np.bool_)
+    return cut(system.deadline_s, device_time, device_energy, f, p, system, epochs)
+
+
+def cut(
+    end: FloatArray | float,
+    device_time: FloatArray,
+    device_energy: FloatArray,
+    f: FloatArray,
+    p: FloatArray,
+    system: Scenario,
+    epochs: FloatArray | None = None,
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Times [s] and energies [J] of devices that stop at a time, and who is late then.
+
+    A late device has spent what it took to that time; see `energy_until`. Devices that finish
+    together are late together or not at all: rounding makes nobody late. `end` [s] is a number, or
+    has shape (..., 1).
+    """
+    late = device_time > (1.0 + _ROUNDING) * end
+    device_energy = np.where(late, energy_until(end, f, p, system, epochs), device_energy)
+    return np.minimum(device_time, end), device_energy, late
+
+
+def energy_until(
+    end: FloatArray | float,
+    f: FloatArray,
+    p: FloatArray,
+    system: Scenario,
+    epochs: FloatArray | None = None,
+) -> FloatArray:
+    """Energy [J] that a device which is not done before has spent `end` seconds into the round.
+
+    The download takes no energy. Then the device computes at the power ``alpha f**3 / 2``, the
+    energy of equation (12) over the time of equation (8), and then it uploads at the power p.
+    """
+    working = np.maximum(end - system.download_time, 0.0)
+    computing = np.minimum(working, compute_time(f, system, epochs))
+    energy: FloatArray = 0.5 * system.capacitance * f**3 * computing + p * (working - computing)
+    return energy
 
 
 def participation_probability(q: FloatArray, cohort_size: int) -> FloatArray:

@@ -6,6 +6,7 @@ evaluation without training all call it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -59,7 +60,8 @@ class Round(NamedTuple):
         The K devices drawn, of which one may appear more than once, or the k devices chosen,
         filled up with -1 where a system chose fewer.
     device_time : ndarray, shape (B, N)
-        Time each device takes, or would take, T_n [s], equation (9).
+        Time each device takes, or would take, T_n [s], equation (9); at most the time at which the
+        round ends without waiting, by the scenario's deadline or by the decision's `first`.
     round_time : ndarray, shape (B,)
         Longest time in the cohort [s].
     expected_round_time : ndarray, shape (B,)
@@ -82,7 +84,7 @@ class Round(NamedTuple):
         ``sum_n Q_n a_n``, with the queues at the start of the round [J^2], equation (24). Where
         the objective is the outcome, ``sum_n Q_n (energy spent - budget)_n + kappa sum_n Z_n
         (rho - x)_n``, with the participation queues Z, the targets rho, x = 1 for the
-        participants, and kappa of `fl_edge_env.lyapunov.participation_weight`.
+        participants that were not late, and kappa of `fl_edge_env.lyapunov.participation_weight`.
     reward_latency, reward_sampling_error, reward_drift : ndarray, shape (B,)
         The terms of the reward [J^2]; the second is NaN for a chosen cohort and where the
         objective is the outcome, and then left out of the sum.
@@ -94,6 +96,11 @@ class Round(NamedTuple):
     failed : ndarray of bool, shape (B, N), or None
         Devices of the cohort whose upload failed: they spent time and energy, and the server got
         nothing. None in scenarios without failures.
+    late : ndarray of bool, shape (B, N), or None
+        Devices of the cohort that were not finished when the round ended: they spent energy until
+        then, and the server got nothing. In the terms of the outcome they took no part, x = 0.
+        None where the server waits for all: without a deadline, and without `first` in the
+        decision.
     measured : ndarray of bool, shape (B, N), or None
         Devices whose gain the server got to know, the participants; None in scenarios in which it
         knows all gains.
@@ -116,6 +123,7 @@ class Round(NamedTuple):
     available: BoolArray | None = None
     q: FloatArray | None = None
     failed: BoolArray | None = None
+    late: BoolArray | None = None
     measured: BoolArray | None = None
 
     def account(self) -> dict[str, Any]:
@@ -156,6 +164,7 @@ class _Account(NamedTuple):
     """The accounts that depend on the kind of the decision; fields as in `Round`."""
 
     cohort: IntArray
+    participates: BoolArray  # shape (B, N)
     participation: FloatArray  # shape (B, N)
     round_time: FloatArray
     expected_round_time: FloatArray
@@ -377,9 +386,17 @@ class Simulator:
                 f"{_other_batch(allocation.f.shape, self.queue.shape)}"
             )
         allocation.validate(scenario)
-        device_time, device_energy = physics.time_and_energy(
-            self.channel_gain, system=scenario, **allocation.settings
+        settings = allocation.settings
+        device_time, device_energy, late = physics.by_deadline(
+            self.channel_gain, system=scenario, **settings
         )
+        if allocation.first is not None:
+            end = _first_finished(allocation, device_time)
+            device_time, device_energy, later = physics.cut(
+                end, device_time, device_energy, system=scenario, **settings
+            )
+            late |= later
+        ends_early = allocation.first is not None or scenario.deadline_s < math.inf
         drawn_from = None
         if allocation.q is None:
             account = _chosen(allocation, device_time, device_energy, available)
@@ -393,10 +410,10 @@ class Simulator:
         energy_expected, excess = lyapunov.energy_excess(
             account.participation, device_energy, scenario
         )
-        participates = account.energy_spent > 0
-        failed = None
+        participates = account.participates
+        in_time, failed = participates & ~late, None
         if self._block_failing is not None:
-            failed = participates & self._block_failing[self._position]
+            failed = in_time & self._block_failing[self._position]
         if self.participation_queue is None:
             reward_latency = -scenario.V * latency
             reward_sampling_error = -scenario.V * scenario.lambda_ * sampling_error
@@ -408,7 +425,7 @@ class Simulator:
         if self.participation_queue is not None:
             reward_latency = -scenario.V * account.round_time
             reward_sampling_error = np.full_like(sampling_error, np.nan)[()]
-            missing = lyapunov.participation_target(scenario) - participates
+            missing = lyapunov.participation_target(scenario) - in_time
             weighted = lyapunov.participation_weight(scenario) * self.participation_queue
             drift = lyapunov.drift(self.queue, excess) + lyapunov.drift(weighted, missing)
             self.participation_queue += missing
@@ -438,6 +455,7 @@ class Simulator:
             available=available,
             q=drawn_from,
             failed=failed,
+            late=participates & late if ends_early else None,
             measured=participates if scenario.csi == "participants" else None,
         )
         freeze(outcome)
@@ -462,16 +480,17 @@ class Simulator:
         scenario = self.scenario
         cohort = self._draw_cohort(q, available)
         drawn = (*self._rows, cohort)
-        energy_spent = np.zeros(device_energy.shape)
-        energy_spent[drawn] = device_energy[drawn]
+        participates = np.zeros(device_energy.shape, dtype=np.bool_)
+        participates[drawn] = True
         return _Account(
             cohort,
+            participates,
             physics.participation_probability(q, scenario.cohort_size),
             device_time[drawn].max(axis=-1),
             physics.expected_maximum(device_time, q, scenario.cohort_size),
             lyapunov.latency(device_time, q, scenario),
             lyapunov.sampling_error(q, scenario.weights, available),
-            energy_spent,
+            np.where(participates, device_energy, 0.0),
         )
 
     def _draw_cohort(self, q: FloatArray, available: BoolArray | None) -> IntArray:
@@ -499,7 +518,7 @@ def _chosen(
 ) -> _Account:
     """The accounts of a chosen cohort, which are known before the round: nothing is sampled."""
     assert allocation.cohort is not None
-    participates = allocation.participates
+    participates = allocation.participates.copy()  # the policy keeps its own
     if available is not None and (absent := np.argwhere(participates & ~available)).size:
         *system, device = absent[0].tolist()
         where = f" in system {system[0]}" if system else ""
@@ -510,7 +529,8 @@ def _chosen(
     round_time = np.where(participates, device_time, 0.0).max(axis=-1)
     participation = participates.astype(np.float64)
     return _Account(
-        allocation.cohort.copy(),  # the policy keeps its own
+        allocation.cohort.copy(),
+        participates,
         participation,
         round_time,
         round_time,
@@ -518,6 +538,16 @@ def _chosen(
         np.full(round_time.shape, np.nan)[()],
         participation * device_energy,
     )
+
+
+def _first_finished(allocation: Allocation, device_time: FloatArray) -> FloatArray:
+    """Time at which so many of the cohort have finished as the decision waits for, (..., 1)."""
+    cohort = allocation.cohort
+    assert cohort is not None
+    assert allocation.first is not None
+    times = np.where(cohort >= 0, np.take_along_axis(device_time, cohort, axis=-1), np.inf)
+    last = np.asarray(allocation.first)[..., None] - 1
+    return np.take_along_axis(np.sort(times, axis=-1), last, axis=-1)
 
 
 def _other_batch(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:

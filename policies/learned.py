@@ -21,6 +21,7 @@ from stable_baselines3.common.policies import BasePolicy
 from fl_edge_env import Allocation, ExponentialChannel, Scenario, lyapunov
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import available, is_real, observed, saved_array
+from fl_edge_env.contributions import in_time
 from fl_edge_env.files import as_value_error, atomic_path, check_zip
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scaling import FEATURES, Features, Scaling, feature_names
@@ -165,7 +166,7 @@ class SB3Policy(Policy):
         if queues := self._own_queues():
             spent = info["energy_spent"]
             excess = spent - self.scenario.energy_budget_j
-            missing = lyapunov.participation_target(self.scenario) - (spent > 0)
+            missing = lyapunov.participation_target(self.scenario) - in_time(info)
             self._queues = {
                 "queue": lyapunov.next_queue(queues["queue"], excess),
                 "participation_queue": queues["participation_queue"] + missing,

@@ -15,7 +15,8 @@ from policies.p2 import P2Solution, Variant, check_variant, solve_p2
 class LROA(BelievingPolicy):
     """Lyapunov-based resource-efficient online algorithm: solves P2 in every round.
 
-    P2 has the paper's proxy of the round time as its latency, whatever the scenario counts. Where
+    P2 has the paper's proxy of the round time as its latency, whatever the scenario counts, and
+    takes no notice of a deadline: LROA chooses devices that will be late as if they were not. Where
     the server does not know the present gains it has the expectation of that and of the energy
     over them, given those that it knows; see `policies.belief.Belief`.
 

@@ -17,6 +17,7 @@ from fl_edge_env.checks import (
     real_array,
     saved_array,
 )
+from fl_edge_env.contributions import in_time
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.belief import BelievingPolicy, Delay
@@ -43,7 +44,9 @@ class Opportunistic(BelievingPolicy):
     keep within their budgets, and their data count their weight w. See ``docs/opportunistic.md``.
 
     Where devices drop out, the choice is among the available ones. A device that is available less
-    often than its target cannot reach it, and its price of participation then rises for ever.
+    often than its target cannot reach it, and its price of participation then rises for ever. So
+    does that of a device that the scenario's deadline leaves too few rounds: the cohort is chosen
+    among those that can meet the deadline, or among all in rounds in which nobody can.
 
     Where the server knows the gains of participants alone (``csi="participants"``), decisions count
     the times and energies that are expected by what is believed of the gains (see
@@ -144,7 +147,7 @@ class Opportunistic(BelievingPolicy):
         spent = info["energy_spent"]
         excess = spent - self.scenario.energy_budget_j
         self._energy = np.maximum(self._energy + self._energy_step * excess, 0.0)
-        missing = self._target - (spent > 0)
+        missing = self._target - in_time(info)
         self._participation = self._participation + self._participation_step * missing
 
     def state(self) -> dict[str, NDArray[Any]]:

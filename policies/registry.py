@@ -21,6 +21,7 @@ from policies.uniform import UniD, UniS
 
 SELECTORS: dict[str, type[Selector]] = {
     "random": selection.Random,
+    "over-selection": selection.OverSelection,
     "round-robin": selection.RoundRobin,
     "best-channel": selection.BestChannel,
     "proportional-fair": selection.ProportionalFair,

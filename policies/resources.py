@@ -52,7 +52,9 @@ def deadline_resources(
     """The f and p of a given cohort that minimise ``V max T + sum Q E`` over the cohort.
 
     A device that finishes before the slowest wastes energy, so all that can finish together do:
-    each spends the least energy with which it meets the best common deadline. With queues of one
+    each spends the least energy with which it meets the best common deadline. That is at most the
+    scenario's, for the sake of those that can meet it; the others, which are late whatever they do,
+    have the least f and p. With queues of one
     and V in place of its kappa it is the resource problem of FEDL (Tran et al., "Federated learning
     over wireless networks: optimization model design and analysis", INFOCOM 2019).
 
@@ -99,7 +101,8 @@ def deadline_resources(
 
     f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
     mask = np.atleast_2d(for_kernel(members))
-    rounds.run(kernel.meet_rows, float(V), scenario.cohort_size, mask, f, p)
+    options = (float(V), scenario.cohort_size, mask, scenario.deadline_s)
+    rounds.run(kernel.meet_rows, *options, f, p)
     return f.reshape(shape), p.reshape(shape)
 
 

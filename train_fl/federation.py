@@ -8,6 +8,7 @@ energy. A client is told its CPU frequency and transmission power, and follows t
 from __future__ import annotations
 
 import logging
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -99,10 +100,11 @@ class PolicyStrategy(Strategy):
     record with the ``update``; where the model that the server sends is, so has the message, with
     the ``model``.
 
-    A device whose emulated upload fails is not sent anything. One that does not reply in time, or
-    with an error, is treated as if its upload had failed: its time and energy count, and its update
-    is left out. The weights of the others stay what they were decided to be. The server warns, and
-    the round's metrics name the device.
+    A device whose emulated upload fails, or that is late in the emulation, is not sent anything:
+    its update would be lost. One that does not reply in time, or with an error, is treated as if
+    its upload had failed, or as late where the scenario has a deadline: its time and energy count
+    as emulated, and its update is left out. The weights of the others stay what they were decided
+    to be. The server warns, and the round's metrics name the device.
 
     Parameters
     ----------
@@ -270,8 +272,9 @@ class PolicyStrategy(Strategy):
                 RuntimeWarning,
                 stacklevel=2,
             )
-            info["failed"] = info.get("failed", np.zeros(self.scenario.num_devices, bool)).copy()
-            info["failed"][missing] = True
+            lost = "late" if self.scenario.deadline_s < math.inf else "failed"
+            info[lost] = info.get(lost, np.zeros(self.scenario.num_devices, bool)).copy()
+            info[lost][missing] = True
         updates, metrics = ([received[int(n)][i] for n in participants] for i in (0, 1))
         arrays, norms = sent.arrays, np.empty(0, dtype=np.float32)
         if updates:

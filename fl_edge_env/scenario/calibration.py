@@ -94,3 +94,17 @@ def warn_of_budget(system: Scenario) -> None:
             UserWarning,
             stacklevel=_level_of_the_caller(),
         )
+
+
+def warn_of_deadline(system: Scenario) -> None:
+    """Warn where every device is late at the mean gain, however fast it works."""
+    fastest = settings_at(system, "fastest")
+    least, _ = physics.time_and_energy(system.mean_gain, system=system, **fastest)
+    if float(least.min()) > system.deadline_s:
+        warnings.warn(
+            f"no device meets the deadline of {system.deadline_s:.6g} s at the mean gain: the "
+            f"fastest, device {int(least.argmin())}, takes {float(least.min()):.6g} s at its "
+            "largest frequency and power; give a later deadline_s",
+            UserWarning,
+            stacklevel=_level_of_the_caller(),
+        )

@@ -25,6 +25,7 @@ from fl_edge_env.checks import (
     one_of,
     per_device,
     positive_integer,
+    positive_number,
     read_only,
     set_checked,
 )
@@ -32,7 +33,12 @@ from fl_edge_env.compression import Compression
 from fl_edge_env.decision import PARTS, SETTINGS, Part, settings_at
 from fl_edge_env.files import as_value_error, atomic_path
 from fl_edge_env.scenario import toml
-from fl_edge_env.scenario.calibration import calibrate, warn_of_budget, warn_of_collapse
+from fl_edge_env.scenario.calibration import (
+    calibrate,
+    warn_of_budget,
+    warn_of_collapse,
+    warn_of_deadline,
+)
 from fl_edge_env.scenario.presets import PRESETS, RESNET18_PARAMETERS, RESNET18_TENSORS
 from fl_edge_env.typing import FloatArray
 
@@ -118,6 +124,10 @@ class Scenario:
         otherwise its state is drawn anew.
     upload_failure : float
         Probability that an upload fails after the device has spent its time and energy, in [0, 1).
+    deadline_s : float
+        Time after which the server goes on without the devices that are not finished [s]; infinite
+        by default. A late device has spent the energy of what it did until then, and its update is
+        lost.
     compression : str
         How updates are compressed for the upload: ``"none"``; ``"qsgd:4"``, an unbiased rounding to
         so many bits a parameter, from 1 to 16, with a scale for each tensor; ``"topk:0.01"``, the
@@ -193,6 +203,7 @@ class Scenario:
     availability: PerDevice = 1.0
     availability_persistence: float = 0.0
     upload_failure: float = 0.0
+    deadline_s: float = math.inf
     compression: str = "none"
     download_compression: str = "none"
     model_tensors: int = RESNET18_TENSORS
@@ -208,6 +219,7 @@ class Scenario:
         set_checked(self, positive_integer, *counts)
         set_checked(self, finite_number, "bandwidth_hz", "noise_power_w", "model_bits", "nu")
         set_checked(self, finite_or_zero, "mu", "hook_passes", "hook_bits", *REPORT_FIELDS)
+        set_checked(self, positive_number, "deadline_s")
         for name, factor, check in (("lambda_", "mu", finite_or_zero), ("V", "nu", finite_number)):
             if getattr(self, name) is not None:
                 set_checked(self, check, name)
@@ -276,6 +288,7 @@ class Scenario:
                 self._set("V", calibrated.V)
                 warn_of_collapse(calibrated.V, calibrated.excess, self.energy_budget_j)
             warn_of_budget(self)
+            warn_of_deadline(self)
 
     def _check_magnitudes(self) -> None:
         """Refuse what could overflow in a round, at any decision and any gain."""

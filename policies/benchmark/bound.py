@@ -12,14 +12,15 @@ every policy and counts what a user pays: the time, the energy really spent and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fl_edge_env import Scenario, Simulator, physics
 from fl_edge_env.checks import integer_at_least
+from fl_edge_env.contributions import in_time
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.streams import episode_gains, episode_states
 from fl_edge_env.typing import FloatArray
@@ -147,10 +148,16 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
     Raises
     ------
     ValueError
-        If `num_samples` is less than two, `seed` no integer of at least zero, or devices drop out:
-        the sampling error then leaves out those that are not there.
+        If `num_samples` is less than two, `seed` no integer of at least zero, devices drop out, as
+        the sampling error then leaves out those that are not there, or the scenario has a deadline,
+        as P2 knows nothing of times and energies that end there.
     """
     integer_at_least(2, "num_samples", num_samples)
+    if scenario.deadline_s < math.inf:
+        raise ValueError(
+            "the bound for sampled decisions needs rounds without a deadline, got deadline_s = "
+            f"{scenario.deadline_s!r}: outcome_path_bound holds for every scenario"
+        )
     if scenario.drops_out:
         raise ValueError(
             "the bound for sampled decisions needs availability = 1 for every device, got "
@@ -184,27 +191,27 @@ def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
     (N,) [s/J]. Where the server does not know the gains of the round, phi is still that of the true
     ones; where the latency is the longest time in the cohort, phi has the proxy, which is at most
     as long. Where devices drop out it is NaN, as the sampling error of a round then leaves out
-    those that are not available, and is no longer comparable.
+    those that are not available, and is no longer comparable; and where the scenario has a
+    deadline, at which times and energies end that phi counts in full.
     """
-    if scenario.drops_out:
+    if scenario.drops_out or scenario.deadline_s < math.inf:
         return np.full(scenario.num_rounds, np.nan)
     gains = episode_gains(scenario, seed, block_rounds=_block_rows(scenario))
     with steps(f"bound of seed {seed}", scenario.num_rounds) as advance:
         return np.concatenate(list(_least_priced(gains, prices, scenario, advance)))
 
 
-def priced_outcome(
-    round_time: FloatArray, energy_spent: FloatArray, prices: DualPrices, scenario: Scenario
-) -> FloatArray:
+def priced_outcome(info: Mapping[str, Any], prices: DualPrices, scenario: Scenario) -> FloatArray:
     """Cost of a round to a user [s]: its time, and its energy and participation at their prices.
 
     It is ``time + sum_n m_n (spent_n - budget_n) + sum_n z_n (rho_n - x_n)``, where x is 1 for a
-    device that takes part and 0 otherwise, and rho the share of rounds in which it should. The
-    energy, shape (..., N), is zero for devices outside the cohort.
+    device that takes part in time and 0 otherwise, and rho the share of rounds in which it should.
+    The info, that of a step, has the `round_time` and the `energy_spent`.
     """
-    energy = np.sum(prices.energy * (energy_spent - scenario.energy_budget_j), axis=-1)
-    missing = participation_target(scenario) - (energy_spent > 0)
-    priced: FloatArray = round_time + energy + np.sum(prices.participation * missing, axis=-1)
+    energy = np.sum(prices.energy * (info["energy_spent"] - scenario.energy_budget_j), axis=-1)
+    missing = participation_target(scenario) - in_time(info)
+    worth = np.sum(prices.participation * missing, axis=-1)
+    priced: FloatArray = info["round_time"] + energy + worth
     return priced
 
 
@@ -215,7 +222,8 @@ def outcome_path_bound(scenario: Scenario, seed: int, prices: DualPrices) -> Flo
     K distinct devices. No noise is left: a policy's mean over the episode is at least the mean of
     these bounds, whatever it spends and whomever it leaves out. Where the observed gains are old,
     the bound is that of the true ones. Where devices drop out, it is that of the cohorts of
-    available devices; whether uploads fail does not matter to it.
+    available devices; whether uploads fail does not matter to it. Where devices are late, see
+    `bound_rounds`.
     """
     energy, participation = prices
     constant = -np.sum(energy * scenario.energy_budget_j)

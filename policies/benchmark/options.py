@@ -62,6 +62,8 @@ class ScenarioOptions:
     work: str | None = None
     """Work of unequal devices.
     equal: the same number of epochs; proportional: by their speed, as much in all."""
+    deadline_s: float | None = None
+    """Time after which the server goes on without the devices that are not finished [s]."""
     tiers: str | None = None
     """Unequal devices.
     hardware: older, the scenario's own, and newer ones; phones: of measured speeds."""

@@ -13,7 +13,7 @@ import pandas as pd
 from gymnasium.vector import VectorEnv
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.contributions import contributions
+from fl_edge_env.contributions import contributions, in_time
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.physics import participation_probability
 from fl_edge_env.streams import policy_seed
@@ -172,7 +172,7 @@ class _Records:
         expected, spent = info["energy_expected"], info["energy_spent"]
         weight = contributions(decision, info, self._scenario).weight
         work = None if decision.epochs is None else decision.epochs / self._scenario.local_epochs
-        self._sums["participations"] += spent > 0
+        self._sums["participations"] += in_time(info)
         self._sums["influence"] += weight / self._scenario.weights * (1.0 if work is None else work)
         self._count_places(decision, info, work)
         first_time, first_energy = 0.0, np.zeros(())
@@ -205,7 +205,7 @@ class _Records:
             values["priced_outcome"] = (
                 first_time
                 + np.sum(prices.energy * first_energy)
-                + priced_outcome(info["round_time"], info["energy_spent"], prices, self._scenario)
+                + priced_outcome(info, prices, self._scenario)
             )
         if "train_loss" in info:
             values |= {name: info[name] for name in _TRAINING} | {"real_time": seconds}
@@ -227,8 +227,9 @@ class _Records:
     ) -> None:
         """Note who was available, and how many of the places of the round the decision filled.
 
-        Work of so many times the scenario's fills so many times a place.
+        Work of so many times the scenario's fills so many times a place, and a late device none.
         """
+        done = in_time(info) * (1.0 if work is None else work)
         available = info.get("available", np.True_)
         self._sums["available"] += available
         if decision.cohort is None:
@@ -239,17 +240,13 @@ class _Records:
                 for q in (info.get("q", decision.q), by_data)
             )
             filled = np.minimum(distinct / expected, 1.0)
-            if work is not None:
-                filled = filled * np.mean(
-                    np.take_along_axis(work, info["cohort"], axis=-1), axis=-1
-                )
-            self._sums["filled"] += filled
+            done_by_draws = np.take_along_axis(done, info["cohort"], axis=-1)
+            self._sums["filled"] += filled * np.mean(done_by_draws, axis=-1)
             return
         self._sums["chosen"] += 1.0
         there = np.sum(np.broadcast_to(available, decision.f.shape), axis=-1)
         places = np.minimum(self._scenario.cohort_size, there)
-        fills = decision.participates * (1.0 if work is None else work)
-        self._sums["filled"] += np.sum(fills, axis=-1) / places
+        self._sums["filled"] += np.sum(done, axis=-1) / places
 
     def _each_available(self, name: str) -> FloatArray:
         """Means over the rounds in which each device was available, 1 where there was none."""

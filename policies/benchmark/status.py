@@ -51,6 +51,7 @@ class DeviceAccounts(NamedTuple):
     filled : ndarray, shape (S,)
         Share of the places of the rounds, K or as many as devices are available, that are filled.
         For draws the number of devices to expect, over that of draws in proportion to the data.
+        Devices that are late fill no place, and take no part in the accounts above.
     lasting : ndarray, shape (S,)
         Rounds that the luck of a device lasts, 1 where gains are independent over the rounds.
     drawn : bool

@@ -38,9 +38,9 @@ def difference_reward(
             own = Allocation(q=q[row], **settings)
             systems.append(difference_reward(channel_gain[row], queue[row], own, scenario, here))
         return np.stack(systems)
-    time, energy = physics.time_and_energy(channel_gain, system=scenario, **allocation.settings)
+    time, energy, _ = physics.by_deadline(channel_gain, system=scenario, **allocation.settings)
     middle = settings_at(scenario, "mid")
-    default = physics.time_and_energy(channel_gain, system=scenario, **middle)
+    default = physics.by_deadline(channel_gain, system=scenario, **middle)
     # In the rows of (N, N) one device after the other has decided otherwise.
     if available is None:
         uniform = np.full(q.shape, 1.0 / scenario.num_devices)
@@ -86,8 +86,9 @@ def ranked_difference_reward(
     """
     assert allocation.cohort is not None
     cohort = allocation.cohort
-    time, energy = physics.time_and_energy(channel_gain, system=scenario, **allocation.settings)
-    own = queue * energy - lyapunov.participation_weight(scenario) * participation_queue
+    time, energy, late = physics.by_deadline(channel_gain, system=scenario, **allocation.settings)
+    worth = lyapunov.participation_weight(scenario) * participation_queue
+    own = queue * energy - np.where(late, 0.0, worth)
     named = np.concatenate([cohort, next_device[..., None]], axis=-1)
     # Of nobody, -1, the time and the cost are those of a device that takes none.
     times, costs = (

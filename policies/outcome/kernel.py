@@ -16,7 +16,9 @@ value over the cohorts is concave, and on an interval it is smallest at an end. 
 the axis of tau with intervals on which that bound reaches the best value found, less the
 tolerance. A bound is off by the square of an interval's length, so a few dozen do. A tangent
 taken elsewhere stays valid: a device's tangent is renewed only where its old one would put it
-into the cohort. Devices that are absent never come in: their least time is infinite.
+into the cohort. Devices that are absent never come in, nor those that cannot meet the deadline of
+the system: their least time is infinite. The axis of tau ends at that deadline, and all bounds stay
+what they are.
 
 Where gains are not known but the law of them is, times and energies are expected ones, and V weighs
 the longest of the cohort's expected times.
@@ -166,19 +168,20 @@ def _select(tau: float, latest: float, at: float, problem: _Problem) -> tuple[fl
 
 
 @compiled
-def _best_deadline(size: int, tau: float, problem: _Problem) -> float:
+def _best_deadline(size: int, tau: float, latest: float, problem: _Problem) -> float:
     """The deadline that is best for the cohort found last; the search starts at tau.
 
-    There the energy that the cohort saves by a second more is worth V. Newton's method on that
-    worth to the power -1/3, which is nearly linear: computing alone would make it so.
+    It is at most ``latest``, which all of the cohort can meet. Up to there the energy that the
+    cohort saves by a second more is worth V at the optimum. Newton's method on that worth to the
+    power -1/3, which is nearly linear: computing alone would make it so.
     """
     V, t, nodes, tangents, members, _ = problem
     least = 0.0
     for member in range(size):
         least = max(least, t[LEAST, members[member]])
-    low, high = least, math.inf
+    low, high = least, latest
     above = False  # whether the optimum is known to be above low
-    tau = max(tau, least)
+    tau = min(max(tau, least), latest)
     for _ in range(100):
         saved, bend = 0.0, 0.0
         for member in range(size):
@@ -187,6 +190,8 @@ def _best_deadline(size: int, tau: float, problem: _Problem) -> float:
             saved += t[QUEUE, n] * rate
             bend += t[QUEUE, n] * fall
         if saved >= V:
+            if tau == latest:
+                return tau
             low, above = tau, True
         elif tau == least:
             return tau
@@ -194,6 +199,8 @@ def _best_deadline(size: int, tau: float, problem: _Problem) -> float:
             high = tau
         ratio = float(np.cbrt(V / saved))
         new = tau - 3.0 * saved * (ratio - 1.0) / (bend * ratio)
+        if new > latest:
+            new = latest
         if not (low <= new <= high and new < math.inf):  # also where the worth jumps or vanishes
             if not above and not new > low:
                 new = least
@@ -239,7 +246,7 @@ def _least_costs(problem: _Problem) -> float:
 
 
 @compiled
-def _descend(tau: float, best: float, problem: _Problem) -> tuple[float, float]:
+def _descend(tau: float, best: float, latest: float, problem: _Problem) -> tuple[float, float]:
     """Alternate between the best cohort for a deadline and the best deadline for a cohort.
 
     Gives the best deadline and the value there, if it is below ``best``.
@@ -253,7 +260,7 @@ def _descend(tau: float, best: float, problem: _Problem) -> tuple[float, float]:
         best, best_tau = value, tau
         if small:
             break
-        tau = _best_deadline(size, tau, problem)
+        tau = _best_deadline(size, tau, latest, problem)
     return best_tau, best
 
 
@@ -304,25 +311,26 @@ def _reach_left(
 
 
 @compiled
-def _search(problem: _Problem, tolerance: float) -> tuple[float, float]:
-    """Give the best deadline and a lower bound on the optimal value."""
+def _search(problem: _Problem, tolerance: float, latest: float) -> tuple[float, float]:
+    """Give the best deadline up to ``latest``, and a lower bound on the optimal value."""
     V, t, _, tangents, members, _ = problem
     _first_tangents(problem)
-    latest, least = 0.0, math.inf
+    slowest, least = 0.0, math.inf
     for n in range(t.shape[1]):
         if t[FIRST, n] < math.inf:
-            latest, least = max(latest, tangents[_TIME, n]), min(least, t[LEAST, n])
-    _, _, size = _select(latest, _LARGEST, -1.0, problem)
+            slowest, least = max(slowest, tangents[_TIME, n]), min(least, t[LEAST, n])
+    _, _, size = _select(slowest, _LARGEST, -1.0, problem)
     tau = 0.0
     for member in range(size):
         tau = max(tau, tangents[_TIME, members[member]])
-    tau, best = _descend(_best_deadline(size, tau, problem), math.inf, problem)
+    tau = _best_deadline(size, tau, latest, problem)
+    tau, best = _descend(tau, math.inf, latest, problem)
     floor = _least_costs(problem)
     if not (abs(best) < math.inf and abs(floor) < math.inf):
         return tau, -math.inf  # beyond the range of floats nothing is proven
     lower, at = best, tau
     stack = np.empty((128, 2))  # intervals of deadlines
-    stack[0, 0], stack[0, 1] = least, math.inf
+    stack[0, 0], stack[0, 1] = least, latest
     size, used = 1, 0
     while size > 0:
         size -= 1
@@ -339,7 +347,7 @@ def _search(problem: _Problem, tolerance: float) -> tuple[float, float]:
             at = 0.5 * (a + b)
         value, _, _ = _select(at, at, at, problem)
         if value < best:
-            tau, best = _descend(at, best, problem)
+            tau, best = _descend(at, best, latest, problem)
             if a <= tau <= b:
                 at = tau
                 _select(at, at, at, problem)
@@ -382,6 +390,7 @@ def solve_rows(
     cohort_size: int,
     participation: FloatArray,
     available: BoolArray,
+    latest: float,
     tolerance: float,
     bound_only: bool,
     f: FloatArray,
@@ -395,18 +404,29 @@ def solve_rows(
 
     ``f``, ``p`` and ``participates`` hold the decisions, and ``objective``, ``lower`` and
     ``deadline`` their values, lower bounds on the least ones, and the times of the rounds.
-    ``available``, where it has rows, is the mask of the devices that may take part.
+    ``available``, where it has rows, is the mask of the devices that may take part. The times of
+    the rounds are at most ``latest``. Where nobody can meet that the bound is infinite, and the
+    decision is one without it.
     """
     problem = _problem(V, cohort_size, constants, gain.shape[2])
     _, t, nodes, tangents, members, _ = problem
     for row in range(begin, end):
         begin_round(gain[row], probability[row], queue[row], t, nodes)
         begin_deadlines(t, nodes)
+        reach = math.inf
         for n in range(t.shape[1]):
             t[PARTICIPATION, n] = participation[row, n]
             there = available.shape[0] == 0 or available[row, n]
             t[FIRST, n] = t[LEAST, n] if there else math.inf
-        tau, lower[row] = _search(problem, tolerance)
+            if t[FIRST, n] <= latest:
+                reach = latest
+        if bound_only and reach > latest:
+            lower[row] = math.inf
+            continue
+        for n in range(t.shape[1]):
+            if t[FIRST, n] > reach:
+                t[FIRST, n] = math.inf
+        tau, lower[row] = _search(problem, tolerance, reach)
         if bound_only:
             continue
         for n in range(t.shape[1]):
@@ -441,24 +461,33 @@ def meet_rows(
     V: float,
     cohort_size: int,
     participates: BoolArray,
+    latest: float,
     f: FloatArray,
     p: FloatArray,
 ) -> None:
     """Give the f and p of a given cohort that minimise ``V max T + sum Q E``.
 
-    The least energy that finishes by a deadline is convex in the deadline.
+    The least energy that finishes by a deadline is convex in the deadline, which is at most
+    ``latest``. A member that cannot meet that gets the least f and p, and the others the best ones
+    without it; if nobody can, all get those that are best without ``latest``.
     """
     problem = _problem(V, cohort_size, constants, gain.shape[2])
     _, t, nodes, tangents, members, _ = problem
     for row in range(begin, end):
         begin_round(gain[row], probability[row], queue[row], t, nodes)
         begin_deadlines(t, nodes)
+        reach = math.inf
+        for n in range(t.shape[1]):
+            if participates[row, n] and t[LEAST, n] <= latest:
+                reach = latest
         size = 0
         for n in range(t.shape[1]):
             tangents[_POWER, n] = t[P_MAX, n]
-            if participates[row, n]:
+            if participates[row, n] and t[LEAST, n] <= reach:
                 members[size] = n
                 size += 1
-        deadline = _best_deadline(size, 0.0, problem)
+        deadline = _best_deadline(size, 0.0, reach, problem)
         for n in range(t.shape[1]):
             f[row, n], p[row, n], _, _ = on_time(deadline, tangents[_POWER, n], n, t, nodes)
+            if participates[row, n] and t[LEAST, n] > reach:
+                f[row, n], p[row, n] = t[F_MIN, n], t[P_MIN, n]

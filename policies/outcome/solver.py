@@ -5,7 +5,8 @@ It chooses a cohort S of at least one and at most K distinct devices and their f
     V max_{n in S} T_n + sum_{n in S} (Q_n E_n - Z_n),
 
 with T_n and E_n the time and energy of a device, Q_n its energy queue and Z_n its participation
-queue. A device has B/K of the bandwidth however many take part. The work is done in
+queue. A device has B/K of the bandwidth however many take part. Where the scenario has a deadline,
+all devices of S meet it; in rounds in which nobody can, it is left out. The work is done in
 `policies.outcome.kernel`.
 """
 
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import all_true, finite_number, is_real, real_array
+from fl_edge_env.decision import BOUND_TOLERANCE
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.state import Rounds, check_rounds, for_kernel
@@ -39,7 +41,8 @@ class RoundSolution:
     objective : float or ndarray, shape (B,)
         Value of the decision [J^2].
     lower_bound : float or ndarray, shape (B,)
-        A lower bound on the value of every decision [J^2].
+        A lower bound on the value of every decision that meets the scenario's deadline, or of every
+        one where none does [J^2].
     gap : float or ndarray, shape (B,)
         Proven distance to the optimum, relative: ``(objective - lower_bound) / scale``. The scale
         is the larger of the objective's magnitude and its part ``V deadline``, because the
@@ -133,7 +136,9 @@ def solve_round(
     f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
     participates = np.empty(rounds.queue.shape, np.bool_)
     objective, lower, deadline = np.empty((3, len(rounds.queue)))
-    _search(rounds, *options, False, f, p, participates, objective, lower, deadline)
+    _search(
+        rounds, *options, scenario.deadline_s, False, f, p, participates, objective, lower, deadline
+    )
     gap = (objective - lower) / np.maximum(np.abs(objective), V * deadline)
     if len(shape) == 2:
         return RoundSolution(f, p, participates, deadline, objective, lower, gap)
@@ -153,7 +158,9 @@ def bound_rounds(
     """Bound the least priced time of each of many rounds from below.
 
     That is the value of `solve_round` with V = 1 and the same prices in the place of the queues,
-    to within the tolerance and never above.
+    to within the tolerance and never above. Where the scenario has a deadline it also holds for
+    cohorts some or all of which are late, and for those whose round ends when the first have
+    finished; it is then at most the deadline.
 
     Parameters
     ----------
@@ -185,8 +192,14 @@ def bound_rounds(
     options = (_as_rows(participation_price, shape), available, shape, 1.0, tolerance)
     bound, nothing, others = np.empty(len(rounds.queue)), np.empty((0, 0)), np.empty(0)
     nobody = np.empty((0, 0), np.bool_)
-    _search(rounds, *options, True, nothing, nothing, nobody, others, bound, others)
-    return bound
+    # A little later, as decisions may miss their bounds by as much and be in time.
+    latest = scenario.deadline_s * (1.0 + 2.0 * BOUND_TOLERANCE)
+    _search(rounds, *options, latest, True, nothing, nothing, nobody, others, bound, others)
+    # Take a round that ends at tau <= D, by the deadline or when the first of the cohort have
+    # finished. A late device costs m E >= 0 and earns no z. Without the late ones the others are a
+    # cohort that finishes by tau, and so cost no less than the best one that finishes by D. If no
+    # others are left the round has ended at D, and costs D or more.
+    return np.minimum(bound, scenario.deadline_s)
 
 
 def _search(
@@ -196,6 +209,7 @@ def _search(
     shape: tuple[int, ...],
     V: float,
     tolerance: float,
+    latest: float,
     *results: object,
 ) -> None:
     """Check what was given beside the rounds, and run the search of the kernel over them."""
@@ -206,7 +220,7 @@ def _search(
     queues = np.atleast_2d(_check_participation(participation, shape))
     there = _check_available(available, shape)
     weights = (float(V), rounds.scenario.cohort_size)
-    rounds.run(kernel.solve_rows, *weights, queues, there, float(tolerance), *results)
+    rounds.run(kernel.solve_rows, *weights, queues, there, latest, float(tolerance), *results)
 
 
 def _as_rows(prices: ArrayLike, shape: tuple[int, ...]) -> ArrayLike:

@@ -6,6 +6,8 @@ from a general convex solver (Clarabel through cvxpy). It is three orders of mag
 
 from __future__ import annotations
 
+import math
+
 import cvxpy as cp
 import numpy as np
 from scipy.special import lambertw
@@ -52,8 +54,9 @@ def solve_p2_cvxpy(
             q = np.maximum(variable.value, np.finfo(np.float64).tiny)
             q = q / q.sum()
     f, p = _resources(channel_gain, queue, q, scenario)
-    proxy = scenario.replace(latency="proxy")  # P2's, whatever the scenario counts
-    objective = lyapunov.drift_plus_penalty(channel_gain, queue, f, p, q, proxy)
+    # P2's, whatever the scenario counts.
+    system = scenario.replace(latency="proxy", deadline_s=math.inf)
+    objective = lyapunov.drift_plus_penalty(channel_gain, queue, f, p, q, system)
     return f, p, q, float(objective)
 
 

@@ -6,7 +6,7 @@ from policies.selection.loss import Oort, PowerOfChoice
 from policies.selection.sampling import AdaptiveSampling, OptimalSampling
 from policies.selection.scheduler import Scheduler
 from policies.selection.selector import Candidates, Selector
-from policies.selection.turns import Random, RoundRobin
+from policies.selection.turns import OverSelection, Random, RoundRobin
 
 __all__ = [
     "AdaptiveSampling",
@@ -15,6 +15,7 @@ __all__ = [
     "Fastest",
     "Oort",
     "OptimalSampling",
+    "OverSelection",
     "PowerOfChoice",
     "ProportionalFair",
     "Random",

@@ -14,7 +14,7 @@ from fl_edge_env.checks import finite_number
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.estimate import GainEstimator
-from policies.selection.selector import Candidates, Selector, smallest
+from policies.selection.selector import Candidates, Selector, had_turn, smallest
 
 
 class _Bandit(Selector):
@@ -31,9 +31,9 @@ class _Bandit(Selector):
         return {"missing": np.zeros(shape), "participated": np.zeros(shape, dtype=np.bool_)}
 
     def learn(self, info: Mapping[str, Any]) -> None:
-        """Note the participants, whose `energy_spent` is positive; see `Selector.learn`."""
+        """Note the participants, those that were late too; see `Selector.learn`."""
         if "energy_spent" in info:
-            participated = np.asarray(info["energy_spent"]) > 0
+            participated = had_turn(info)
             missing = self.memory["missing"] + self._target - participated
             self.memory |= {"missing": np.maximum(missing, 0.0), "participated": participated}
 
@@ -46,11 +46,12 @@ class _Bandit(Selector):
 class UpperConfidence(_Bandit):
     """The K devices with the largest upper confidence bounds of their rewards, CS-UCB.
 
-    A device that takes part earns ``1 - min(T, T_max) / T_max``. Its index is the mean of what it
-    has earned, plus ``exploration * sqrt((K + 1) ln t / z)`` in round t after z participations;
-    devices that have not taken part yet come first. The bound is cut at one, the largest reward,
-    and with the weight `fairness` a queue is added, which grows by the share of the rounds that a
-    device's data ask for and falls by one with a participation: ``max(D + rho - x, 0)``.
+    A device that takes part earns ``1 - min(T, T_max) / T_max``, and nothing if it is late. Its
+    index is the mean of what it has earned, plus ``exploration * sqrt((K + 1) ln t / z)`` in round
+    t after z participations; devices that have not taken part yet come first. The bound is cut at
+    one, the largest reward, and with the weight `fairness` a queue is added, which grows by the
+    share of the rounds that a device's data ask for and falls by one with a participation: ``max(D
+    + rho - x, 0)``.
 
     Xia, Quek, Guo, Wen, Yang and Zhu, "Multi-armed bandit-based client scheduling for federated
     learning", IEEE Transactions on Wireless Communications, 2020. The index without the queue is
@@ -108,6 +109,8 @@ class UpperConfidence(_Bandit):
         if "device_time" in info:
             took_part = self.memory["participated"]
             earned = 1.0 - np.minimum(info["device_time"], self._longest) / self._longest
+            if "late" in info:
+                earned = np.where(info["late"], 0.0, earned)
             count = self.memory["count"] + took_part
             reward = self.memory["reward"]
             step = (earned - reward) / np.maximum(count, 1.0)

@@ -136,7 +136,10 @@ class Scheduler(Policy):
         named = Allocation(f, p, cohort=chosen)
         named.validate(scenario)
         f, p = self._resources(gain, queue, scenario, named.participates)
-        return Allocation(f, p, cohort=chosen)
+        if self.selector.first is None:
+            return Allocation(f, p, cohort=chosen)
+        number = np.count_nonzero(named.participates, axis=-1)
+        return Allocation(f, p, cohort=chosen, first=np.minimum(self.selector.first, number))
 
     def _draw(self) -> FloatArray:
         """Random numbers of the coming round, shape (N,) or (B, N): a stream for each round."""

@@ -66,6 +66,9 @@ class Selector(ABC):
     uses_losses, uses_update_norms : bool
         True if `learn` needs what training alone can report; see `train_fl.TrainingWrapper`.
         Without training such a rule is refused.
+    first : int or None
+        The round ends when so many of the cohort have finished, or all if it has fewer; None waits
+        for all. See `fl_edge_env.Allocation`.
     memory : dict of ndarray
         The memory of the episode, as `start` made it.
     """
@@ -74,6 +77,7 @@ class Selector(ABC):
     samples: bool = False
     uses_losses: bool = False
     uses_update_norms: bool = False
+    first: int | None = None
     memory: dict[str, NDArray[Any]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -121,6 +125,12 @@ class Selector(ABC):
         info : mapping
             The environment's info.
         """
+
+
+def had_turn(info: Mapping[str, Any]) -> BoolArray:
+    """The devices of the cohort in the info of a round, those that were late too, (..., N)."""
+    spent: BoolArray = np.asarray(info["energy_spent"]) > 0
+    return spent | info["late"] if "late" in info else spent
 
 
 def smallest(key: FloatArray, allowed: BoolArray, count: int) -> IntArray:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_edge_env import Scenario
+from fl_edge_env.checks import positive_integer
 from fl_edge_env.typing import IntArray
-from policies.selection.selector import Candidates, Selector, smallest
+from policies.selection.selector import Candidates, Selector, had_turn, smallest
 
 
 class Random(Selector):
@@ -22,6 +25,42 @@ class Random(Selector):
     def select(self, candidates: Candidates) -> IntArray:
         """Draw the cohort; see `Selector.select`."""
         return smallest(candidates.uniform, candidates.available, self.scenario.cohort_size)
+
+
+class OverSelection(Random):
+    """K distinct devices by lot, of which the first to finish count.
+
+    The server goes on when `first` of them have finished. The others are late: they have spent
+    energy until then, their updates are lost, and it is always the slow ones. Devices that finish
+    at the same time, up to rounding, all count. Resources that let a cohort finish together, as
+    ``"dynamic"`` ones do with all that can, leave little to gain: take ``"static"`` ones.
+
+    Bonawitz et al., "Towards federated learning at scale: system design", MLSys 2019, draw 1.3
+    times as many devices as they need. Here K are drawn, as the band has K parts.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    first : int, optional
+        From 1 to K. By default K / 1.3, rounded up, which below K = 5 is K: nobody is late.
+
+    Raises
+    ------
+    ValueError
+        If `first` is no such number.
+    """
+
+    name = "Over-selection"
+
+    def __init__(self, scenario: Scenario, *, first: int | None = None) -> None:
+        super().__init__(scenario)
+        most = self.scenario.cohort_size
+        self.first = math.ceil(10 * most / 13)
+        if first is not None:
+            self.first = positive_integer("first", first)
+        if self.first > most:
+            raise ValueError(f"first must be at most cohort_size = {most}, got {first!r}")
 
 
 class RoundRobin(Selector):
@@ -46,4 +85,4 @@ class RoundRobin(Selector):
         """Count the rounds since each device took part last; see `Selector.learn`."""
         if "energy_spent" in info:
             waited = self.memory["waited"] + 1
-            self.memory["waited"] = np.where(info["energy_spent"] > 0, 0, waited)
+            self.memory["waited"] = np.where(had_turn(info), 0, waited)

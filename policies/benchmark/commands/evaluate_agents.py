@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,12 @@ def evaluate_agents(options: Options, console: Console) -> None:
         raise ValueError(
             "the score of agents is one of the penalty: those that decide on the outcome are "
             "compared by what a user pays, for which fl-edge compare takes them among its policies"
+        )
+    if scenario.deadline_s < math.inf:
+        raise ValueError(
+            "the score of agents counts from a bound that needs rounds without a deadline, got "
+            f"deadline_s = {scenario.deadline_s!r}: fl-edge compare takes such a system, and "
+            "trained agents among its policies"
         )
     if scenario.drops_out:
         raise ValueError(

@@ -119,6 +119,7 @@ def test_equality__sees_every_field():
     others |= {"csi": "participants", "objective": "outcome"}
     others |= {"compression": "qsgd:4", "download_compression": "qsgd:8"}
     others |= {"availability": 0.9, "availability_persistence": 0.5, "upload_failure": 0.5}
+    others |= {"deadline_s": 100.0}
     for name in (field.name for field in dataclasses.fields(Scenario)):
         value = getattr(scenario, name)
         if (other := others.get(name)) is None:
@@ -133,8 +134,8 @@ def test_repr__is_a_short_line_by_which_to_build_it_again():
     shown = repr(Scenario.femnist(num_devices=900))
     assert "\n" not in shown
     assert len(shown) < 800
-    alike = Scenario.digits(download_rate_bps=1e6)
-    names = {"Scenario": Scenario, "ExponentialChannel": ExponentialChannel}
+    alike = Scenario.digits()
+    names = {"Scenario": Scenario, "ExponentialChannel": ExponentialChannel, "inf": math.inf}
     assert eval(repr(alike), names) == alike
 
 

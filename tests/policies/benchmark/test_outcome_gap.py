@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fl_edge_env import Allocation, MarkovChannel, Scenario
+from fl_edge_env import Allocation, MarkovChannel, Scenario, physics
 from fl_edge_env.checks import available
 from policies import LROA, Opportunistic, Policy, evaluate, lower_bound
 from policies.benchmark.bound import Prices, outcome_path_bound
@@ -41,7 +43,9 @@ class RandomPolicy(Policy):
         size = self.rng.integers(
             1, np.minimum(there.sum(axis=-1, keepdims=True), most), endpoint=True
         )
-        return Allocation(f, p, cohort=np.where(np.arange(most) < size, order, -1))
+        first = self.rng.integers(1, size[..., 0], endpoint=True)
+        first = first if self.rng.random() < 0.5 else size[..., 0]
+        return Allocation(f, p, cohort=np.where(np.arange(most) < size, order, -1), first=first)
 
 
 @st.composite
@@ -65,6 +69,14 @@ def systems(draw) -> tuple[Scenario, DualPrices]:
         latency=draw(st.sampled_from(["proxy", "round_time"])),
         **fields,
     )
+    if draw(st.booleans()):
+        # From one that hardly anybody meets to one that hardly anybody misses.
+        time, _ = physics.time_and_energy(
+            scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scenario = scenario.replace(deadline_s=float(np.median(time) * rng.uniform(0.4, 2)))
     scale = draw(st.sampled_from([0.0, 0.1, 10.0]))
     return scenario, DualPrices(
         scale * rng.exponential(size=number), 2000 * scale * rng.standard_normal(number)
@@ -93,10 +105,12 @@ def test_outcome_bound__is_below_every_policy_in_every_round(system, seed):
         assert np.all(priced >= least - 1e-9 * (np.abs(priced) + size)), rounds["policy"][0]
 
 
-@pytest.mark.parametrize("fields", [{}, {"availability": 0.4, "upload_failure": 0.3}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"availability": 0.4, "upload_failure": 0.3}, {"deadline_s": 30_000.0}]
+)
 def test_outcome_bound__is_reached_by_who_decides_at_its_prices(fields):
     scenario = Scenario.cifar10(num_devices=6, energy_budget_j=300.0, num_rounds=40, **fields)
-    prices = Prices(np.zeros(6), DualPrices(np.full(6, 0.4), np.full(6, 2000.0)))
+    prices = Prices(np.zeros(6), DualPrices(np.full(6, 0.4), np.full(6, 20_000.0)))
     policy = Opportunistic(scenario, prices=prices.outcome, step_scale=0.0)
     jobs = make_jobs([policy], scenario, [0], None, prices)
     work = [*jobs, BoundJob(scenario, 0, prices)]
@@ -116,17 +130,24 @@ def test_outcome_bound__does_not_depend_on_blocks(monkeypatch, availability):
     np.testing.assert_array_equal(outcome_path_bound(scenario, 3, prices), whole)
 
 
-@pytest.mark.parametrize("drop_out", [{}, {"availability": 0.6, "upload_failure": 0.2}])
-def test_evaluate__tells_the_gap_of_sampled_cohorts_without_drop_outs_and_of_all_the_other(
-    drop_out,
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, None),
+        ({"availability": 0.6, "upload_failure": 0.2}, r"needs availability = 1 .* got 0\.6"),
+        ({"deadline_s": 9.0}, r"needs rounds without a deadline, got deadline_s = 9\.0"),
+    ],
+)
+def test_evaluate__tells_the_gap_of_sampled_cohorts_where_it_can_and_of_all_the_other(
+    options, message
 ):
-    scenario = Scenario.digits(num_devices=6, energy_budget_j=0.7, num_rounds=30, **drop_out)
+    scenario = Scenario.digits(num_devices=6, energy_budget_j=0.7, num_rounds=30, **options)
     policies = [LROA(scenario), RandomPolicy(scenario, chosen=True, seed=0)]
     table = evaluate(policies, scenario, [0, 1])
     assert np.all(table["outcome_gap"] > 0)
     assert table["sampling_error"].isna().tolist() == [False, False, True, True]
-    assert table["gap"].isna().tolist() == [*[bool(drop_out)] * 2, True, True]
+    assert table["gap"].isna().tolist() == [*[bool(options)] * 2, True, True]
     assert "outcome_gap" not in evaluate(policies, scenario, [0], gaps=False)
-    if drop_out:
-        with pytest.raises(ValueError, match=r"needs availability = 1 for every device, got 0\.6"):
+    if message:
+        with pytest.raises(ValueError, match=message):
             lower_bound(scenario)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Callable
 
 import cvxpy as cp
@@ -114,7 +115,10 @@ def best_by_enumeration(scenario: Scenario, gain, queue, participation, V: float
 
     first = np.where(member, least, 0).max(axis=1)
     last = np.where(member, slowest, 0).max(axis=1)
-    return float(golden(cost, first, last).min())
+    member = member[in_time := first <= scenario.deadline_s]
+    if not member.size:
+        return math.inf
+    return float(golden(cost, first[in_time], np.minimum(last, scenario.deadline_s)[in_time]).min())
 
 
 def magnitude(solution: RoundSolution, participation, V: float) -> float:
@@ -152,6 +156,68 @@ def test_solve_round__finds_the_best_of_all_cohorts(problem):
     # No device outside is later than the deadline that could make it.
     least, _ = physics.time_and_energy(gain, scenario.f_max, scenario.p_max, scenario)
     assert np.all(time <= np.maximum(solution.deadline, least) * (1 + 1e-12))
+
+
+def with_deadline(draw, problem) -> tuple:
+    """The problem with a deadline that nobody, some or all of the devices can meet."""
+    scenario, gain, *queues = problem
+    fastest, slowest = (
+        physics.time_and_energy(gain, f, p, scenario)[0]
+        for f, p in ((scenario.f_max, scenario.p_max), (scenario.f_min, scenario.p_min))
+    )
+    low, high = 0.9 * fastest.min(), 1.1 * slowest.max()
+    deadline = float(low * (high / low) ** (draw(st.integers(0, 16)) / 16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nobody may meet it
+        return scenario.replace(deadline_s=deadline), gain, *queues
+
+
+@given(st.data())
+def test_solve_round__finds_the_best_cohort_that_meets_the_deadline(data):
+    scenario, gain, queue, participation = with_deadline(data.draw, data.draw(small_problems()))
+    solution = solve_round(gain, queue, participation, scenario, V=1.0)
+    reference = best_by_enumeration(scenario, gain, queue, participation, 1.0)
+    bound = bound_rounds(gain[None], queue, participation, scenario, tolerance=1e-6)[0]
+    if reference == math.inf:
+        without = scenario.replace(deadline_s=math.inf)
+        free = solve_round(gain, queue, participation, without, V=1.0)
+        assert solution.objective == free.objective
+        assert bound == scenario.deadline_s
+        return
+    rounding = assert_best(solution, reference, participation)
+    time, _ = physics.time_and_energy(gain, solution.f, solution.p, scenario)
+    late = time > scenario.deadline_s * (1 + 1e-11)
+    assert not np.any(late & solution.participates)
+    least = min(reference, scenario.deadline_s)
+    scale = max(abs(reference), solution.deadline)
+    assert least - 1e-4 * scale - rounding <= bound <= least + rounding
+
+
+@given(st.data(), st.integers(0, 2**32 - 1))
+def test_bound_rounds__is_below_cohorts_with_late_devices_and_rounds_of_the_first(data, seed):
+    scenario, gain, queue, participation = with_deadline(data.draw, data.draw(small_problems()))
+    bound = bound_rounds(gain[None], queue, participation, scenario)[0]
+    rng = np.random.default_rng(seed)
+    n, k = scenario.num_devices, min(scenario.cohort_size, scenario.num_devices)
+    solution = solve_round(gain, queue, participation, scenario, V=1.0)
+    for trial in range(60):
+        # What is best for those in time, the ends of the ranges, and anything between.
+        f = scenario.f_min + rng.beta(0.3, 0.3, n) * (scenario.f_max - scenario.f_min)
+        p = scenario.p_min + rng.beta(0.3, 0.3, n) * (scenario.p_max - scenario.p_min)
+        f, p = (np.where(rng.random(n) < 0.5, *pair) for pair in ((f, solution.f), (p, solution.p)))
+        cohort = rng.permutation(n)[: rng.integers(1, k, endpoint=True)]
+        time, energy = physics.time_and_energy(gain, f, p, scenario)
+        end = scenario.deadline_s
+        if trial % 2:
+            end = min(end, np.sort(time[cohort])[rng.integers(len(cohort))])
+        cost = min(end, time[cohort].max())
+        for device in cohort:
+            if time[device] <= end:
+                cost += queue[device] * energy[device] - participation[device]
+            else:
+                cost += queue[device] * physics.energy_until(end, f, p, scenario)[device]
+        size = abs(cost) + cost + np.sum(np.abs(participation) + queue * energy)
+        assert bound <= cost + 1e-9 * size
 
 
 def test_solve_round__wide_range_of_frequencies():

@@ -223,6 +223,47 @@ def test_status__of_empty_cohorts_is_a_refusal(scenario):
         evaluate([Turns(scenario, size=0)], scenario, SEEDS, gaps=False)
 
 
+class OneInTime(Policy):
+    """Names all devices in turns, and waits for a fast one alone in each round."""
+
+    def __init__(self, scenario: Scenario, *, first: int | None = None) -> None:
+        super().__init__(scenario)
+        self._first = first
+
+    def reset(self, _):
+        self._turn = 0
+
+    def decide(self, observation):
+        shape = observation["channel_gain"].shape
+        # The slow ones of a deadline crawl, which costs little; those of `first` only have to wait.
+        idle = (np.arange(20) < 10) | (self._first is not None)
+        f, p = np.broadcast_to(self.scenario.f_min, shape), np.where(idle, 0.03, 0.001)
+        cohort = np.array([self._turn % 10, 10 + self._turn % 10])
+        self._turn += 1
+        return Allocation(
+            f,
+            np.broadcast_to(p, shape),
+            cohort=np.tile(cohort, (*shape[:-1], 1)),
+            first=self._first,
+        )
+
+
+def test_status__of_cohorts_with_hopelessly_late_devices_beside_a_fast_one(scenario):
+    system = scenario.replace(deadline_s=13.5)  # which all meet at the power of the honest one
+    assert judged(Turns(system), system) == ("ok", "")
+    status, reason = judged(OneInTime(system), system)
+    assert (status, reason[:20]) == ("leaves out", "leaves out 10 of 20,")
+
+
+def test_status__of_waiting_for_one_alone(scenario):
+    policies = [Turns(scenario), OneInTime(scenario, first=1)]
+    honest, cheat = evaluate(policies, scenario, [0], gaps=False).itertuples()
+    assert cheat.total_time < 0.9 * honest.total_time
+    status, reason = judged(policies[1], scenario)
+    assert status == "leaves out"
+    assert reason.endswith("fills 50 % of the places")
+
+
 class MoreBudget(Opportunistic):
     """Doubles the budgets of its scenario when nobody looks any more."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -60,6 +61,33 @@ def test_deadline_resources__are_the_best_with_which_all_finish_together_that_ca
     time, _ = physics.time_and_energy(gain, f, p, SYSTEM)
     idle = (f == SYSTEM.f_min) & (np.abs(p / SYSTEM.p_min - 1) < 1e-9)
     assert np.all(idle[members & (time < time[members].max() * (1 - 1e-6))])
+
+
+@given(seed=st.integers(0, 2**32 - 1), share=st.integers(0, 16))
+def test_deadline_resources__meet_the_scenario_s_deadline_where_they_can(seed, share):
+    gain, queue, members = state_of(seed, 1.0)
+    fastest, _ = physics.time_and_energy(gain, SYSTEM.f_max, SYSTEM.p_max, SYSTEM)
+    f, p = deadline_resources(gain, queue, members, SYSTEM)
+    free, _ = physics.time_and_energy(gain, f, p, SYSTEM)
+    low, high = 0.95 * fastest[members].min(), 1.05 * free[members].max()
+    deadline = float(low * (high / low) ** (share / 16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # at the mean gain nobody may meet it
+        system = SYSTEM.replace(deadline_s=deadline)
+    cut_f, cut_p = deadline_resources(gain, queue, members, system)
+    time, energy = physics.time_and_energy(gain, cut_f, cut_p, system)
+    can = members & (fastest <= deadline)
+    if not can.any():
+        np.testing.assert_array_equal((cut_f, cut_p), (f, p))
+        return
+    assert np.all(time[can] <= deadline * (1 + 1e-11))
+    hopeless = members & ~can
+    assert np.all(cut_f[hopeless] == SYSTEM.f_min[hopeless])
+    if free[can].max() > deadline and not hopeless.any():  # all the time that there is
+        assert time[can].max() == pytest.approx(deadline, rel=1e-9)
+    for n in np.flatnonzero(can):
+        ends = np.array([time[can].max()])
+        assert energy[n] <= least_energy(gain[n], ends)[0] * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

@@ -252,6 +252,25 @@ def test_missing_reply__the_policy_learns_only_of_those_that_replied():
     assert seen == others
 
 
+class Listener(UniD):
+    """Keeps what it is told last."""
+
+    def feedback(self, info):
+        self.told = info
+
+
+@pytest.mark.parametrize(("lost", "fields"), [("failed", {}), ("late", {"deadline_s": 1e6})])
+def test_missing_reply__is_late_where_there_is_a_deadline_and_failed_elsewhere(lost, fields):
+    scenario = SCENARIO.replace(**fields)
+    _, infos = wrapped("uni-d", scenario, rounds=1)
+    gone = int(infos[0]["participants"][0])
+    policy = Listener(scenario)
+    with pytest.warns(RuntimeWarning, match=f"no update from device {gone}"):
+        federated(policy, LocalGrid(lost={1: {gone}}), scenario, rounds=1)
+    assert np.flatnonzero(policy.told[lost]).tolist() == [gone]
+    assert ({"failed", "late"} - {lost}).isdisjoint(policy.told)
+
+
 def test_no_reply_at_all__leaves_the_model():
     with pytest.warns(RuntimeWarning, match="no update"):
         models, result = federated("lroa", LocalGrid(lost={1: set(range(N))}), rounds=1)
@@ -259,12 +278,15 @@ def test_no_reply_at_all__leaves_the_model():
     assert result.train_metrics_clientapp[1]["participants"] == []
 
 
-def test_failed_upload_of_the_scenario__sends_nothing_and_is_none_that_is_missing():
-    scenario = SCENARIO.replace(upload_failure=0.5)
+@pytest.mark.parametrize(
+    ("lost", "fields"), [("failed", {"upload_failure": 0.5}), ("late", {"deadline_s": 4.0})]
+)
+def test_lost_update_of_the_scenario__sends_nothing_and_is_none_that_is_missing(lost, fields):
+    scenario = SCENARIO.replace(**fields)
     expected, infos = wrapped("uni-d", scenario, rounds=4)
     grid = LocalGrid()
     models, result = federated("uni-d", grid, scenario, rounds=4)
-    assert any(info["failed"].any() for info in infos)
+    assert any(info[lost].any() for info in infos)
     np.testing.assert_allclose(models[-1], expected[-1], rtol=0, atol=ROUNDING)
     for number, info in enumerate(infos, 1):
         sent = sorted(device for told, device, _ in grid.trained if told == number)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import Allocation, Scenario, lyapunov, physics, with_tiers
+from fl_edge_env import Allocation, Scenario, Simulator, lyapunov, physics, with_tiers
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.decision import highest
 from policies.learning.credit import difference_reward, ranked_difference_reward
@@ -97,6 +97,46 @@ def cost_of(cohort: list[int], time, energy, queue, backlog, scenario: Scenario)
     weight = lyapunov.participation_weight(scenario)
     own = sum(queue[n] * energy[n] - weight * backlog[n] for n in cohort)
     return float(scenario.V * max(time[n] for n in cohort) + own)
+
+
+@pytest.mark.parametrize("objective", ["penalty", "outcome"])
+def test_rewards__with_late_devices_are_differences_of_what_the_environment_pays(objective):
+    time, _ = physics.time_and_energy(MIXED.mean_gain, MIXED.f_mid, MIXED.p_mid, MIXED)
+    scenario = MIXED.replace(objective=objective, deadline_s=float(np.median(time)))
+    gain, queue, decision = random_round(scenario, 3)
+    backlog = np.random.default_rng(4).uniform(-5, 50, 7)
+    action = np.random.default_rng(5).uniform(-1, 1, (3, 7))
+    decision = decode_action(action, scenario, 2.0)
+
+    def paid(decision: Allocation) -> float:
+        simulator = Simulator(scenario)
+        simulator.reset([0])
+        simulator.measure(gain)
+        simulator.queue[...] = queue
+        if objective == "outcome":
+            simulator.participation_queue[...] = backlog
+        played = simulator.advance(decision)
+        late.append(played.late.sum())
+        return float(played.reward)
+
+    late: list[int] = []
+    if objective == "penalty":
+        result = difference_reward(gain, queue, decision, scenario)
+    else:
+        after = highest(action[2], scenario.cohort_size + 1)
+        result = ranked_difference_reward(gain, queue, backlog, decision, after[-1], scenario)
+    for n in range(7):
+        if objective == "penalty":
+            q = decision.q * (1 - 1 / 7) / (1 - decision.q[n])
+            q[n] = 1 / 7
+            f, p = decision.f.copy(), decision.p.copy()
+            f[n], p[n] = scenario.f_mid[n], scenario.p_mid[n]
+            other = Allocation(f, p, q)
+        else:
+            cohort = after[after != n][: scenario.cohort_size]
+            other = Allocation(decision.f, decision.p, cohort=cohort)
+        assert result[n] == pytest.approx(paid(decision) - paid(other), rel=1e-6)
+    assert sum(late) > 0
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 7))

@@ -1,0 +1,145 @@
+"""Policies where devices are late: who learns what, who waits for whom, and the records."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fl_edge_env import FLEdgeEnv, Scenario, physics
+from fl_edge_env.contributions import in_time
+from fl_edge_env.streams import policy_seed
+from policies import Opportunistic, check_policy, evaluate, make_policy
+from policies.outcome import outcome_prices
+from policies.selection import OverSelection, Scheduler
+
+# Devices that hardly ever, sometimes and always meet the deadline.
+SPEEDS = np.repeat([0.3, 0.8, 1.0, 1.5], 5)
+MIXED = Scenario.cifar10(
+    num_devices=20,
+    cohort_size=5,
+    num_rounds=150,
+    num_samples=400,
+    f_max=2e9 * SPEEDS,
+    f_min=1e9 * SPEEDS,
+    capacitance=2e-28 / SPEEDS**3,
+    energy_budget_j=300.0,
+)
+
+
+def played(policy, scenario: Scenario, seed: int = 0):
+    """The infos of an episode."""
+    env, infos = FLEdgeEnv(scenario), []
+    observation, info = env.reset(seed=seed)
+    policy.reset(policy_seed(seed))
+    policy.feedback(info)
+    for _ in range(scenario.num_rounds):
+        observation, *_, info = env.step(policy.decide(observation))
+        policy.feedback(info)
+        infos.append(info)
+    return infos
+
+
+@pytest.mark.parametrize("name", ["opportunistic", "over-selection:static", "ucb", "lroa"])
+def test_policies__are_valid_with_a_deadline(name):
+    check_policy(make_policy(name, MIXED.replace(deadline_s=4000.0, num_rounds=60)))
+
+
+@pytest.mark.parametrize(
+    ("cohort_size", "first"), [(1, 1), (2, 2), (4, 4), (5, 4), (10, 8), (13, 10), (39, 30)]
+)
+def test_over_selection__waits_for_ten_of_thirteen(cohort_size, first):
+    assert OverSelection(MIXED.replace(cohort_size=cohort_size)).first == first
+
+
+def test_over_selection__counts_the_first_of_a_random_cohort():
+    policy = Scheduler(OverSelection(MIXED, first=3), resources="static")
+    random = make_policy("random:static", MIXED)
+    for info, other in zip(played(policy, MIXED), played(random, MIXED), strict=True):
+        assert set(info["cohort"]) == set(other["cohort"])
+        slowest = other["cohort"][other["device_time"][other["cohort"]].argsort()]
+        assert set(np.flatnonzero(info["late"])) == set(slowest[3:])
+        assert info["round_time"] == other["device_time"][slowest[2]]
+    there = MIXED.replace(availability=0.05)  # in most rounds fewer than three are
+    assert (
+        min(
+            in_time(info).sum()
+            for info in played(
+                policy.__class__(OverSelection(there, first=3), resources="static"), there
+            )
+        )
+        == 1
+    )
+
+
+@pytest.mark.parametrize("first", [0, 6, 2.0, True])
+def test_over_selection__refuses_what_is_no_part_of_the_cohort(first):
+    with pytest.raises(ValueError, match="first must be"):
+        OverSelection(MIXED, first=first)
+
+
+def test_dynamic_resources__let_nobody_of_those_who_finish_together_be_late():
+    scenario = MIXED.replace(f_min=1e8)  # all can take as long as the slowest
+    policy = Scheduler(OverSelection(scenario, first=2), resources="dynamic")
+    assert not any(info["late"].any() for info in played(policy, scenario)[20:])
+
+
+def test_selectors__count_a_late_device_as_having_had_its_turn():
+    scenario = MIXED.replace(deadline_s=4000.0)
+    policy = make_policy("round-robin:static", scenario)
+    infos = played(policy, scenario)
+    late = sum(info["late"] for info in infos)
+    assert late[:5].min() > 10
+    turns = np.sum([np.bincount(info["cohort"], minlength=20) for info in infos], axis=0)
+    assert turns.min() >= turns.max() - 1
+    bandit = make_policy("ucb:static", scenario)
+    played(bandit, scenario)
+    assert np.all(bandit.selector.memory["reward"][:5] < 0.1)
+
+
+def test_records__count_those_who_came_in_time():
+    scenario = MIXED.replace(deadline_s=7000.0, num_rounds=60)
+    policy = make_policy("random:static", scenario)
+    table = evaluate([policy], scenario, [3, 4])
+    share = []
+    for seed, row in zip((3, 4), table.itertuples(), strict=True):
+        infos = played(policy, scenario, seed)
+        came = sum(in_time(info) for info in infos)
+        assert row.least_participation == pytest.approx(came.min() / 60 / 0.25)
+        assert row.total_time == pytest.approx(infos[-1]["elapsed_time"])
+        share.append(came.sum() / 300)
+    assert 0.3 < np.mean(share) < 0.85
+    assert f"fills {100 * np.mean(share):.0f} % of the places" in table["status_reason"].iloc[0]
+    assert table["gap"].isna().all()
+    assert (table["outcome_gap"] > 0).all()
+
+
+def test_opportunistic__chooses_those_in_time_and_is_near_its_bound():
+    fast = MIXED.replace(num_devices=20, f_max=2e9, f_min=1e9, capacitance=2e-28)
+    scenario = fast.replace(deadline_s=3000.0)
+    free = [info["round_time"] for info in played(Opportunistic(fast), fast)]
+    assert np.mean(np.array(free) > 3000.0) > 0.1
+    infos = played(Opportunistic(scenario), scenario)
+    assert np.mean([info["late"].any() for info in infos]) < 0.02
+    assert max(info["round_time"] for info in infos) <= scenario.deadline_s
+    table = evaluate([Opportunistic(scenario)], scenario, [0, 1])
+    assert (table["status"] == "ok").all()
+    assert table["outcome_gap"].between(0, 0.05).all()
+
+
+def test_outcome_prices__with_a_deadline_meet_the_constraints_of_those_who_can():
+    scenario = MIXED.replace(deadline_s=4000.0)
+    least, _ = physics.time_and_energy(
+        np.full(20, scenario.channel.gain_max), scenario.f_max, scenario.p_max, scenario
+    )
+    never = least > scenario.deadline_s
+    assert 0 < never.sum() < 20
+    prices = outcome_prices(scenario)
+    assert np.isfinite(prices.energy).all()
+    assert np.isfinite(prices.participation).all()
+    infos = played(Opportunistic(scenario, prices=prices, step_scale=0.0), scenario)
+    came = np.mean([in_time(info) for info in infos], axis=0)
+    assert np.all(came[never] == 0)
+    assert came[~never].min() > 0.1
+    assert not math.isnan(evaluate([Opportunistic(scenario)], scenario, [0])["outcome_gap"][0])

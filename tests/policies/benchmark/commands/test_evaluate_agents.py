@@ -102,6 +102,7 @@ def test_agents__of_other_kinds_are_trained_and_compared(call, tmp_path, system,
     [
         (f"evaluate-agents {SYSTEM} --objective outcome", "fl-edge compare takes them among"),
         (f"evaluate-agents {SYSTEM} --availability 0.5", "needs availability = 1 for every"),
+        (f"evaluate-agents {SYSTEM} --deadline-s 9", "needs rounds without a deadline, got"),
         ("train --scenario nowhere", "scenario must be one of"),
         ("train --train-rounds 0", "rounds must be an integer of at least 1, got 0"),
         ("evaluate-agents nowhere", "'nowhere' holds no trained agents"),

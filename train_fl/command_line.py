@@ -1,4 +1,4 @@
-"""The command ``fl-edge``: compare, leaderboard, suite, reproduce, train, evaluate-agents, animate.
+"""The command ``fl-edge``: one function for each of its commands.
 
 It stands above the three packages: here the commands that compare policies are given what trains
 models. Each command is imported when it is called, and torch when models are trained.
@@ -53,6 +53,13 @@ def _suite() -> _Command:
     return _Command(Options, partial(suite, make_training=make_training))
 
 
+def _tune() -> _Command:
+    """Search the setting that is the first at a test accuracy."""
+    from policies.benchmark.commands.tune import Options, tune
+
+    return _Command(Options, partial(tune, make_training=make_training))
+
+
 def _reproduce() -> _Command:
     """Reproduce the figures of the paper's Section VII."""
     from policies.benchmark.commands.paper import Options
@@ -91,6 +98,7 @@ _COMMANDS: dict[str, Callable[[], _Command]] = {
     "compare": _compare,
     "leaderboard": _leaderboard,
     "suite": _suite,
+    "tune": _tune,
     "reproduce": _reproduce,
     "train": _train,
     "evaluate-agents": _evaluate_agents,

@@ -102,7 +102,8 @@ def run_with_progress(
         TextColumn("left:"),
         TimeRemainingColumn(),
     )
-    progress = Progress(*columns, console=console, transient=transient)
+    nowhere = transient and not console.is_terminal  # it would leave empty lines
+    progress = Progress(*columns, console=console, transient=transient, disable=nowhere)
     # One display at a time: of what runs here, and not in a worker, nothing else is shown.
     with progress, listening(None):
         bar = progress.add_task("", total=len(jobs), jobs=len(jobs), finished=0)

@@ -19,6 +19,7 @@ from policies.benchmark.runner import JobsFailedError, is_interrupt
 # The extra that installs a package.
 _EXTRAS = {
     "cvxpy": "reference",
+    "optuna": "train",
     "pygame": "render",
     "ray": "cluster",
     "sklearn": "train",

@@ -32,6 +32,18 @@ _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty"
 _TRAINING = ("train_loss", "test_loss", "test_accuracy")
 
 
+class Stop(NamedTuple):
+    """Ends a run once all its seeds have reached a test accuracy, or have lasted too long."""
+
+    accuracy: float
+    time: float  # [s]
+
+    def ends(self, info: Mapping[str, Any]) -> bool:
+        """True after the round of this info."""
+        reached = np.greater_equal(info.get("test_accuracy", np.nan), self.accuracy)
+        return bool(np.all(reached | (info["elapsed_time"] > self.time)))
+
+
 class Episodes(NamedTuple):
     """A row for each round of one or several runs, and the accounts of the devices in each run."""
 
@@ -60,13 +72,15 @@ def run_episode(
     checkpoints: Checkpoints | None = None,
     prices: Prices | None = None,
     recorders: Sequence[Recorder] = (),
+    stop: Stop | None = None,
 ) -> Episodes:
     """Run a policy for one episode, and give a row for each round and seed.
 
     The environment is a batch of as many systems as there are seeds, or a single one. Nothing is
     saved where it is not `Resumable`, as is one in another wrapper, or the policy not `resumable`.
     Recorders are told of each round of a single environment when it is played. A round is noted
-    before the policy hears of it, and the policy's seed does not tell the environment's.
+    before the policy hears of it, and the policy's seed does not tell the environment's. With
+    `stop` the episode may end early; the rounds until then are what they would be without.
 
     Returns
     -------
@@ -125,6 +139,8 @@ def run_episode(
             policy.feedback(info)
             if recorders:
                 tell(records.row(number, policy.name, seeds[0]))
+            if stop and stop.ends(info):
+                break
             if checkpoints and resumable and number % checkpoints.every == 0:
                 checkpoints.save(
                     number,
@@ -298,7 +314,8 @@ class _Records:
             "seed": np.repeat(np.asarray(seeds, dtype=np.int64), self.num_rounds),
             "round": np.tile(np.arange(1, self.num_rounds + 1), len(seeds)),
         }
-        columns = {name: values.T.ravel() for name, values in self._columns.items()}
+        played = {name: values[: self.num_rounds] for name, values in self._columns.items()}
+        columns = {name: values.T.ravel() for name, values in played.items()}
         return pd.DataFrame(index | columns)
 
 

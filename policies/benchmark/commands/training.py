@@ -39,6 +39,11 @@ class LearningTask(Protocol):
         """Share of each class in each device's data, shape (N, C)."""
         ...
 
+    @property
+    def options(self) -> TrainingOptions:
+        """How it is trained, the data set's own values in place of None."""
+        ...
+
 
 class Training(Protocol):
     """Makes the training environment of a policy, as `train_fl.TrainingEnvFactory` does."""

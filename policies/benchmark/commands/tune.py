@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.console import Console
 
 from fl_edge_env.checks import integer_at_least
@@ -67,8 +68,9 @@ _TRY = "try_"
 class Options(RunOptions, TrainingOptions, ScenarioOptions):
     """Search the setting that is the first at a test accuracy within the constraints.
 
-    Scheduler, cohort and learning rate are searched with real training. The best setting then meets
-    the scenario's own, with the first of the policies, on seeds that the search has not seen.
+    Scheduler, compression, cohort, local epochs and learning rate are searched with real training.
+    The best setting then meets the scenario's own, with the first of the policies, on seeds that
+    the search has not seen. What is given nothing to try, as by --try-compression alone, stays.
     """
 
     policies: tuple[str, ...] = (
@@ -81,8 +83,12 @@ class Options(RunOptions, TrainingOptions, ScenarioOptions):
         "round-robin:dynamic",
     )
     """Schedulers to try, named as for compare."""
+    try_compression: tuple[str, ...] = ("none", "qsgd:8", "qsgd:4", "qsgd:2")
+    """Compressions of the updates to try beside the scenario's own."""
     try_cohort_size: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
     """Numbers of devices in a round to try beside the scenario's own."""
+    try_local_epochs: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
+    """Local epochs to try beside the scenario's own."""
     try_learning_rate: tuple[float, ...] = (0.25, 0.5, 2.0, 4.0)
     """Learning rates to try, as multiples of --learning-rate, or of the data set's own."""
     target_accuracy: float = 0.9
@@ -124,6 +130,7 @@ def tune(options: Options, console: Console, make_training: MakeTraining) -> Non
     system = _System(options, folder, console, make_training)
     schedulers = [Scheduler(name) for name in options.policies]
     named = named_by(options.compared(options.policies[0], {}), schedulers)
+    named += options.try_compression
     told, names = [described(system.entrant(system.own).scenario)], list(system.choices)
     with claimed(folder, TUNING, options, told, named, console) as writes:
         tried = search(
@@ -189,23 +196,38 @@ class _System:
         """
         policies = tuple(dict.fromkeys(self.options.policies))
         entrant, *_ = (self._make(policy, {}) for policy in policies)
-        training: Training = entrant.training  # type: ignore[assignment]
         choices: dict[str, tuple[Value, ...]] = {"policy": policies}
         own: list[Value] = [policies[0]]
         for name, given in self.options.to_try().items():
             if not given:
                 continue
+            its: Value = self._own(name, entrant)
             if name == "learning_rate":
-                its: Any = training.make_task().options.learning_rate
                 given = tuple(its * factor for factor in given)
-            else:
-                its = getattr(entrant.scenario, name)
             values = tuple(dict.fromkeys((its, *given)))
             for value in values[1:]:
                 self._make(policies[0], {name: value})
             choices[name] = values if isinstance(its, str) else tuple(sorted(values))
             own.append(its)
         return choices, tuple(own)
+
+    def _own(self, name: str, entrant: Entrant) -> Any:
+        """What an option is if it is not given."""
+        if (given := getattr(self.options, name)) is not None:
+            return given
+        if name == "learning_rate":
+            training: Training = entrant.training  # type: ignore[assignment]
+            return training.make_task().options.learning_rate
+        # Work in proportion to speed goes by the epochs before.
+        scenario = dataclasses.replace(self.options, work=None).make_scenario()
+        values = np.unique(getattr(scenario, name))
+        if len(values) > 1:
+            option = name.replace("_", "-")
+            raise ValueError(
+                f"{name} of the scenario differs between devices, from {values[0]} to "
+                f"{values[-1]}: give one for all with --{option}, or nothing to --try-{option}"
+            )
+        return values[0].item()
 
     def _make(self, policy: str, values: Mapping[str, Value]) -> Entrant:
         with warnings.catch_warnings():

@@ -14,13 +14,16 @@ from rich import box
 from rich.table import Table
 
 from policies.benchmark.figures import save_figure
-from policies.benchmark.search import NEARLY, Point, Tried, Value, nearly_as_good
+from policies.benchmark.search import NEARLY, Point, Tried, Value, nearly_as_good, ranked
 from policies.benchmark.tables import time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COMPLETE, BEHIND, DIVERGED = "complete", "behind", "diverged"
+
+# So many of the best are listed, and all that do nearly as well.
+_LISTED = 5
 
 
 def trials_table(
@@ -79,8 +82,9 @@ def value_text(value: Value) -> str:
 def best_rows(
     tried: Sequence[Tried], best: Tried | None, own: Point, names: Sequence[str]
 ) -> list[dict[str, str]]:
-    """Those within `NEARLY` of the best on the seeds of the search, and the own one, as text."""
-    near = nearly_as_good(tried)
+    """The best on the seeds of the search, all within `NEARLY` among them, and the own one."""
+    complete = ranked(tried)
+    near = complete[: max(_LISTED, len(nearly_as_good(tried)))]
     shown = near + [one for one in tried if one.point == own and one not in near]
     rows = []
     for one in shown:
@@ -97,6 +101,16 @@ def best_rows(
             }
         )
     return rows
+
+
+def at_an_end(point: Point, choices: Mapping[str, Sequence[Value]]) -> list[str]:
+    """A sentence on numbers of a point of which no larger or no smaller one was tried, if any."""
+    ends = [
+        f"{name.replace('_', ' ')} {value:g}"
+        for (name, values), value in zip(choices.items(), point, strict=True)
+        if not isinstance(value, str) and len(values) > 1 and value in (values[0], values[-1])
+    ]
+    return [f"At an end of what was tried: {', '.join(ends)}."] if ends else []
 
 
 def rich_table(rows: Sequence[Mapping[str, str]], title: str) -> Table:

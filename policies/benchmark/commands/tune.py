@@ -45,6 +45,7 @@ from policies.benchmark.status import DeviceAccounts, Status, joined, judge
 from policies.benchmark.tables import comparison_markdown, comparison_table
 from policies.benchmark.training_options import TrainingOptions
 from policies.benchmark.trials import (
+    at_an_end,
     best_rows,
     counted,
     duration,
@@ -83,13 +84,13 @@ class Options(RunOptions, TrainingOptions, ScenarioOptions):
         "round-robin:dynamic",
     )
     """Schedulers to try, named as for compare."""
-    try_compression: tuple[str, ...] = ("none", "qsgd:8", "qsgd:4", "qsgd:2")
+    try_compression: tuple[str, ...] = ("none", "qsgd:8", "qsgd:4", "qsgd:2", "qsgd:1")
     """Compressions of the updates to try beside the scenario's own."""
     try_cohort_size: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
     """Numbers of devices in a round to try beside the scenario's own."""
-    try_local_epochs: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
+    try_local_epochs: tuple[float, ...] = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
     """Local epochs to try beside the scenario's own."""
-    try_learning_rate: tuple[float, ...] = (0.25, 0.5, 2.0, 4.0)
+    try_learning_rate: tuple[float, ...] = (0.25, 0.5, 2.0, 4.0, 8.0)
     """Learning rates to try, as multiples of --learning-rate, or of the data set's own."""
     target_accuracy: float = 0.9
     """Test accuracy that is to be reached first."""
@@ -153,7 +154,10 @@ def tune(options: Options, console: Console, make_training: MakeTraining) -> Non
             title = f"# {dataset_of(options.compared(options.policies[0], {}))}"
             parts = [title, *sentences, markdown_table(rows), table]
             write_text(folder / "tune.md", "\n\n".join(parts) + "\n")
-    print_whole(rich_table(rows, "On the seeds of the search"), console)
+    print_whole(
+        rich_table(rows, "The best settings on the seeds of the search, and the scenario's own"),
+        console,
+    )
     held_out = comparison_table(
         summary,
         options.target_accuracy,
@@ -163,7 +167,7 @@ def tune(options: Options, console: Console, make_training: MakeTraining) -> Non
     )
     print_whole(held_out, console)
     for sentence in sentences:
-        console.print(sentence, highlight=False)
+        console.print(sentence, highlight=False, soft_wrap=True)
     what = "Results" if writes else "Read, and nothing written to"
     console.print(f"{what}: {folder}", soft_wrap=True)
 
@@ -377,7 +381,8 @@ def _sentences(outcome: _Outcome, system: _System) -> list[str]:
         return [*said, f"No setting reaches {target} in all runs within the constraints."]
     if best.point == system.own:
         return [*said, f"No other setting is faster to {target}: {system.describe(best.point)}"]
-    times = outcome.results.summary().pivot(index="seed", columns="policy", values="time_to_target")
+    summary = outcome.results.summary()
+    times = summary.pivot(index="seed", columns="policy", values="time_to_target")
     if times[_OWN].isna().any():
         gain = f"the scenario's own does not always reach {target}"
     else:
@@ -386,10 +391,13 @@ def _sentences(outcome: _Outcome, system: _System) -> list[str]:
             f"it reaches {target} in {100 * (1 + mean):.0f} % of the time of the scenario's own "
             f"(95 % interval: {100 * (1 + low):.0f} to {100 * (1 + high):.0f} %)"
         )
+    if not_ok := summary.loc[summary["policy"] == _OWN, "status_reason"].iloc[0]:
+        gain += f", which is not within the constraints: {not_ok}"
     note = network_note(options.compared(options.policies[0], {}))
     trained = dataset_of(options.compared(options.policies[0], {})) + (note and f", {note}")
     return [
         *said,
         f"Best: {system.describe(best.point)}",
         f"Trained on {trained}; on {unseen}, {gain}.",
+        *at_an_end(best.point, system.choices),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from itertools import product
 from pathlib import Path
 
@@ -16,11 +15,12 @@ from policies.benchmark.runner import run_jobs
 from policies.benchmark.search import NEARLY
 from train_fl import TrainingEnvFactory
 
-POLICIES, BITS, COHORTS, RATES = ("lroa", "opportunistic"), ("none", "qsgd:4"), (1, 2), (0.02, 0.04)
+POLICIES, BITS, COHORTS = ("lroa", "opportunistic"), ("none", "qsgd:4"), (1, 2)
+SYSTEM = {"num_devices": 20, "num_rounds": 16, "energy_budget_j": 0.08}
 COMMAND = (
-    "tune --num-devices 10 --rounds 24 --energy-budget-j 0.4 --eval-every 2 --target-accuracy 0.6 "
+    "tune --num-devices 20 --rounds 16 --energy-budget-j 0.08 --eval-every 2 --target-accuracy 0.5 "
     f"--policies {' '.join(POLICIES)} --try-compression qsgd:4 --try-cohort-size 1 "
-    "--try-local-epochs --try-learning-rate 2 --search-seeds 2 --seeds 2"
+    "--try-local-epochs --try-learning-rate --search-seeds 2 --seeds 2"
 )
 RESULTS = ("summary.csv", "trials.csv", "trials.png", "tune.md")
 
@@ -45,25 +45,19 @@ def whole(home) -> Path:
 
 def test_tune__of_all_settings_agrees_with_training_each_to_its_end(whole):
     trials = pd.read_csv(whole / "trials.csv")
-    assert len(trials) == len(set(map(tuple, trials.iloc[:, :4].to_numpy()))) == 16
+    assert len(trials) == len(set(map(tuple, trials.iloc[:, :3].to_numpy()))) == 8
     times = {}
-    for bits, cohort, rate in product(BITS, COHORTS, RATES):
-        system = Scenario.digits(
-            num_devices=10,
-            num_rounds=24,
-            energy_budget_j=0.4,
-            cohort_size=cohort,
-            compression=bits,
-        )
-        training = TrainingEnvFactory(system, "digits", eval_every=2, learning_rate=rate).fitted()
+    for bits, cohort in product(BITS, COHORTS):
+        system = Scenario.digits(**SYSTEM, cohort_size=cohort, compression=bits)
+        training = TrainingEnvFactory(system, "digits", eval_every=2).fitted()
         made = [make_policy(name, training.scenario) for name in POLICIES]
-        arguments = {"target_accuracy": 0.6, "gaps": False}
+        arguments = {"target_accuracy": 0.5, "gaps": False}
         runs = evaluate(made, training.scenario, [0, 1], make_env=training, **arguments)
         # The status is that of the system under 30 seeds, of which the last are not held out.
         status = evaluate(made, training.scenario, [0, 1, *range(4, 32)], gaps=False)
         for name, policy in zip(POLICIES, made, strict=True):
             mine = [table[table["policy"] == policy.name] for table in (runs, status)]
-            point = (name, bits, cohort, rate)
+            point = (name, bits, cohort)
             times[point] = mine[0]["time_to_target"].to_numpy(), mine[1]["status"].iloc[0]
     ok = {p: t.mean() for p, (t, status) in times.items() if status == "ok"}
     least = np.nanmin(list(ok.values()))
@@ -89,20 +83,20 @@ def test_tune__best_and_own_are_compared_on_seeds_that_the_search_has_not_seen(w
     times = summary.pivot(index="seed", columns="policy", values="time_to_target")
     ratio = (times["best"] / times["own"]).mean()
     page = (whole / "tune.md").read_text()
-    assert f"it reaches 60 % in {100 * ratio:.0f} % of the time of the scenario's own" in page
+    assert f"it reaches 50 % in {100 * ratio:.0f} % of the time of the scenario's own" in page
     assert "on seeds 2 to 3, which the search has not seen" in page
 
 
-def test_tune__is_the_same_with_two_workers_and_after_interruptions(
-    whole, home, call, monkeypatch
-):
-    command = f"{COMMAND} --trials 12 --out {home}"
+def test_tune__is_the_same_with_two_workers_and_after_interruptions(home, call, monkeypatch):
+    monkeypatch.setattr("policies.benchmark.search._GENERATION", 2)
+    monkeypatch.setattr("policies.benchmark.search._STARTUP", 3)  # then Optuna's model decides
+    command = f"{COMMAND} --trials 6 --out {home}"
     call(f"{command}/one --workers 1")
     one = read(home / "one")
     call(f"{command}/two --workers 2")
     assert read(home / "two") == one
-    # Stopped in the fourth batch of runs, then again, with half of the finished ones lost.
-    for stopped_at in (4, 9):
+    # Stopped twice between batches of runs, each time with half of the finished ones lost.
+    for stopped_at in (4, 8):
         left = stopped_at
 
         def run(*args, **options):
@@ -122,7 +116,6 @@ def test_tune__is_the_same_with_two_workers_and_after_interruptions(
     call(f"tune --resume {home}/three --workers 1")
     assert read(home / "three") == one
     # What is finished is read, and not run again.
-    shutil.rmtree(home / "two" / "live")
     files = {path: path.stat().st_mtime_ns for path in (home / "two" / "jobs").iterdir()}
     call(f"{command}/two --workers 1")
     assert {path: path.stat().st_mtime_ns for path in files} == files

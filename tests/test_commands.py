@@ -32,6 +32,7 @@ LEFT_OUT = {
     "flwr run": "needs an extra that is not in `all`",
     "tradeoff": "takes more than ten minutes",
     "tail -F": "never ends",
+    "fl-edge tune": "goes another way where the last digits of a processor differ",
     "fl-edge suite": "needs a policy of one's own",
 }
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```|`((?:python examples/|fl-edge )[^`]*)`", re.M | re.S)

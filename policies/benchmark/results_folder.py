@@ -132,7 +132,7 @@ def _configuration(
 
 def made_with() -> dict[str, Any]:
     """The code and the libraries with which results are made, for JSON."""
-    packages = ("fl-edge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
+    packages = ("fl-edge-env", "gymnasium", "numba", "numpy", "optuna", "pandas", "scipy", "torch")
     return {
         "commit": _git_commit(),
         "code": code_hash(),

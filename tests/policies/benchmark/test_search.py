@@ -38,12 +38,15 @@ class Known:
 
 
 def known(seed: int, spread: float, seeds: int) -> Known:
-    """Times whose luck differs between settings by a factor of at most `spread`."""
+    """Times that differ by a factor of at most 1.5, times `spread` for the luck of a setting.
+
+    Both together are at most `BEHIND`, so that nobody is out for bad luck under the first seeds.
+    """
     rng = np.random.default_rng(seed)
     luck = rng.uniform(1, 3, seeds)  # of a seed, for all settings
     return Known(
         {
-            point: rng.uniform(10, 100) * luck * rng.uniform(1, spread, seeds)
+            point: rng.uniform(10, 15) * luck * rng.uniform(1, spread, seeds)
             for point in product(*CHOICES.values())
         }
     )
@@ -54,7 +57,7 @@ def run(system: Known, trials: int, seeds: int):
     return search(CHOICES, starts, system, trials=trials, seeds=seeds)
 
 
-@given(st.integers(0, 2**32), st.floats(1, BEHIND), st.integers(1, 4))
+@given(st.integers(0, 2**32), st.floats(1, BEHIND / 1.5), st.integers(1, 4))
 def test_search__of_all_settings_gives_the_best_and_all_that_are_nearly_as_good(
     seed, spread, seeds
 ):

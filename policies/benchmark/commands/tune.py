@@ -182,6 +182,11 @@ class _System:
             integer_at_least(least, name, getattr(options, name))
         if not options.policies:
             raise ValueError("policies must be one or more, got none")
+        if options.try_compression and (own := [n for n in options.policies if "@" in n]):
+            raise ValueError(
+                f"{own[0]!r} names a compression, and compressions are searched: leave one of both "
+                "out, the latter by --try-compression with nothing behind it"
+            )
         self.options, self.folder, self.console = options, folder, console
         self._make_training = make_training
         self._entrants: dict[Point, Entrant] = {}

@@ -33,7 +33,7 @@ Point: TypeAlias = tuple[Value, ...]
 NEARLY, BEHIND = 1.1, 2.0
 
 # Points asked for at a time, which are played side by side, and those before Optuna has a model.
-_GENERATION, _STARTUP = 8, 16
+_GENERATION, _STARTUP = 8, 24
 # Optuna may ask for a known point so often before another is drawn in its place.
 _ASKS = 10
 
@@ -90,8 +90,9 @@ def search(
 ) -> list[Tried]:
     """Try as many points, or all where there are fewer, and give them in order.
 
-    The values of a point are in the order of `choices`, of which numbers are ascending. The points
-    of `starts` are tried first: the first alone, so that others can be compared with it.
+    The values of a point are in the order of `choices`. Those of the first option, the policies,
+    have no order; those of the others go from one end to the other. The points of `starts` are
+    tried first: the first alone, so that others can be compared with it.
 
     A point that is not ok is not played. Another is played until it reaches the target, but not on
     where its time under the seeds so far is more than `BEHIND` times that of the best point under
@@ -204,26 +205,19 @@ def _study(seed: int) -> Study:
 
 
 def _distributions(choices: Mapping[str, Sequence[Value]]) -> dict[str, BaseDistribution]:
-    """Numbers as their places on a scale, so that neighbours are alike, and words without order."""
+    """The first option without order, the others as places on a scale: neighbours are alike."""
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     return {
-        name: CategoricalDistribution(tuple(values))
-        if _words(values)
-        else IntDistribution(0, len(values) - 1)
-        for name, values in choices.items()
+        name: IntDistribution(0, len(values) - 1) if place else CategoricalDistribution(values)
+        for place, (name, values) in enumerate(choices.items())
     }
-
-
-def _words(values: Sequence[Value]) -> bool:
-    return any(isinstance(value, str) for value in values)
 
 
 def _parameters(point: Point, choices: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
-    return {
-        name: value if _words(values) else values.index(value)
-        for (name, values), value in zip(choices.items(), point, strict=True)
-    }
+    scales = list(choices.items())[1:]
+    places = {n: values.index(v) for (n, values), v in zip(scales, point[1:], strict=True)}
+    return {next(iter(choices)): point[0]} | places
 
 
 def _ask(
@@ -238,10 +232,9 @@ def _ask(
 
     for _ in range(_ASKS):
         trial = study.ask(distributions)
-        point = tuple(
-            trial.params[name] if _words(values) else values[trial.params[name]]
-            for name, values in choices.items()
-        )
+        policy, *places = (trial.params[name] for name in choices)
+        scales = list(choices.values())[1:]
+        point = (policy, *(values[at] for values, at in zip(scales, places, strict=True)))
         if point not in known:
             return trial, point
         study.tell(trial, state=TrialState.FAIL)  # which teaches it nothing

@@ -85,7 +85,7 @@ class Options(RunOptions, TrainingOptions, ScenarioOptions):
     )
     """Schedulers to try, named as for compare."""
     try_compression: tuple[str, ...] = ("none", "qsgd:8", "qsgd:4", "qsgd:2", "qsgd:1")
-    """Compressions of the updates to try beside the scenario's own."""
+    """Compressions of the updates to try beside the scenario's own, in the order of their size."""
     try_cohort_size: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
     """Numbers of devices in a round to try beside the scenario's own."""
     try_local_epochs: tuple[float, ...] = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
@@ -94,7 +94,7 @@ class Options(RunOptions, TrainingOptions, ScenarioOptions):
     """Learning rates to try, as multiples of --learning-rate, or of the data set's own."""
     target_accuracy: float = 0.9
     """Test accuracy that is to be reached first."""
-    trials: int = 60
+    trials: int = 100
     """Number of settings to try."""
     search_seeds: int = 3
     """Number of seeds under which they are tried."""

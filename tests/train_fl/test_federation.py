@@ -335,7 +335,7 @@ def test_wrong_use__is_refused():
     ):
         PolicyStrategy(policy, SCENARIO, server="adam")
     other = PolicyStrategy(policy, SCENARIO.replace(model_bits=1e6))
-    with pytest.raises(ValueError, match="of the scenario 1000000.0: use"):
+    with pytest.raises(ValueError, match=r"of the scenario 1000000\.0: use"):
         other.initial_arrays(TASK)
     with pytest.raises(ValueError, match="at most the scenario's 10, got 11"):
         federated("random", LocalGrid(), rounds=11)

@@ -32,7 +32,7 @@ class Compression(NamedTuple):
 
         `name` is that of the argument, for the error.
         """
-        if text == "none":
+        if isinstance(text, str) and text == "none":
             return cls("none")
         kind, _, number = text.partition(":") if isinstance(text, str) else ("", "", "")
         if kind not in _KINDS:

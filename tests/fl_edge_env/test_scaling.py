@@ -40,7 +40,7 @@ def test_features__are_logarithms_of_the_ratios_they_are_named_after():
     for n in range(7):  # equations (5) to (12) once more, device by device
         bandwidth = MIXED.bandwidth_hz / 3
         f, p = MIXED.f_mid[n], MIXED.p_mid[n]
-        cycles = MIXED.local_epochs * MIXED.cycles_per_sample[n] * MIXED.num_samples[n]
+        cycles = MIXED.local_epochs[n] * MIXED.cycles_per_sample[n] * MIXED.num_samples[n]
         upload, mean_upload = (
             MIXED.model_bits / (bandwidth * np.log2(1 + h * p / MIXED.noise_power_w))
             for h in (gain[n], MIXED.channel.mean)

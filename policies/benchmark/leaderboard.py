@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,6 +34,7 @@ _MEASURES = (
     "outcome_gap",
     "gap",
 )
+_MOST_COLUMNS = 4  # of panels
 # The policy that others are drawn against.
 _REFERENCE = "LROA"
 # Ticks in a decade, by the ratio of the ends of the axis.
@@ -99,13 +100,19 @@ def _paired(values: pd.Series, reference: pd.Series) -> Interval:
 
 
 def save_overview(boards: Mapping[str, Board], path: Path) -> None:
-    """Draw the time of each scheduler over that of LROA, a panel for each setting."""
-    order = _order(list(boards.values()))
-    panels = [
-        partial(_draw_board, name=name, board=board, order=order, first=index == 0)
+    """Draw the time of each scheduler over that of LROA, a panel for each setting, in rows."""
+    order, columns = _order(list(boards.values())), min(len(boards), _MOST_COLUMNS)
+    panels: list[Callable[[Axes], None]] = [
+        partial(_draw_board, name=name, board=board, order=order, first=index % columns == 0)
         for index, (name, board) in enumerate(boards.items())
     ]
-    save_figure([panels], [path], panel_size=(3.1, 1.3 + 0.27 * len(order)))
+    panels += [_draw_nothing] * (-len(panels) % columns)
+    rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
+    save_figure(rows, [path], panel_size=(3.1, 1.3 + 0.27 * len(order)))
+
+
+def _draw_nothing(axes: Axes) -> None:
+    axes.set_axis_off()
 
 
 def _order(boards: Sequence[Board]) -> list[str]:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.checks import finite_or_zero
+from fl_edge_env.checks import all_true, finite_or_zero
 from fl_edge_env.compression import Compression, index_width, kept_parameters, names_own
 from policies.own import load_own, running_own
 
@@ -76,7 +76,7 @@ class QSGD(Compressor):
     def encode(self, update: Update, rng: np.random.Generator) -> bytes:
         """Write the scales, then the codes; see `Compressor.encode`."""
         flat, sizes, steps = _flat(update), [part.size for part in update], self._steps
-        scales = np.array([np.abs(part).max(initial=0.0) for part in update], dtype=np.float32)
+        scales = np.maximum.reduceat(np.abs(flat), np.cumsum([0, *sizes[:-1]]))
         scale = np.repeat(np.where(scales > 0.0, scales, np.float32(1.0)), sizes)
         level = flat / scale * np.float32(steps) + np.float32(steps % 1.0)
         below = np.floor(level)
@@ -184,7 +184,8 @@ class Uploads(NamedTuple):
         with running_own(f"update_hook {type(self.hook).__name__}"):
             changed: Any = self.hook.apply(_read_only(update), device, number, rng)
         name = f"the update that the hook {type(self.hook).__name__} gives"
-        return _checked(name, changed, update.shape)
+        _check_shape(name, changed, update.shape)
+        return _check_finite(name, changed)
 
     def encoded(self, update: NDArray[np.float32], rng: np.random.Generator) -> bytes:
         """What a device sends, with a compressor."""
@@ -198,7 +199,9 @@ class Uploads(NamedTuple):
         parts: Any = self.compressor.decode(data, self.shapes)
         if not isinstance(parts, list) or len(parts) != len(self.shapes):
             raise ValueError(f"{name} must be a list of {len(self.shapes)} arrays, got {parts!r}")
-        return _flat([_checked(name, *each) for each in zip(parts, self.shapes, strict=True)])
+        for part, shape in zip(parts, self.shapes, strict=True):
+            _check_shape(name, part, shape)
+        return _check_finite(name, _flat(parts))
 
 
 def make_compressor(compression: str) -> Compressor | None:
@@ -289,15 +292,18 @@ def _subclass_of(base: type) -> Callable[[object], bool]:
     return lambda value: isinstance(value, type) and issubclass(value, base) and value is not base
 
 
-def _checked(name: str, values: Any, shape: Shape) -> NDArray[np.float32]:
-    array = np.asarray(values)
-    if array.shape != shape or array.dtype != np.float32:
+def _check_shape(name: str, values: Any, shape: Shape) -> None:
+    kind = getattr(values, "dtype", type(values).__name__)
+    if np.shape(values) != shape or kind != np.float32:
         raise ValueError(
-            f"{name} must be float32 of shape {shape}, got {array.dtype} of shape {array.shape}"
+            f"{name} must be float32 of shape {shape}, got {kind} of shape {np.shape(values)}"
         )
-    if not np.isfinite(array).all():
+
+
+def _check_finite(name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    if not all_true(np.isfinite(values)):
         raise ValueError(f"{name} must be finite, got NaN or infinity")
-    return array
+    return values
 
 
 def _read_only(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -311,8 +317,12 @@ def _flat(update: Update) -> NDArray[np.float32]:
 
 
 def _split(flat: NDArray[np.float32], shapes: Sequence[Shape]) -> Update:
-    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
-    return [part.reshape(shape) for part, shape in zip(np.split(flat, ends), shapes, strict=True)]
+    parts, start = [], 0
+    for shape in shapes:
+        size = math.prod(shape)
+        parts.append(flat[start : start + size].reshape(shape))
+        start += size
+    return parts
 
 
 # Whole numbers are packed one after the other, the highest bit of each first.

@@ -87,6 +87,7 @@ def test_tune__best_and_own_are_compared_on_seeds_that_the_search_has_not_seen(w
     assert "on seeds 2 to 3, which the search has not seen" in page
 
 
+@pytest.mark.slow
 def test_tune__is_the_same_with_two_workers_and_after_interruptions(home, call, monkeypatch):
     monkeypatch.setattr("policies.benchmark.search._GENERATION", 2)
     monkeypatch.setattr("policies.benchmark.search._STARTUP", 3)  # then Optuna's model decides

@@ -169,6 +169,7 @@ class Uploads(NamedTuple):
     shapes: Sequence[Shape]
     compressor: Compressor | None = None
     hook: UpdateHook | None = None
+    size: int | None = None  # bytes that a compressor of one's own has to write
 
     @property
     def remembers(self) -> bool:
@@ -188,9 +189,31 @@ class Uploads(NamedTuple):
         return _check_finite(name, changed)
 
     def encoded(self, update: NDArray[np.float32], rng: np.random.Generator) -> bytes:
-        """What a device sends, with a compressor."""
+        """An update as the compressor writes it."""
         assert self.compressor is not None
-        return self.compressor.encode(_split(_read_only(update), self.shapes), rng)
+        data = self.compressor.encode(_split(_read_only(update), self.shapes), rng)
+        if self.size is not None and len(data) != self.size:
+            raise ValueError(
+                f"the compressor {type(self.compressor).__name__} must write {self.size} bytes for "
+                f"every update, as it did when it was tried, got {len(data)}"
+            )
+        return data
+
+    def sent(
+        self,
+        update: NDArray[np.float32],
+        left: NDArray[np.float32] | None,
+        rng: np.random.Generator,
+    ) -> tuple[bytes, NDArray[np.float32] | None]:
+        """What a device sends of an update and of what was left, and what is left then.
+
+        Nothing is left, None, where the compressor has no error feedback.
+        """
+        if left is None:
+            return self.encoded(update, rng), None
+        whole = update + left
+        data = self.encoded(whole, rng)
+        return data, whole - self.decoded(data)
 
     def decoded(self, data: bytes) -> NDArray[np.float32]:
         """What the server makes of it, shape (d,)."""

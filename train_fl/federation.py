@@ -572,12 +572,10 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
         content["arrays"] = _named(model)
         return Message(content, reply_to=message)
     episode = f"{entropy} {key}"
-    if uploads.remembers:
-        sent = sent + _left(context, episode, len(sent))
-    packed = uploads.encoded(sent, rng)
-    if uploads.remembers:
-        lost = torch.from_numpy(sent - uploads.decoded(packed))
-        context.state["left"] = ArrayRecord({"update": lost})
+    left = _left(context, episode, len(sent)) if uploads.remembers else None
+    packed, left = uploads.sent(sent, left, rng)
+    if left is not None:
+        context.state["left"] = ArrayRecord({"update": torch.from_numpy(left)})
         context.state["episode"] = ConfigRecord({"key": episode})
     content["packed"] = ConfigRecord({"update": packed})
     return Message(content, reply_to=message)

@@ -138,8 +138,10 @@ class Task:
     def uploads(self, scenario: Scenario) -> Uploads:
         """What happens to updates on their way in a scenario that this task fits."""
         compression = self.compression or scenario.compression
-        compressor = make_compressor(compression) if isinstance(compression, str) else compression
-        return Uploads(self._shapes, compressor, self.update_hook)
+        if isinstance(compression, str):
+            return Uploads(self._shapes, make_compressor(compression), self.update_hook)
+        size = upload_bytes(compression, self._shapes)
+        return Uploads(self._shapes, compression, self.update_hook, size)
 
     def check_fit(self, scenario: Scenario) -> None:
         """Refuse a scenario of other devices, samples, uploads or costs with a `ValueError`."""

@@ -329,12 +329,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         rng = self._seeds.upload(number - 1, device)
         sent = uploads.prepared(update.cpu().numpy(), device, number, rng)
         if uploads.compressor is not None:
-            if uploads.remembers:
-                sent = sent + self._left[device]
-            decoded = uploads.decoded(uploads.encoded(sent, rng))
-            if uploads.remembers:
-                self._left[device] = sent - decoded
-            sent = decoded
+            data, left = uploads.sent(sent, self._left[device] if uploads.remembers else None, rng)
+            if left is not None:
+                self._left[device] = left
+            sent = uploads.decoded(data)
         update.copy_(torch.from_numpy(sent))
 
     def _skip_non_finite(self, updates: Tensor, participants: IntArray, number: int) -> IntArray:

@@ -268,7 +268,7 @@ class Scenario:
     def _check_compression(self) -> None:
         for name in ("compression", "download_compression"):
             kind = Compression.parse(name, getattr(self, name))
-            if kind.kind == "topk" and name == "download_compression":
+            if kind.kind in ("topk", "bits") and name == "download_compression":
                 raise ValueError(
                     "download_compression must be none or qsgd:BITS, as a model with most of its "
                     f"parameters left out is none, got {self.download_compression!r}"

@@ -99,6 +99,8 @@ def test_scenario__names_a_wrong_compression(compression, message):
         Scenario.digits(compression=compression)
     with pytest.raises(ValueError, match="must be none or qsgd:BITS, as a model with most"):
         Scenario.digits(download_compression="topk:0.1")
+    with pytest.raises(ValueError, match="must be none or qsgd:BITS"):
+        Scenario.digits(download_compression="bits:100")
 
 
 def training(scenario: Scenario, **options) -> TrainingWrapper:
@@ -272,6 +274,20 @@ class Broken(Halves):
 def test_make_task__refuses_a_compressor_that_does_not_work(fault, message):
     with pytest.raises(ValueError, match=message):
         make_task("digits", num_devices=10, compression=Broken(fault))
+
+
+class LongerLater(Halves):
+    """Writes a byte more for updates as small as those of training, but not zero."""
+
+    def encode(self, update, rng):
+        return super().encode(update, rng) + b"0" * int(0 < np.abs(update[0]).max() < 0.2)
+
+
+def test_wrapper__refuses_a_compressor_that_writes_more_than_it_was_tried_to():
+    env = training(SCENARIO, compression=LongerLater())
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"LongerLater must write 12180 bytes .* got 12181"):
+        env.step(chosen(SCENARIO, 1))
 
 
 class Careless(UpdateHook):

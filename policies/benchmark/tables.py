@@ -126,7 +126,9 @@ def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
             cell = _reached(runs[name][time] / length) if name in runs else "–"
             if name in runs and not _is_ok(runs[name]):
                 cell = f"({cell})"
-            row.append(f"**{cell}**" if name == best else cell)
+            elif name == best:
+                cell = f"**{cell}**"
+            row.append(cell)
         rows.append(row)
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 

@@ -113,6 +113,8 @@ def test_overview__brackets_who_is_not_ok_and_marks_who_leads():
         "| a, d | **0.083333** | (1.1574) |",
         "| b, h | – | **5** |",
     ]
+    nobody = summary(One={"status": "over budget", "time_to_target": 7200.0})
+    assert overview_markdown({"c": nobody}).splitlines()[-1] == "| c, d | (0.083333) |"
 
 
 def test_curves__have_the_half_width_of_the_interval_over_seeds():

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.checks import all_true, real_array
-from fl_edge_env.decision import PARTS, SETTINGS, Decoding, extremes
+from fl_edge_env.decision import PARTS, SETTINGS, Decoding, extremes, membership
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
@@ -53,6 +53,10 @@ class Allocation:
         The round ends when so many devices of a chosen cohort have finished, or at the scenario's
         deadline. The others are late: they have spent what they did until then, and their updates
         are lost. By default the round waits for all.
+    bandwidth : ndarray, shape (..., N), optional
+        Part of the band of each device of a chosen cohort [Hz], positive, together at most the
+        whole; those of other devices do not count. Only in a scenario whose ``bandwidth_split`` is
+        ``"shared"``. By default each device has ``B / K``, however many take part.
 
     Raises
     ------
@@ -68,6 +72,7 @@ class Allocation:
     weights: FloatArray | None = None
     epochs: FloatArray | None = None
     first: IntArray | int | None = None
+    bandwidth: FloatArray | None = None
 
     def __post_init__(self) -> None:
         for name in (*_NAMES, "epochs", "weights"):
@@ -145,7 +150,11 @@ class Allocation:
                 )
         for part in PARTS if len(scenario.decision) < len(PARTS) else ():
             if part not in scenario.decision and getattr(self, part.name) is not None:
-                raise ValueError(f"{part.name} is no part of a decision in this scenario")
+                raise ValueError(
+                    f"{part.name} is no part of a decision in this scenario, in which each device "
+                    "has an equal part of the band: leave it out, or give the scenario "
+                    'bandwidth_split="shared"'
+                )
         if self.first is not None and self.cohort is not None:
             named = np.count_nonzero(self.cohort >= 0, axis=-1)
             if not np.all((self.first >= 1) & (self.first <= named)):
@@ -157,7 +166,7 @@ class Allocation:
     @property
     def settings(self) -> dict[str, FloatArray]:
         """The settings of the devices by name, as `physics.time_and_energy` takes them."""
-        names = (*_SETTINGS, "epochs")
+        names = (*_SETTINGS, "epochs", "bandwidth")
         return {n: value for n in names if (value := getattr(self, n)) is not None}
 
     @cached_property
@@ -168,10 +177,7 @@ class Allocation:
         """
         if self.cohort is None:
             raise ValueError("who takes part in a sampled decision is not known before the draw")
-        # -1 is the last column, which stands for nobody.
-        chosen = np.zeros((*self.f.shape[:-1], self.f.shape[-1] + 1), dtype=np.bool_)
-        np.put_along_axis(chosen, self.cohort, True, axis=-1)
-        return chosen[..., :-1]
+        return membership(self.cohort, self.f.shape[-1])
 
 
 def decode_action(

@@ -208,10 +208,83 @@ class Selection(Part):
             )
 
 
+@dataclass(frozen=True, eq=False)
+class Shares(Part):
+    """The parts of the band of a chosen cohort [Hz].
+
+    A row holds scores, which a softmax over the cohort turns into shares of the whole band. In a
+    sampled decision each draw has an equal part, whatever the row.
+    """
+
+    def ends(self, scenario: Scenario) -> tuple[float, float]:
+        """See `Part.ends`."""
+        return 0.0, scenario.bandwidth_hz / self.shown_in
+
+    def decode(self, row: FloatArray, by: Decoding) -> None:
+        """See `Part.decode`."""
+        if "cohort" not in by.decided:
+            return
+        member = membership(by.decided["cohort"], row.shape[-1])
+        score = np.where(member, by.softmax_scale * row, -np.inf)
+        odds = np.exp(score - score.max(axis=-1, keepdims=True))
+        total = odds.sum(axis=-1, keepdims=True)
+        by.decided[self.name] = by.scenario.bandwidth_hz * odds / total
+
+    def encode(
+        self,
+        allocation: Allocation,
+        scenario: Scenario,  # noqa: ARG002
+        softmax_scale: float,
+    ) -> FloatArray:
+        """See `Part.encode`."""
+        if allocation.bandwidth is None or allocation.cohort is None:
+            return np.zeros(allocation.f.shape)
+        member = allocation.participates
+        score = np.log(np.where(member, allocation.bandwidth, 1.0)) / softmax_scale
+        low = np.where(member, score, np.inf).min(axis=-1, keepdims=True)
+        high = np.where(member, score, -np.inf).max(axis=-1, keepdims=True)
+        return np.where(member, score - 0.5 * (low + high), 0.0)
+
+    def check(self, allocation: Allocation, scenario: Scenario) -> None:
+        """See `Part.check`."""
+        bandwidth, band = allocation.bandwidth, scenario.bandwidth_hz
+        if bandwidth is None:
+            return
+        if allocation.cohort is None:
+            raise ValueError(
+                "bandwidth belongs to a chosen cohort; a sampled decision has equal parts of the "
+                "band: leave bandwidth out, or give cohort in place of q"
+            )
+        # Written so that NaN fails the comparisons.
+        if not all_true((bandwidth >= 0) & (bandwidth <= band * (1 + BOUND_TOLERANCE))):
+            raise ValueError(
+                f"bandwidth must lie in [0, bandwidth_hz = {band:g}] for every device, got "
+                f"{extremes(bandwidth)}"
+            )
+        member = allocation.participates
+        if not all_true((bandwidth > 0) | ~member):
+            device = int(np.argwhere(member & ~(bandwidth > 0))[0, -1])
+            raise ValueError(
+                "bandwidth must be positive for every device of the cohort, which could not finish "
+                f"its upload otherwise, got 0 for device {device}"
+            )
+        total = np.where(member, bandwidth, 0.0).sum(axis=-1)
+        if not all_true(total <= band * (1 + BOUND_TOLERANCE)):
+            raise ValueError(
+                f"bandwidth must sum to at most bandwidth_hz = {band:g} over the cohort, got a sum "
+                f"of {np.max(total):.9g}: divide by it"
+            )
+
+
+def _shares_band(scenario: Scenario) -> bool:
+    return scenario.bandwidth_split == "shared"
+
+
 PARTS: tuple[Part, ...] = (
     Setting("f", "frequencies", "CPU f, GHz", shown_in=1e9),
     Setting("p", "powers", "power p, W"),
     Selection("q", "scores", "sampling q"),
+    Shares("bandwidth", "parts of the band", "band b, kHz", shown_in=1e3, exists=_shares_band),
 )
 SETTINGS = tuple(part for part in PARTS if isinstance(part, Setting))
 
@@ -239,6 +312,14 @@ def highest(
         nobody = np.full((*named.shape[:-1], lacking), -1)
         named = np.concatenate([named, nobody], axis=-1)
     return named
+
+
+def membership(cohort: IntArray, num_devices: int) -> BoolArray:
+    """Members of cohorts (..., k), filled up with -1, as bool of shape (..., N)."""
+    # -1 is the last column, which stands for nobody.
+    chosen = np.zeros((*cohort.shape[:-1], num_devices + 1), dtype=np.bool_)
+    np.put_along_axis(chosen, cohort, True, axis=-1)
+    return chosen[..., :-1]
 
 
 def extremes(value: FloatArray) -> str:

@@ -23,20 +23,29 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-9
 
 
-def upload_rate(channel_gain: FloatArray, p: FloatArray, system: Scenario) -> FloatArray:
+def upload_rate(
+    channel_gain: FloatArray, p: FloatArray, system: Scenario, bandwidth: FloatArray | None = None
+) -> FloatArray:
     """Upload rate of each device [bit/s], equation (5): FDMA with B/K hertz for each draw.
 
     The paper calls N0 a density; with the bandwidth it states the figures only come out when N0 is
-    the total noise power, as it is read here.
+    the total noise power in the part of a draw, as it is read here. Where the band is shared out
+    otherwise, each device has its own `bandwidth` [Hz], (..., N), with noise of the same density,
+    ``N0 K / B``; a device with none is counted as if it had an equal part.
     """
-    bandwidth = system.bandwidth_hz / system.cohort_size
-    snr = channel_gain * p / system.noise_power_w
-    return (bandwidth / math.log(2)) * np.log1p(snr)
+    part, noise = system.bandwidth_hz / system.cohort_size, system.noise_power_w
+    if bandwidth is None:
+        return (part / math.log(2)) * np.log1p(channel_gain * p / noise)
+    own = np.where(bandwidth > 0, bandwidth, part)
+    rate: FloatArray = (own / math.log(2)) * np.log1p(channel_gain * p / (noise * (own / part)))
+    return rate
 
 
-def upload_time(channel_gain: FloatArray, p: FloatArray, system: Scenario) -> FloatArray:
+def upload_time(
+    channel_gain: FloatArray, p: FloatArray, system: Scenario, bandwidth: FloatArray | None = None
+) -> FloatArray:
     """Upload time of each device [s], equation (6); arguments as in `upload_rate`."""
-    return system.upload_bits / upload_rate(channel_gain, p, system)
+    return system.upload_bits / upload_rate(channel_gain, p, system, bandwidth)
 
 
 def compute_time(f: FloatArray, system: Scenario, epochs: FloatArray | None = None) -> FloatArray:
@@ -63,14 +72,16 @@ def time_and_energy(
     p: FloatArray,
     system: Scenario,
     epochs: FloatArray | None = None,
+    bandwidth: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Time [s] and energy [J] of each device if it takes part in the round, (9) and (15).
 
     The time is that of download, computing and upload together, at the channel gains h_n, CPU
-    frequencies f [Hz], transmission powers p [W] and local epochs, by default those of the system,
-    all of shape (..., N); the energy is that of computing and upload.
+    frequencies f [Hz], transmission powers p [W], local epochs, by default those of the system, and
+    parts of the band [Hz], by default equal ones, all of shape (..., N); the energy is that of
+    computing and upload.
     """
-    upload = upload_time(channel_gain, p, system)
+    upload = upload_time(channel_gain, p, system, bandwidth)
     device_time = compute_time(f, system, epochs) + upload + system.download_time
     device_energy = compute_energy(f, system, epochs) + p * upload  # upload: equation (14)
     return device_time, device_energy
@@ -82,9 +93,10 @@ def by_deadline(
     p: FloatArray,
     system: Scenario,
     epochs: FloatArray | None = None,
+    bandwidth: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """`time_and_energy` up to the system's deadline, and who is late then."""
-    device_time, device_energy = time_and_energy(channel_gain, f, p, system, epochs)
+    device_time, device_energy = time_and_energy(channel_gain, f, p, system, epochs, bandwidth)
     if system.deadline_s == math.inf:
         return device_time, device_energy, np.zeros(device_time.shape, dtype=np.bool_)
     return cut(system.deadline_s, device_time, device_energy, f, p, system, epochs)

@@ -390,6 +390,7 @@ class Simulator:
         device_time, device_energy, late = physics.by_deadline(
             self.channel_gain, system=scenario, **settings
         )
+        settings.pop("bandwidth", None)  # only a time depends on it
         if allocation.first is not None:
             end = _first_finished(allocation, device_time)
             device_time, device_energy, later = physics.cut(

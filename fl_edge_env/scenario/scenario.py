@@ -51,6 +51,9 @@ _LARGEST = 1e100
 # What the server may know of the channel.
 _CSI = ("full", "delayed", "participants")
 
+# How the band is split among those who take part.
+_SPLITS = ("equal", "shared")
+
 # What reports cost.
 REPORT_FIELDS = ("report_passes", "report_bits", "first_report_passes", "first_report_bits")
 
@@ -74,9 +77,9 @@ class Scenario:
     num_rounds : int
         Length of an episode [rounds].
     bandwidth_hz : float
-        Uplink bandwidth B, split evenly among the K draws [Hz].
+        Uplink bandwidth B [Hz].
     noise_power_w : float
-        Total noise power N0 [W].
+        Total noise power N0 in B/K of the band [W].
     model_bits : float
         Size of a model update M, 32 bits a parameter [bit].
     num_samples : float, (N,)
@@ -124,6 +127,10 @@ class Scenario:
         otherwise its state is drawn anew.
     upload_failure : float
         Probability that an upload fails after the device has spent its time and energy, in [0, 1).
+    bandwidth_split : {"equal", "shared"}
+        How the band is split: B/K for each of the K draws, or for a chosen cohort as the decision
+        says, with noise of the same density (see `Allocation`). A sampled decision has equal parts
+        in both.
     deadline_s : float
         Time after which the server goes on without the devices that are not finished [s]; infinite
         by default. A late device has spent the energy of what it did until then, and its update is
@@ -203,6 +210,7 @@ class Scenario:
     availability: PerDevice = 1.0
     availability_persistence: float = 0.0
     upload_failure: float = 0.0
+    bandwidth_split: str = "equal"
     deadline_s: float = math.inf
     compression: str = "none"
     download_compression: str = "none"
@@ -242,6 +250,7 @@ class Scenario:
         one_of("latency", self.latency, lyapunov.LATENCIES)
         one_of("objective", self.objective, lyapunov.OBJECTIVES)
         one_of("csi", self.csi, _CSI)
+        one_of("bandwidth_split", self.bandwidth_split, _SPLITS)
         set_checked(self, number_below_one, "availability_persistence", "upload_failure")
         self._check_compression()
         if (beyond := self.availability > 1).any():

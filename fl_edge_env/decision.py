@@ -276,7 +276,8 @@ class Shares(Part):
             )
 
 
-def _shares_band(scenario: Scenario) -> bool:
+def shares_band(scenario: Scenario) -> bool:
+    """True if chosen decisions may share out the band."""
     return scenario.bandwidth_split == "shared"
 
 
@@ -284,7 +285,7 @@ PARTS: tuple[Part, ...] = (
     Setting("f", "frequencies", "CPU f, GHz", shown_in=1e9),
     Setting("p", "powers", "power p, W"),
     Selection("q", "scores", "sampling q"),
-    Shares("bandwidth", "parts of the band", "band b, kHz", shown_in=1e3, exists=_shares_band),
+    Shares("bandwidth", "parts of the band", "band b, kHz", shown_in=1e3, exists=shares_band),
 )
 SETTINGS = tuple(part for part in PARTS if isinstance(part, Setting))
 

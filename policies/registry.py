@@ -39,7 +39,7 @@ def _scheduler(
     kind: type[Selector],
     scenario: Scenario,
     *,
-    resources: ResourceName | ResourceRule = "dynamic",
+    resources: ResourceName | ResourceRule | None = None,
     **options: Any,
 ) -> Policy:
     return Scheduler(kind(scenario, **options), resources=resources)
@@ -66,8 +66,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     scenario : Scenario
         The system it controls.
     **options
-        Keywords of the policy's class; of a selector's too `resources`, which are ``"dynamic"`` by
-        default.
+        Keywords of the policy's class; of a selector's too `resources`, see `Scheduler`.
 
     Raises
     ------

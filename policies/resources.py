@@ -1,27 +1,35 @@
-"""Rules for f and p of devices that take part: static, dynamic, or to a common deadline."""
+"""Rules for f, p and shares of the band of devices that take part."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import lambertw
 
 from fl_edge_env import Scenario, physics
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import finite_number
+from fl_edge_env.decision import highest, shares_band
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.p2 import best_resources
 from policies.state import check_rounds, check_state, for_kernel
+
+# Steps of `share_band`, and the part of the band above the whole at which it ends.
+_MOST_STEPS = 100
+_EXCESS = 1e-12
 
 # Who takes part, as a rule of resources is told: nobody knows yet (None), a mask of the devices
 # that do (bool), or the probabilities of a draw (float).
 TakingPart: TypeAlias = BoolArray | FloatArray | None
 
-# Gives f and p of shape (..., N) for the gains, the queues, the scenario and who takes part.
+# Gives f and p, or f, p and bandwidth, of shape (..., N) for the gains, the queues, the scenario
+# and who takes part.
 ResourceRule: TypeAlias = Callable[
-    [FloatArray, FloatArray, Scenario, TakingPart], tuple[FloatArray, FloatArray]
+    [FloatArray, FloatArray, Scenario, TakingPart], tuple[FloatArray, ...]
 ]
 
 
@@ -82,6 +90,45 @@ def deadline_resources(
     ValueError
         If a shape or a value is wrong.
     """
+    f, p, _ = _meet(channel_gain, queue, participates, scenario, V, shared=False)
+    return f, p
+
+
+def shared_resources(
+    channel_gain: ArrayLike | GainLaw,
+    queue: ArrayLike,
+    participates: BoolArray,
+    scenario: Scenario,
+    *,
+    V: float | None = None,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The f, p and parts of the band of a given cohort that minimise ``V max T + sum Q E``.
+
+    The problem is convex in the energies, the parts and the deadline: every device buys its part at
+    one price, at which the cohort has the whole band. Parameters and errors are those of
+    `deadline_resources`. A member that is late whatever the others do gets next to no part, and the
+    least f and p; where only some of the cohort can meet the scenario's deadline, those that need
+    the largest parts for it give way.
+
+    Returns
+    -------
+    f, p, bandwidth : ndarray, shape (N,) or (B, N)
+        Frequencies [Hz], powers [W] and parts of the band [Hz], zero outside the cohort.
+    """
+    f, p, share = _meet(channel_gain, queue, participates, scenario, V, shared=True)
+    return f, p, scenario.bandwidth_hz * share
+
+
+def _meet(
+    channel_gain: ArrayLike | GainLaw,
+    queue: ArrayLike,
+    participates: BoolArray,
+    scenario: Scenario,
+    V: float | None,
+    *,
+    shared: bool,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The f, p and, where the band is shared out, shares of a given cohort."""
     V = scenario.V if V is None else finite_number("V", V)
     rounds, shape = check_rounds(channel_gain, queue, scenario)
     members = np.asarray(participates)
@@ -99,11 +146,69 @@ def deadline_resources(
         )
     from policies.outcome import kernel  # here, because numba takes half a second to import
 
-    f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
+    decided = tuple(np.empty_like(rounds.queue) for _ in range(3))
     mask = np.atleast_2d(for_kernel(members))
-    options = (float(V), scenario.cohort_size, mask, scenario.deadline_s)
-    rounds.run(kernel.meet_rows, *options, f, p)
-    return f.reshape(shape), p.reshape(shape)
+    options = (float(V), scenario.cohort_size, mask, scenario.deadline_s, shared)
+    rounds.run(kernel.meet_rows, *options, *decided, whole_band=shared)
+    f, p, share = (values.reshape(shape) for values in decided)
+    return f, p, share
+
+
+def share_band(
+    channel_gain: ArrayLike, cohort: ArrayLike, f: ArrayLike, p: ArrayLike, scenario: Scenario
+) -> FloatArray:
+    """The parts of the band with which a cohort finishes together, at given f and p.
+
+    They make its round the shortest: whoever finishes earlier has band to give. To upload in the
+    time that a deadline leaves, a device needs a signal-to-noise ratio x of which ``ln(1 + x) / x``
+    is known, which Lambert's function inverts; the deadline is a root.
+
+    Parameters
+    ----------
+    channel_gain : array_like, shape (..., N)
+        Channel gains.
+    cohort : array_like of int, shape (..., k)
+        Indices of the devices, distinct, filled up with -1.
+    f, p : array_like, shape (..., N)
+        Frequencies [Hz] and powers [W].
+    scenario : Scenario
+        The system.
+
+    Returns
+    -------
+    ndarray, shape (..., N)
+        Parts of the band [Hz]; zero outside the cohort.
+    """
+    gain, f, p = (np.asarray(value, dtype=np.float64) for value in (channel_gain, f, p))
+    members = np.asarray(cohort)
+    named = members >= 0
+
+    def of_cohort(values: FloatArray) -> FloatArray:
+        return np.take_along_axis(np.broadcast_to(values, gain.shape), members, axis=-1)
+
+    before = of_cohort(physics.compute_time(f, scenario) + scenario.download_time)
+    # Signal-to-noise ratio in the whole band, and the time of an upload at the rate `x -> 0`.
+    snr = of_cohort(gain * p) / (scenario.cohort_size * scenario.noise_power_w)
+    least = scenario.upload_bits * math.log(2) / (scenario.bandwidth_hz * snr)
+    alone = before + least * snr / np.log1p(snr)
+    end = np.where(named, alone, 0.0).max(axis=-1, keepdims=True)
+    # What is bought in all is convex in the end: Newton's method comes from the left.
+    for _ in range(_MOST_STEPS):
+        rate = least / np.where(named, end - before, 2.0 * least)  # ln(1 + x) / x
+        gap, exact = 1.0 - rate, -lambertw(-rate * np.exp(-rate), -1).real / rate - 1.0
+        x = np.where(gap < 1e-3, gap * (2.0 + gap * 8.0 / 3.0), exact)
+        for _ in range(2):  # where x is small, Lambert's function has half of the digits
+            x = x - (np.log1p(x) - rate * x) / (1.0 / (1.0 + x) - rate)
+        share = np.where(named, snr / x, 0.0)
+        slope = share * rate / ((end - before) * (1.0 / (1.0 + x) - rate))
+        total = share.sum(axis=-1, keepdims=True)
+        step = (1.0 - total) / np.where(named, slope, 0.0).sum(axis=-1, keepdims=True)
+        end = end + np.maximum(step, 0.0)
+        if np.all(total - 1.0 <= _EXCESS):
+            break
+    bandwidth = np.zeros((*gain.shape[:-1], gain.shape[-1] + 1))  # the last column is nobody's
+    np.put_along_axis(bandwidth, members, scenario.bandwidth_hz * share / total, axis=-1)
+    return bandwidth[..., :-1]
 
 
 def _static(
@@ -115,6 +220,18 @@ def _static(
     """`static_resources`, whoever takes part."""
     gains, _ = check_state(channel_gain, queue, scenario)
     return static_resources(gains, scenario)
+
+
+def _static_shared(
+    channel_gain: FloatArray, queue: FloatArray, scenario: Scenario, taking_part: TakingPart = None
+) -> tuple[FloatArray, ...]:
+    """`static_resources`, and the parts of the band with which the cohort finishes together."""
+    f, p = _static(channel_gain, queue, scenario)
+    if taking_part is None or taking_part.dtype != np.bool_:
+        return f, p
+    members = taking_part.astype(np.bool_)
+    cohort = highest(members.astype(np.float64), scenario.cohort_size, members)
+    return f, p, share_band(channel_gain, cohort, f, p, scenario)
 
 
 def _dynamic(
@@ -130,6 +247,25 @@ def _dynamic(
     return best_resources(channel_gain, queue, q, scenario)
 
 
-ResourceName = Literal["static", "dynamic"]
+def _dynamic_shared(
+    channel_gain: FloatArray, queue: FloatArray, scenario: Scenario, taking_part: TakingPart = None
+) -> tuple[FloatArray, ...]:
+    """The f, p and parts of the band that minimise the drift-plus-penalty of a chosen cohort."""
+    if taking_part is not None and taking_part.dtype == np.bool_:
+        return shared_resources(channel_gain, queue, taking_part.astype(np.bool_), scenario)
+    return _dynamic(channel_gain, queue, scenario, taking_part)
 
-RESOURCES: dict[str, ResourceRule] = {"static": _static, "dynamic": _dynamic}
+
+ResourceName = Literal["static", "dynamic", "static-shared", "dynamic-shared"]
+
+RESOURCES: dict[str, ResourceRule] = {
+    "static": _static,
+    "dynamic": _dynamic,
+    "static-shared": _static_shared,
+    "dynamic-shared": _dynamic_shared,
+}
+
+
+def default_resources(scenario: Scenario) -> ResourceName:
+    """The rule of a scheduler that names none: dynamic, with shares where these are decided."""
+    return "dynamic-shared" if shares_band(scenario) else "dynamic"

@@ -19,6 +19,9 @@ from policies.compiled import run_rows
 
 T = TypeVar("T", bound=np.generic)
 
+# Rows of `device_constants` that depend on the part of the band.
+_UPLOAD, _NOISE = 1, 3
+
 
 class Rounds(NamedTuple):
     """The states of a batch of rounds, in arrays as the kernels take them."""
@@ -28,10 +31,20 @@ class Rounds(NamedTuple):
     queue: FloatArray  # (B, N)
     scenario: Scenario
 
-    def run(self, function: Callable[..., None], *arguments: object) -> None:
-        """Run a function of a kernel over the rounds."""
+    def run(
+        self, function: Callable[..., None], *arguments: object, whole_band: bool = False
+    ) -> None:
+        """Run a function of a kernel over the rounds, for devices with equal parts of the band.
+
+        With `whole_band` for devices that have the whole of it.
+        """
         *state, scenario = self
-        run_rows(function, *self.queue.shape, *state, device_constants(scenario), *arguments)
+        constants = device_constants(scenario)
+        if whole_band:
+            constants = constants.copy()
+            constants[_UPLOAD] /= scenario.cohort_size
+            constants[_NOISE] *= scenario.cohort_size
+        run_rows(function, *self.queue.shape, *state, constants, *arguments)
 
 
 def check_rounds(

@@ -5,8 +5,9 @@ It chooses a cohort S of at least one and at most K distinct devices and their f
     V max_{n in S} T_n + sum_{n in S} (Q_n E_n - Z_n),
 
 with T_n and E_n the time and energy of a device, Q_n its energy queue and Z_n its participation
-queue. A device has B/K of the bandwidth however many take part. Where the scenario has a deadline,
-all devices of S meet it; in rounds in which nobody can, it is left out. The work is done in
+queue. A device has B/K of the bandwidth however many take part, or, where the scenario shares out
+the band, what the solution gives it: at most B for all of S together. Where the scenario has a
+deadline, all devices of S meet it; in rounds in which nobody can, it is left out. The work is in
 `policies.outcome.kernel`.
 """
 
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import all_true, finite_number, is_real, real_array
-from fl_edge_env.decision import BOUND_TOLERANCE
+from fl_edge_env.decision import BOUND_TOLERANCE, shares_band
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.state import Rounds, check_rounds, for_kernel
@@ -43,10 +44,13 @@ class RoundSolution:
     lower_bound : float or ndarray, shape (B,)
         A lower bound on the value of every decision that meets the scenario's deadline, or of every
         one where none does [J^2].
+    bandwidth : ndarray, shape (N,) or (B, N), or None
+        Parts of the band [Hz], zero outside the cohort; None where they are equal.
     gap : float or ndarray, shape (B,)
         Proven distance to the optimum, relative: ``(objective - lower_bound) / scale``. The scale
         is the larger of the objective's magnitude and its part ``V deadline``, because the
-        objective itself passes through zero.
+        objective itself passes through zero. Where the band is shared out, part of the distance may
+        be that no price of the band proves more, whatever the tolerance.
     """
 
     f: FloatArray
@@ -56,6 +60,7 @@ class RoundSolution:
     objective: float | FloatArray
     lower_bound: float | FloatArray
     gap: float | FloatArray
+    bandwidth: FloatArray | None = None
 
     @property
     def cohort(self) -> IntArray:
@@ -133,17 +138,20 @@ def solve_round(
     V = scenario.V if V is None else finite_number("V", V)
     rounds, shape = check_rounds(channel_gain, energy_queue, scenario)
     options = (participation_queue, available, shape, V, tolerance)
-    f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
+    f, p, share = (np.empty_like(rounds.queue) for _ in range(3))
     participates = np.empty(rounds.queue.shape, np.bool_)
     objective, lower, deadline = np.empty((3, len(rounds.queue)))
-    _search(
-        rounds, *options, scenario.deadline_s, False, f, p, participates, objective, lower, deadline
-    )
+    decided = (f, p, share, participates)
+    _search(rounds, *options, scenario.deadline_s, False, *decided, objective, lower, deadline)
     gap = (objective - lower) / np.maximum(np.abs(objective), V * deadline)
+    bandwidth = scenario.bandwidth_hz * share if shares_band(scenario) else None
     if len(shape) == 2:
-        return RoundSolution(f, p, participates, deadline, objective, lower, gap)
-    numbers = (float(values[0]) for values in (deadline, objective, lower, gap))
-    return RoundSolution(f[0], p[0], participates[0], *numbers)
+        return RoundSolution(
+            f, p, participates, deadline, objective, lower, gap, bandwidth=bandwidth
+        )
+    time, value, bound, distance = (float(v[0]) for v in (deadline, objective, lower, gap))
+    parts = None if bandwidth is None else bandwidth[0]
+    return RoundSolution(f[0], p[0], participates[0], time, value, bound, distance, parts)
 
 
 def bound_rounds(
@@ -191,10 +199,10 @@ def bound_rounds(
     rounds, shape = check_rounds(channel_gain, prices, scenario)
     options = (_as_rows(participation_price, shape), available, shape, 1.0, tolerance)
     bound, nothing, others = np.empty(len(rounds.queue)), np.empty((0, 0)), np.empty(0)
-    nobody = np.empty((0, 0), np.bool_)
+    decided = (nothing, nothing, nothing, np.empty((0, 0), np.bool_))
     # A little later, as decisions may miss their bounds by as much and be in time.
     latest = scenario.deadline_s * (1.0 + 2.0 * BOUND_TOLERANCE)
-    _search(rounds, *options, latest, True, nothing, nothing, nobody, others, bound, others)
+    _search(rounds, *options, latest, True, *decided, others, bound, others)
     # Take a round that ends at tau <= D, by the deadline or when the first of the cohort have
     # finished. A late device costs m E >= 0 and earns no z. Without the late ones the others are a
     # cohort that finishes by tau, and so cost no less than the best one that finishes by D. If no
@@ -220,7 +228,10 @@ def _search(
     queues = np.atleast_2d(_check_participation(participation, shape))
     there = _check_available(available, shape)
     weights = (float(V), rounds.scenario.cohort_size)
-    rounds.run(kernel.solve_rows, *weights, queues, there, latest, float(tolerance), *results)
+    bound_only, *arrays = results
+    shared = shares_band(rounds.scenario)
+    options = (latest, float(tolerance), bound_only, shared)
+    rounds.run(kernel.solve_rows, *weights, queues, there, *options, *arrays, whole_band=shared)
 
 
 def _as_rows(prices: ArrayLike, shape: tuple[int, ...]) -> ArrayLike:

@@ -1,4 +1,4 @@
-"""A policy from two halves: a selector of devices, and a rule for frequencies and powers."""
+"""A policy from two halves: a selector of devices, and a rule for their resources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fl_edge_env import Allocation, physics
 from fl_edge_env.checks import available, observed, real_array
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.resources import RESOURCES, ResourceName, ResourceRule
+from policies.resources import RESOURCES, ResourceName, ResourceRule, default_resources
 from policies.selection.selector import Candidates, Selector
 
 # Sets the streams of schedulers apart from those that the environment spawns from the same seed.
@@ -20,17 +20,20 @@ _STREAM = 0x5EC7
 
 
 class Scheduler(Policy):
-    """A selector and a rule for f and p.
+    """A selector and a rule for f, p and, where these are decided, parts of the band.
 
     Parameters
     ----------
     selector : Selector
         The rule that chooses devices.
-    resources : {"static", "dynamic"} or callable
+    resources : {"static", "dynamic", "static-shared", "dynamic-shared"} or callable
         The rule for f and p. ``"static"``: those of Uni-S, for any cohort. ``"dynamic"``: those
         that minimise the round's drift-plus-penalty, which raise the price of a device's energy
-        as its queue grows; the devices of a chosen cohort finish together. A callable is a rule of
-        one's own, see `policies.resources.ResourceRule`.
+        as its queue grows; the devices of a chosen cohort finish together. Where the scenario
+        shares out the band, ``"static-shared"`` adds the parts of the band with which the cohort
+        finishes together, and ``"dynamic-shared"`` minimises over f, p and these. A callable is a
+        rule of one's own, see `policies.resources.ResourceRule`. By default dynamic, and shared
+        where the scenario is.
 
     Attributes
     ----------
@@ -53,13 +56,15 @@ class Scheduler(Policy):
     name = "Scheduler"
 
     def __init__(
-        self, selector: Selector, *, resources: ResourceName | ResourceRule = "dynamic"
+        self, selector: Selector, *, resources: ResourceName | ResourceRule | None = None
     ) -> None:
         given: object = selector
         if not isinstance(given, Selector):
             made = ": make one with the scenario" if isinstance(given, type) else ""
             raise ValueError(f"selector must be a Selector, got {given!r}{made}")
         super().__init__(selector.scenario)
+        if resources is None:
+            resources = default_resources(selector.scenario)
         if callable(resources):
             self._resources, label = resources, getattr(resources, "__name__", "own")
         elif resources in RESOURCES:
@@ -121,7 +126,7 @@ class Scheduler(Policy):
         """Let the selector choose, and give f and p to its choice; see `Policy.decide`."""
         gain, queue = (real_array("channel_gain", value) for value in observed(observation))
         scenario = self.scenario
-        f, p = self._resources(gain, queue, scenario, None)
+        f, p, *_ = self._resources(gain, queue, scenario, None)
         time, energy = physics.time_and_energy(gain, f, p, scenario)
         present = available(observation)
         if present is None:
@@ -130,16 +135,17 @@ class Scheduler(Policy):
         candidates = Candidates(gain, queue, present, time, energy, self._number, self._draw)
         chosen = self.selector.select(candidates)
         if self.selector.samples:
-            f, p = self._resources(gain, queue, scenario, chosen)
+            f, p, *_ = self._resources(gain, queue, scenario, chosen)
             return Allocation(f, p, q=chosen)
         # Refused here where it is no cohort, with f and p that do not depend on it.
         named = Allocation(f, p, cohort=chosen)
         named.validate(scenario)
-        f, p = self._resources(gain, queue, scenario, named.participates)
-        if self.selector.first is None:
-            return Allocation(f, p, cohort=chosen)
-        number = np.count_nonzero(named.participates, axis=-1)
-        return Allocation(f, p, cohort=chosen, first=np.minimum(self.selector.first, number))
+        f, p, *parts = self._resources(gain, queue, scenario, named.participates)
+        bandwidth, first = parts[0] if parts else None, None
+        if self.selector.first is not None:
+            number = np.count_nonzero(named.participates, axis=-1)
+            first = np.minimum(self.selector.first, number)
+        return Allocation(f, p, cohort=chosen, first=first, bandwidth=bandwidth)
 
     def _draw(self) -> FloatArray:
         """Random numbers of the coming round, shape (N,) or (B, N): a stream for each round."""

@@ -54,9 +54,10 @@ class Allocation:
         deadline. The others are late: they have spent what they did until then, and their updates
         are lost. By default the round waits for all.
     bandwidth : ndarray, shape (..., N), optional
-        Part of the band of each device of a chosen cohort [Hz], positive, together at most the
-        whole; those of other devices do not count. Only in a scenario whose ``bandwidth_split`` is
-        ``"shared"``. By default each device has ``B / K``, however many take part.
+        Part of the band of each device of a chosen cohort [Hz], at least ``1e-12`` of the band and
+        together at most the whole; those of other devices do not count. Only in a scenario whose
+        ``bandwidth_split`` is ``"shared"``. By default each device has ``B / K``, however many take
+        part.
 
     Raises
     ------
@@ -95,6 +96,11 @@ class Allocation:
             )
         if self.cohort is not None:
             object.__setattr__(self, "cohort", _index_array(self.cohort))
+        elif self.bandwidth is not None:
+            raise ValueError(
+                "bandwidth belongs to a chosen cohort; each device drawn from q has an equal part "
+                "of the band: leave bandwidth out, or give cohort in place of q"
+            )
         self._check_weights()
         if self.first is not None:
             object.__setattr__(self, "first", self._first_array(self.first))
@@ -151,9 +157,7 @@ class Allocation:
         for part in PARTS if len(scenario.decision) < len(PARTS) else ():
             if part not in scenario.decision and getattr(self, part.name) is not None:
                 raise ValueError(
-                    f"{part.name} is no part of a decision in this scenario, in which each device "
-                    "has an equal part of the band: leave it out, or give the scenario "
-                    'bandwidth_split="shared"'
+                    f"{part.name} is no part of a decision in this scenario{part.absent}"
                 )
         if self.first is not None and self.cohort is not None:
             named = np.count_nonzero(self.cohort >= 0, axis=-1)
@@ -165,9 +169,15 @@ class Allocation:
 
     @property
     def settings(self) -> dict[str, FloatArray]:
-        """The settings of the devices by name, as `physics.time_and_energy` takes them."""
-        names = (*_SETTINGS, "epochs", "bandwidth")
-        return {n: value for n in names if (value := getattr(self, n)) is not None}
+        """The settings of the devices by name, as `physics.time_and_energy` takes them.
+
+        Where the decision shares out the band, devices outside the cohort have none of it.
+        """
+        names = (*_SETTINGS, "epochs")
+        values = {n: value for n in names if (value := getattr(self, n)) is not None}
+        if self.bandwidth is not None:
+            values["bandwidth"] = np.where(self.participates, self.bandwidth, 0.0)
+        return values
 
     @cached_property
     def participates(self) -> BoolArray:
@@ -188,14 +198,17 @@ def decode_action(
 ) -> Allocation:
     """Turn an action, an array of numbers in [-1, 1], into an allocation.
 
-    The rows are the parts of the scenario's decision, f, p and q. The first two map linearly to
-    their ranges; the third is a score that a softmax turns into a distribution, so that the zero
+    The rows are the parts of the scenario's decision, f, p and q, and the band where it is shared
+    out. The first two map linearly to their ranges; the third is a score that a softmax turns into a distribution, so that the zero
     action is the middle of both ranges with uniform sampling, and q varies over devices by at most
     ``exp(2 * softmax_scale)``. Where the scenario's objective is the outcome, the scores rank the
     devices instead: the cohort is the K `available` devices, by default of all, with the highest
-    scores, of equal ones the first. Entries outside the box are clipped.
+    scores, of equal ones the first. A softmax over the cohort turns the fourth row into parts of
+    the whole band; for a distribution q it does not count, as each draw has an equal part. Entries
+    outside the box are clipped.
 
-    Raises `ValueError` if the shape is not (..., 3, N), or an entry is NaN or not a number.
+    Raises `ValueError` if the shape is not (..., 3, N), or (..., 4, N) where the band is shared
+    out, or an entry is NaN or not a number.
     """
     values, parts = real_array("action", action), scenario.decision
     shape = (len(parts), scenario.num_devices)
@@ -218,10 +231,11 @@ def encode_action(
 ) -> NDArray[np.float32]:
     """Turn an allocation into the action, (..., 3, N), from which `decode_action` makes it again.
 
-    Scores are centred in [-1, 1]. Where q varies by more than a factor of ``exp(2 *
-    softmax_scale)``, no action expresses it, and scores are clipped. Where the scenario's objective
-    is the outcome, the devices of the cohort have the score 1 and the others -1. If the cohort has
-    fewer than K devices, `decode_action` fills it up.
+    Scores are centred in [-1, 1]. Where q, or the parts of the band in a fourth row, vary by more
+    than a factor of ``exp(2 * softmax_scale)``, no action expresses them, and scores are clipped.
+    Where the scenario's objective is the outcome, the devices of the cohort have the score 1 and
+    the others -1. If the cohort has fewer than K devices, `decode_action` fills it up, and if the
+    band is not shared out completely, it shares out the rest in proportion.
 
     Raises `ValueError` if the kind of the decision is not that of the scenario's actions: with the
     objective ``"outcome"`` they are chosen, and sampled otherwise.

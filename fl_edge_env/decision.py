@@ -30,6 +30,9 @@ BOUND_TOLERANCE = 1e-7
 _SUM_TOLERANCE = 1e-6
 # Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
 _LEAST_Q = 1e-100
+# Least part of the whole band that a device may have: with less its time and energy lose all
+# bounds. Far below what is worth while, so that a split may be clipped to it without a thought.
+LEAST_SHARE = 1e-12
 
 
 class Decoding(NamedTuple):
@@ -51,7 +54,7 @@ class Part(ABC):
 
     `name` is the field of `Allocation`, `plural` names its values in messages, and `label` its
     panel in pictures, in a unit of `shown_in` SI units. `exists` tells if decisions of a scenario
-    have it, and actions its row.
+    have it, and actions its row; `absent` is the end of the message to who gives it where not.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Part(ABC):
     label: str
     shown_in: float = 1.0
     exists: Callable[[Scenario], bool] = _always
+    absent: str = ""
 
     @abstractmethod
     def ends(self, scenario: Scenario) -> tuple[float, float]:
@@ -225,10 +229,7 @@ class Shares(Part):
         if "cohort" not in by.decided:
             return
         member = membership(by.decided["cohort"], row.shape[-1])
-        score = np.where(member, by.softmax_scale * row, -np.inf)
-        odds = np.exp(score - score.max(axis=-1, keepdims=True))
-        total = odds.sum(axis=-1, keepdims=True)
-        by.decided[self.name] = by.scenario.bandwidth_hz * odds / total
+        by.decided[self.name] = split_band(by.softmax_scale * row, member, by.scenario)
 
     def encode(
         self,
@@ -250,29 +251,27 @@ class Shares(Part):
         bandwidth, band = allocation.bandwidth, scenario.bandwidth_hz
         if bandwidth is None:
             return
-        if allocation.cohort is None:
-            raise ValueError(
-                "bandwidth belongs to a chosen cohort; a sampled decision has equal parts of the "
-                "band: leave bandwidth out, or give cohort in place of q"
-            )
         # Written so that NaN fails the comparisons.
         if not all_true((bandwidth >= 0) & (bandwidth <= band * (1 + BOUND_TOLERANCE))):
             raise ValueError(
-                f"bandwidth must lie in [0, bandwidth_hz = {band:g}] for every device, got "
-                f"{extremes(bandwidth)}"
+                f"bandwidth must lie in [0, bandwidth_hz = {band:g}] for every device, in hertz, "
+                f"got {extremes(bandwidth)}"
             )
-        member = allocation.participates
-        if not all_true((bandwidth > 0) | ~member):
-            device = int(np.argwhere(member & ~(bandwidth > 0))[0, -1])
+        member, least = allocation.participates, LEAST_SHARE * band
+        too_little = member & (bandwidth < (1 - BOUND_TOLERANCE) * least)
+        if too_little.any():
+            where = tuple(np.argwhere(too_little)[0])
             raise ValueError(
-                "bandwidth must be positive for every device of the cohort, which could not finish "
-                f"its upload otherwise, got 0 for device {device}"
+                f"bandwidth must be at least {least:g} Hz, {LEAST_SHARE:g} of the band, for every "
+                f"device of the cohort, as it would hardly finish otherwise, got "
+                f"{bandwidth[where]:.9g} for device {where[-1]}: give it more, or leave it out of "
+                "the cohort"
             )
         total = np.where(member, bandwidth, 0.0).sum(axis=-1)
         if not all_true(total <= band * (1 + BOUND_TOLERANCE)):
             raise ValueError(
                 f"bandwidth must sum to at most bandwidth_hz = {band:g} over the cohort, got a sum "
-                f"of {np.max(total):.9g}: divide by it"
+                f"of {np.max(total):.9g}: multiply it by bandwidth_hz over its sum"
             )
 
 
@@ -285,7 +284,15 @@ PARTS: tuple[Part, ...] = (
     Setting("f", "frequencies", "CPU f, GHz", shown_in=1e9),
     Setting("p", "powers", "power p, W"),
     Selection("q", "scores", "sampling q"),
-    Shares("bandwidth", "parts of the band", "band b, kHz", shown_in=1e3, exists=shares_band),
+    Shares(
+        "bandwidth",
+        "parts of the band",
+        "band b, kHz",
+        shown_in=1e3,
+        exists=shares_band,
+        absent=", in which each device has an equal part of the band: leave it out, or give the "
+        'scenario bandwidth_split="shared"',
+    ),
 )
 SETTINGS = tuple(part for part in PARTS if isinstance(part, Setting))
 
@@ -297,6 +304,24 @@ def settings_at(scenario: Scenario, point: str) -> dict[str, FloatArray]:
     the most energy at ``"max"``.
     """
     return {part.name: part.at(scenario, point) for part in SETTINGS if part.exists(scenario)}
+
+
+def least_band(scenario: Scenario) -> dict[str, FloatArray]:
+    """The least parts of the band [Hz] by name, as `physics.time_and_energy` takes them.
+
+    Nothing where all parts are equal.
+    """
+    if not _shares_band(scenario):
+        return {}
+    return {"bandwidth": np.full(scenario.num_devices, LEAST_SHARE * scenario.bandwidth_hz)}
+
+
+def split_band(score: FloatArray, member: BoolArray, scenario: Scenario) -> FloatArray:
+    """The whole band [Hz], shared out by a softmax of the members' scores; all shapes (..., N)."""
+    score = np.where(member, score, -np.inf)
+    odds = np.exp(score - score.max(axis=-1, keepdims=True))
+    share = np.maximum(odds / odds.sum(axis=-1, keepdims=True), LEAST_SHARE)
+    return np.where(member, scenario.bandwidth_hz * share, 0.0)
 
 
 def highest(

@@ -68,9 +68,13 @@ class Dashboard:
             decided[part.name] = nothing if values is None else values / part.shown_in
         if outcome.q is not None:
             decided["q"] = outcome.q
+        self._drawn = np.isin(np.arange(scenario.num_devices), outcome.cohort)
+        if "bandwidth" in decided:  # also where nobody has decided on it
+            equal = np.full(scenario.num_devices, scenario.bandwidth_hz / scenario.cohort_size)
+            band = equal if allocation.bandwidth is None else allocation.bandwidth
+            decided["bandwidth"] = self._drawn * band / 1e3
         self._note = "cohort chosen by the policy, not drawn from q" if allocation.q is None else ""
         self._bars = dict(observation) | decided
-        self._drawn = np.isin(np.arange(scenario.num_devices), outcome.cohort)
         self._round += 1
         self._recorded += 1
         self._energy = self._energy + outcome.energy_expected

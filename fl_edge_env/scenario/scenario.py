@@ -30,7 +30,7 @@ from fl_edge_env.checks import (
     set_checked,
 )
 from fl_edge_env.compression import Compression
-from fl_edge_env.decision import PARTS, SETTINGS, Part, settings_at
+from fl_edge_env.decision import PARTS, SETTINGS, Part, least_band, settings_at
 from fl_edge_env.files import as_value_error, atomic_path
 from fl_edge_env.scenario import toml
 from fl_edge_env.scenario.calibration import (
@@ -305,9 +305,10 @@ class Scenario:
         worst, best = channel.gain_min * ones, channel.gain_max * ones
         with np.errstate(all="ignore"):
             snr = np.append(worst * self.p_min, best * self.p_max) / self.noise_power_w
-            slowest, _ = physics.time_and_energy(worst, system=self, **settings_at(self, "slowest"))
+            slow, dear = (settings_at(self, p) | least_band(self) for p in ("slowest", "max"))
+            slowest, _ = physics.time_and_energy(worst, system=self, **slow)
             fastest = physics.upload_time(best, self.p_max, self)
-            _, energy = physics.time_and_energy(worst, system=self, **settings_at(self, "max"))
+            _, energy = physics.time_and_energy(worst, system=self, **dear)
             # Of no report they are zero.
             first_time, first_energy = self.first_report
             first = np.maximum(np.append(first_energy, first_time), 1 / _LARGEST)

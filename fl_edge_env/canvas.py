@@ -57,7 +57,11 @@ class Canvas(ABC):
         self._panels: dict[str, tuple[Axes, StepPatch, StepPatch]] = {}
         # What a queue or probability below these has to tell is that it is nothing.
         budget = float(scenario.energy_budget_j.min())
-        self._smallest_tops = {"queue": 0.1 * budget, "q": 0.1 / scenario.num_devices}
+        self._smallest_tops = {
+            "queue": 0.1 * budget,
+            "q": 0.1 / scenario.num_devices,
+            "bandwidth": scenario.bandwidth_hz / scenario.cohort_size / 1e3,
+        }
         self._make_panels(scenario)
         q_axes = self._panels["q"][0]
         self._note = q_axes.text(
@@ -105,7 +109,7 @@ class Canvas(ABC):
         """Draw a frame, shape (height, width, 3).
 
         `values` are those of the devices for each of the `labels`, `largest` what the axes of
-        queues and probabilities have to reach, `drawn` is the cohort, `numbers` stand above the
+        queues, probabilities and parts of the band have to reach, `drawn` is the cohort, `numbers` stand above the
         panels and the `note` in that of the probabilities.
         """
         for name, value in largest.items():

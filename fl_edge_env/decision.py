@@ -311,7 +311,7 @@ def least_band(scenario: Scenario) -> dict[str, FloatArray]:
 
     Nothing where all parts are equal.
     """
-    if not _shares_band(scenario):
+    if not shares_band(scenario):
         return {}
     return {"bandwidth": np.full(scenario.num_devices, LEAST_SHARE * scenario.bandwidth_hz)}
 
@@ -319,9 +319,10 @@ def least_band(scenario: Scenario) -> dict[str, FloatArray]:
 def split_band(score: FloatArray, member: BoolArray, scenario: Scenario) -> FloatArray:
     """The whole band [Hz], shared out by a softmax of the members' scores; all shapes (..., N)."""
     score = np.where(member, score, -np.inf)
-    odds = np.exp(score - score.max(axis=-1, keepdims=True))
-    share = np.maximum(odds / odds.sum(axis=-1, keepdims=True), LEAST_SHARE)
-    return np.where(member, scenario.bandwidth_hz * share, 0.0)
+    top = np.maximum(score.max(axis=-1, keepdims=True), np.finfo(np.float64).min)
+    odds = np.exp(score - top)
+    total = np.maximum(odds.sum(axis=-1, keepdims=True), 1.0)  # less only where nobody is a member
+    return np.where(member, scenario.bandwidth_hz * np.maximum(odds / total, LEAST_SHARE), 0.0)
 
 
 def highest(

@@ -94,7 +94,8 @@ class Dashboard:
             self._canvas = kind(self.scenario, self.title, self.size)
         largest = {
             name: max(float(one._bars[name].max()) for one in (self, *beside))
-            for name in ("queue", "q")
+            for name in ("queue", "q", "bandwidth")
+            if name in self._bars
         }
         return self._canvas.draw(self._bars, largest, self._drawn, self.numbers, self._note)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fl_edge_env import Allocation, Scenario, lyapunov, physics
-from fl_edge_env.decision import settings_at
+from fl_edge_env.decision import membership, settings_at, split_band
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 Credit = Literal["difference", "team"]
@@ -77,30 +77,36 @@ def ranked_difference_reward(
     allocation: Allocation,
     next_device: IntArray,
     scenario: Scenario,
+    band_score: FloatArray | None = None,
 ) -> FloatArray:
     """The additional cost of the round, had the device been left out of the ranking [J^2].
 
     Without a device of the cohort the `next_device` of the ranking, shape (...), takes its place,
     or nobody (-1) where none is left; without another one nothing changes, so that their reward is
     zero. State, decision and reward have shape (..., N), queues are in joules and rounds.
+
+    Where the band is shared out, `band_score` has the scores of the devices for `split_band`, which
+    shares it out anew in the other cohort: everybody there gets what the environment would give, so
+    that what a device's decision is held against does not depend on that decision.
     """
     assert allocation.cohort is not None
-    cohort = allocation.cohort
-    time, energy, late = physics.by_deadline(channel_gain, system=scenario, **allocation.settings)
-    worth = lyapunov.participation_weight(scenario) * participation_queue
-    own = queue * energy - np.where(late, 0.0, worth)
-    named = np.concatenate([cohort, next_device[..., None]], axis=-1)
-    # Of nobody, -1, the time and the cost are those of a device that takes none.
-    times, costs = (
-        np.where(named >= 0, np.take_along_axis(values, named, axis=-1), 0.0)
-        for values in (time, own)
-    )
+    cohort, num_devices = allocation.cohort, channel_gain.shape[-1]
     places = cohort.shape[-1]
-    # In row k the k-th of the cohort has changed places with the next one.
-    others = ~np.eye(places, places + 1, dtype=np.bool_)
-    instead = np.where(others, times[..., None, :], 0.0).max(axis=-1)
-    longer = scenario.V * (instead - times[..., :-1].max(axis=-1, keepdims=True))
-    dearer = costs[..., -1:] - costs[..., :-1]
-    reward = np.zeros((*time.shape[:-1], time.shape[-1] + 1))  # the last column is nobody's
+    # In row k the k-th of the cohort has changed places with the next one; in the last row nobody.
+    cohorts = np.repeat(cohort[..., None, :], places + 1, axis=-2)
+    cohorts[..., range(places), range(places)] = next_device[..., None]
+    member = membership(cohorts, num_devices)
+    settings: dict[str, Any] = {n: v[..., None, :] for n, v in allocation.settings.items()}
+    if band_score is not None:
+        settings["bandwidth"] = split_band(band_score[..., None, :], member, scenario)
+    time, energy, late = physics.by_deadline(
+        channel_gain[..., None, :], system=scenario, **settings
+    )
+    worth = lyapunov.participation_weight(scenario) * participation_queue[..., None, :]
+    cost = np.where(member, queue[..., None, :] * energy - np.where(late, 0.0, worth), 0.0)
+    latest = np.where(member, time, 0.0).max(axis=-1)
+    longer = scenario.V * (latest[..., :-1] - latest[..., -1:])
+    dearer = (cost[..., :-1, :] - cost[..., -1:, :]).sum(axis=-1)
+    reward = np.zeros((*channel_gain.shape[:-1], num_devices + 1))  # the last column is nobody's
     np.put_along_axis(reward, cohort, longer + dearer, axis=-1)
     return reward[..., :-1]

@@ -11,7 +11,7 @@ from stable_baselines3 import PPO
 
 from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.allocation import encode_action
-from fl_edge_env.decision import Setting, settings_at
+from fl_edge_env.decision import Setting, Shares, settings_at
 from fl_edge_env.lyapunov import participation_weight
 from fl_edge_env.typing import FloatArray
 from policies.learning.views import DeviceView, by_device, score_row
@@ -164,8 +164,11 @@ class _Costs(_Decisions):
     def __init__(self, view: DeviceView) -> None:
         super().__init__()
         self._view = view
+        parts = view.scenario.decision
         self._score = score_row(view.scenario)
-        self._settings = [i for i in range(len(view.scenario.decision)) if i != self._score]
+        self._settings = [i for i, part in enumerate(parts) if isinstance(part, Setting)]
+        # Equal parts of the band are a start: those of the best cohort say nothing of the others.
+        self._shares = [i for i, part in enumerate(parts) if isinstance(part, Shares)]
 
     def add(self, rows: _Rows, actions: _Rows, weights: _Rows) -> None:  # noqa: ARG002
         scenario, simulator = self._view.scenario, self._view.batch.simulator
@@ -190,7 +193,8 @@ class _Costs(_Decisions):
         beyond = torch.relu(settings.abs() - 1.0).square().sum(dim=-1)
         score = np.clip(_TOP - cost.ravel() / (_SPAN * scale), -1.0, 1.0).astype(np.float32)
         error = (means[:, self._score] - torch.as_tensor(score)) ** 2
-        return (_FOLLOWED * downhill + beyond + error).mean()
+        unequal = means[:, self._shares].square().sum(dim=-1)
+        return (_FOLLOWED * downhill + beyond + error + unequal).mean()
 
 
 def _means(policy: Any, rows: torch.Tensor) -> torch.Tensor:

@@ -179,6 +179,13 @@ class Allocation:
             values["bandwidth"] = np.where(self.participates, self.bandwidth, 0.0)
         return values
 
+    def band(self, scenario: Scenario) -> FloatArray:
+        """Part of the band of each device if it takes part [Hz], shape (..., N)."""
+        equal = np.full(self.f.shape, scenario.bandwidth_hz / scenario.cohort_size)
+        return (
+            equal if self.bandwidth is None else np.where(self.participates, self.bandwidth, equal)
+        )
+
     @cached_property
     def participates(self) -> BoolArray:
         """Members of the chosen cohort, bool of shape (..., N).
@@ -199,13 +206,13 @@ def decode_action(
     """Turn an action, an array of numbers in [-1, 1], into an allocation.
 
     The rows are the parts of the scenario's decision, f, p and q, and the band where it is shared
-    out. The first two map linearly to their ranges; the third is a score that a softmax turns into a distribution, so that the zero
-    action is the middle of both ranges with uniform sampling, and q varies over devices by at most
-    ``exp(2 * softmax_scale)``. Where the scenario's objective is the outcome, the scores rank the
-    devices instead: the cohort is the K `available` devices, by default of all, with the highest
-    scores, of equal ones the first. A softmax over the cohort turns the fourth row into parts of
-    the whole band; for a distribution q it does not count, as each draw has an equal part. Entries
-    outside the box are clipped.
+    out. The first two map linearly to their ranges; the third is a score that a softmax turns into
+    a distribution, so that the zero action is the middle of both ranges with uniform sampling, and
+    q varies over devices by at most ``exp(2 * softmax_scale)``. Where the scenario's objective is
+    the outcome, the scores rank the devices instead: the cohort is the K `available` devices, by
+    default of all, with the highest scores, of equal ones the first. A softmax over the cohort
+    turns the fourth row into parts of the whole band; beside a distribution q it does not count, as
+    each draw has an equal part. Entries outside the box are clipped.
 
     Raises `ValueError` if the shape is not (..., 3, N), or (..., 4, N) where the band is shared
     out, or an entry is NaN or not a number.

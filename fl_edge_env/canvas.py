@@ -109,8 +109,8 @@ class Canvas(ABC):
         """Draw a frame, shape (height, width, 3).
 
         `values` are those of the devices for each of the `labels`, `largest` what the axes of
-        queues, probabilities and parts of the band have to reach, `drawn` is the cohort, `numbers` stand above the
-        panels and the `note` in that of the probabilities.
+        queues, probabilities and parts of the band have to reach, `drawn` is the cohort, `numbers`
+        stand above the panels and the `note` in that of the probabilities.
         """
         for name, value in largest.items():
             self._fit(name, max(value, self._smallest_tops[name]))

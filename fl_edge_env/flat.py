@@ -34,8 +34,8 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     The observation is the features of `fl_edge_env.scaling.Scaling` one device after the other,
     float32 of shape (N F,): ``observation.reshape(N, F)`` has a row for each device. The action is
     the rows of `FLEdgeEnv`'s one after the other, ``Box(-1, 1, (3 N,), float32)``: N frequencies, N
-    powers, N scores. The reward is scaled. `scaling` holds the scales, and the `names` of the
-    features.
+    powers, N scores, and N scores for the band where it is shared out. The reward is scaled.
+    `scaling` holds the scales, and the `names` of the features.
 
     The spec tells the length of an episode as ``max_episode_steps``, which some wrappers ask for,
     such as Gymnasium's ``TimeAwareObservation``.
@@ -181,7 +181,7 @@ def _flat_space(scaling: Scaling) -> Box:
 
 
 def _rows(action: Any, scenario: Scenario, batch: tuple[int, ...] = ()) -> Any:
-    """An action with its rows apart, shape (*batch, 3, N); an allocation as it is."""
+    """An action with its rows apart, shape (*batch, rows, N); an allocation as it is."""
     if isinstance(action, Allocation):
         return action
     devices, parts = scenario.num_devices, scenario.decision

@@ -69,10 +69,8 @@ class Dashboard:
         if outcome.q is not None:
             decided["q"] = outcome.q
         self._drawn = np.isin(np.arange(scenario.num_devices), outcome.cohort)
-        if "bandwidth" in decided:  # also where nobody has decided on it
-            equal = np.full(scenario.num_devices, scenario.bandwidth_hz / scenario.cohort_size)
-            band = equal if allocation.bandwidth is None else allocation.bandwidth
-            decided["bandwidth"] = self._drawn * band / 1e3
+        if "bandwidth" in decided:  # who takes part has some, also where nobody decided on it
+            decided["bandwidth"] = self._drawn * allocation.band(scenario) / 1e3
         self._note = "cohort chosen by the policy, not drawn from q" if allocation.q is None else ""
         self._bars = dict(observation) | decided
         self._round += 1
@@ -92,10 +90,9 @@ class Dashboard:
             many = self.scenario.num_devices > MOST_BARS
             kind = CountCanvas if many else BarCanvas
             self._canvas = kind(self.scenario, self.title, self.size)
-        largest = {
-            name: max(float(one._bars[name].max()) for one in (self, *beside))
-            for name in ("queue", "q", "bandwidth")
-            if name in self._bars
+        shown = [name for name in ("queue", "q", "bandwidth") if name in self._bars]
+        largest: dict[str, float] = {
+            name: max(float(one._bars[name].max()) for one in (self, *beside)) for name in shown
         }
         return self._canvas.draw(self._bars, largest, self._drawn, self.numbers, self._note)
 

@@ -119,7 +119,7 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     ) -> tuple[Observation, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
         """Play one round in every sub-environment; see `FLEdgeEnv.step`.
 
-        `actions` have shape (B, 3, N), or are an `Allocation` with fields of shape (B, N). The
+        `actions` have shape (B, rows, N), or are an `Allocation` with fields of shape (B, N). The
         reward is 0 where the step has only started an episode. The info holds the fields of `Round`
         for the round just played, with Gymnasium's masks under ``_name``; in same-step mode also
         ``final_obs`` and ``final_info`` where an episode ended.

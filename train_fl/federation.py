@@ -42,6 +42,7 @@ except ModuleNotFoundError as error:
 from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.checks import finite_number, freeze, integer_at_least
 from fl_edge_env.contributions import contributions
+from fl_edge_env.decision import shares_band
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
@@ -87,6 +88,7 @@ class PolicyStrategy(Strategy):
     A message to a client has the model as ``arrays``, and a ``config`` with
 
     - ``frequency`` [Hz] and ``power`` [W]: the device's CPU frequency and transmission power;
+    - ``bandwidth`` [Hz], where the scenario's band is shared out: the device's part of it;
     - ``server-round``, ``num-rounds`` and the device's ``local-epochs``;
     - ``compression``: that of the scenario, see `fl_edge_env.Scenario`;
     - ``report-losses``: whether the policy needs ``local-loss`` and ``local-loss-rms``, the mean
@@ -227,6 +229,8 @@ class PolicyStrategy(Strategy):
             server_round, arrays, received, came.participants, weights[came.arrived], info
         )
         settings = {"frequency": decision.f, "power": decision.p, "local-epochs": epochs}
+        if shares_band(self.scenario):
+            settings["bandwidth"] = decision.band(self.scenario)
         common = dict(config) | {
             "compression": self.scenario.compression,
             "download-compression": self.scenario.download_compression,

@@ -183,6 +183,32 @@ def test_counted__has_every_device_once_and_in_its_bin(seed, devices):
         assert counts.sum() == len(some)
 
 
+@pytest.mark.parametrize("kind", ["given", "left out", "sampled"])
+def test_bars__of_the_band_are_what_the_cohort_has_of_it(kind):
+    scenario = Scenario.cifar10(num_devices=12, cohort_size=4, bandwidth_split="shared")
+    observation = {"channel_gain": scenario.mean_gain, "queue": np.zeros(12)}
+    cohort, parts = [2, 7, 9], np.zeros(12)
+    parts[cohort] = 1e5, 2e5, 7e5
+    decided: dict = {"cohort": cohort}
+    if kind == "sampled":
+        decided = {"q": np.full(12, 1 / 12)}
+    if kind == "given":
+        decided["bandwidth"] = parts + 5e4 * (parts == 0)  # others have none of it
+    frame, cohort = picture(
+        scenario, observation, Allocation(scenario.f_mid, scenario.p_mid, **decided)
+    )
+    # The fourth of six panels of 93 px, below the gaps and the margin.
+    panel = frame[96 + 3 * (93 + 20) :][:93]
+    heights = [
+        [(panel[:, 100 + 90 * n + 45] == color).all(axis=-1).sum() for n in range(12)]
+        for color in (OTHERS, COHORT)
+    ]
+    assert not any(heights[0])
+    wanted = parts if kind == "given" else np.where(np.isin(np.arange(12), cohort), 2.5e5, 0.0)
+    np.testing.assert_allclose(heights[1], wanted * max(heights[1]) / wanted.max(), atol=1)
+    assert max(heights[1]) > 30
+
+
 @pytest.mark.parametrize("devices", [MOST_BARS, MOST_BARS + 1])
 def test_pictures__count_devices_just_where_there_are_too_many_for_bars(devices):
     # All devices alike but three: counted, they fill one bin, and the cohort is seen in another.

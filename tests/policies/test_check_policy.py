@@ -101,6 +101,23 @@ class TooManyDevices(UniS):
         return Allocation(decision.f, decision.p, cohort=cohort)
 
 
+class SharesTheBand(UniS):
+    """Shares out `total` of the band, unequally and by gain."""
+
+    total = 1.0
+
+    def decide(self, observation):
+        decision = super().decide(observation)
+        cohort = np.argsort(observation["channel_gain"], axis=-1)[..., :2]
+        parts = np.zeros(decision.f.shape)
+        np.put_along_axis(parts, cohort, self.scenario.bandwidth_hz * self.total * 0.5, axis=-1)
+        return Allocation(decision.f, decision.p, cohort=cohort, bandwidth=parts)
+
+
+class SharesTooMuch(SharesTheBand):
+    total = 1.2
+
+
 class Mixed(UniS):
     def decide(self, _):
         return (0.0, 0.0)
@@ -139,12 +156,20 @@ def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
         (TooManyDevices, "decide of TooManyDevices is not valid: cohort must have shape"),
         (Mixed, "decide of Mixed must return an Allocation, got a tuple"),
         (Deaf, r'which is not: observation\["available"\]'),
+        (SharesTheBand, "bandwidth is no part of a decision in this scenario, in which each"),
+        (SharesTooMuch, r"bandwidth must sum to at most bandwidth_hz = 1e\+06 over the cohort"),
     ],
 )
 def test_check_policy__names_what_is_wrong(kind, message):
     scenario = SCENARIO.replace(availability=0.4) if kind is Deaf else SCENARIO
+    if kind is SharesTooMuch:
+        scenario = scenario.replace(bandwidth_split="shared")
     with pytest.raises(ValueError, match=message):
         check_policy(kind(scenario))
+
+
+def test_check_policy__lets_shares_of_the_band_pass():
+    check_policy(SharesTheBand(SCENARIO.replace(bandwidth_split="shared")))
 
 
 class TellsItsEpisode(UniS):

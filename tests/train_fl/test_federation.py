@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from fl_edge_env import Scenario, physics
+from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.streams import policy_seed
 from policies import Policy, UniD, make_policy
 from tests.support import spoil
@@ -310,6 +310,27 @@ def test_measured_gains__are_what_is_decided_and_charged_by():
         assert (config["frequency"], config["power"]) == (decision.f[device], decision.p[device])
     longest = max(times[device] for _, device, _ in grid.trained)
     assert result.train_metrics_clientapp[1]["round-time"] == pytest.approx(longest)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_clients__are_told_their_parts_of_a_shared_band(given):
+    class Shares(UniD):
+        def decide(self, observation):
+            cohort, parts = np.array([2, 5]), np.full(N, 1.0)
+            parts[cohort] = 1e5, 4e5
+            decided = super().decide(observation)
+            return Allocation(
+                decided.f, decided.p, cohort=cohort, bandwidth=parts if given else None
+            )
+
+    shared = SCENARIO.replace(bandwidth_split="shared")
+    grid, equal = LocalGrid(), LocalGrid()
+    federated(Shares(shared), grid, shared, rounds=1)
+    told = {device: config["bandwidth"] for _, device, config in grid.trained}
+    equal_part = SCENARIO.bandwidth_hz / SCENARIO.cohort_size
+    assert told == ({2: 1e5, 5: 4e5} if given else {2: equal_part, 5: equal_part})
+    federated("uni-d", equal, rounds=1)
+    assert not any("bandwidth" in config for *_, config in equal.trained)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,12 @@ def test_evaluate_agents__another_system_than_that_of_the_training(call, agents)
             "policies that sample their cohort, where no device drops out",
         ),
         ("--csi participants", "--objective outcome --imitation-rounds 100", "PPO taught"),
+        pytest.param(
+            "--bandwidth-split shared",
+            "--objective outcome --imitation-rounds 100",
+            "PPO taught",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_agents__of_other_kinds_are_trained_and_compared(call, tmp_path, system, training, told):

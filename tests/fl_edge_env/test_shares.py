@@ -1,0 +1,359 @@
+"""Shares of the band: what they do to a round, their row of an action, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, Scenario, Simulator, physics
+from fl_edge_env.allocation import decode_action, encode_action
+from fl_edge_env.decision import LEAST_SHARE
+from tests.support import assert_round, field_values, scenario_of
+
+SHARED = Scenario.femnist(
+    num_devices=6,
+    cohort_size=3,
+    num_rounds=4,
+    bandwidth_hz=3e6,
+    bandwidth_split="shared",
+    objective="outcome",
+    initial_queue=5.0,
+)
+PENALTY = SHARED.replace(objective="penalty")
+VALID: dict[str, Any] = {"f": SHARED.f_mid, "p": SHARED.p_mid, "cohort": [4, 0, 2]}
+PARTS = np.array([6e5, 0, 9e5, 0, 1.5e6, 0])
+
+
+def play(scenario: Scenario, allocation: Allocation, seed: int = 0):
+    """The round, and the observation after it."""
+    batch = allocation.f.shape[:-1]
+    simulator = Simulator(scenario, *batch)
+    simulator.reset(list(range(seed, seed + (batch[0] if batch else 1))))
+    return simulator.advance(allocation), simulator.observe()
+
+
+def random_choice(scenario: Scenario, rng: np.random.Generator, *batch: int) -> dict[str, Any]:
+    """Settings and a cohort of all sizes, filled up with -1."""
+    shape, places = (*batch, scenario.num_devices), min(scenario.cohort_size, scenario.num_devices)
+    cohort = np.argsort(rng.random(shape), axis=-1)[..., :places]
+    cohort[np.arange(places) >= rng.integers(1, places + 1, (*batch, 1))] = -1
+    return {
+        "f": rng.uniform(scenario.f_min, scenario.f_max, shape),
+        "p": rng.uniform(scenario.p_min, scenario.p_max, shape),
+        "cohort": cohort,
+    }
+
+
+@given(
+    field_values(3),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([(), (3,)]),
+    st.sampled_from(["penalty", "outcome"]),
+)
+def test_round__with_equal_parts_is_that_of_the_equal_system(fields, seed, batch, objective):
+    if (equal := scenario_of(fields)) is None:
+        return
+    equal = equal.replace(objective=objective)
+    shared, rng = equal.replace(bandwidth_split="shared"), np.random.default_rng(seed)
+    chosen = random_choice(equal, rng, *batch)
+    others = rng.choice([0.0, 0.3, 1.0], chosen["f"].shape)  # which does not count
+    part = np.where(Allocation(**chosen).participates, 1.0, others)
+    wanted = play(equal, Allocation(**chosen))
+    for given_ in ({}, {"bandwidth": part * (shared.bandwidth_hz / shared.cohort_size)}):
+        found = play(shared, Allocation(**chosen, **given_))
+        for one, other in zip(found, wanted, strict=True):
+            for name, value in (other if isinstance(other, dict) else other.info()).items():
+                ours = (one if isinstance(one, dict) else one.info())[name]
+                np.testing.assert_allclose(ours, value, rtol=1e-12, err_msg=name)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_time_and_energy__follow_from_shannons_formula_with_noise_of_the_same_density(seed):
+    rng = np.random.default_rng(seed)
+    chosen = random_choice(SHARED, rng)
+    band = rng.dirichlet(np.ones(6)) * SHARED.bandwidth_hz + 1.0
+    gain = rng.uniform(0.01, 0.5, 6)
+    time, energy = physics.time_and_energy(gain, chosen["f"], chosen["p"], SHARED, bandwidth=band)
+    density = SHARED.noise_power_w * SHARED.cohort_size / SHARED.bandwidth_hz  # [W/Hz]
+    for n in range(6):
+        f, p, b = chosen["f"][n], chosen["p"][n], band[n]
+        rate = b * math.log2(1 + gain[n] * p / (density * b))
+        cycles = SHARED.local_epochs[n] * SHARED.cycles_per_sample[n] * SHARED.num_samples[n]
+        assert time[n] == pytest.approx(cycles / f + SHARED.model_bits / rate, rel=1e-9)
+        work = SHARED.capacitance[n] / 2 * cycles * f**2
+        assert energy[n] == pytest.approx(work + p * SHARED.model_bits / rate, rel=1e-9)
+
+
+@given(field_values(3), st.floats(-11.9, 0), st.floats(-11.9, 0), st.floats(0, 1), st.floats(0, 1))
+def test_more_band__makes_no_device_slower_and_no_upload_dearer(fields, one, other, high, strong):
+    if (scenario := scenario_of(fields)) is None:
+        return
+    gain = scenario.channel.gain_min * (1 - strong) + scenario.channel.gain_max * strong
+    p = scenario.p_min * (1 - high) + scenario.p_max * high
+    less, more = (
+        physics.time_and_energy(
+            gain, scenario.f_mid, p, scenario, bandwidth=np.full(p.shape, 10**x * 1e6)
+        )
+        for x in sorted((one, other))
+    )
+    for values, before in zip(more, less, strict=True):
+        assert np.all(values <= before * (1 + 1e-12))
+
+
+def test_cohort_of_one__has_the_whole_band_and_is_faster_than_with_an_equal_part():
+    chosen = VALID | {"cohort": [4]}
+    whole = np.where(np.arange(6) == 4, SHARED.bandwidth_hz, 0.0)
+    alone, _ = play(SHARED, Allocation(**chosen, bandwidth=whole))
+    wasted, _ = play(SHARED, Allocation(**chosen))
+    single, _ = play(
+        SHARED.replace(cohort_size=1, noise_power_w=3 * SHARED.noise_power_w, V=1.0),
+        Allocation(**chosen),
+    )
+    assert alone.round_time < wasted.round_time
+    assert alone.round_time == pytest.approx(single.round_time, rel=1e-12)
+    assert alone.energy_spent[4] == pytest.approx(single.energy_spent[4], rel=1e-12)
+
+
+@pytest.mark.parametrize("fields", [{}, {"deadline_s": 1.0}])
+def test_others__do_not_count_whatever_they_are_given(fields):
+    plain = play(SHARED.replace(deadline_s=math.inf), Allocation(**VALID, bandwidth=PARTS))[0]
+    if fields:  # the slowest is late
+        fields = {"deadline_s": 0.999 * float(plain.round_time)}
+    system = SHARED.replace(**fields)
+    wanted = play(system, Allocation(**VALID, bandwidth=PARTS))
+    other = PARTS + np.array([0, 3e6, 0, 1.0, 0, 1e-300])
+    found = play(system, Allocation(**VALID, bandwidth=other))
+    np.testing.assert_equal(found[0].info(), wanted[0].info())
+    np.testing.assert_equal(found[1], wanted[1])
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_deadline_first_and_epochs__go_with_shares(seed):
+    rng = np.random.default_rng(seed)
+    chosen = random_choice(SHARED, rng)
+    cohort = chosen["cohort"][chosen["cohort"] >= 0]
+    band = np.zeros(6)
+    band[cohort] = rng.dirichlet(np.ones(cohort.size)) * SHARED.bandwidth_hz + 1e-3
+    band *= min(1.0, SHARED.bandwidth_hz / band.sum())
+    epochs, first = rng.uniform(0.1, 4, 6), int(rng.integers(1, cohort.size + 1))
+    simulator = Simulator(SHARED)
+    simulator.reset([3])
+    gain = simulator.channel_gain.copy()
+    # What each would take, by a system in which the band of the one device is an equal part.
+    times = {}
+    for n in cohort.tolist():
+        share = band[n] / SHARED.bandwidth_hz * SHARED.cohort_size
+        alone = SHARED.replace(
+            bandwidth_split="equal",
+            bandwidth_hz=share * SHARED.bandwidth_hz,
+            noise_power_w=share * SHARED.noise_power_w,
+            V=1.0,
+            lambda_=1.0,
+        )
+        time, energy = physics.time_and_energy(gain, chosen["f"], chosen["p"], alone, epochs)
+        times[n] = float(time[n]), float(energy[n])
+    ordered = sorted(time for time, _ in times.values())
+    deadline = float(rng.uniform(0.5, 1.5) * ordered[-1])
+    end = min(deadline, ordered[first - 1])
+    system = SHARED.replace(deadline_s=deadline, V=1.0, lambda_=1.0)
+    decision = Allocation(**chosen, epochs=epochs, first=first, bandwidth=band)
+    played, _ = play(system, decision, seed=3)
+    assert played.round_time == pytest.approx(end, rel=1e-9)
+    for n, (time, energy) in times.items():
+        if abs(time - end) > 1e-6 * end:
+            assert played.late[n] == (time > end)
+        if time < end * (1 - 1e-6):
+            assert played.energy_spent[n] == pytest.approx(energy, rel=1e-9)
+
+
+# The fourth row
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 5.0), st.sampled_from([(), (2,)]))
+def test_row__encodes_and_decodes_to_the_same_parts(seed, scale, batch):
+    rng = np.random.default_rng(seed)
+    action = rng.uniform(-1, 1, (*batch, 4, 6))
+    decided = decode_action(action, SHARED, scale)
+    decided.validate(SHARED)
+    member = decided.participates
+    np.testing.assert_array_equal(decided.bandwidth > 0, member)
+    np.testing.assert_allclose(decided.bandwidth.sum(axis=-1), SHARED.bandwidth_hz, rtol=1e-12)
+    # Shares are to each other as the exponentials of their scores, over the cohort alone.
+    odds = np.where(member, np.exp(scale * action[..., 3, :]), 0.0)
+    share = odds / odds.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(decided.bandwidth, SHARED.bandwidth_hz * share, rtol=1e-9)
+    coded = encode_action(decided, SHARED, scale)
+    again = decode_action(coded, SHARED, scale)
+    np.testing.assert_array_equal(again.participates, member)
+    np.testing.assert_allclose(again.bandwidth, decided.bandwidth, rtol=1e-5)
+    np.testing.assert_array_equal(coded[..., 3, :][~member], 0)
+
+
+def test_row__of_parts_that_nobody_decided_on_are_equal_and_a_rest_is_shared_out():
+    scale = 2.0
+    for parts, wanted in ((None, 1e6), (PARTS / 2, PARTS)):
+        action = encode_action(Allocation(**VALID, bandwidth=parts), SHARED, scale)
+        decided = decode_action(action, SHARED, scale)
+        expected = np.where(decided.participates, wanted, 0.0)
+        np.testing.assert_allclose(decided.bandwidth, expected, rtol=1e-6)
+
+
+def test_row__does_not_count_where_devices_are_drawn():
+    rng = np.random.default_rng(0)
+    action = rng.uniform(-1, 1, (4, 6)).astype(np.float32)
+    other = np.concatenate([action[:3], rng.uniform(-1, 1, (1, 6)).astype(np.float32)])
+    results = []
+    for scenario, given_ in ((PENALTY, action), (PENALTY, other), (PENALTY, action[:3])):
+        system = scenario.replace(bandwidth_split="shared" if len(given_) == 4 else "equal")
+        env = FLEdgeEnv(system)
+        env.reset(seed=1)
+        results.append(env.step(given_))
+    np.testing.assert_equal(results[1], results[0])
+    np.testing.assert_equal(results[2], results[0])
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"availability": 0.3}, {"csi": "participants"}, {"objective": "penalty"}]
+)
+def test_batch_and_flat__equal_the_single_environment(fields):
+    scenario, seeds = SHARED.replace(**fields), [5, 6, 7]
+    actions = np.random.default_rng(1).uniform(-1.2, 1.2, (4, 3, 4, 6)).astype(np.float32)
+    batch = FLEdgeVectorEnv(3, scenario, autoreset_mode="Disabled")
+    flat = gym.make("FLEdgeFlat-v0", scenario=scenario)
+    flat_batch = gym.make_vec(
+        "FLEdgeFlat-v0", 3, "vector_entry_point", scenario=scenario, autoreset_mode="Disabled"
+    )
+    together, flat_together = batch.reset(seed=seeds)[0], flat_batch.reset(seed=seeds)[0]
+    assert batch.single_action_space.shape == (4, 6)
+    assert flat.action_space.shape == (24,)
+    singles = [FLEdgeEnv(scenario) for _ in seeds]
+    for single, seed in zip(singles, seeds, strict=True):
+        single.reset(seed=seed)
+    flat.reset(seed=5)
+    for action in actions:
+        together, reward, *_, info = batch.step(action)
+        flat_together, flat_reward, *_ = flat_batch.step(action.reshape(3, 24))
+        for row, single in enumerate(singles):
+            observation, own, _, _, told = single.step(action[row])
+            np.testing.assert_equal({n: v[row] for n, v in together.items()}, observation)
+            assert reward[row] == own
+            for name, value in told.items():
+                np.testing.assert_array_equal(info[name][row], value)
+        features, own, *_ = flat.step(action[0].reshape(24))
+        np.testing.assert_array_equal(flat_together[0], features)
+        assert flat_reward[0] == own
+
+
+# What is refused, and what is not
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "message"),
+    [
+        ([-1.0, 0, 9e5, 0, 1.5e6, 0], r"in \[0, bandwidth_hz = 3e\+06\] .* in hertz, got .* -1 to"),
+        ([6e5, -1.0, 9e5, 0, 1.5e6, 0], r"in \[0, bandwidth_hz = 3e\+06\] .* in hertz, got"),
+        ([6e5, np.nan, 9e5, 0, 1.5e6, 0], r"lie in \[0, .*nan"),
+        ([6e5, 0, np.inf, 0, 1.5e6, 0], r"lie in \[0, .*inf"),
+        ([6e5, 0, 3.1e6, 0, 0, 0], r"lie in \[0, .* to 3100000"),
+        ([6e5, 0, 2e6, 0, 1.5e6, 0], "sum to at most .* got a sum of 4100000: multiply it by"),
+        ([6e5, 0, 2.4e6 + 2, 0, 1, 0], "sum to at most .* got a sum of 3000003"),
+        ([6e5, 0, 0, 0, 1.5e6, 0], "at least 3e-06 Hz, 1e-12 .*got 0 for device 2: give it more"),
+        ([6e5, 0, 2.9e-6, 0, 1.5e6, 0], r"at least .*got 2\.9e-06 for device 2: .* leave it out"),
+        ([5e-324, 0, 9e5, 0, 1.5e6, 0], r"at least .*got 4\.94065646e-324 for device 0"),
+    ],
+)
+@pytest.mark.parametrize("batch", [False, True])
+def test_validate__names_what_is_wrong_with_parts_of_the_band(bandwidth, message, batch):
+    given_, wrong = dict(VALID), np.asarray(bandwidth)
+    if batch:
+        given_ = {name: np.tile(value, (2, 1)) for name, value in VALID.items()}
+        wrong = np.stack([PARTS, wrong])
+    with pytest.raises(ValueError, match=f"^bandwidth must .*{message}"):
+        Allocation(**given_, bandwidth=wrong).validate(SHARED)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bandwidth": PARTS[:3]}, r"f, p and bandwidth must have the same shape .*and \(3,\)"),
+        ({"bandwidth": PARTS[None]}, r"same shape \(..., N\), got \(6,\), \(6,\) and \(1, 6\)"),
+        ({"bandwidth": 1e6}, r"same shape \(..., N\), got .* and \(\)"),
+        ({"bandwidth": ["a"] * 6}, "bandwidth must hold real numbers"),
+        ({"bandwidth": PARTS * 1j}, "bandwidth must hold real numbers"),
+        (
+            {"bandwidth": PARTS, "cohort": None, "q": np.full(6, 1 / 6)},
+            "belongs to a chosen cohort; .* leave bandwidth out, or give cohort in place of q",
+        ),
+    ],
+)
+def test_allocation__refuses_parts_that_no_scenario_allows(change, message):
+    with pytest.raises(ValueError, match=message):
+        Allocation(**VALID | change)
+
+
+def test_validate__refuses_parts_where_the_band_is_not_shared_out():
+    equal = SHARED.replace(bandwidth_split="equal")
+    with pytest.raises(ValueError, match=r'leave it out, or give the scenario .*="shared"'):
+        Allocation(**VALID, bandwidth=PARTS).validate(equal)
+    with pytest.raises(ValueError, match=r"shape \(4, 6\) with rows f, p, q, bandwidth, got"):
+        decode_action(np.zeros((3, 6)), SHARED, 2.0)
+    with pytest.raises(ValueError, match="bandwidth_split must be one of equal, shared, got 'eq'"):
+        SHARED.replace(bandwidth_split="eq")
+
+
+@pytest.mark.parametrize(
+    "bandwidth",
+    [
+        [600_000, 0, 900_000, 0, 1_500_000, 0],
+        PARTS.astype(int),
+        PARTS.astype(np.float32),
+        PARTS * (1 + 5e-8),  # rounded to 32 bits
+        PARTS / 7,  # a part of the band may be left
+        [3e-6, 0, 3e-6, 0, 3e-6, 0],
+    ],
+)
+def test_validate__takes_lists_integers_rounding_and_what_leaves_a_rest(bandwidth):
+    allocation = Allocation(**VALID, bandwidth=bandwidth)
+    allocation.validate(SHARED)
+    assert np.isfinite(play(SHARED, allocation)[0].device_time).all()
+
+
+@given(field_values(5), st.integers(0, 2**32 - 1))
+def test_round__with_the_least_parts_is_finite_and_in_its_space(fields, seed):
+    fields |= {"bandwidth_split": "shared", "objective": "outcome"}
+    if (scenario := scenario_of(fields)) is None:
+        return
+    # A softmax of this scale makes parts that are clipped to the least.
+    env, rng = FLEdgeEnv(scenario, softmax_scale=100.0), np.random.default_rng(seed)
+    env.reset(seed=seed)
+    for _ in range(scenario.num_rounds):
+        action = rng.choice([-1.0, 1.0], (4, scenario.num_devices))
+        decided = decode_action(action, scenario, 100.0)
+        part = decided.bandwidth[decided.participates] / scenario.bandwidth_hz
+        assert part.min() >= LEAST_SHARE * (1 - 1e-12)
+        assert_round(env, env.step(decided))
+
+
+def test_least_part__is_counted_where_a_system_is_checked_and_its_space_is_made():
+    worst = np.full(6, SHARED.channel.gain_min)
+    least = np.full(6, LEAST_SHARE * SHARED.bandwidth_hz)
+    _, energy = physics.time_and_energy(worst, SHARED.f_max, SHARED.p_max, SHARED, bandwidth=least)
+    limit = FLEdgeEnv(SHARED).observation_space["queue"].high
+    assert np.all(limit >= 5.0 + 4 * (energy - SHARED.energy_budget_j))
+    assert np.all(limit <= 1.001 * (5.0 + 4 * energy))
+    # Slow as it can be, a round of 1e90 s is within the limits, and 1e12 times as long is not.
+    slow = SHARED.replace(bandwidth_split="equal", model_bits=1e96, V=1.0, lambda_=1.0)
+    with pytest.raises(ValueError, match=r"round time \[s\] of"):
+        slow.replace(bandwidth_split="shared")
+
+
+def test_scenario__keeps_the_split_in_its_file_and_says_nothing_of_the_default():
+    assert Scenario.from_toml(SHARED.to_toml()) == SHARED
+    assert 'bandwidth_split = "shared"' in SHARED.to_toml()
+    assert "bandwidth_split" not in SHARED.replace(bandwidth_split="equal").to_toml()

@@ -32,7 +32,7 @@ class Drawn(NamedTuple):
     gains: FloatArray  # shape (rounds, N)
     draws: FloatArray  # uniform, of the K draws, shape (rounds, K)
     available: BoolArray | None  # shape (rounds, N)
-    failing: BoolArray | None  # whose upload fails if there is one, shape (rounds, N)
+    uploads: FloatArray | None  # uniform, of the uploads, shape (rounds, N)
 
 
 class Streams:
@@ -72,7 +72,7 @@ class Streams:
         check_gains(scenario.channel, gains, count, scenario.num_devices)
         self._drawn += count
         self._last = gains[-1]
-        available = failing = None
+        available = uploads = None
         if scenario.drops_out:
             available, self._there = draw_presence(
                 self._presence,
@@ -81,10 +81,10 @@ class Streams:
                 scenario.availability_persistence,
                 self._there,
             )
-        if scenario.upload_failure > 0:
-            failing = self._uploads.random((count, scenario.num_devices)) < scenario.upload_failure
+        if scenario.loses_uploads:
+            uploads = self._uploads.random((count, scenario.num_devices))
         draws = self._cohort.random((count, scenario.cohort_size))
-        return Drawn(gains, draws, available, failing)
+        return Drawn(gains, draws, available, uploads)
 
 
 def episode_gains(

@@ -54,6 +54,8 @@ class ScenarioOptions:
     bandwidth_split: str | None = None
     """How the band is split.
     equal: a K-th for each; shared: as a decision says that names its cohort."""
+    waterfall_threshold: float | None = None
+    """m of packet errors by the channel: uploads fail with probability 1 - exp(-m / SNR), too."""
     compression: str | None = None
     """Compression of the updates: none, qsgd:BITS a parameter or topk:SHARE of the parameters."""
     download_compression: str | None = None

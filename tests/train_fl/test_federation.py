@@ -279,7 +279,12 @@ def test_no_reply_at_all__leaves_the_model():
 
 
 @pytest.mark.parametrize(
-    ("lost", "fields"), [("failed", {"upload_failure": 0.5}), ("late", {"deadline_s": 4.0})]
+    ("lost", "fields"),
+    [
+        ("failed", {"upload_failure": 0.5}),
+        ("failed", {"waterfall_threshold": 0.5}),
+        ("late", {"deadline_s": 4.0}),
+    ],
 )
 def test_lost_update_of_the_scenario__sends_nothing_and_is_none_that_is_missing(lost, fields):
     scenario = SCENARIO.replace(**fields)

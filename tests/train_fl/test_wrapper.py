@@ -99,8 +99,9 @@ def test_episode__who_writes_into_what_it_hands_out_changes_nothing(scenario, ta
     np.testing.assert_equal(played(True), played(False))
 
 
-def test_step__an_upload_that_failed_brings_no_update(scenario, task):
-    failing = scenario.replace(upload_failure=0.6, availability=0.7, num_rounds=20)
+@pytest.mark.parametrize("fields", [{"upload_failure": 0.6}, {"waterfall_threshold": 0.5}])
+def test_step__an_upload_that_failed_brings_no_update(scenario, task, fields):
+    failing = scenario.replace(availability=0.7, num_rounds=20, **fields)
     env = start(failing, task, report_gradients=True)
     sizes = set()
     for _ in range(20):

@@ -198,7 +198,7 @@ def _title(scenario: Scenario, options: Options) -> str:
     told += ["latency of the slowest"] if scenario.latency == "round_time" else []
     told += [f"tiers {options.tiers}"] if options.tiers else []
     told += ["the band shared out"] if scenario.bandwidth_split == "shared" else []
-    for name in ("upload_failure", "mu", "nu", "cohort_size", "rounds"):
+    for name in ("upload_failure", "waterfall_threshold", "mu", "nu", "cohort_size", "rounds"):
         value = getattr(options, name)
         told += [f"{name} {value:g}"] if value is not None else []
     return ", ".join(told)

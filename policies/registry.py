@@ -15,6 +15,7 @@ from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
 from policies.own import load_class, names_own, running_own
+from policies.published import Hungarian, UpdateAware
 from policies.resources import ResourceName, ResourceRule
 from policies.selection import Scheduler, Selector
 from policies.uniform import UniD, UniS
@@ -32,6 +33,7 @@ SELECTORS: dict[str, type[Selector]] = {
     "oort": selection.Oort,
     "adaptive-sampling": selection.AdaptiveSampling,
     "optimal-sampling": selection.OptimalSampling,
+    "bc-bn2": UpdateAware,
 }
 
 
@@ -51,6 +53,7 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "uni-s": UniS,
     "divfl": DivFL,
     "opportunistic": Opportunistic,
+    "hungarian": Hungarian,
 } | {name: partial(_scheduler, kind) for name, kind in SELECTORS.items()}
 
 

@@ -402,7 +402,7 @@ def test_reports__losses_and_norms_are_those_of_the_participants(scenario, task)
         assert info["local_loss_rms"][index] == pytest.approx(rms, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["divfl", "oort", "optimal-sampling"])
+@pytest.mark.parametrize("name", ["divfl", "oort", "optimal-sampling", "bc-bn2"])
 def test_evaluate__schedulers_train(name):
     scenario = Scenario.digits(num_devices=10, num_rounds=30)
     make_env = TrainingEnvFactory(scenario, "digits").fitted()

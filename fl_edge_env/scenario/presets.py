@@ -82,6 +82,53 @@ def _mobile(num_devices: int) -> dict[str, Any]:
     return _phones(num_devices) | {"download_rate_bps": _MOBILE_DOWNLOAD_BPS}
 
 
+# Chen et al., 2021; numbers are of the authors' code, FLMIN.m in github.com/mzchen0/Wireless-FL,
+# unless they are called ours or the paper's (from memory).
+_CHEN_SAMPLES = (100, 200, 300, 400, 500, 400, 300, 200, 100)  # of its nine devices
+_CHEN_MODEL_BITS = 16.0 * 39_760  # 16 bits a parameter
+_CHEN_BLOCKS = 6  # it also runs nine
+# Interference of its six blocks [W], on average: ours are alike. Noise of 1e-14 W is beside it.
+_CHEN_NOISE_W = float(np.mean([0.01, 0.03, 0.05, 0.07, 0.09, 0.11])) * 1e-6 + 1e-14
+_CHEN_DOWNLOAD_NOISE_W = 0.06 * 3e-6
+_CHEN_RADIUS_M, _CHEN_LEAST_DISTANCE_M = 500.0, 10.0  # the latter ours, there is none
+# Gains go with 1/d^2, 20 dB a decade; a `CellChannel` has 36.7. In the ring from 1 m with this
+# outer radius it has the gains of distances d, ``10 r^1.835`` m, with d nearly uniform up to 500 m.
+_CHEN_EQUIVALENT_RADIUS_M = (_CHEN_RADIUS_M / _CHEN_LEAST_DISTANCE_M) ** (20.0 / 36.7)
+# Of the first 2000 that for which nine devices are the most evenly spread over the distances.
+_CHEN_PLACE_SEED = 487
+
+
+def _chen2021(num_devices: int) -> dict[str, Any]:
+    # Without shadowing; the code has no fading, the paper has Rayleigh's (from memory).
+    ring = {"radius_m": _CHEN_EQUIVALENT_RADIUS_M, "least_distance_m": 1.0, "shadowing_db": 0.0}
+    channel = CellChannel(**ring, place_seed=_CHEN_PLACE_SEED)
+    gain = _CHEN_LEAST_DISTANCE_M**-2 * channel.distances(num_devices) ** -3.67
+    samples = np.resize(_CHEN_SAMPLES, num_devices).astype(np.float64)
+    return {
+        "cohort_size": _CHEN_BLOCKS,
+        "num_rounds": 130,
+        "bandwidth_hz": _CHEN_BLOCKS * 1e6,  # 1 MHz a block
+        "noise_power_w": _CHEN_NOISE_W,
+        "model_bits": _CHEN_MODEL_BITS,
+        "model_tensors": 4,
+        "num_samples": samples,
+        "local_epochs": 1.0,
+        # 40 cycles times the Mbit of a model, whatever the data, at 1e-27 J/Hz^2 and 1 GHz.
+        "cycles_per_sample": 40.0 * _CHEN_MODEL_BITS / 2**20 / samples,
+        "capacitance": 2e-27,
+        "f_min": 1e9,
+        "f_max": 1e9,
+        "p_min": 1e-4,  # ours
+        "p_max": 0.01,
+        # There the most for one round of a participant, 3 mJ.
+        "energy_budget_j": 0.003,
+        "deadline_s": 0.5,
+        "download_rate_bps": 20e6 * np.log2(1.0 + gain / _CHEN_DOWNLOAD_NOISE_W),
+        "waterfall_threshold": 1.08,
+        "channel": CellChannel(**ring, place_seed=_CHEN_PLACE_SEED, mean=float(gain.mean())),
+    }
+
+
 def _femnist_sample_counts(num_devices: int) -> FloatArray:
     """Training samples of LEAF's writers: nine tenths of each writer's, who has 50 or more."""
     rng = np.random.default_rng(0)
@@ -101,4 +148,5 @@ PRESETS = {
     "cell": Preset(_cell, dataset="cifar10"),
     "phones": Preset(_phones, dataset="cifar10"),
     "mobile": Preset(_mobile, dataset="cifar10"),
+    "chen2021": Preset(_chen2021, num_devices=9),
 }

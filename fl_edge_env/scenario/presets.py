@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,6 +130,81 @@ def _chen2021(num_devices: int) -> dict[str, Any]:
     }
 
 
+def _users_around(
+    num_devices: int, channel: CellChannel, loss_at_1km_db: float, loss_per_decade_db: float
+) -> CellChannel:
+    """The channel with the median gain that a paper's path loss gives its users.
+
+    Around it the gains spread by the channel's own path loss, whose exponent is another one.
+    """
+    loss = loss_at_1km_db + loss_per_decade_db * np.log10(channel.distances(num_devices) / 1e3)
+    here = np.median(channel.device_mean(num_devices)) / channel.mean
+    return replace(channel, mean=float(np.median(10.0 ** (-0.1 * loss)) / here))
+
+
+def _yang2021(num_devices: int) -> dict[str, Any]:
+    # Read in main_5.m, main_1.m and user_distribution.m of the code that came with Yang et al.,
+    # "Energy efficient federated learning over wireless communication networks", TWC 2021:
+    # github.com/BrokenBunny/Energy-efficient-federated-learning.
+    ring = CellChannel(
+        radius_m=500.0 / np.sqrt(np.pi),  # ours: as large as their square of 500 m
+        least_distance_m=10.0,  # ours; theirs is 1 m
+        shadowing_db=8.0,
+        # Theirs do not fade; ours hardly do.
+        fading="rician",
+        rician_factor=1000.0,
+        fading_min=0.8,
+        fading_max=1.2,
+    )
+    bandwidth = 20e6
+    return {
+        "cohort_size": num_devices,  # all take part
+        "bandwidth_split": "shared",
+        "bandwidth_hz": bandwidth,
+        "noise_power_w": 1e-3 * 10**-17.4 * bandwidth / num_devices,  # -174 dBm/Hz
+        "model_bits": 28.1e3,
+        "num_samples": 500.0,
+        "cycles_per_sample": 2e5,
+        "local_epochs": 4.0,  # v log2(1 / eta) with v = 4, and eta = 1/2, where their code begins
+        "capacitance": 2e-28,  # their kappa = 1e-28 stands without our 1/2
+        "f_min": 1e8,  # ours; theirs is zero
+        "f_max": 2e9,
+        "p_min": 1e-6,  # ours; theirs is zero
+        "p_max": 0.01,  # 10 dBm
+        "energy_budget_j": 0.1,  # ours; theirs have none. At 2 GHz a round takes 0.16 J
+        "model_tensors": _DIGITS_CNN_TENSORS,
+        "channel": _users_around(num_devices, ring, 128.1, 37.6),
+    }
+
+
+def _fedl2019(num_devices: int) -> dict[str, Any]:
+    # Read in Setting.jl and TrafficGen.jl (julia-INFOCOM) of the authors' code of Tran et al.,
+    # "Federated learning over wireless networks: optimization model design and analysis", INFOCOM
+    # 2019: github.com/nhatminh/FEDL-INFOCOM.
+    ring = CellChannel(radius_m=50.0, least_distance_m=2.0, shadowing_db=0.0)
+    data = np.random.default_rng(0).uniform(5.0, 10.0, num_devices)  # theirs, with a seed of ours
+    return {
+        "cohort_size": num_devices,  # all take part
+        "bandwidth_split": "shared",
+        "bandwidth_hz": 1e6,
+        "noise_power_w": 1e-10 / num_devices,  # 1e-10 W in the whole band
+        "model_bits": 25e3 / np.log(2.0),  # 25,000 nats
+        "num_samples": 8e6 * data,  # a sample is a bit
+        "cycles_per_sample": 20.0,  # the number of equal devices; others have 10 to 30
+        "local_epochs": 1.0,  # ours; theirs is log(1 / theta), which they choose
+        "capacitance": 2e-28,
+        "f_min": 0.3e9,
+        "f_max": 2e9,
+        # Theirs have 0.2 to 1 W in turns, and so much less if they all send at once.
+        "p_min": 1e-4,
+        "p_max": 1.0,
+        "energy_budget_j": 0.3,  # ours; theirs have none. At 2 GHz computing takes 0.3 to 0.6 J
+        "model_tensors": _DIGITS_CNN_TENSORS,
+        # -40 dB at one metre, and 40 dB a decade.
+        "channel": _users_around(num_devices, ring, 160.0, 40.0),
+    }
+
+
 def _femnist_sample_counts(num_devices: int) -> FloatArray:
     """Training samples of LEAF's writers: nine tenths of each writer's, who has 50 or more."""
     rng = np.random.default_rng(0)
@@ -149,4 +225,6 @@ PRESETS = {
     "phones": Preset(_phones, dataset="cifar10"),
     "mobile": Preset(_mobile, dataset="cifar10"),
     "chen2021": Preset(_chen2021, num_devices=9),
+    "fedl2019": Preset(_fedl2019, num_devices=50, dataset="digits"),
+    "yang2021": Preset(_yang2021, num_devices=50, dataset="digits"),
 }

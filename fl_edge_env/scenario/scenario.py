@@ -353,10 +353,8 @@ class Scenario:
         """A preset by name, with any fields changed.
 
         The names are ``"cifar10"``, ``"femnist"``, ``"fashion_mnist"``, ``"digits"``, ``"cell"``,
-        ``"phones"`` and ``"mobile"``, and ``"chen2021"``, the system of Chen et al. in which
-        `policies.published.Hungarian` was proposed, whose most of 3 mJ for one round of a
-        participant is here each device's budget. Raises `ValueError` if there is no preset of that
-        name.
+        ``"phones"``, ``"mobile"``, and the systems of published algorithms, ``"chen2021"``,
+        ``"fedl2019"`` and ``"yang2021"``. Raises `ValueError` if there is no preset of that name.
         """
         cls._check_names(fields)
         preset = PRESETS[one_of("scenario", name, list(PRESETS))]

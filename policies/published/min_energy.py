@@ -11,8 +11,8 @@ from policies.published.uploads import Cohort, decide_for_cohort, root
 from policies.resources import TakingPart
 from policies.selection import RoundRobin, Scheduler
 
-# Steps by which a price of the band is bracketed, as a logarithm.
-_STEP = 4.0
+# Logarithms of prices of the band [J/Hz]: the first step of a search, and what is no price.
+_STEP, _NOTHING = 4.0, -300.0
 
 
 class MinEnergy(Scheduler):
@@ -132,21 +132,28 @@ def _least_energy(of: Cohort, span: FloatArray) -> tuple[FloatArray, FloatArray]
     whole = of.scenario.bandwidth_hz
     shared = of.scenario.bandwidth_split == "shared"
     part = np.full(span.shape, whole if shared else whole / of.scenario.cohort_size)
-    # Nobody computes more slowly than at the least frequency, nor uploads faster than alone.
-    low = np.maximum(of.upload_time(of.p_max, part), span - of.cycles / of.f_min)
-    high = span - of.cycles / of.f_max
+    # Nobody uploads faster than alone. From `middle` on, computing fills the time that is left.
+    low, high = of.upload_time(of.p_max, part), span - of.cycles / of.f_max
+    middle = np.clip(span - of.cycles / of.f_min, low, high)
 
     def parts(window: FloatArray, price: FloatArray) -> FloatArray:
         return of.band_at_price(window, np.ones(window.shape), price) if shared else part
 
     def windows(price: FloatArray) -> FloatArray:
-        def growth(window: FloatArray) -> FloatArray:
-            """Derivative of what a device pays, in the time of its upload, within [-1, 1]."""
-            computing = of.capacitance * (of.cycles / (span - window)) ** 3
-            worth = of.worth_of_time(window, parts(window, price), price)
-            return (computing + worth) / (computing + np.abs(worth))
+        def idle(window: FloatArray) -> FloatArray:
+            """What a second more to upload costs [W], apart from faster computing."""
+            return of.worth_of_time(window, parts(window, price), price)
 
-        return root(growth, low, high)
+        def busy(window: FloatArray) -> FloatArray:
+            """What a second more to upload costs, on a scale from -1 to 1."""
+            computing, other = of.capacitance * (of.cycles / (span - window)) ** 3, idle(window)
+            return (computing + other) / (computing + np.abs(other))
+
+        window = root(busy, middle, high)
+        early = (idle(middle) > 0) & (middle > low)  # at the least power, say
+        if early.any():
+            window = np.where(early, root(idle, low, middle), window)
+        return window
 
     if not shared:
         return windows(np.zeros((*span.shape[:-1], 1))), part
@@ -156,12 +163,16 @@ def _least_energy(of: Cohort, span: FloatArray) -> tuple[FloatArray, FloatArray]
         return np.log(of.total(parts(windows(price), price)) / whole)
 
     # A start: the mean worth of the band at equal parts, uploading half of the time.
-    start = np.log(np.mean(0.5 * high * of.slope(0.5 * high, whole / of.real.shape[-1]), -1))
-    above, below = start[..., None].copy(), start[..., None].copy()
-    while (more := excess(above) > 0).any():
-        above += _STEP * more
-    while (less := excess(below) < 0).any() and (below > -500).all():
-        below -= _STEP * less
+    start = of.total(0.5 * high * of.slope(0.5 * high, part / of.real.shape[-1]))
+    above = below = np.log(start / np.count_nonzero(of.real, axis=-1)[..., None])
+    step = _STEP
+    while (dearer := excess(above) > 0).any():
+        above = np.where(dearer, above + step, above)
+        step *= 2.0
+    step = _STEP
+    while (cheaper := (excess(below) < 0) & (below > _NOTHING)).any():
+        below = np.where(cheaper, below - step, below)
+        step *= 2.0
     price = np.exp(root(excess, below, above))
     window = windows(price)
     return window, parts(window, price)

@@ -97,11 +97,15 @@ class OCEAN(Policy):
         best_value = np.full((*gain.shape[:-1], 1), -np.inf)
         cohort: IntArray = _filled(smallest(np.minimum(need, 1e300), present, 1), most)
         fallback = membership(cohort, gain.shape[-1])
-        bandwidth, p = whole * fallback, np.where(fallback, scenario.p_max, scenario.p_min)
+        bandwidth, p = whole * fallback, np.where(fallback, every.p_max, every.p_min)
         computing = physics.compute_energy(f, scenario)
         for size in range(1, most + 1):
             part = whole / (scenario.cohort_size if equal else size)
-            cost = worth * (computing + every.energy(window, np.full(gain.shape, part)))
+            parts = np.full(gain.shape, part)
+            # At the least power: with an equal part it is done before its time.
+            least = every.upload_time(every.p_min, parts) if equal else window
+            uploading = every.p_min * least
+            cost = worth * (computing + np.maximum(every.energy(window, parts), uploading))
             chosen = smallest(np.minimum(cost, 1e300), able, size)
             members = membership(chosen, gain.shape[-1])
             enough = np.count_nonzero(members, axis=-1, keepdims=True) == size
@@ -119,8 +123,8 @@ class OCEAN(Policy):
             cohort = np.where(better, _filled(chosen, most), cohort)
             bandwidth = np.where(better, of.put(band, 0.0), bandwidth)
             p = np.where(better, of.put(power, scenario.p_min), p)
-        parts = None if equal else np.minimum(bandwidth, whole)
-        return Allocation(np.array(f), p, cohort=cohort, bandwidth=parts)
+        shares = None if equal else np.minimum(bandwidth, whole)
+        return Allocation(np.array(f), p, cohort=cohort, bandwidth=shares)
 
 
 def _filled(cohort: IntArray, size: int) -> IntArray:

@@ -1,8 +1,8 @@
 """Uploads of a cohort that shares the band: their energies, and the parts that make it least.
 
-An upload of M bits in t seconds with b hertz takes ``p t = n x (e^y - 1)`` joules. Here ``x = t b``,
-``y = M ln(2) / x`` is the logarithm of one plus the signal-to-noise ratio, and n is the density of
-the noise over the gain. The energy is convex and decreasing in t and b together, as it is so in
+An upload of M bits in t seconds with b hertz takes ``p t = n x (e^y - 1)`` joules, ``x = t b``.
+Here ``y = M ln(2) / x`` is the logarithm of one plus the signal-to-noise ratio, and n is the density
+of the noise over the gain. The energy is convex and decreasing in t and b together, as it is so in
 ``sqrt(t b)``, which is concave. Its derivative in x is ``-n g(y)`` with ``g(y) = 1 + (y - 1) e^y``,
 which Lambert's W inverts: so the best part of the band at a price has a closed form.
 """
@@ -44,7 +44,10 @@ class Cohort:
 
     def __init__(self, gain: FloatArray, participates: BoolArray, scenario: Scenario) -> None:
         self.scenario, self.shape = scenario, participates.shape
-        size = int(np.count_nonzero(participates, axis=-1).max())
+        # As many places whatever the other cohorts of a batch: results then are, to the bit.
+        size = min(scenario.cohort_size, scenario.num_devices)
+        if np.count_nonzero(participates, axis=-1).max() > size:
+            size = scenario.num_devices
         # Stable: those who take part come first, in their order.
         order = np.argsort(~participates, axis=-1, kind="stable")[..., :size]
         self.real: BoolArray = np.take_along_axis(participates, order, axis=-1)
@@ -128,7 +131,10 @@ class Cohort:
             needed = self.nats * self.noise / (power * window)
         possible = (needed > 0) & (needed < 1)
         G = np.where(possible, needed, 0.5)
-        snr = -_lambert(-G * np.exp(-G), -1) / G - 1.0
+        # A series where the argument of W rounds to the end of its range.
+        gap, G = 1.0 - G, np.minimum(G, 1.0 - 1e-6)
+        exact = -_lambert(-G * np.exp(-G), -1) / G - 1.0
+        snr = np.where(gap < 1e-6, gap * (2.0 + gap * 8.0 / 3.0), exact)
         band: FloatArray = power / (self.noise * np.maximum(snr, 1e-300))
         return np.where(possible, band, np.inf)
 
@@ -137,8 +143,12 @@ class Cohort:
     ) -> FloatArray:
         """The part that minimises ``weight * energy + price * band`` with a power in its range."""
         with np.errstate(divide="ignore", over="ignore"):
-            growth = np.clip(price / (weight * window * self.noise), 1e-14, 1e300)
-        y = 1.0 + _lambert((growth - 1.0) / math.e, 0)
+            growth = np.minimum(price / (weight * window * self.noise), 1e300)
+        # A series where the argument of W rounds to the end of its range.
+        root_2 = np.sqrt(2.0 * growth)
+        near_zero = root_2 * (1.0 - root_2 * (1.0 / 3.0 - root_2 * 11.0 / 72.0))
+        exact = 1.0 + _lambert((np.maximum(growth, 1e-8) - 1.0) / math.e, 0)
+        y = np.where(growth < 1e-8, near_zero, exact)
         band = self.nats / (window * np.maximum(y, 1e-300))
         least = self.band_at_power(window, self.p_max)
         most = self.band_at_power(window, self.p_min)
@@ -246,30 +256,32 @@ def root(
     """
     a, b = np.broadcast_arrays(low, high)
     fa, fb = function(a), function(b)
-    bracketed = np.sign(fa) != np.sign(fb)
-    best = np.where(np.abs(fa) < np.abs(fb), a, b)
     c, fc, t = a, fa, np.full(a.shape, 0.5)
+    live = np.sign(fa) * np.sign(fb) < 0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for _ in range(_STEPS):
-            width = np.abs(b - a)
-            done = ~bracketed | (width <= _PRECISION * np.maximum(np.abs(a), np.abs(b)))
-            if np.all(done | (fa == 0) | (fb == 0)):
+            # An entry that is found stays as it is, whatever the others need.
+            live = live & (np.abs(b - a) > _PRECISION * np.maximum(np.abs(a), np.abs(b)))
+            if not live.any():
                 break
-            x = a + t * (b - a)
+            x = np.where(live, a + t * (b - a), a)
             fx = function(x)
-            same = np.sign(fx) == np.sign(fa)
-            c, fc = np.where(same, a, b), np.where(same, fa, fb)
-            b, fb = np.where(same, b, a), np.where(same, fb, fa)
-            a, fa = x, fx
+            same, zero = live & (np.sign(fx) == np.sign(fa)), fx == 0
+            c, fc = (
+                np.where(live, np.where(same, a, b), c),
+                np.where(live, np.where(same, fa, fb), fc),
+            )
+            b, fb = np.where(live & ~same, a, b), np.where(live & ~same, fa, fb)
+            a, fa = np.where(live, x, a), np.where(live, fx, fa)
+            live = live & ~zero
             # Inverse quadratic interpolation where it is safe, else the middle.
             xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
             step = fa / (fb - fa) * fc / (fb - fc)
             step += (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
             good = (phi**2 < xi) & ((1 - phi) ** 2 < 1 - xi) & np.isfinite(step)
-            least = 0.25 * _PRECISION * np.abs(a) / np.maximum(np.abs(b - a), 1e-300)
-            least = np.minimum(least, 0.5)
+            least = np.minimum(0.25 * _PRECISION * np.abs(a / (b - a)), 0.5)
             t = np.clip(np.where(good, step, 0.5), least, 1 - least)
-    return np.where(bracketed, np.where(np.abs(fa) < np.abs(fb), a, b), best)
+    return np.where(np.abs(fa) < np.abs(fb), a, b)
 
 
 def _lambert(value: Any, branch: int) -> FloatArray:

@@ -1,10 +1,10 @@
 """Uploads of a cohort that shares the band: their energies, and the parts that make it least.
 
 An upload of M bits in t seconds with b hertz takes ``p t = n x (e^y - 1)`` joules, ``x = t b``.
-Here ``y = M ln(2) / x`` is the logarithm of one plus the signal-to-noise ratio, and n is the density
-of the noise over the gain. The energy is convex and decreasing in t and b together, as it is so in
-``sqrt(t b)``, which is concave. Its derivative in x is ``-n g(y)`` with ``g(y) = 1 + (y - 1) e^y``,
-which Lambert's W inverts: so the best part of the band at a price has a closed form.
+Here ``y = M ln(2) / x`` is the logarithm of one plus the signal-to-noise ratio, and n is the
+density of the noise over the gain. The energy is convex and decreasing in t and b together, as it
+is so in ``sqrt(t b)``, which is concave. Its derivative in x is ``-n g(y)``, where ``g(y) = 1 +
+(y - 1) e^y`` is inverted by Lambert's W: so the best part of the band at a price has a closed form.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Cohort:
         with np.errstate(divide="ignore", over="ignore"):
             growth = np.minimum(price / (weight * window * self.noise), 1e300)
         # A series where the argument of W rounds to the end of its range.
-        root_2 = np.sqrt(2.0 * growth)
+        root_2 = np.sqrt(2.0 * np.minimum(growth, 1e-8))
         near_zero = root_2 * (1.0 - root_2 * (1.0 / 3.0 - root_2 * 11.0 / 72.0))
         exact = 1.0 + _lambert((np.maximum(growth, 1e-8) - 1.0) / math.e, 0)
         y = np.where(growth < 1e-8, near_zero, exact)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import physics
+from policies import make_policy
 from policies.published import GreedyLatency
 from policies.published.uploads import Cohort
 from policies.resources import static_resources
@@ -59,6 +60,17 @@ def test_round__is_never_shorter_with_one_more(seed):
     gain, members, _ = cohort_of(seed)
     chosen = np.flatnonzero(members)
     assert round_of(chosen, gain, SHARED) > round_of(chosen[1:], gain, SHARED)
+
+
+def test_equal_finish__ends_the_round_of_the_cohort_as_the_search_had_it():
+    policy = make_policy("greedy-latency", SHARED)
+    for seed in range(5):
+        gain = cohort_of(seed)[0]
+        decision = policy.decide({"channel_gain": gain, "queue": np.zeros(8)})
+        settings = decision.f, decision.p, SHARED, None, decision.bandwidth
+        time = physics.time_and_energy(gain, *settings)[0][decision.participates]
+        chosen = np.flatnonzero(decision.participates)
+        np.testing.assert_allclose(time, round_of(chosen, gain, SHARED), rtol=1e-9)
 
 
 def test_greedy_latency__refuses_a_negative_heterogeneity():

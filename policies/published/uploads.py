@@ -135,7 +135,7 @@ class Cohort:
         gap, G = 1.0 - G, np.minimum(G, 1.0 - 1e-6)
         exact = -_lambert(-G * np.exp(-G), -1) / G - 1.0
         snr = np.where(gap < 1e-6, gap * (2.0 + gap * 8.0 / 3.0), exact)
-        band: FloatArray = power / (self.noise * np.maximum(snr, 1e-300))
+        band: FloatArray = power / (self.noise * np.maximum(snr, 1e-100))
         return np.where(possible, band, np.inf)
 
     def band_at_price(
@@ -149,7 +149,7 @@ class Cohort:
         near_zero = root_2 * (1.0 - root_2 * (1.0 / 3.0 - root_2 * 11.0 / 72.0))
         exact = 1.0 + _lambert((np.maximum(growth, 1e-8) - 1.0) / math.e, 0)
         y = np.where(growth < 1e-8, near_zero, exact)
-        band = self.nats / (window * np.maximum(y, 1e-300))
+        band = self.nats / (window * np.maximum(y, 1e-100))
         least = self.band_at_power(window, self.p_max)
         most = self.band_at_power(window, self.p_min)
         return np.minimum(np.clip(band, least, most), self.scenario.bandwidth_hz)

@@ -11,6 +11,9 @@ from policies.published.uploads import Cohort, decide_for_cohort, root
 from policies.resources import TakingPart
 from policies.selection import RoundRobin, Scheduler
 
+# Relative precision of the time for uploads: what it misses costs the square of it.
+_PRECISION = 1e-8
+
 
 class FEDL(Scheduler):
     """The resources of FEDL, for devices in turns: `FEDLResources` with round robin.
@@ -111,10 +114,11 @@ class FEDLResources:
         ready = np.zeros(of.real.shape)
         low, high = (of.together(p, ready)[0] for p in (of.p_max, of.p_min))
 
-        def saving(time: FloatArray) -> FloatArray:
-            """What a second more is worth, beside the energy that it saves [W]."""
+        def cost(time: FloatArray) -> FloatArray:
+            """What a second more costs, on a scale from -1 to 1."""
             window = np.broadcast_to(time, ready.shape)
             band, price = of.split(window, np.ones(ready.shape))
-            return self.kappa + of.total(of.worth_of_time(window, band, price))
+            energy = of.total(of.worth_of_time(window, band, price))
+            return (self.kappa + energy) / (self.kappa + np.abs(energy))
 
-        return root(saving, low, high)
+        return root(cost, low, high, _PRECISION)

@@ -13,6 +13,8 @@ from policies.selection import RoundRobin, Scheduler
 
 # Logarithms of prices of the band [J/Hz]: the first step of a search, and what is no price.
 _STEP, _NOTHING = 4.0, -300.0
+# Relative precision of that logarithm.
+_PRECISION = 1e-10
 
 
 class MinEnergy(Scheduler):
@@ -173,6 +175,6 @@ def _least_energy(of: Cohort, span: FloatArray) -> tuple[FloatArray, FloatArray]
     while (cheaper := (excess(below) < 0) & (below > _NOTHING)).any():
         below = np.where(cheaper, below - step, below)
         step *= 2.0
-    price = np.exp(root(excess, below, above))
+    price = np.exp(root(excess, below, above, _PRECISION))
     window = windows(price)
     return window, parts(window, price)

@@ -22,7 +22,7 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.resources import TakingPart, static_resources
 from policies.state import check_state
 
-# Relative precision of a root, and the most steps to it.
+# Relative precision of a root of a function that needs none itself, and the most steps to one.
 _PRECISION, _STEPS = 1e-12, 200
 
 
@@ -248,7 +248,10 @@ class Cohort:
 
 
 def root(
-    function: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray
+    function: Callable[[FloatArray], FloatArray],
+    low: FloatArray,
+    high: FloatArray,
+    precision: float = _PRECISION,
 ) -> FloatArray:
     """The root of each entry of a monotone function, by the method of Chandrupatla (1997).
 
@@ -261,7 +264,7 @@ def root(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for _ in range(_STEPS):
             # An entry that is found stays as it is, whatever the others need.
-            live = live & (np.abs(b - a) > _PRECISION * np.maximum(np.abs(a), np.abs(b)))
+            live = live & (np.abs(b - a) > precision * np.maximum(np.abs(a), np.abs(b)))
             if not live.any():
                 break
             x = np.where(live, a + t * (b - a), a)
@@ -279,7 +282,7 @@ def root(
             step = fa / (fb - fa) * fc / (fb - fc)
             step += (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
             good = (phi**2 < xi) & ((1 - phi) ** 2 < 1 - xi) & np.isfinite(step)
-            least = np.minimum(0.25 * _PRECISION * np.abs(a / (b - a)), 0.5)
+            least = np.minimum(0.25 * precision * np.abs(a / (b - a)), 0.5)
             t = np.clip(np.where(good, step, 0.5), least, 1 - least)
     return np.where(np.abs(fa) < np.abs(fb), a, b)
 

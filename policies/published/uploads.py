@@ -197,8 +197,14 @@ class Cohort:
             high = np.nanmax(price_of(np.minimum(least, whole)), axis=-1, keepdims=True)
             low = np.nanmin(price_of(most), axis=-1, keepdims=True)
         plenty = self.total(most) <= whole
+
+        def excess(log_price: FloatArray) -> FloatArray:
+            used = self.total(self.band_at_price(window, weight, np.exp(log_price))) / whole
+            # Where all have the largest power, it stays where it is at any higher price.
+            return np.where(np.abs(used - 1.0) < 1e-11, 0.0, used - 1.0)
+
         logarithm = root(
-            lambda log: self.total(self.band_at_price(window, weight, np.exp(log))) - whole,
+            excess,
             np.log(np.maximum(low, 1e-300)) - 1e-9,
             np.log(np.clip(high, 1e-300, 1e300)) + 1e-9,
         )

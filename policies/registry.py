@@ -66,8 +66,6 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "fedl": FEDL,
     "min-energy": MinEnergy,
 } | {name: partial(_scheduler, kind) for name, kind in SELECTORS.items()}
-# As its paper has it; "greedy-latency:dynamic" has the others' resources.
-POLICIES["greedy-latency"] = partial(_scheduler, GreedyLatency, resources=equal_finish)
 
 
 def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:

@@ -13,7 +13,7 @@ from scipy.special import lambertw
 from fl_edge_env import Scenario, physics
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import finite_number
-from fl_edge_env.decision import highest, shares_band
+from fl_edge_env.decision import LEAST_SHARE, highest
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.p2 import best_resources
 from policies.state import check_rounds, check_state, for_kernel
@@ -151,7 +151,7 @@ def _meet(
     options = (float(V), scenario.cohort_size, mask, scenario.deadline_s, shared)
     rounds.run(kernel.meet_rows, *options, *decided, whole_band=shared)
     f, p, share = (values.reshape(shape) for values in decided)
-    return f, p, share
+    return f, p, np.where(members, np.maximum(share, LEAST_SHARE), 0.0) if shared else share
 
 
 def share_band(
@@ -186,29 +186,43 @@ def share_band(
     def of_cohort(values: FloatArray) -> FloatArray:
         return np.take_along_axis(np.broadcast_to(values, gain.shape), members, axis=-1)
 
-    before = of_cohort(physics.compute_time(f, scenario) + scenario.download_time)
-    # Signal-to-noise ratio in the whole band, and the time of an upload at the rate `x -> 0`.
+    ready = of_cohort(physics.compute_time(f, scenario) + scenario.download_time)
     snr = of_cohort(gain * p) / (scenario.cohort_size * scenario.noise_power_w)
-    least = scenario.upload_bits * math.log(2) / (scenario.bandwidth_hz * snr)
-    alone = before + least * snr / np.log1p(snr)
+    upload = scenario.upload_bits * math.log(2) / scenario.bandwidth_hz
+    _, share = finish_together(ready, snr, upload, named)
+    bandwidth = np.zeros((*gain.shape[:-1], gain.shape[-1] + 1))  # the last column is nobody's
+    np.put_along_axis(bandwidth, members, scenario.bandwidth_hz * share, axis=-1)
+    return bandwidth[..., :-1]
+
+
+def finish_together(
+    ready: FloatArray, snr: FloatArray, upload: float, named: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """When cohorts can finish together, (..., 1) [s], and their shares of the band, (..., k).
+
+    `ready` is when devices begin to upload [s], `snr` their signal-to-noise ratio in the whole
+    band, and `upload` the time of an upload at one nat a second and hertz there [s]. Places that
+    are not `named` get no share. A row does not depend on the others.
+    """
+    least = upload / snr  # no share makes an upload shorter
+    alone = ready + upload / np.log1p(snr)
     end = np.where(named, alone, 0.0).max(axis=-1, keepdims=True)
     # What is bought in all is convex in the end: Newton's method comes from the left.
     for _ in range(_MOST_STEPS):
-        rate = least / np.where(named, end - before, 2.0 * least)  # ln(1 + x) / x
+        rate = least / np.where(named, end - ready, 2.0 * least)  # ln(1 + x) / x
         gap, exact = 1.0 - rate, -lambertw(-rate * np.exp(-rate), -1).real / rate - 1.0
         x = np.where(gap < 1e-3, gap * (2.0 + gap * 8.0 / 3.0), exact)
         for _ in range(2):  # where x is small, Lambert's function has half of the digits
             x = x - (np.log1p(x) - rate * x) / (1.0 / (1.0 + x) - rate)
         share = np.where(named, snr / x, 0.0)
-        slope = share * rate / ((end - before) * (1.0 / (1.0 + x) - rate))
+        slope = np.where(named, share * rate / ((1.0 / (1.0 + x) - rate) * (end - ready)), 0.0)
         total = share.sum(axis=-1, keepdims=True)
-        step = (1.0 - total) / np.where(named, slope, 0.0).sum(axis=-1, keepdims=True)
-        end = end + np.maximum(step, 0.0)
-        if np.all(total - 1.0 <= _EXCESS):
+        open_ = total - 1.0 > _EXCESS
+        if not open_.any():
             break
-    bandwidth = np.zeros((*gain.shape[:-1], gain.shape[-1] + 1))  # the last column is nobody's
-    np.put_along_axis(bandwidth, members, scenario.bandwidth_hz * share / total, axis=-1)
-    return bandwidth[..., :-1]
+        step = (1.0 - total) / slope.sum(axis=-1, keepdims=True)
+        end = np.where(open_, end + np.maximum(step, 0.0), end)
+    return end, np.where(named, np.maximum(share / total, LEAST_SHARE), 0.0)
 
 
 def _static(
@@ -264,8 +278,3 @@ RESOURCES: dict[str, ResourceRule] = {
     "static-shared": _static_shared,
     "dynamic-shared": _dynamic_shared,
 }
-
-
-def default_resources(scenario: Scenario) -> ResourceName:
-    """The rule of a scheduler that names none: dynamic, with shares where these are decided."""
-    return "dynamic-shared" if shares_band(scenario) else "dynamic"

@@ -78,6 +78,8 @@ _WHOLE = 1e-8
 # How near a device's search comes to its worth of time: for what it does, and for a tangent, which
 # may be any.
 _EXACT, _ROUGH = 1e-8, 1e-4
+# Part of the time to the system's deadline that a decision uses.
+_EARLY = 1.0 - 1e-7
 # Share of a device that would be late with any.
 _NEXT_TO_NONE = 1e-11
 
@@ -759,6 +761,12 @@ def solve_rows(
             continue
         if shared:
             tau, lower[row] = _share(problem, tolerance, reach, chosen)
+            if tau > _EARLY * reach:  # nobody is to be late by the errors of the roots
+                size = 0
+                for n in np.flatnonzero(chosen):
+                    problem.members[size] = n
+                    size += 1
+                tau = _split(size, tau, _EARLY * reach, problem)
         else:
             tau, lower[row] = _search(_start(reach, problem), problem, tolerance, reach)
         if bound_only:
@@ -846,6 +854,7 @@ def meet_rows(
                 size += 1
         if shared:
             if reach < math.inf:
+                reach *= _EARLY
                 size = _fitting(size, reach, problem)
             first = members[0]
             problem.band[0] = V * t[UPLOAD, first] * size / t[LOG_MAX, first]

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import all_true, finite_number, is_real, real_array
-from fl_edge_env.decision import BOUND_TOLERANCE, shares_band
+from fl_edge_env.decision import BOUND_TOLERANCE, LEAST_SHARE, shares_band
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.state import Rounds, check_rounds, for_kernel
@@ -144,7 +144,10 @@ def solve_round(
     decided = (f, p, share, participates)
     _search(rounds, *options, scenario.deadline_s, False, *decided, objective, lower, deadline)
     gap = (objective - lower) / np.maximum(np.abs(objective), V * deadline)
-    bandwidth = scenario.bandwidth_hz * share if shares_band(scenario) else None
+    bandwidth = None
+    if shares_band(scenario):
+        share = np.where(participates, np.maximum(share, LEAST_SHARE), 0.0)
+        bandwidth = scenario.bandwidth_hz * share
     if len(shape) == 2:
         return RoundSolution(
             f, p, participates, deadline, objective, lower, gap, bandwidth=bandwidth

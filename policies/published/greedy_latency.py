@@ -8,9 +8,8 @@ from fl_edge_env import Scenario, physics
 from fl_edge_env.checks import finite_number
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.published.uploads import Cohort
-from policies.resources import TakingPart, static_resources
+from policies.resources import static_resources
 from policies.selection.selector import Candidates, Selector
-from policies.state import check_state
 
 
 class GreedyLatency(Selector):
@@ -30,7 +29,7 @@ class GreedyLatency(Selector):
       convergence of FedAvg on non-IID data", ICLR 2020, for m of N devices without replacement:
       rounds in proportion to ``1 + c (N - m) / (m (N - 1))``, times the round.
     - Theirs have given frequencies and powers. Here these are the static ones, whatever resources
-      the cohort gets afterwards; `equal_finish` are the paper's.
+      the cohort gets afterwards. By default these are static and shared, as the paper's.
     - At most K devices take part.
 
     Parameters
@@ -48,6 +47,7 @@ class GreedyLatency(Selector):
     """
 
     name = "Greedy latency"
+    resources = "static"
 
     def __init__(self, scenario: Scenario, *, heterogeneity: float = 10.0) -> None:
         super().__init__(scenario)
@@ -105,21 +105,3 @@ class GreedyLatency(Selector):
             if np.array_equal(better, joins):
                 return longer, time
             joins = better
-
-
-def equal_finish(
-    channel_gain: FloatArray, queue: FloatArray, scenario: Scenario, taking_part: TakingPart
-) -> tuple[FloatArray, ...]:
-    """Static f and p, and in a shared system the parts with which a cohort finishes together.
-
-    See `policies.resources.ResourceRule`.
-    """
-    gain, _ = check_state(channel_gain, queue, scenario)
-    f, p = static_resources(gain, scenario)
-    unknown = taking_part is None or taking_part.dtype != np.bool_
-    if unknown or scenario.bandwidth_split == "equal":
-        return f, p
-    of = Cohort(gain, np.asarray(taking_part, dtype=np.bool_), scenario)
-    ready = scenario.download_time + physics.compute_time(f, scenario)
-    _, band = of.together(of.take(p), of.take(ready))
-    return f, p, of.put(band, 0.0)

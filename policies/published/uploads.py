@@ -19,7 +19,7 @@ from scipy import special
 
 from fl_edge_env import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.resources import TakingPart, static_resources
+from policies.resources import TakingPart, finish_together, static_resources
 from policies.state import check_state
 
 # Relative precision of a root of a function that needs none itself, and the most steps to one.
@@ -233,18 +233,10 @@ class Cohort:
         if self.scenario.bandwidth_split == "equal":
             band = np.full(ready.shape, whole / size)
             return self.largest(ready + self.upload_time(power, band)), band
-        count = np.count_nonzero(self.real, axis=-1)[..., None]
-        # Alone with the whole band nobody takes longer, and with equal parts somebody does.
-        low = self.largest(ready + self.upload_time(power, np.full(ready.shape, whole)))
-        high = self.largest(ready + self.upload_time(power, whole / count))
-
-        def excess(time: FloatArray) -> FloatArray:
-            parts = self.band_at_power(np.maximum(time - ready, 1e-300), power)
-            return self.total(np.minimum(parts, 1e3 * whole)) - whole
-
-        time = root(excess, low * (1 - 1e-9), high * (1 + 1e-9))
-        band = self.band_at_power(np.maximum(time - ready, 1e-300), power)
-        return time, np.where(self.real, band * (whole / self.total(band)), band)
+        snr = power / (self.noise * whole)
+        time, share = finish_together(ready, snr, self.nats / whole, self.real)
+        # Whoever fills up a place has a part, too, so that nothing is divided by zero.
+        return time, whole * np.where(self.real, share, 1.0)
 
     def upload_time(self, power: FloatArray, band: FloatArray) -> FloatArray:
         """Time of uploads at given powers with given parts of the band [s]."""

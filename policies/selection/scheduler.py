@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, physics
 from fl_edge_env.checks import available, observed, real_array
+from fl_edge_env.decision import shares_band
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.resources import RESOURCES, ResourceName, ResourceRule, default_resources
+from policies.resources import RESOURCES, ResourceName, ResourceRule
 from policies.selection.selector import Candidates, Selector
 
 # Sets the streams of schedulers apart from those that the environment spawns from the same seed.
@@ -32,8 +33,8 @@ class Scheduler(Policy):
         as its queue grows; the devices of a chosen cohort finish together. Where the scenario
         shares out the band, ``"static-shared"`` adds the parts of the band with which the cohort
         finishes together, and ``"dynamic-shared"`` minimises over f, p and these. A callable is a
-        rule of one's own, see `policies.resources.ResourceRule`. By default dynamic, and shared
-        where the scenario is.
+        rule of one's own, see `policies.resources.ResourceRule`. By default those that go with the
+        selector, mostly dynamic, and shared where the scenario is.
 
     Attributes
     ----------
@@ -64,7 +65,8 @@ class Scheduler(Policy):
             raise ValueError(f"selector must be a Selector, got {given!r}{made}")
         super().__init__(selector.scenario)
         if resources is None:
-            resources = default_resources(selector.scenario)
+            shared = "-shared" if shares_band(selector.scenario) else ""
+            resources = f"{selector.resources}{shared}"  # type: ignore[assignment]
         if callable(resources):
             self._resources, label = resources, getattr(resources, "__name__", "own")
         elif resources in RESOURCES:

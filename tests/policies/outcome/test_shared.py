@@ -9,7 +9,7 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
@@ -124,7 +124,6 @@ def test_shared_resources__are_the_convex_optimum(seed):
                 assert value >= found * (1 - 1e-6)
 
 
-@settings(deadline=None)
 @given(small_problems(), st.booleans())
 def test_solve_round__with_shares_finds_the_best_of_all_cohorts(problem, late):
     scenario, gain, queue, worth = problem
@@ -162,7 +161,6 @@ def test_solve_round__with_shares_finds_the_best_of_all_cohorts(problem, late):
     assert solution.objective <= best + certified + 10 * rounding
 
 
-@settings(deadline=None)
 @given(small_problems(), st.integers(0, 2**32 - 1))
 def test_bound_rounds__no_cohort_and_no_split_costs_less(problem, seed):
     scenario, gain, queue, worth = problem

@@ -62,7 +62,7 @@ def test_round__is_never_shorter_with_one_more(seed):
     assert round_of(chosen, gain, SHARED) > round_of(chosen[1:], gain, SHARED)
 
 
-def test_equal_finish__ends_the_round_of_the_cohort_as_the_search_had_it():
+def test_resources__end_the_round_of_the_cohort_as_the_search_had_it():
     policy = make_policy("greedy-latency", SHARED)
     for seed in range(5):
         gain = cohort_of(seed)[0]

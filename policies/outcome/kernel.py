@@ -66,10 +66,12 @@ from policies.device import (
 )
 
 # Intervals that the search may spend; what is then left open gets a plain bound.
-_MOST_INTERVALS = 400
+_MOST_INTERVALS = 2000
 # Relative rounding error of a bound, as a share of the magnitudes that are added up in it.
 _ROUNDING = 1e-13
 
+# The same where the band is shared out, and an interval takes longer.
+_MOST_SHARED = 400
 # Prices of the band that are tried for a deadline, and by how much the shares may then miss the
 # whole of it; and those of the best split.
 _MOST_PRICES = 40
@@ -650,7 +652,7 @@ def _share(
         if not a <= b:
             continue
         used += 1
-        if b - a <= 1e-12 * b or size + 2 > len(stack) or used > _MOST_INTERVALS:
+        if b - a <= 1e-12 * b or size + 2 > len(stack) or used > _MOST_SHARED:
             value, _, _ = _select(b, b, b, problem)
             lower = min(lower, value - band[0] - V * (b - a))  # costs fall with the deadline
             continue

@@ -130,7 +130,7 @@ def _ascend(scenario: Scenario, seed: int) -> DualPrices:
     level = 2.0 * float(np.median(time))
     # Far above what energy can be worth; reached only where the budgets cannot be met.
     most = 1e3 * level / float(np.median(energy))
-    stages = _STAGES
+    stages: tuple[int, ...] = _STAGES
     if shares_band(scenario):  # near the prices with equal parts, which take less work
         m, z = _ascend(scenario.replace(bandwidth_split="equal"), seed)
         u, level, stages = z - m * allowed, 0.0, _STAGES[:1]

@@ -8,7 +8,7 @@ with T_n and E_n the time and energy of a device, Q_n its energy queue and Z_n i
 queue. A device has B/K of the bandwidth however many take part, or, where the scenario shares out
 the band, what the solution gives it: at most B for all of S together. Where the scenario has a
 deadline, all devices of S meet it; in rounds in which nobody can, it is left out. The work is in
-`policies.outcome.kernel`.
+`policies.outcome.search`.
 """
 
 from __future__ import annotations

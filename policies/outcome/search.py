@@ -1,0 +1,453 @@
+"""The outcome problem compiled: the search for the best cohort and its deadline.
+
+A device that must finish by the deadline tau and spends as little energy as it can has one price
+of energy in time at which Theorems 2 and 3 give its f and p (see `policies.device`). Its least
+energy e_n(tau) is convex and decreasing, and for every price y the device's minimum of T + y E
+gives a tangent of it:
+
+    e_n(tau) >= E(y) + (T(y) - tau) / y.
+
+With costs c_n(tau) = Q_n e_n(tau) - Z_n the round's problem is
+
+    minimise over tau  V tau + (sum of the K smallest c_n(tau) below zero, or the least of all).
+
+Put a tangent in the place of each c_n: for a fixed cohort the sum is linear in tau, so its least
+value over the cohorts is concave, and on an interval it is smallest at an end. The search covers
+the axis of tau with intervals on which that bound reaches the best value found, less the
+tolerance. A bound is off by the square of an interval's length, so a few dozen do. A tangent
+taken elsewhere stays valid: a device's tangent is renewed only where its old one would put it
+into the cohort. Devices that are absent never come in, nor those that cannot meet the deadline of
+the system: their least time is infinite. The axis of tau ends at that deadline, and all bounds stay
+what they are.
+
+Where the band is shared out, a device pays for its share s at a price c of the whole band, and the
+price is paid back once. By weak duality
+
+    minimise over tau  V tau + (sum of the K smallest min over s of c_n(tau, s) + c s) - c
+
+bounds every cohort and every split from below, for every c >= 0. It is concave in c, and the costs
+are again convex in tau (see `policies.band`), so that the search is the same, with a price of its
+own for each interval. The best split of a given cohort is that at the price at which the shares sum
+to one, with the deadline that is best there; the cohort which is best at both is tried next. What a
+bound may then be off by is what no price can tell between two cohorts for the same deadline.
+
+Where gains are not known but the law of them is, times and energies are expected ones, and V weighs
+the longest of the cohort's expected times.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fl_edge_env.typing import FloatArray, IntArray
+from policies.band import Purchase, cheapest, cheapest_by
+from policies.compiled import compiled
+from policies.device import (
+    F_MIN,
+    FIRST,
+    LEAST,
+    LOG_MIN,
+    P_MIN,
+    PARTICIPATION,
+    QUEUE,
+    begin_table,
+    best_at,
+    on_time,
+    spent,
+)
+
+# Intervals that the search may spend; what is then left open gets a plain bound.
+_MOST_INTERVALS = 2000
+# Relative rounding error of a bound, as a share of the magnitudes that are added up in it.
+ROUNDING = 1e-13
+# How near a device's search comes to its worth of time: for what it does, and for a tangent, which
+# may be any.
+EXACT, _ROUGH = 1e-8, 1e-4
+
+# A finite number above all deadlines.
+_LARGEST = 1.7976931348623157e308
+
+# Rows of the tangents: lines ``value + slope (time - tau)`` below the costs c_n(tau), ...
+VALUE, SLOPE, TIME = range(3)  # the slope is Q / y, not negative
+START = 3  # ... where the next search starts, for a power or, with shares, a worth of time, ...
+RENEWED = 4  # ... the deadline for which the tangent was last renewed, ...
+START_U = 5  # ... and where the next search for a power density starts
+
+
+class Problem(NamedTuple):
+    """The problem of a round, and the working memory of its search."""
+
+    V: float
+    t: FloatArray  # the table of the devices
+    nodes: FloatArray
+    tangents: FloatArray  # (6, N)
+    # The cheapest devices found, a heap with the dearest on top; arrays of shape (K,).
+    members: IntArray
+    costs: FloatArray
+    # Price of the whole band, and that for which the tangents hold; negative where parts are equal.
+    band: FloatArray
+
+
+# The cohort
+
+
+@compiled
+def new_problem(V: float, cohort_size: int, constants: FloatArray, num_nodes: int) -> Problem:
+    """Room for the problems of rounds with so many nodes."""
+    t, nodes = begin_table(constants, num_nodes)
+    size = min(cohort_size, t.shape[1])
+    tangents = np.zeros((6, t.shape[1]))
+    members, costs, band = np.empty(size, dtype=np.int64), np.empty(size), np.full(2, -1.0)
+    return Problem(V, t, nodes, tangents, members, costs, band)
+
+
+@compiled
+def _bar(size: int, costs: FloatArray) -> float:
+    """The cost below which a device improves a cohort of the given size."""
+    if size == 0:
+        return math.inf
+    if size == costs.size or costs[0] >= 0.0:
+        return float(costs[0])
+    return 0.0
+
+
+@compiled
+def _offer(n: int, cost: float, size: int, members: IntArray, costs: FloatArray) -> int:
+    """Take in device n, which improves the cohort, and give the new size."""
+    if size == costs.size or (size == 1 and costs[0] >= 0.0):  # in the place of the dearest
+        at = 0
+        while 2 * at + 1 < size:
+            child = 2 * at + 1
+            if child + 1 < size and costs[child + 1] > costs[child]:
+                child += 1
+            if costs[child] <= cost:
+                break
+            members[at], costs[at] = members[child], costs[child]
+            at = child
+    else:
+        at = size
+        size += 1
+        while at > 0 and costs[(at - 1) // 2] < cost:
+            parent = (at - 1) // 2
+            members[at], costs[at] = members[parent], costs[parent]
+            at = parent
+    members[at], costs[at] = n, cost
+    return size
+
+
+@compiled
+def buy(tau: float, n: int, near: float, problem: Problem) -> tuple[float, float, Purchase]:
+    """`cheapest_by` from where the last search has ended."""
+    _, t, nodes, tangents, _, _, band = problem
+    worth, fall, bought = cheapest_by(
+        tau, tangents[START, n], tangents[START_U, n], near, band[0], n, t, nodes
+    )
+    tangents[START, n], tangents[START_U, n] = worth, bought.u
+    return worth, fall, bought
+
+
+@compiled
+def _worth(tau: float, n: int, problem: Problem) -> tuple[float, float]:
+    """What a second more than the deadline tau saves device n, and how much less the next one."""
+    _, t, nodes, tangents, _, _, band = problem
+    if band[0] >= 0.0:
+        worth, fall, _ = buy(tau, n, EXACT, problem)
+        return worth, fall
+    _, tangents[START, n], rate, fall = on_time(tau, tangents[START, n], n, t, nodes)
+    return t[QUEUE, n] * rate, t[QUEUE, n] * fall
+
+
+@compiled
+def _tangent(at: float, n: int, problem: Problem) -> tuple[float, float, float]:
+    """Cost, slope and time of the tangent of device n at a deadline.
+
+    By duality it bounds the cost from below at every deadline, whatever the slope.
+    """
+    _, t, nodes, tangents, _, _, band = problem
+    if band[0] >= 0.0:
+        worth, _, bought = buy(at, n, _ROUGH, problem)
+        return bought.cost, worth, bought.time
+    _, tangents[START, n], rate, _ = on_time(at, tangents[START, n], n, t, nodes)
+    _, _, time, energy = best_at(1.0 / rate, n, t, nodes)
+    return t[QUEUE, n] * energy, t[QUEUE, n] * rate, time
+
+
+@compiled
+def _renew(n: int, at: float, tau: float, problem: Problem) -> float:
+    """Take the tangent of device n at the deadline ``at`` if it is higher at tau; its cost there.
+
+    For a device that cannot meet that deadline it is the one at its least time.
+    """
+    t, tangents = problem.t, problem.tangents
+    cost, slope, time = _tangent(at, n, problem)
+    tangents[RENEWED, n] = at
+    old = tangents[VALUE, n] + tangents[SLOPE, n] * (tangents[TIME, n] - tau)
+    value = cost - t[PARTICIPATION, n]
+    new = value + slope * (time - tau)
+    if old > new:
+        return float(old)
+    tangents[VALUE, n], tangents[SLOPE, n], tangents[TIME, n] = value, slope, time
+    return float(new)
+
+
+@compiled
+def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[float, float, int]:
+    """The best cohort for the deadline tau with tangents in the place of the costs.
+
+    Only devices whose least time is at most ``latest`` take part. A tangent that puts its device
+    into the cohort is first renewed at the deadline ``at``. Gives ``V tau`` and the costs of the
+    cohort, less what rounding may have added, the derivative with respect to tau, and the number
+    of devices in the cohort.
+    """
+    V, t, _, tangents, members, costs, _ = problem
+    size, bar = 0, math.inf
+    for n in range(t.shape[1]):
+        if t[FIRST, n] > latest:
+            continue
+        cost = tangents[VALUE, n] + tangents[SLOPE, n] * (tangents[TIME, n] - tau)
+        if cost >= bar:  # not so for NaN, which then shows in the value
+            continue
+        if tangents[RENEWED, n] != at:
+            cost = _renew(n, at, tau, problem)
+            if cost >= bar:
+                continue
+        size = _offer(n, cost, size, members, costs)
+        bar = _bar(size, costs)
+    value, slope, magnitude = V * tau, V, V * tau
+    for member in range(size):
+        n = members[member]
+        value += costs[member]
+        slope -= tangents[SLOPE, n]
+        magnitude += abs(tangents[VALUE, n]) + 2.0 * abs(t[PARTICIPATION, n])
+        magnitude += tangents[SLOPE, n] * (tangents[TIME, n] + tau)
+    return value - ROUNDING * magnitude, slope, size
+
+
+@compiled
+def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> float:
+    """The deadline that is best for the cohort found last; the search starts at tau.
+
+    It is at most ``latest``, which all of the cohort can meet. Up to there the energy that the
+    cohort saves by a second more is worth V at the optimum. Newton's method on that worth to the
+    power -1/3, which is nearly linear: computing alone would make it so.
+    """
+    V, t, members = problem.V, problem.t, problem.members
+    least = 0.0
+    for member in range(size):
+        least = max(least, t[LEAST, members[member]])
+    low, high = least, latest
+    above = False  # whether the optimum is known to be above low
+    tau = min(max(tau, least), latest)
+    for _ in range(100):
+        saved, bend = 0.0, 0.0
+        for member in range(size):
+            worth, fall = _worth(tau, members[member], problem)
+            saved += worth
+            bend += fall
+        if saved >= V:
+            if tau == latest:
+                return tau
+            low, above = tau, True
+        elif tau == least:
+            return tau
+        else:
+            high = tau
+        ratio = float(np.cbrt(V / saved))
+        new = tau - 3.0 * saved * (ratio - 1.0) / (bend * ratio)
+        if new > latest:
+            new = latest
+        if not (low <= new <= high and new < math.inf):  # also where the worth jumps or vanishes
+            if not above and not new > low:
+                new = least
+            else:
+                new = 2.0 * low if high == math.inf else 0.5 * (low + high)
+        if abs(new - tau) <= 1e-9 * tau:
+            return new
+        tau = new
+    return tau
+
+
+# The search
+
+
+@compiled
+def first_tangents(problem: Problem) -> None:
+    """Tangents at the prices at which K devices would share the worth of time evenly.
+
+    Where the band is shared out, at the worths of time found last.
+    """
+    V, t, nodes, tangents, _, costs, band = problem
+    share = V / costs.size
+    for n in range(t.shape[1]):
+        slope = share
+        if band[0] >= 0.0:
+            slope = tangents[START, n]
+            bought = cheapest(slope, band[0], tangents[START_U, n], n, t, nodes)
+            tangents[START_U, n] = bought.u
+            cost, time = bought.cost, bought.time
+        else:
+            _, tangents[START, n], time, energy = best_at(t[QUEUE, n] / share, n, t, nodes)
+            cost = t[QUEUE, n] * energy
+        tangents[VALUE, n] = cost - t[PARTICIPATION, n]
+        tangents[SLOPE, n], tangents[TIME, n], tangents[RENEWED, n] = slope, time, -1.0
+
+
+@compiled
+def least_costs(problem: Problem) -> float:
+    """Cost of the best cohort beside its time if it has all the time it wants."""
+    _, t, nodes, _, members, costs, band = problem
+    size = 0
+    for n in range(t.shape[1]):
+        if t[FIRST, n] < math.inf:
+            if band[0] >= 0.0:
+                # With free energy, and time enough, the share and so the cost vanish.
+                patient = t[QUEUE, n] > 0.0
+                cost = cheapest(0.0, band[0], 0.0, n, t, nodes).cost if patient else 0.0
+            else:
+                _, energy = spent(t[F_MIN, n], t[P_MIN, n], t[LOG_MIN, n], n, t)
+                cost = t[QUEUE, n] * energy
+            cost -= t[PARTICIPATION, n]
+            if not cost >= _bar(size, costs):
+                size = _offer(n, cost, size, members, costs)
+    total = 0.0
+    for member in range(size):
+        queue = abs(t[PARTICIPATION, members[member]])
+        total += costs[member] - ROUNDING * (abs(costs[member]) + queue)
+    return total
+
+
+@compiled
+def _descend(tau: float, best: float, latest: float, problem: Problem) -> tuple[float, float]:
+    """Alternate between the best cohort for a deadline and the best deadline for a cohort.
+
+    Gives the best deadline and the value there, if it is below ``best``.
+    """
+    best_tau = tau
+    for _ in range(100):
+        value, _, size = select(tau, tau, tau, problem)
+        if not value < best:
+            break
+        small = best - value <= 1e-12 * abs(value)
+        best, best_tau = value, tau
+        if small:
+            break
+        tau = best_deadline(size, tau, latest, problem)
+    return best_tau, best
+
+
+@compiled
+def reach_right(
+    at: float, end: float, goal: float, aim: float, problem: Problem
+) -> tuple[float, float]:
+    """Deadline to the right, at most ``end``, up to which tangents at ``at`` meet the goal.
+
+    Newton's method on the bound, which is concave: it comes from beyond. ``aim`` is a little
+    above the goal, so that the method ends. Returns the place, and the bound up to it.
+    """
+    t, members = problem.t, problem.members
+    value = math.inf
+    for _ in range(100):
+        value, slope, _ = select(end, end, at, problem)
+        if value >= goal or end <= at:
+            break
+        end = end - (value - aim) / slope if slope < 0.0 else at
+        end = max(end, at)
+    # At `at` the tangents of those that come in only later count as well: they may be too low.
+    while end > at:
+        start, _, size = select(at, end, at, problem)
+        if start >= goal:
+            return end, min(start, value)
+        first = math.inf
+        for member in range(size):
+            least = t[LEAST, members[member]]
+            if least > at:
+                first = min(first, least)
+        end = np.nextafter(first, at) if first <= end else at
+    return at, math.inf
+
+
+@compiled
+def reach_left(
+    at: float, end: float, goal: float, aim: float, problem: Problem
+) -> tuple[float, float]:
+    """The same to the left, where nobody comes in."""
+    for _ in range(100):
+        value, slope, _ = select(end, at, at, problem)
+        if value >= goal:
+            return end, value
+        end = end - (value - aim) / slope if slope > 0.0 else at
+        if not end < at:
+            break
+    return at, math.inf
+
+
+@compiled
+def start(latest: float, problem: Problem) -> float:
+    """Take the first tangents, and give a deadline to start from."""
+    t, tangents, members = problem.t, problem.tangents, problem.members
+    first_tangents(problem)
+    slowest = 0.0
+    for n in range(t.shape[1]):
+        if t[FIRST, n] < math.inf:
+            slowest = max(slowest, tangents[TIME, n])
+    _, _, size = select(slowest, _LARGEST, -1.0, problem)
+    tau = 0.0
+    for member in range(size):
+        tau = max(tau, tangents[TIME, members[member]])
+    return best_deadline(size, tau, latest, problem)
+
+
+@compiled
+def search(tau: float, problem: Problem, tolerance: float, latest: float) -> tuple[float, float]:
+    """Give the best deadline up to ``latest``, and a lower bound on the optimal value.
+
+    The search starts at the deadline tau, and with the tangents that were taken.
+    """
+    V, t = problem.V, problem.t
+    least = math.inf
+    for n in range(t.shape[1]):
+        if t[FIRST, n] < math.inf:
+            least = min(least, t[LEAST, n])
+    tau, best = _descend(tau, math.inf, latest, problem)
+    floor = least_costs(problem)
+    if not (abs(best) < math.inf and abs(floor) < math.inf):
+        return tau, -math.inf  # beyond the range of floats nothing is proven
+    lower, at = best, tau
+    stack = np.empty((128, 2))  # intervals of deadlines
+    stack[0, 0], stack[0, 1] = least, latest
+    size, used = 1, 0
+    while size > 0:
+        size -= 1
+        a, b = stack[size, 0], stack[size, 1]
+        b = min(b, (1.0 + ROUNDING) * (best - floor) / V)  # beyond, time alone costs too much
+        if not a <= b:
+            continue
+        used += 1
+        if b - a <= 1e-12 * b or size + 2 > len(stack) or used > _MOST_INTERVALS:
+            value, _, _ = select(b, b, b, problem)
+            lower = min(lower, value - V * (b - a))  # costs fall with the deadline
+            continue
+        if used > 1:
+            at = 0.5 * (a + b)
+        value, _, _ = select(at, at, at, problem)
+        if value < best:
+            tau, best = _descend(at, best, latest, problem)
+            if a <= tau <= b:
+                at = tau
+                select(at, at, at, problem)
+        slack = tolerance * max(abs(best), V * least)
+        goal, aim = best - slack, best - 0.9 * slack
+        right, bound = reach_right(at, b, goal, aim, problem)
+        lower = min(lower, bound)
+        left, bound = reach_left(at, a, goal, aim, problem)
+        lower = min(lower, bound)
+        if a < left:
+            stack[size, 0], stack[size, 1] = a, left
+            size += 1
+        if right < b:
+            stack[size, 0], stack[size, 1] = right, b
+            size += 1
+    return tau, lower

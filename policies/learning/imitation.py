@@ -11,7 +11,7 @@ from stable_baselines3 import PPO
 
 from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.allocation import encode_action
-from fl_edge_env.decision import Setting, Shares, settings_at
+from fl_edge_env.decision import Setting, Shares, highest, settings_at
 from fl_edge_env.lyapunov import participation_weight
 from fl_edge_env.typing import FloatArray
 from policies.learning.views import DeviceView, by_device, score_row
@@ -40,8 +40,9 @@ _STEP, _STEEPEST, _FOLLOWED, _TOP, _SPAN = 1e-3, 5.0, 0.1, 0.5, 4.0
 def oracle_decision(view: DeviceView) -> tuple[_Rows, _Rows]:
     """Actions of `solve_round` on the true gains, (B, parts, N), and weights in a fit, (B, N).
 
-    The score of a device grows with what it costs less than the dearest one that has a place.
-    Weights have mean one.
+    The score of a device grows with what it costs less than the dearest one that has a place. Where
+    the band is shared out, a device without a place is counted with an equal part, and its score
+    for a part is zero. Weights have mean one.
     """
     scenario, simulator = view.scenario, view.batch.simulator
     gain, queue = simulator.channel_gain.copy(), simulator.queue.copy()
@@ -58,6 +59,8 @@ def oracle_decision(view: DeviceView) -> tuple[_Rows, _Rows]:
     )
     middle = {n: np.broadcast_to(v, gain.shape) for n, v in settings_at(scenario, "mid").items()}
     settings: dict[str, Any] = middle | {"f": solution.f, "p": solution.p}
+    if solution.bandwidth is not None:
+        settings["bandwidth"] = solution.bandwidth
     time, energy = physics.time_and_energy(gain, system=scenario, **settings)
     late = np.maximum(time - np.asarray(solution.deadline)[:, None], 0.0)
     cost = late + (queue * energy - worth) / scenario.V
@@ -65,9 +68,10 @@ def oracle_decision(view: DeviceView) -> tuple[_Rows, _Rows]:
     outside = np.where(solution.participates, np.inf, cost).min(axis=-1)
     edge = np.where(np.isfinite(outside), 0.5 * (inside + outside), inside)
     distance = (cost - edge[:, None]) / view.scaling.time
-    cohort = np.zeros((len(gain), 1), dtype=np.int64)  # the scores take its place
+    members = solution.participates
+    cohort = highest(members.astype(np.float64), scenario.cohort_size, members)
     actions = encode_action(Allocation(cohort=cohort, **settings), scenario, view.softmax_scale)
-    actions[:, score_row(scenario)] = np.clip(
+    actions[:, score_row(scenario)] = np.clip(  # in the place of a mere cohort
         -np.arcsinh(distance / _UNIT) / _LOGARITHMS, -1.0, 1.0
     )
     weights: FloatArray = 0.02 + 1.0 / (1.0 + (distance / _NEAR) ** 2)

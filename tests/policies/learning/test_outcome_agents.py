@@ -87,6 +87,32 @@ def test_teacher__decides_as_the_solution_of_the_round_on_the_true_gains():
         view.step(by_device(actions))
 
 
+def test_teacher__shares_out_the_band_as_the_solution_of_the_round():
+    scenario = priced_scenario(SHARED.replace(cohort_size=4))
+    view = DeviceView(scenario, 30, seed=3)
+    view.reset()
+    simulator = view.batch.simulator
+    solution = solve_round(
+        simulator.channel_gain,
+        simulator.queue,
+        participation_weight(scenario) * simulator.participation_queue,
+        scenario,
+        tolerance=1e-4,
+    )
+    actions, _ = oracle_decision(view)
+    assert np.all(actions[:, 3][~solution.participates] == 0)
+    decided = decode_action(actions, scenario, view.softmax_scale)
+    taught, best = decided.bandwidth, solution.bandwidth
+    inside = np.where(best > 0, best, np.nan)
+    factor = np.nanmax(inside, axis=-1) / np.nanmin(inside, axis=-1)
+    full = solution.participates.sum(axis=-1) == 4
+    np.testing.assert_array_equal(decided.participates[full], solution.participates[full])
+    exact = full & (factor < np.exp(2 * view.softmax_scale))
+    assert exact.sum() > 10
+    assert np.median(factor[exact]) > 1.1  # equal parts would not pass
+    np.testing.assert_allclose(taught[exact], best[exact], rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["full", "partial", "shared"])
 def test_agent__learns_from_the_teacher_and_is_better_than_its_start(trained, tmp_path, kind):
     folder, agent = trained[kind]

@@ -92,7 +92,8 @@ class Allocation:
         shapes = [getattr(self, name).shape for name in named]
         if len(set(shapes)) > 1 or self.f.ndim == 0:
             raise ValueError(
-                f"{listed(named)} must have the same shape (..., N), got {listed(shapes)}"
+                f"{listed(named)} must have the same shape (..., N), with an entry for each "
+                f"device, got {listed(shapes)}"
             )
         if self.cohort is not None:
             object.__setattr__(self, "cohort", _index_array(self.cohort))

@@ -33,6 +33,8 @@ _LEAST_Q = 1e-100
 # Least part of the whole band that a device may have: with less its time and energy lose all
 # bounds. Far below what is worth while, so that a split may be clipped to it without a thought.
 LEAST_SHARE = 1e-12
+# Bands from here on [Hz] in which nobody means a single hertz.
+_LEAST_BAND = 100.0
 
 
 class Decoding(NamedTuple):
@@ -252,10 +254,13 @@ class Shares(Part):
         if bandwidth is None:
             return
         # Written so that NaN fails the comparisons.
-        if not all_true((bandwidth >= 0) & (bandwidth <= band * (1 + BOUND_TOLERANCE))):
+        inside = (bandwidth >= 0) & (bandwidth <= band * (1 + BOUND_TOLERANCE))
+        if not all_true(inside):
+            where = tuple(np.argwhere(~inside)[0])
             raise ValueError(
-                f"bandwidth must lie in [0, bandwidth_hz = {band:g}] for every device, in hertz, "
-                f"got {extremes(bandwidth)}"
+                f"bandwidth must lie in [0, bandwidth_hz = {band:g}], in hertz, for every device, "
+                f"got {bandwidth[where]:.9g} for device {where[-1]}: give each device of the "
+                "cohort its part of the band, and the others zero"
             )
         member, least = allocation.participates, LEAST_SHARE * band
         too_little = member & (bandwidth < (1 - BOUND_TOLERANCE) * least)
@@ -272,6 +277,12 @@ class Shares(Part):
             raise ValueError(
                 f"bandwidth must sum to at most bandwidth_hz = {band:g} over the cohort, got a sum "
                 f"of {np.max(total):.9g}: multiply it by bandwidth_hz over its sum"
+            )
+        # Shares of one would be valid parts of a hertz, with which rounds hardly end.
+        if band >= _LEAST_BAND and np.any(np.abs(total - 1) <= _SUM_TOLERANCE):
+            raise ValueError(
+                "bandwidth is in hertz and sums to bandwidth_hz over the cohort, got a sum of 1: "
+                f"multiply shares of the band by bandwidth_hz = {band:g}"
             )
 
 

@@ -44,7 +44,7 @@ class Scheduler(Policy):
     Raises
     ------
     ValueError
-        If an argument is of another kind.
+        If an argument is of another kind, or resources share out a band whose parts are equal.
 
     Examples
     --------
@@ -74,6 +74,13 @@ class Scheduler(Policy):
         else:
             raise ValueError(
                 f"resources must be one of {', '.join(RESOURCES)}, or a callable, got {resources!r}"
+            )
+        equal = label.removesuffix("-shared")
+        if label in RESOURCES and label != equal and not shares_band(selector.scenario):
+            raise ValueError(
+                f"resources={label!r} share out the band, of which each device has an equal part "
+                f"in this scenario: give resources={equal!r}, or the scenario "
+                'bandwidth_split="shared"'
             )
         self.selector = selector
         self.name = f"{selector.name}, {label}"

@@ -312,6 +312,10 @@ def of_cohort(*chosen):
         (of_cohort(0.5, 0.5), "integer"),
         (lambda: Scheduler(selection.BestChannel), "make one with the scenario"),
         (lambda: Scheduler(selection.BestChannel(SMALL), resources="greedy"), "static, dynamic"),
+        (
+            lambda: make_policy("fastest:static-shared", SMALL),
+            "each device has an equal part in this scenario: give resources='static', or the",
+        ),
         (lambda: make_policy("fastest:static", SMALL, resources="dynamic"), "does not fit"),
         (lambda: Fastest(SMALL, deadline=-1.0), "positive time"),
         (lambda: PowerOfChoice(SMALL, num_candidates=2), "at least 3"),

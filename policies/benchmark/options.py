@@ -32,8 +32,8 @@ class ScenarioOptions:
     """The options by which a command names its system."""
 
     scenario: str = "digits"
-    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, chen2021, fedl2019,
-    yang2021, or a TOML file."""
+    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, chen2021,
+    fedl2019, yang2021, or a TOML file."""
     channel: str | None = None
     """Channel: clip, resample, markov:P, cell, cell:P, uplinks, or a trace file.
     P is the probability that a gain stays for the next round."""

@@ -51,8 +51,8 @@ class Options(RunOptions, ScenarioOptions):
     agents: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
     """Folders of trained agents, each with a run for every training seed."""
     scenario: str = "cifar10"
-    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, chen2021, fedl2019,
-    yang2021, or a TOML file."""
+    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, chen2021,
+    fedl2019, yang2021, or a TOML file."""
     seeds: int = len(TEST_SEEDS)
     """Number of test seeds: 0, 1, 2, and so on."""
 

@@ -32,6 +32,8 @@ from policies.outcome.search import (
 
 # Intervals that the search may spend; what is then left open gets a plain bound.
 _MOST_INTERVALS = 400
+# Intervals after which the tolerance is ten times as large, and again after as many.
+_EASED = 100
 # Prices of the band that are tried for a deadline.
 _MOST_PRICES = 40
 # By how much the shares of the best split may miss the whole band.
@@ -232,7 +234,8 @@ def share_out(
             continue
         if used > 1:
             at = 0.5 * (a + b)
-        slack = tolerance * max(abs(best), V * least)
+        # Where many intervals have not sufficed, it has to be content with a weaker proof.
+        slack = tolerance * 10.0 ** (used // _EASED) * max(abs(best), V * least)
         bound, count = _best_price(at, best - slack, slack, problem)
         if bound < best - slack:
             own_price = band[0]
@@ -245,7 +248,7 @@ def share_out(
             _reprice(problem)
             bound, _, _ = select(at, at, at, problem)
             bound -= band[0]
-        goal = min(best, bound + slack, lower + slack) - slack + band[0]
+        goal = min(best, bound, lower + slack) - slack + band[0]
         right, bound = reach_right(at, b, goal, goal + 0.1 * slack, problem)
         lower = min(lower, bound - band[0])
         left, bound = reach_left(at, a, goal, goal + 0.1 * slack, problem)

@@ -190,6 +190,21 @@ def test_solve_round__certifies_large_systems():
     assert np.all(solution.objective <= equal.objective + 1e-4 * solution.deadline)
 
 
+def test_solve_round__with_shares_finds_the_best_where_no_price_of_the_band_proves_it():
+    # Over a wide range of deadlines the bound is below the best cost of one cohort, and above that
+    # of the best one: a search that insists on proofs there never comes to the latter.
+    scenario = Scenario.cifar10(
+        num_devices=8, cohort_size=3, num_samples=400 * np.linspace(0.4, 1.6, 8)
+    )
+    gain = np.array([0.01, 0.299, 0.092, 0.0295, 0.05, 0.0729, 0.0717, 0.165])
+    queue, worth = np.linspace(0, 6, 8), np.random.default_rng(0).normal(0, 3000, 8)
+    for tolerance in (1e-3, 1e-5, 1e-9):
+        state = (gain, queue, worth, shared(scenario))
+        solution = solve_round(*state, V=1.0, tolerance=tolerance)
+        assert solution.cohort.tolist() == [2]
+        assert solution.gap <= max(2e-3, tolerance)
+
+
 def test_shares__of_a_law_of_one_gain_are_those_of_the_gain():
     rng = np.random.default_rng(3)
     gain, queue = SYSTEM.channel.sample(rng, 1, 6)[0], rng.uniform(0.5, 2, 6)

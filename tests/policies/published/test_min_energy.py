@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from scipy import optimize
 
 from fl_edge_env import Scenario, physics
 from policies.published import LeastEnergy, MinEnergy
+from policies.resources import shared_resources
 from tests.policies.published.systems import EQUAL, SHARED, cohort_of
 
 STRETCHES = st.sampled_from([1.001, 1.1, 1.5, 3.0])
@@ -152,3 +155,22 @@ def test_yang2021__is_the_system_of_the_code():
     assert 10 * np.log10(np.median(system.mean_gain)) == pytest.approx(np.median(loss), abs=0.3)
     assert system.cycles_per_round[0] == pytest.approx(4 * 5e6 * 20)  # v times bits times cycles
     assert Scenario.from_toml(system.to_toml()) == system
+
+
+@given(seed=st.integers(0, 2**32 - 1), stretch=st.floats(1.1, 3.0))
+def test_least_energy__is_that_of_the_joint_optimum_when_time_is_worth_little(seed, stretch):
+    gain, members, of = cohort_of(seed)
+    shortest, _ = of.together(of.p_max, of.download + of.cycles / of.f_max)
+    end = float(stretch * shortest[0])
+    rule = LeastEnergy(completion_time=end)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # at the mean gain nobody may meet it
+        hurried = SHARED.replace(deadline_s=end)
+    found = shared_resources(gain, np.ones(gain.size), members, hurried, V=1e-9)
+    own = rule(gain, np.zeros(gain.size), SHARED, members)
+    spent = []
+    for f, p, bandwidth in (own, found):
+        time, energy = physics.time_and_energy(gain, f, p, SHARED, bandwidth=bandwidth)
+        assert time[members].max() <= end * (1 + 1e-8)
+        spent.append(energy[members].sum())
+    assert spent[0] == pytest.approx(spent[1], rel=1e-5)

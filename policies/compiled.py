@@ -57,7 +57,7 @@ def entry(function: F) -> F:
 def run_rows(function: Callable[..., None], rows: int, size: int, *arguments: object) -> None:
     """Call ``function(start, stop, *arguments)`` for all rows, in parts where it is worth threads.
 
-    ``size`` is the number of devices of a row.
+    ``size`` is the number of devices of a row, or more where they take longer.
     """
     parts = min(rows, rows * size // _WORTH_A_THREAD)
     if parts > 1:

@@ -19,6 +19,8 @@ from policies.compiled import run_rows
 
 T = TypeVar("T", bound=np.generic)
 
+# Work of a device where the band is shared out, in that of one with an equal part, at a guess.
+_SHARED_WORK = 5
 # Rows of `device_constants` that depend on the part of the band.
 _UPLOAD, _NOISE = 1, 3
 
@@ -40,11 +42,13 @@ class Rounds(NamedTuple):
         """
         *state, scenario = self
         constants = device_constants(scenario)
+        rows, work = self.queue.shape
         if whole_band:
+            work *= _SHARED_WORK
             constants = constants.copy()
             constants[_UPLOAD] /= scenario.cohort_size
             constants[_NOISE] *= scenario.cohort_size
-        run_rows(function, *self.queue.shape, *state, constants, *arguments)
+        run_rows(function, rows, work, *state, constants, *arguments)
 
 
 def check_rounds(

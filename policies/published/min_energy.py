@@ -151,7 +151,8 @@ def _least_energy(of: Cohort, span: FloatArray) -> tuple[FloatArray, FloatArray]
             computing, other = of.capacitance * (of.cycles / (span - window)) ** 3, idle(window)
             return (computing + other) / (computing + np.abs(other))
 
-        window = root(busy, middle, high)
+        # With the least power before `middle`, a longer upload only makes computing faster.
+        window = np.where(busy(middle) >= 0, middle, root(busy, middle, high))
         early = (idle(middle) > 0) & (middle > low)  # at the least power, say
         if early.any():
             window = np.where(early, root(idle, low, middle), window)

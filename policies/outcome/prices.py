@@ -112,7 +112,7 @@ def _sample_size(scenario: Scenario) -> int:
     return min(_BATCH, max(_LEAST_BATCH, _BATCH_NUMBERS // scenario.num_devices))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _ascend(scenario: Scenario, seed: int) -> DualPrices:
     """`outcome_prices`, kept because a comparison asks for the same ones more than once."""
     rng = np.random.default_rng(np.random.SeedSequence(seed))

@@ -56,7 +56,7 @@ def initial_prices(scenario: Scenario, *, seed: int = 0) -> DualPrices:
     return outcome_prices(scenario, seed=seed) if known is None else known
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _prices_of_laws(scenario: Scenario) -> DualPrices | None:
     """`initial_prices` of a server that knows no more than laws."""
     known = _law_alone(scenario)

@@ -36,8 +36,10 @@ _MOST_INTERVALS = 400
 _EASED = 100
 # Prices of the band that are tried for a deadline.
 _MOST_PRICES = 40
-# By how much the shares of the best split may miss the whole band.
-_WHOLE = 1e-8
+# By which power of what is bought the price may change at most.
+_STIFF = 4.0
+# By how much the shares of the best split may miss the whole band, and where they are too many.
+_WHOLE, _IN_FULL = 1e-8, 1e-6
 
 
 @compiled
@@ -147,10 +149,12 @@ def _best_price(tau: float, goal: float, slack: float, problem: Problem) -> tupl
             high, high_bound, high_slope = price, bound, slope
         if last_price > 0.0 and total != last_total:
             power = -math.log(price / last_price) / math.log(total / last_total)
-            power = min(max(power, 0.5), 4.0)
+            power = min(max(power, 0.5), _STIFF)
         last_price, last_total = price, total
         new = price * max(total, 1e-3) ** power
-        if bound == best and 0.5 * abs(slope * (new - price)) <= enough:
+        if power == _STIFF:  # the devices need what they buy: until the cohort changes
+            new = price * (8.0 if slope > 0.0 else 0.125)
+        elif bound == best and 0.5 * abs(slope * (new - price)) <= enough:
             break
         if low > 0.0 and high < math.inf:
             meet = low_bound - high_bound + high_slope * high - low_slope * low
@@ -182,8 +186,10 @@ def _improve(
     best_tau, best_price = -1.0, 0.0
     for _ in range(100):
         tau = split(size, tau, latest, problem)
-        _, value = _bought(tau, size, problem)
+        total, value = _bought(tau, size, problem)
         value += V * tau
+        if total > 1.0 + _IN_FULL:  # no split lets all of them finish in time
+            break
         if not value < best or best - value <= 1e-10 * abs(value):
             break
         best, best_tau, best_price = value, tau, band[0]
@@ -217,6 +223,9 @@ def share_out(
     at = start(latest, problem)
     _, count = _best_price(at, math.inf, tolerance * V * at, problem)
     tau, price, best = _improve(count, at, math.inf, latest, problem, chosen)
+    if best == math.inf:  # in time there is at least who finishes first with the whole band
+        problem.members[0] = np.argmin(t[FIRST])
+        tau, price, best = _improve(1, latest, math.inf, latest, problem, chosen)
     at, lower = tau, best
     stack = np.empty((128, 2))  # intervals of deadlines
     stack[0, 0], stack[0, 1] = least, latest
@@ -228,12 +237,9 @@ def share_out(
         if not a <= b:
             continue
         used += 1
-        if b - a <= 1e-12 * b or size + 2 > len(stack) or used > _MOST_INTERVALS:
-            value, _, _ = select(b, b, b, problem)
-            lower = min(lower, value - band[0] - V * (b - a))  # costs fall with the deadline
-            continue
+        last = b - a <= 1e-12 * b or size + 2 > len(stack) or used > _MOST_INTERVALS
         if used > 1:
-            at = 0.5 * (a + b)
+            at = b if last else 0.5 * (a + b)
         # Where many intervals have not sufficed, it has to be content with a weaker proof.
         slack = tolerance * 10.0 ** (used // _EASED) * max(abs(best), V * least)
         bound, count = _best_price(at, best - slack, slack, problem)
@@ -243,11 +249,14 @@ def share_out(
             band[0] = own_price
             if value < best:
                 best, tau, price = value, new, new_price
-                if a <= new <= b:
+                if a <= new <= b and not last:
                     at, band[0] = new, new_price
             _reprice(problem)
             bound, _, _ = select(at, at, at, problem)
             bound -= band[0]
+        if last:
+            lower = min(lower, bound - V * (b - a))  # costs fall with the deadline
+            continue
         goal = min(best, bound, lower + slack) - slack + band[0]
         right, bound = reach_right(at, b, goal, goal + 0.1 * slack, problem)
         lower = min(lower, bound - band[0])

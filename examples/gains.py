@@ -1,6 +1,6 @@
 """What is left of a gain when the others get good resources too: the tables of docs/shares.md.
 
-python examples/gains.py runs/shares/leaderboard.csv
+python examples/gains.py
 
 Reads the standings of `examples/leaderboards/shares.toml`. Numbers in brackets are of schedulers
 that are not ok: they have spent too much or left devices out.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
 
@@ -20,7 +21,12 @@ EQUAL = ", equal parts"
 def main() -> None:
     """Print what shares save, and what a choice of devices saves, as tables of Markdown."""
     parser = argparse.ArgumentParser(description="Print the tables of docs/shares.md.")
-    parser.add_argument("standings", help="leaderboard.csv of the command's results")
+    parser.add_argument(
+        "standings",
+        nargs="?",
+        default=Path(__file__).parent.parent / "docs/leaderboards/shares.csv",
+        help="leaderboard.csv of a results folder; that of the page by default",
+    )
     rows = pd.read_csv(parser.parse_args().standings).set_index(["setting", "scheduler"])
     systems = [name for name, _ in rows.index if f"{name}{EQUAL}" in rows.index.levels[0]]
     systems = list(dict.fromkeys(systems))

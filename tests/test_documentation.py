@@ -18,6 +18,7 @@ WITH_CODE = {
     "agents.md",
     "libraries.md",
     "not_modelled.md",
+    "shares.md",
     "uploads.md",
 }
 

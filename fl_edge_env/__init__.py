@@ -7,6 +7,7 @@ from fl_edge_env.channels import (
     CellChannel,
     ExponentialChannel,
     MarkovChannel,
+    RateTraceChannel,
     TraceChannel,
     UplinkChannel,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "FlatEnv",
     "FlatVectorEnv",
     "MarkovChannel",
+    "RateTraceChannel",
     "Scenario",
     "Simulator",
     "TraceChannel",

@@ -101,13 +101,13 @@ def time_and_energy(
 ) -> tuple[FloatArray, FloatArray]:
     """Time [s] and energy [J] of each device if it takes part in the round, (9) and (15).
 
-    The time is that of download, computing and upload together, at the channel gains h_n, CPU
-    frequencies f [Hz], transmission powers p [W], local epochs, by default those of the system, and
-    parts of the band [Hz], by default equal ones, all of shape (..., N); the energy is that of
+    The time is that of overhead, download, computing and upload together, at the channel gains h_n,
+    CPU frequencies f [Hz], transmission powers p [W], local epochs, by default those of the system,
+    and parts of the band [Hz], by default equal ones, all of shape (..., N); the energy is that of
     computing and upload.
     """
     upload = upload_time(channel_gain, p, system, bandwidth)
-    device_time = compute_time(f, system, epochs) + upload + system.download_time
+    device_time = compute_time(f, system, epochs) + upload + system.waiting_time
     device_energy = compute_energy(f, system, epochs) + p * upload  # upload: equation (14)
     return device_time, device_energy
 
@@ -156,10 +156,10 @@ def energy_until(
 ) -> FloatArray:
     """Energy [J] that a device which is not done before has spent `end` seconds into the round.
 
-    The download takes no energy. Then the device computes at the power ``alpha f**3 / 2``, the
-    energy of equation (12) over the time of equation (8), and then it uploads at the power p.
+    Overhead and download take no energy. Then the device computes at the power ``alpha f**3 / 2``,
+    the energy of equation (12) over the time of equation (8), and then it uploads at the power p.
     """
-    working = np.maximum(end - system.download_time, 0.0)
+    working = np.maximum(end - system.waiting_time, 0.0)
     computing = np.minimum(working, compute_time(f, system, epochs))
     energy: FloatArray = 0.5 * system.capacitance * f**3 * computing + p * (working - computing)
     return energy

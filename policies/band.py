@@ -25,7 +25,6 @@ from policies.compiled import compiled
 from policies.device import (
     CAPACITANCE,
     CYCLES,
-    DOWNLOAD,
     F_MAX,
     F_MIN,
     LEAST,
@@ -35,6 +34,7 @@ from policies.device import (
     QUEUE,
     RATE_MAX,
     UPLOAD,
+    WAITING,
     best_f,
     best_p,
     expected_log,
@@ -72,7 +72,7 @@ def cheapest(
             f = best_f(queue / worth, t[CAPACITANCE, n], t[F_MIN, n], t[F_MAX, n])
     computing = t[CYCLES, n] / f
     p, share, uploading, bend, _ = _best_share(worth, price, start, n, t, nodes)
-    time = computing + uploading + t[DOWNLOAD, n]
+    time = computing + uploading + t[WAITING, n]
     energy = 0.5 * t[CAPACITANCE, n] * t[CYCLES, n] * f * f + p * uploading
     slope = uploading * bend
     if t[F_MIN, n] < f < t[F_MAX, n]:
@@ -231,7 +231,7 @@ def cheapest_by(
 def least_share(deadline: float, n: int, t: FloatArray, nodes: FloatArray) -> float:
     """The share with which a device just meets a deadline as fast as it can, by bisection."""
     p = t[P_MAX, n]
-    aim = t[UPLOAD, n] / (deadline - t[DOWNLOAD, n] - t[CYCLES, n] / t[F_MAX, n])  # of s L
+    aim = t[UPLOAD, n] / (deadline - t[WAITING, n] - t[CYCLES, n] / t[F_MAX, n])  # of s L
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = 0.5 * (low + high)

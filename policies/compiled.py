@@ -9,6 +9,7 @@ in another file, change the file of the entry too, or remove its ``__pycache__``
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -47,11 +48,16 @@ def inlined(function: F) -> F:
 
 
 def entry(function: F) -> F:
-    """A compiled function that Python calls, with `run_rows`; it is cached on disk."""
+    """A compiled function that Python calls, with `run_rows`; cached on disk if it can be."""
     from numba import njit
 
     _listen()
-    return njit(error_model="numpy", cache=True, nogil=True)(function)  # type: ignore[no-any-return]
+    options = {"error_model": "numpy", "nogil": True}
+    try:
+        return njit(**options, cache=True)(function)  # type: ignore[no-any-return]
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        _tell_no_cache()
+        return njit(**options)(function)  # type: ignore[no-any-return]
 
 
 def run_rows(function: Callable[..., None], rows: int, size: int, *arguments: object) -> None:
@@ -124,3 +130,14 @@ def _announce() -> None:
     """Tell the terminal, if there is one, once in a process."""
     if sys.stderr is not None and sys.stderr.isatty():
         print("compiling the solvers, once for this installation …", file=sys.stderr)
+
+
+@lru_cache
+def _tell_no_cache() -> None:
+    """Tell once, and not in each worker, why every start will take long."""
+    if sys.stderr is not None and multiprocessing.current_process().name == "MainProcess":
+        print(
+            "compiled solvers cannot be kept, and are compiled anew by each process: set "
+            "NUMBA_CACHE_DIR to a folder that can be written",
+            file=sys.stderr,
+        )

@@ -3,7 +3,7 @@
 Times and energies are written through the logarithm l = ln(1 + h p / N0), as the paper does in
 P2.1:
 
-    T = cycles / f + upload / l + download,    upload = M K ln(2) / B,
+    T = cycles / f + upload / l + waiting,    upload = M K ln(2) / B,
     E = alpha cycles f^2 / 2 + p upload / l.
 
 A gain that is not known, but of which the law is, has J nodes s_j with probabilities w_j. Time and
@@ -36,7 +36,7 @@ from fl_edge_env.typing import FloatArray
 from policies.compiled import compiled, inlined
 
 # Rows of the table: what a device is (see `policies.state.device_constants`) ...
-CYCLES, UPLOAD, DOWNLOAD, NOISE, CAPACITANCE = range(5)
+CYCLES, UPLOAD, WAITING, NOISE, CAPACITANCE = range(5)
 F_MIN, F_MAX, P_MIN, P_MAX = range(5, 9)
 F_SCALE, P_SCALE = 9, 10  # 1 / (max - min), or zero where there is nothing to choose
 ERROR, BUDGET = 11, 12  # V lambda w^2, and the energy budget
@@ -98,7 +98,7 @@ def begin_deadlines(t: FloatArray, nodes: FloatArray) -> None:
         if nodes.shape[2] == 1:
             t[LOG_MIN, n] = math.log1p(nodes[SNR, n, 0] * t[P_MIN, n])
         computing = t[CYCLES, n] / t[F_MAX, n]
-        t[LEAST, n] = computing + t[UPLOAD, n] / t[LOG_MAX, n] + t[DOWNLOAD, n]
+        t[LEAST, n] = computing + t[UPLOAD, n] / t[LOG_MAX, n] + t[WAITING, n]
 
 
 @compiled
@@ -246,7 +246,7 @@ def spent(f: float, p: float, log: float, n: int, t: FloatArray) -> tuple[float,
     """T and E, where the logarithm at p is known."""
     uploading = t[UPLOAD, n] / log
     energy = 0.5 * t[CAPACITANCE, n] * t[CYCLES, n] * f * f + p * uploading
-    return t[CYCLES, n] / f + uploading + t[DOWNLOAD, n], energy
+    return t[CYCLES, n] / f + uploading + t[WAITING, n], energy
 
 
 @inlined
@@ -300,7 +300,7 @@ def on_time(
     f_min, f_max, p_min, p_max = t[F_MIN, n], t[F_MAX, n], t[P_MIN, n], t[P_MAX, n]
     if deadline <= t[LEAST, n]:
         return f_max, p_max, _most_rate(n, t), 0.0
-    both = deadline - t[DOWNLOAD, n]  # time to compute and upload
+    both = deadline - t[WAITING, n]  # time to compute and upload
     if cycles / f_min + upload / t[LOG_MIN, n] <= both:
         return f_min, p_min, 0.0, 0.0
     log_low = upload / (both - cycles / f_max)

@@ -16,7 +16,7 @@ from scipy import special
 
 from fl_edge_env import Scenario
 from fl_edge_env.channels import GainLaw
-from fl_edge_env.channels.law import FadingLaw, rice_power_law
+from fl_edge_env.channels.law import FadingLaw, unknown_fading
 from fl_edge_env.checks import finite_number, real_array
 from fl_edge_env.typing import BoolArray, FloatArray
 
@@ -69,8 +69,7 @@ class GainEstimator:
         self._num_devices = scenario.num_devices
         self._prior = prior_shape, (prior_shape - 1.0) * scenario.channel.mean
         told = getattr(scenario.channel, "fading_around_mean", None)
-        unknown = FadingLaw(0.0, rice_power_law(0.0, 0.1, 5.0), 0.0)
-        self._fading: FadingLaw = unknown if told is None else told()
+        self._fading: FadingLaw = unknown_fading() if told is None else told()
         self.reset(())
 
     def reset(self, batch: tuple[int, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 import tomllib
@@ -266,8 +267,7 @@ class SB3Policy(Policy):
             "seen": {name: list(ends) for name, ends in self.seen.items()},
             "weights": {name: torch.as_tensor(w) for name, w in self.weights.items()},
         }
-        with atomic_path(Path(path)) as temporary:
-            torch.save(content, temporary)
+        write_torch(Path(path), content)
 
     @classmethod
     def load(cls, path: str | Path, scenario: Scenario | None = None) -> SB3Policy:
@@ -303,8 +303,7 @@ class SB3Policy(Policy):
                 )
             path = path / AGENT_FILE
         with as_value_error(f"cannot use the agent {str(path)!r}: "):
-            # Tensors and plain values only: a file cannot bring code.
-            content = read_checked(path, weights_only=True)
+            content = read_checked(path)
             if not isinstance(content, dict) or "format" not in content:
                 raise ValueError("it is not the file of an agent")
             if content["format"] != _FORMAT:
@@ -360,17 +359,31 @@ def _trained_in(content: Mapping[str, str], scenario: Scenario | None) -> Scenar
     return Scenario(**fields | {"channel": scenario.channel})
 
 
-def read_checked(path: Path, *, weights_only: bool) -> Any:
+def read_checked(path: Path) -> Any:
     """The content that `torch.save` wrote, if the checksums in the file are right.
 
-    Against malice guards `weights_only` alone: without it the file may run any code.
+    It is tensors and plain values only: a file cannot bring code.
     """
     # TorchScript, which older versions of torch load whatever is asked for.
     if any(name.endswith("constants.pkl") for name in check_zip(path)):
         raise ValueError("it is a program and no plain values")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is odd about the file is an error
-        return torch.load(path, map_location="cpu", weights_only=weights_only)
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def write_torch(path: Path, content: Any) -> None:
+    """Write what `torch.save` can, whole or not at all.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; torch itself would not say why.
+    """
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(buffer.getbuffer())
 
 
 def weights_of(network: BasePolicy) -> dict[str, NDArray[Any]]:

@@ -74,9 +74,12 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     Parameters
     ----------
     name : str
-        One of `POLICIES`, a path, or ``"my_file.py:MyPolicy"`` or ``"my_module:MyPolicy"`` for a
-        subclass of `Policy` or `policies.selection.Selector`. The name of a selector may say its
-        resources: ``"best-channel:static"``.
+        One of `POLICIES`, the path of an agent of ``fl-edge train``, or ``"my_file.py:MyPolicy"``
+        or ``"my_module:MyPolicy"`` for a subclass of `Policy` or `policies.selection.Selector`.
+        The name of a selector may say its resources: ``"best-channel:static"``. ``"predict"`` is
+        an agent of another library, given as `model`, and ``"agent.zip"`` or
+        ``"predict:agent.zip"`` one that Stable-Baselines3 has saved; see
+        `policies.predict.PredictPolicy`.
     scenario : Scenario
         The system it controls.
     **options
@@ -87,6 +90,10 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     ValueError
         If there is no policy of that name, no agent at that path and no such class.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"policy must be a name or the path of an agent as a string, got {name!r}")
+    if is_saved_agent(name):
+        return _predicting(name, scenario, options)
     selector, _, resources = name.partition(":")
     if resources and selector in SELECTORS:
         if options.get("resources", resources) != resources:
@@ -100,7 +107,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         from policies.learned import SB3Policy
 
         return SB3Policy.load(name, scenario, **options)
-    if names_own(name) and selector not in POLICIES:
+    if runs_code(name):
         kind = load_class(name)
         with running_own(name):
             if issubclass(kind, Selector):
@@ -108,5 +115,30 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
             return kind(scenario, **options)
     raise ValueError(
         f"policy must be one of {', '.join(POLICIES)}, or the folder of a trained agent, "
-        f"or my_file.py:MyPolicy, got {name!r}{did_you_mean(name, POLICIES)}"
+        f"agent.zip of Stable-Baselines3, or my_file.py:MyPolicy, got {name!r}"
+        f"{did_you_mean(name, POLICIES)}"
     )
+
+
+def is_saved_agent(name: str) -> bool:
+    """Tell if a name is that of an agent of another library, which `PredictPolicy` loads."""
+    return name.endswith(".zip") or name.partition(":")[0] == "predict"
+
+
+def runs_code(name: str) -> bool:
+    """Tell if `make_policy` may run code for a name that is not of this package, or a pickle's."""
+    return is_saved_agent(name) or (names_own(name) and name.partition(":")[0] not in POLICIES)
+
+
+def _predicting(name: str, scenario: Scenario, options: dict[str, Any]) -> Policy:
+    """An agent by ``"predict"`` and its model, ``"predict:agent.zip"`` or ``"agent.zip"``."""
+    from policies.predict import PredictPolicy
+
+    path = "" if name == "predict" else name.removeprefix("predict:")
+    if bool(path) == ("model" in options):
+        given = options.get("model")
+        raise ValueError(
+            'policy "predict" needs the model, or the path of one as predict:agent.zip, and not '
+            f"both, got {name!r} with model={given!r}"
+        )
+    return PredictPolicy(scenario, **({"model": path} if path else {}) | options)

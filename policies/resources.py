@@ -186,7 +186,7 @@ def share_band(
     def of_cohort(values: FloatArray) -> FloatArray:
         return np.take_along_axis(np.broadcast_to(values, gain.shape), members, axis=-1)
 
-    ready = of_cohort(physics.compute_time(f, scenario) + scenario.download_time)
+    ready = of_cohort(physics.compute_time(f, scenario) + scenario.waiting_time)
     snr = of_cohort(gain * p) / (scenario.cohort_size * scenario.noise_power_w)
     upload = scenario.upload_bits * math.log(2) / scenario.bandwidth_hz
     _, share = finish_together(ready, snr, upload, named)

@@ -137,7 +137,7 @@ def _constants(scenario: Scenario) -> FloatArray:
     rows = [
         scenario.cycles_per_round,
         upload,
-        scenario.download_time,
+        scenario.waiting_time,
         scenario.noise_power_w,
         scenario.capacitance,
         scenario.f_min,

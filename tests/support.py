@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import resource
+import signal
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -131,6 +133,7 @@ def field_values(draw, decades: float) -> dict[str, Any]:
         "p_max": np.maximum(*p),
         "energy_budget_j": numbers(15.0),
         "download_rate_bps": draw(st.sampled_from([math.inf, numbers(1e6)])),
+        "overhead_s": draw(st.sampled_from([0.0, numbers(10.0)])),
         "channel": channel_of(
             draw(
                 st.sampled_from(["clip", "resample", "narrow", "correlated", "markov", "constant"])
@@ -240,11 +243,11 @@ def assert_data(dataset, images: Sequence[np.ndarray], labels: Sequence[np.ndarr
     axes = (0, 2, 3)
     mean = images[0].mean(axis=axes, keepdims=True)
     deviation = images[0].std(axis=axes, ddof=1, keepdims=True)
-    for found, expected in zip((dataset.train_images, dataset.test_images), images, strict=True):
+    for found, expected in zip((dataset.train_inputs, dataset.test_inputs), images, strict=True):
         assert found.numpy().dtype == np.float32
         assert found.is_contiguous()
         np.testing.assert_allclose(found, (expected - mean) / deviation, rtol=1e-4, atol=1e-5)
-    for found, expected in zip((dataset.train_labels, dataset.test_labels), labels, strict=True):
+    for found, expected in zip((dataset.train_targets, dataset.test_targets), labels, strict=True):
         assert found.numpy().dtype == np.int64
         np.testing.assert_array_equal(found, expected)
 
@@ -293,3 +296,21 @@ def outcome(read: Callable[[], Any]) -> tuple[Any, str]:
 def without_times(output: str) -> str:
     """The output of a command but for the times that it took."""
     return re.sub(r"\d:\d\d:\d\d", "", output)
+
+
+def of_session(number: int) -> dict[int, str]:
+    """The processes of a session, with their commands."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(session) == number and state != "Z":
+                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def end_session(number: int) -> None:
+    """Kill all processes of a session."""
+    for process in of_session(number):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)

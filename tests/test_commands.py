@@ -30,6 +30,7 @@ LEFT_OUT = {
     "train_rllib": "needs an extra that is not in `all`",
     "train_torchrl": "needs an extra that is not in `all`",
     "flwr run": "needs an extra that is not in `all`",
+    "examples/measured.py": "needs an extra that is not in `all`",
     "tradeoff": "takes more than ten minutes",
     "tail -F": "never ends",
     "fl-edge tune": "goes another way where the last digits of a processor differ",

@@ -6,15 +6,17 @@ models. Each command is imported when it is called, and torch when models are tr
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tyro
-from rich.console import Console
+from train_fl.interrupts import interrupts_in_one_line
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fl_edge_env import Scenario
     from policies.benchmark.training_options import TrainingOptions
     from train_fl.factory import TrainingEnvFactory
@@ -94,6 +96,13 @@ def _animate() -> _Command:
     return _Command(Options, animate, errors_to_stderr=True)
 
 
+def _calibrate() -> _Command:
+    """Make the system of a real federation's log."""
+    from policies.benchmark.commands.calibrate import Options, calibrate
+
+    return _Command(Options, calibrate)
+
+
 _COMMANDS: dict[str, Callable[[], _Command]] = {
     "compare": _compare,
     "leaderboard": _leaderboard,
@@ -103,6 +112,7 @@ _COMMANDS: dict[str, Callable[[], _Command]] = {
     "train": _train,
     "evaluate-agents": _evaluate_agents,
     "animate": _animate,
+    "calibrate": _calibrate,
 }
 
 
@@ -126,8 +136,19 @@ def main(
     Raises
     ------
     SystemExit
-        With status 2 for a wrong option or a missing package, and 1 for failed runs.
+        With status 2 for a wrong option or a missing package, 1 for failed runs, 130 after Ctrl-C
+        and 143 after SIGTERM.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # Such as ASCII, which knows neither the frames of --help nor what is cut off.
+        sys.stdout.reconfigure(errors="replace")
+    with interrupts_in_one_line():
+        _run(arguments, command, description)
+
+
+def _run(arguments: Sequence[str] | None, command: str | None, description: str | None) -> None:
+    import tyro
+
     given = sys.argv[1:] if arguments is None else list(arguments)
     program = None
     if command is None:
@@ -146,9 +167,10 @@ def main(
 
     from policies.benchmark.bars import bars_shown
     from policies.benchmark.command_line import errors_in_one_line
+    from policies.benchmark.console import PlainConsole
 
-    console = Console()
-    told = Console(stderr=True) if chosen.errors_to_stderr else console
+    console = PlainConsole()
+    told = PlainConsole(stderr=True) if chosen.errors_to_stderr else console
     with errors_in_one_line(told), bars_shown(console):
         chosen.run(options, console)
 

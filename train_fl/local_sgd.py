@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from policies.benchmark.training_options import TrainingOptions
 from train_fl.data.dataset import Augmentation
+from train_fl.objective import Loss, cross_entropies
 
 # Samples in a forward pass at most, where the result does not depend on it.
 _CHUNK = 512
@@ -25,21 +26,25 @@ class LocalTrainer:
     `proximal` times the distance from the global model, so that a device does not go far on its own
     data [Li2020]_. With ``"bfloat16"`` convolutions and matrix products round their inputs to 8
     bits of mantissa, as torch's autocast does; parameters and updates are always float32.
-    `channels_last` changes only the last digits of results.
+    `channels_last` changes only the last digits of results. The loss is that of a
+    `train_fl.data.dataset.Dataset`.
 
     References
     ----------
     .. [Li2020] Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020.
     """
 
-    def __init__(self, model: nn.Module, options: TrainingOptions) -> None:
-        self._model, self._options = model, options
+    def __init__(
+        self, model: nn.Module, options: TrainingOptions, loss: Loss = cross_entropies
+    ) -> None:
+        self._model, self._options, self._loss = model, options, loss
         self._rounds = options.precision == "bfloat16"
         self._parameters = list(model.parameters())
         self._flat = torch.cat([p.detach().flatten() for p in self._parameters])
         self._velocity = torch.zeros_like(self._flat)
         self._values = self._views(self._flat)
-        self._velocities = self._views(self._velocity)
+        # Without momentum torch refuses them.
+        self._velocities = self._views(self._velocity) if options.momentum else []
         for parameter, value in zip(self._parameters, self._values, strict=True):
             parameter.data = value
 
@@ -54,8 +59,8 @@ class LocalTrainer:
     def update(
         self,
         parameters: Tensor,
-        images: Tensor,
-        labels: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
         *,
         epochs: float,
         learning_rate: float,
@@ -65,22 +70,22 @@ class LocalTrainer:
         """Run some epochs of SGD from the global model, each in a new order drawn from `rng`.
 
         A fraction of an epoch is a pass over as large a part of the samples, of one at least.
-        `parameters` have shape (d,), `images` (samples, channels, height, width). Gives the local
+        `parameters` have shape (d,), `inputs` (samples, ...). Gives the local
         model less the global one, shape (d,), and the mean loss over the samples seen.
         """
         options = self._options
         self._flat.copy_(parameters)
         self._velocity.zero_()
         received = self._views(parameters)
-        total = torch.zeros((), device=images.device)
-        for samples in passes(epochs, len(labels)):
-            order = torch.from_numpy(rng.permutation(len(labels))[:samples]).to(images.device)
-            for batch_images, batch_labels in _batches(
-                images[order], labels[order], options.batch_size
+        total = torch.zeros((), device=inputs.device)
+        for samples in passes(epochs, len(targets)):
+            order = torch.from_numpy(rng.permutation(len(targets))[:samples]).to(inputs.device)
+            for batch_inputs, batch_targets in _batches(
+                inputs[order], targets[order], options.batch_size
             ):
                 if augment is not None:
-                    batch_images = augment(batch_images, rng)
-                loss, gradients = self._backward(batch_images, batch_labels)
+                    batch_inputs = augment(batch_inputs, rng)
+                loss, gradients = self._backward(batch_inputs, batch_targets)
                 if options.proximal:
                     moved = torch._foreach_sub(self._values, received)
                     torch._foreach_add_(gradients, moved, alpha=options.proximal)
@@ -98,57 +103,70 @@ class LocalTrainer:
                     maximize=False,
                     is_first_step=False,
                 )
-                total += loss * len(batch_labels)
-        return self._flat - parameters, float(total) / sum(passes(epochs, len(labels)))
+                total += loss * len(batch_targets)
+        return self._flat - parameters, float(total) / sum(passes(epochs, len(targets)))
 
-    def gradient(self, parameters: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+    def gradient(self, parameters: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         """Gradient of the mean loss over all given samples, shape (d,)."""
         self._flat.copy_(parameters)
         total = torch.zeros_like(self._flat)
-        for chunk_images, chunk_labels in _batches(images, labels, _CHUNK):
-            _, gradients = self._backward(chunk_images, chunk_labels)
+        for chunk_inputs, chunk_targets in _batches(inputs, targets, _CHUNK):
+            _, gradients = self._backward(chunk_inputs, chunk_targets)
             chunk = torch.cat([gradient.flatten() for gradient in gradients])
-            total.add_(chunk, alpha=len(chunk_labels) / len(labels))
+            total.add_(chunk, alpha=len(chunk_targets) / len(targets))
         return total
 
     @torch.no_grad()
-    def evaluate(self, parameters: Tensor, images: Tensor, labels: Tensor) -> tuple[float, Tensor]:
-        """Mean loss, and for each sample if its largest score is that of its class."""
+    def evaluate(
+        self,
+        parameters: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> tuple[float, Tensor]:
+        """Mean loss, and the network's outputs for all samples, shape (samples, outputs)."""
         self._flat.copy_(parameters)
-        loss = 0.0
-        right = []
-        for batch_images, batch_labels in _batches(images, labels, _CHUNK):
-            scores = self._scores(batch_images)
-            loss += float(cross_entropy(scores, batch_labels, reduction="sum"))
-            right.append(scores.argmax(dim=1) == batch_labels)
-        return loss / len(labels), torch.cat(right)
+        loss, all_outputs = 0.0, []
+        for batch_inputs, batch_targets in _batches(inputs, targets, _CHUNK):
+            outputs = self._outputs(batch_inputs)
+            loss += float(self._losses(outputs, batch_targets, "sum"))
+            all_outputs.append(outputs)
+        return loss / len(targets), torch.cat(all_outputs)
 
     @torch.no_grad()
-    def losses(self, parameters: Tensor, images: Tensor, labels: Tensor) -> tuple[float, float]:
+    def losses(self, parameters: Tensor, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
         """Mean and root mean square of the losses of the samples."""
         self._flat.copy_(parameters)
         losses = torch.cat(
             [
-                cross_entropy(self._scores(batch_images), batch_labels, reduction="none")
-                for batch_images, batch_labels in _batches(images, labels, _CHUNK)
+                self._losses(self._outputs(batch_inputs), batch_targets, "none")
+                for batch_inputs, batch_targets in _batches(inputs, targets, _CHUNK)
             ]
         )
         return float(losses.mean()), float(losses.square().mean().sqrt())
 
-    def _backward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _backward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Mean loss and its gradient, one tensor for each parameter."""
-        loss = cross_entropy(self._scores(images), labels)
+        loss = self._losses(self._outputs(inputs), targets, "mean")
         gradients = torch.autograd.grad(loss, self._parameters)
         # Stored as the parameters are, which channels_last changes.
         return loss.detach(), [gradient.contiguous() for gradient in gradients]
 
-    def _scores(self, images: Tensor) -> Tensor:
-        """The network's scores for images, float32 of shape (batch, C)."""
-        if self._options.channels_last:
-            images = _channels_last(images)
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self._rounds):
-            scores: Tensor = self._model(images)
-        return scores.float() if self._rounds else scores
+    def _losses(self, outputs: Tensor, targets: Tensor, reduction: str) -> Tensor:
+        """Losses of samples, or their mean or sum, as torch's functions reduce them."""
+        if self._loss is cross_entropies:  # torch adds in an order of its own
+            return cross_entropy(outputs, targets, reduction=reduction)
+        losses = self._loss(outputs, targets)
+        if reduction == "none":
+            return losses
+        return losses.mean() if reduction == "mean" else losses.sum()
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        """The network's outputs for inputs, float32 of shape (batch, outputs)."""
+        if self._options.channels_last and inputs.ndim == 4:
+            inputs = _channels_last(inputs)
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self._rounds):
+            outputs: Tensor = self._model(inputs)
+        return outputs.float() if self._rounds else outputs
 
 
 def passes(epochs: float, samples: int) -> list[int]:
@@ -167,5 +185,5 @@ def _channels_last(images: Tensor) -> Tensor:
     return stored.as_strided((count, channels, height, width), strides)
 
 
-def _batches(images: Tensor, labels: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    return zip(torch.split(images, size), torch.split(labels, size), strict=True)
+def _batches(inputs: Tensor, targets: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(torch.split(inputs, size), torch.split(targets, size), strict=True)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, group_norm
+from torch.nn.functional import group_norm
 from torch.nn.parameter import UninitializedParameter
 from torchvision.models import resnet18
 
 from policies.own import running_own
+from train_fl.objective import Loss, check_loss, cross_entropies
 
 
 def _pooled(inputs: int, outputs: int, size: int) -> tuple[nn.Module, ...]:
@@ -101,7 +102,7 @@ def resnet18_group_norm(num_classes: int = 10) -> nn.Module:
     return network
 
 
-# The networks by name; each is made with the number of classes.
+# The networks by name; each is made with the number of classes, or of outputs.
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "digits": DigitsCNN,
     "small": SmallCNN,
@@ -110,7 +111,13 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
-def check_maker(make_model: object, images: Tensor, labels: Tensor, num_classes: int) -> None:
+def check_maker(
+    make_model: object,
+    inputs: Tensor,
+    targets: Tensor,
+    num_outputs: int,
+    loss: Loss = cross_entropies,
+) -> None:
     """Refuse what does not make a network for local training, a new one each time.
 
     The initial parameters must come from torch's generator, which is left as it was; the network
@@ -130,7 +137,7 @@ def check_maker(make_model: object, images: Tensor, labels: Tensor, num_classes:
         first, second = made
         if not isinstance(first, nn.Module):
             raise ValueError(f"model must make a torch.nn.Module, got {type(first).__name__}")
-        check_network(first, images, labels, num_classes)
+        check_network(first, inputs, targets, num_outputs, loss)
         for (name, one), (_, other) in zip(
             first.named_parameters(), second.named_parameters(), strict=False
         ):
@@ -146,21 +153,29 @@ def check_maker(make_model: object, images: Tensor, labels: Tensor, num_classes:
                 )
 
 
-def check_network(model: nn.Module, images: Tensor, labels: Tensor, num_classes: int) -> None:
-    """Refuse what local training cannot treat rightly, with a few images of the data set.
+def check_network(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    num_outputs: int,
+    loss: Loss = cross_entropies,
+) -> None:
+    """Refuse what local training cannot treat rightly, with a few samples of the data set.
 
     Raises
     ------
     ValueError
         If it has buffers, such as the running statistics of batch norm, which are no parameters
         and would not be aggregated; dropout, whose random numbers no seed names; parameters that
-        are not trained, not float32 or have no size yet; does not take the images, or gives them
-        no score for each class.
+        are not trained, not float32 or have no size yet; does not take the inputs, or gives them
+        no finite output for each class, or number to predict, from which gradients flow back; or
+        the loss does not give one for each sample.
     """
     for name, _ in model.named_buffers():
         raise ValueError(f"the network must have no buffers, got {name}: use group norm instead")
     for name, module in model.named_modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):  # the passes below may be alike
+        # The passes below may be alike.
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             raise ValueError(f"the network must have no dropout, got {name}: {module}")
     parameters = dict(model.named_parameters())
     if not parameters:
@@ -169,7 +184,7 @@ def check_network(model: nn.Module, images: Tensor, labels: Tensor, num_classes:
         if isinstance(parameter, UninitializedParameter):
             raise ValueError(
                 f"the network must know its sizes from the start, {name} waits for the first "
-                "images: use a layer that is not lazy"
+                "inputs: use a layer that is not lazy"
             )
         if parameter.dtype != torch.float32:
             raise ValueError(
@@ -180,41 +195,75 @@ def check_network(model: nn.Module, images: Tensor, labels: Tensor, num_classes:
                 f"the network must train all its parameters, {name} is frozen: make it a plain "
                 "tensor attribute, which is not uploaded, or let it train"
             )
-    scores = _scores(model, images, num_classes)
-    # With the same weights and images only random numbers can make a difference.
-    if not torch.equal(scores, model(images)):
+    outputs = _outputs(model, inputs, targets, num_outputs)
+    # With the same weights and inputs only random numbers can make a difference.
+    if not torch.equal(outputs, model(inputs)):
         raise ValueError(
-            "the network must give the same scores for the same images, and two passes differed: "
+            "the network must give the same outputs for the same inputs, and two passes differed: "
             "leave out dropout and other random numbers, which no seed names"
         )
-    loss = cross_entropy(scores, labels)
-    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    losses = check_loss(loss, outputs, targets)
+    gradients = torch.autograd.grad(losses.mean(), list(parameters.values()), allow_unused=True)
     for name, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:
             raise ValueError(
-                f"the network must use all its parameters, {name} has no part in its scores: "
+                f"the network must use all its parameters, {name} has no part in its outputs: "
                 "remove it, as it would be uploaded in every round"
+            )
+        if gradient.layout != torch.strided:
+            raise ValueError(f"the gradient of {name} must be dense: leave out sparse=True")
+        if not torch.isfinite(gradient).all():
+            raise ValueError(
+                f"the network must have finite gradients for the first samples, that of {name} has "
+                f"{_first_not_finite(gradient)}"
             )
 
 
-def _scores(model: nn.Module, images: Tensor, num_classes: int) -> Tensor:
-    """The network's scores for images, if there is one for each class."""
-    shape = tuple(images.shape[1:])
+def _outputs(model: nn.Module, inputs: Tensor, targets: Tensor, num_outputs: int) -> Tensor:
+    """The network's outputs for inputs, if there is one for each class or number to predict."""
     try:
-        scores = model(images)
+        outputs = model(inputs)
     except Exception as error:  # what a network can raise has no end
+        kind = ", channels first" if inputs.ndim == 4 else ""
+        if not inputs.is_floating_point():
+            kind = (
+                f" of integers from {inputs.min()} to {inputs.max()} (give floats unless they are "
+                "tokens)"
+            )
         raise ValueError(
-            f"the network does not take images of shape {shape}, channels first: {error}"
+            f"the network does not take inputs of shape {tuple(inputs.shape[1:])}{kind}: {error}"
         ) from None
-    if not isinstance(scores, Tensor) or scores.ndim != 2 or len(scores) != len(images):
-        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs):
+        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(
-            f"the network must give a row of scores for each image, shape ({len(images)}, "
-            f"{num_classes}) for {len(images)} images, got {got}"
+            f"the network must give a row of outputs for each sample, shape ({len(inputs)}, "
+            f"{num_outputs}) for {len(inputs)} samples, got {got}"
         )
-    if scores.shape[1] < num_classes:
+    if targets.is_floating_point() and outputs.shape[1] != num_outputs:
         raise ValueError(
-            f"the network must have an output for each of {num_classes} classes, counted from 0 to "
-            f"the largest label {num_classes - 1}, got {scores.shape[1]} outputs"
+            f"the network must have an output for each number to predict, {num_outputs}, got "
+            f"{outputs.shape[1]}: targets that are classes are given as integers"
         )
-    return scores
+    if outputs.shape[1] < num_outputs:
+        raise ValueError(
+            f"the network must have an output for each of {num_outputs} classes, counted from 0 to "
+            f"the largest label {num_outputs - 1}, got {outputs.shape[1]} outputs: targets that "
+            "are numbers to predict are given as floats"
+        )
+    if not outputs.is_floating_point():
+        raise ValueError(f"the network must give outputs of a real type, got {outputs.dtype}")
+    if not outputs.requires_grad:
+        raise ValueError(
+            "the network must give outputs that gradients flow back from, got a detached tensor: "
+            "leave out detach(), torch.no_grad() and the way through NumPy"
+        )
+    if not torch.isfinite(outputs).all():
+        raise ValueError(
+            "the network must give finite outputs, got "
+            f"{_first_not_finite(outputs)} for the first samples"
+        )
+    return outputs
+
+
+def _first_not_finite(values: Tensor) -> float:
+    return values[~torch.isfinite(values)][0].item()

@@ -26,6 +26,7 @@ from policies.benchmark.checkpoint import State
 from train_fl.compression import make_compressor
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
+from train_fl.objective import ACCURACY
 from train_fl.server import LARGER_MU, apply_contributions, norms_of
 from train_fl.task import Task, TrainingSeeds, new_model
 
@@ -56,7 +57,9 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     - `skipped_devices`: those of them whose update was not finite;
     - `train_loss`: mean loss over the samples they trained on, where it is finite, NaN where there
       is none;
-    - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated;
+    - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated; a
+      task with another metric has that in place of both accuracies, such as `test_rmse`, and
+      `larger_is_better`;
     - `device_accuracy`, shape (N,): the accuracy to expect on a device's data, which is that on
       test samples with the classes mixed as in its training data, NaN where it was not evaluated.
 
@@ -99,7 +102,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     Raises
     ------
     ValueError
-        If task and scenario do not fit each other, or an option is wrong.
+        If `env` is no FLEdge environment or trains already, `task` is no task or does not fit the
+        scenario, or an option is wrong.
     """
 
     def __init__(
@@ -115,6 +119,18 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         if not isinstance(env.unwrapped, FLEdgeEnv):
             raise ValueError(f"env must be an FLEdge environment, got {env.unwrapped!r}")
+        inner = env
+        while isinstance(inner, gym.Wrapper):
+            if isinstance(inner, TrainingWrapper):
+                raise ValueError(
+                    f"env must not train already, got {env}: wrap its unwrapped environment"
+                )
+            inner = inner.env
+        if not isinstance(task, Task):
+            raise ValueError(
+                f"task must be a Task, got {task!r}: make_task makes one, such as "
+                f'make_task("digits", num_devices={env.unwrapped.scenario.num_devices})'
+            )
         self._base = env.unwrapped
         self.scenario = self._base.scenario
         task.check_fit(self.scenario)
@@ -133,19 +149,24 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             else None
         )
         dataset = task.dataset
-        self._test = dataset.test_images.to(self._device), dataset.test_labels.to(self._device)
-        self._tested = np.bincount(dataset.test_labels.numpy(), minlength=dataset.num_classes)
+        self._test = dataset.test_inputs.to(self._device), dataset.test_targets.to(self._device)
         self._data = self._divide(task) if task.split is None else []
 
     @property
     def parameters(self) -> NDArray[np.float32]:
-        """The global model, a flat copy of shape (d,)."""
-        return _to_numpy(self._parameters)
+        """The global model, a flat copy of shape (d,); `ResetNeeded` before the first episode."""
+        return _to_numpy(self._global_model())
+
+    def _global_model(self) -> Tensor:
+        if not hasattr(self, "_parameters"):
+            raise gym.error.ResetNeeded("there is no global model yet: call reset() first")
+        return self._parameters
 
     def model(self) -> nn.Module:
         """The global model as a network of its own, which later rounds do not change."""
+        parameters = self._global_model().cpu().clone()
         network = new_model(self.task.make_model)
-        vector_to_parameters(self._parameters.cpu().clone(), network.parameters())
+        vector_to_parameters(parameters, network.parameters())
         return network
 
     def save_model(self, path: Path) -> None:
@@ -187,7 +208,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             self.task = self._given.episode(self._seeds.split)
             self._data = self._divide(self.task)
         model = self.task.initial_model(self._seeds.model).to(self._device)
-        self._trainer = LocalTrainer(model, self._options)
+        self._trainer = LocalTrainer(model, self._options, self.task.dataset.loss)
         self._parameters = self._trainer.initial_parameters()
         self._kept = {name: torch.zeros_like(self._parameters) for name in self.task.server.keeps}
         # What was lost of the updates of each device, where these are to be sent later.
@@ -195,10 +216,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self._left = np.zeros((devices, len(self._parameters)), dtype=np.float32)
 
     def _divide(self, task: Task) -> list[tuple[Tensor, Tensor]]:
-        """Images and labels of each device."""
+        """Inputs and targets of each device."""
         dataset, device = task.dataset, self._device
         return [
-            (dataset.train_images[part].to(device), dataset.train_labels[part].to(device))
+            (dataset.train_inputs[part].to(device), dataset.train_targets[part].to(device))
             for part in task.parts
         ]
 
@@ -360,22 +381,32 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     def _evaluate(self) -> dict[str, Any]:
         """The entries of the info from an evaluation on the test set."""
-        images, labels = self._test
-        loss, right = self._trainer.evaluate(self._parameters, images, labels)
-        right_labels = labels[right].cpu().numpy()
-        right_of_class = np.bincount(right_labels, minlength=self.task.dataset.num_classes)
+        (inputs, targets), metric = self._test, self.task.dataset.metric
+        loss, outputs = self._trainer.evaluate(self._parameters, inputs, targets)
+        if metric != ACCURACY:
+            return {
+                "test_loss": loss,
+                f"test_{metric.name}": metric.of(outputs, targets),
+                "larger_is_better": metric.larger_is_better,
+            }
+        classes = self.task.dataset.num_classes
+        tested, right_of_class = (
+            np.bincount(labels.cpu().numpy(), minlength=classes)
+            for labels in (targets, targets[outputs.argmax(dim=1) == targets])
+        )
         return {
             "test_loss": loss,
-            "test_accuracy": float(right_of_class.sum()) / len(labels),
-            "device_accuracy": device_accuracy(
-                self.task.label_histogram, right_of_class, self._tested
-            ),
+            "test_accuracy": float(right_of_class.sum()) / len(targets),
+            "device_accuracy": device_accuracy(self.task.label_histogram, right_of_class, tested),
         }
 
     def _not_evaluated(self) -> dict[str, Any]:
         """The same entries where there was no evaluation."""
-        unknown = np.full(self.scenario.num_devices, math.nan)
-        return {"test_loss": math.nan, "test_accuracy": math.nan, "device_accuracy": unknown}
+        metric = self.task.dataset.metric
+        unknown: dict[str, Any] = {"test_loss": math.nan, f"test_{metric.name}": math.nan}
+        if metric != ACCURACY:
+            return unknown | {"larger_is_better": metric.larger_is_better}
+        return unknown | {"device_accuracy": np.full(self.scenario.num_devices, math.nan)}
 
     def _losses(self, devices: IntArray, received: Tensor) -> dict[str, Any]:
         """The entries of the info that `report_losses` asks for."""

@@ -12,6 +12,7 @@ from fl_edge_env.channels.protocol import (
     conditional_law,
     mean_gains,
 )
+from fl_edge_env.channels.rates import RateTraceChannel
 from fl_edge_env.channels.trace import TraceChannel
 from fl_edge_env.channels.uplink import UplinkChannel
 
@@ -21,6 +22,7 @@ __all__ = [
     "ExponentialChannel",
     "GainLaw",
     "MarkovChannel",
+    "RateTraceChannel",
     "TraceChannel",
     "UplinkChannel",
     "check_channel",

@@ -9,7 +9,13 @@ from typing import Literal, get_args
 import numpy as np
 from scipy import special
 
-from fl_edge_env.channels.law import FadingLaw, GainLaw, rice_power_law
+from fl_edge_env.channels.law import (
+    FadingLaw,
+    GainLaw,
+    kept_or_new,
+    rice_power_law,
+    same_for_all,
+)
 from fl_edge_env.checks import (
     finite_number,
     finite_or_zero,
@@ -187,12 +193,10 @@ class CellChannel:
         node. The others are those of a new fading: a quadrature rule of its density, and an atom at
         each end of its interval.
         """
-        kept, (power, likely) = np.asarray(previous)[..., None], self._fading_law()
-        new = power * self.device_mean(kept.shape[-2])[:, None]
-        new = np.broadcast_to(new, (*kept.shape[:-1], power.size))
-        gain = np.concatenate([kept, new], axis=-1)
-        probability = np.append(self.persistence, (1.0 - self.persistence) * likely)
-        return GainLaw(gain, np.broadcast_to(probability, gain.shape))
+        power, likely = self._fading_law()
+        gain = power * self.device_mean(np.shape(previous)[-1])[:, None]
+        new = same_for_all(GainLaw(gain, np.broadcast_to(likely, gain.shape)), previous)
+        return kept_or_new(previous, self.persistence, new)
 
     def fading_around_mean(self) -> FadingLaw:
         """The variation of gains around the users' means, whatever these are; see `FadingLaw`."""

@@ -39,6 +39,11 @@ class FadingLaw(NamedTuple):
     repeats: float
 
 
+def unknown_fading(persistence: float = 0.0, repeats: float = 0.0) -> FadingLaw:
+    """Fading of which no more is known: exponential power, kept in [0.1, 5]."""
+    return FadingLaw(persistence, rice_power_law(0.0, 0.1, 5.0), repeats)
+
+
 def density_nodes(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Nodes x and weights of an integral over [low, high], ``sum(weight * g(x), axis=-1)``.
 
@@ -107,3 +112,13 @@ def same_for_all(law: GainLaw, previous: FloatArray) -> GainLaw:
     """A law of shape (J,) or (N, J) for gains of shape (..., N)."""
     shape = (*np.shape(previous), law.gain.shape[-1])
     return GainLaw(*(np.broadcast_to(part, shape) for part in law))
+
+
+def kept_or_new(previous: FloatArray, kept: float, new: GainLaw) -> GainLaw:
+    """The law of gains that stay with the probability `kept`, and else have the law `new`.
+
+    The gain that stays is the first node, shape (..., N, J + 1) for `previous` of shape (..., N).
+    """
+    first = np.asarray(previous)[..., None]
+    likely = np.full(first.shape, kept), (1.0 - kept) * new.probability
+    return GainLaw(np.concatenate([first, new.gain], axis=-1), np.concatenate(likely, axis=-1))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fl_edge_env.channels.trace import TraceChannel
+from fl_edge_env.channels.trace import MOST_GAINS, TraceChannel
 from fl_edge_env.channels.uplink import gain_of_rate
 from fl_edge_env.checks import finite_number, positive_integer
 from fl_edge_env.files import as_value_error, atomic_path, check_regular
@@ -26,8 +26,6 @@ from fl_edge_env.typing import FloatArray, IntArray
 _PACKET_BITS = 8 * 1500
 # A line has at most so many characters: 300 years in milliseconds.
 _MOST_DIGITS = 13
-# Gains in a trace; a file of a stranger must not fill the memory.
-_MOST_GAINS = 10_000_000
 
 
 def read_packets(path: str | Path) -> IntArray:
@@ -127,10 +125,10 @@ def record_mahimahi(
         windows = 1e-3 * longest / window_s  # infinite for a very short window
     else:
         windows = positive_integer("rounds", rounds)
-    if windows * len(recorded) > _MOST_GAINS:
+    if windows * len(recorded) > MOST_GAINS:
         raise ValueError(
             f"the trace would have {windows:.3g} rounds of {len(recorded)} devices, more than "
-            f"{_MOST_GAINS} gains: choose a larger window_s, or fewer rounds"
+            f"{MOST_GAINS} gains: choose a larger window_s, or fewer rounds"
         )
     count = math.ceil(windows)
     rates = np.stack([mean_rates(times, window_s, count) for times in recorded], axis=1)

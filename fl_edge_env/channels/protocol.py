@@ -172,13 +172,15 @@ def check_range(what: str, gains: FloatArray, channel: ChannelModel) -> None:
         )
 
 
-def check_gains(channel: ChannelModel, gains: object, rounds: int, num_devices: int) -> None:
+def check_gains(
+    channel: ChannelModel, gains: object, rounds: int, num_devices: int, *, method: str = "draw"
+) -> None:
     """Raise `ValueError` where a channel of the user's own draws what it must not."""
     kind, shape = type(channel).__name__, (rounds, num_devices)
     if not isinstance(gains, np.ndarray) or gains.shape != shape or gains.dtype.kind != "f":
         got = f"{gains.dtype} of shape {gains.shape}" if isinstance(gains, np.ndarray) else gains
-        raise ValueError(f"draw of {kind} must return floats of shape {shape}, got {got!r}")
-    check_range(f"draw of {kind} must return gains", gains, channel)
+        raise ValueError(f"{method} of {kind} must return floats of shape {shape}, got {got!r}")
+    check_range(f"{method} of {kind} must return gains", gains, channel)
 
 
 def check_channel(channel: Any, num_devices: int) -> None:
@@ -204,7 +206,7 @@ def check_channel(channel: Any, num_devices: int) -> None:
 
 
 def _check_draw(channel: ChannelModel, num_devices: int) -> None:
-    """Refuse a channel of which a draw of two blocks is not two draws."""
+    """Refuse a channel of which a draw of two blocks is not two draws, or that has no samples."""
 
     def draw(rng: np.random.Generator, rounds: int, **place: Any) -> FloatArray:
         gains = channel.draw(rng, rounds, num_devices, **place)
@@ -233,6 +235,8 @@ def _check_draw(channel: ChannelModel, num_devices: int) -> None:
             f"draw of {kind} must give the same gains for {rounds} rounds as for 1 and then "
             f"{rounds - 1}, to the bit, got {_first_difference(whole, parts)} in two draws: {hint}"
         )
+    sampled = channel.sample(np.random.default_rng(0), 2, num_devices)
+    check_gains(channel, sampled, 2, num_devices, method="sample")
 
 
 def _first_difference(gains: FloatArray, others: FloatArray) -> str:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
-from fl_edge_env.channels.law import GainLaw, density_nodes, same_for_all, with_atoms
-from fl_edge_env.checks import finite_number, natural_number, read_only, set_checked
+from fl_edge_env.channels.law import (
+    FadingLaw,
+    GainLaw,
+    density_nodes,
+    kept_or_new,
+    same_for_all,
+    unknown_fading,
+    with_atoms,
+)
+from fl_edge_env.checks import (
+    finite_number,
+    natural_number,
+    number_below_one,
+    per_device,
+    read_only,
+    real_array,
+    set_checked,
+)
 from fl_edge_env.typing import FloatArray, IntArray
 
 # Mean and standard deviation of the rate of 19 uplinks of Wi-Fi and cellular networks [kbit/s].
@@ -24,13 +42,19 @@ _DEVIATIONS = (
 )
 # fmt: on
 MEASURED_UPLINKS_BPS = tuple((1e3 * m, 1e3 * d) for m, d in zip(_MEANS, _DEVIATIONS, strict=True))
-_MEAN, _DEVIATION = np.array(MEASURED_UPLINKS_BPS).T
-# Of the gamma distributions with these means and standard deviations.
-_SHAPE, _SCALE = (_MEAN / _DEVIATION) ** 2, _DEVIATION**2 / _MEAN
-# The interval of each uplink's rate, as the paper's [0.01, 0.5] is to its mean gain of 0.1.
-_LEAST, _MOST = 0.1 * _MEAN, 5.0 * _MEAN
-# Nodes of the integral over a rate: the narrowest distribution is as wide as seven of their gaps.
+# Standard deviations of one's own, over their means. Those of the list are 0.08 to 0.69.
+_LEAST_DEVIATION, _MOST_DEVIATION = 0.03, 2.0
+# Nodes of the integral over a rate: the narrowest distribution is wider than one of their gaps.
 _NODES = 256
+
+
+class _Rates(NamedTuple):
+    """Gamma distributions of rates, and the intervals to which they are cut [bit/s]."""
+
+    shape: FloatArray
+    scale: FloatArray
+    least: FloatArray
+    most: FloatArray
 
 
 def gain_of_rate(
@@ -48,31 +72,43 @@ def gain_of_rate(
 
 @dataclass(frozen=True)
 class UplinkChannel:
-    """Each device has one of 19 measured uplinks, whose rate changes from round to round.
+    """Each device has an uplink of measured mean and deviation, whose rate changes between rounds.
 
-    The rate of a round is drawn from a gamma distribution with the mean and the standard
-    deviation that were measured [FLASH]_, and kept between a tenth of the mean and five times
-    the mean. Rounds are independent. A rate is no gain: the gain is the one with which a device
-    that sends with `reference_power_w` in a bandwidth of `share_hz` has the rate. Neither was
-    measured, so both are assumptions.
+    A new rate is drawn from a gamma distribution with this mean and standard deviation, and kept
+    between a tenth of the mean and five times the mean. For deviations of up to the mean the cut
+    moves the mean by less than 0.2 % and the deviation by less than 4 %; at twice the mean they are
+    0.89 and 1.35 times the mean. A device keeps the rate of the round before with the probability
+    `persistence`, and has a new one otherwise.
+
+    The uplinks are `mean_bps` and `deviation_bps`, one for each device, or by default 19 that were
+    measured [FLASH]_. A rate is no gain: the gain is the one with which a device that sends with
+    `reference_power_w` in a bandwidth of `share_hz` has the rate. Of the 19 neither was measured,
+    so both are assumptions.
 
     Parameters
     ----------
     share_hz : float
         Bandwidth of one device at the reference [Hz]. With much less than the default the rates
-        would need gains far above one.
+        of the 19 uplinks would need gains far above one.
     reference_power_w : float
         Transmission power at the reference [W], by default the largest of the presets.
     noise_power_w : float
         Total noise power [W], which should be the scenario's.
     place_seed : int
-        Seed of the order in which devices get the uplinks. Of 19 successive devices each has
+        Seed of the order in which devices get the 19 uplinks. Of 19 successive devices each has
         another one, and a device's uplink does not depend on the number of devices.
+    mean_bps, deviation_bps : sequence of float, length N
+        Mean and standard deviation of each device's rate [bit/s], in place of the 19 uplinks. A
+        deviation is from 3 % of its mean, as the quadratures do not resolve less, to twice it.
+    persistence : float
+        Probability in [0, 1) that a device keeps the rate of the round before. The correlation of
+        its rates k rounds apart is ``persistence**k``.
 
     Raises
     ------
     ValueError
-        If a parameter is outside its range.
+        If a parameter is outside its range, or gains are asked for another number of devices than
+        `mean_bps` has.
 
     References
     ----------
@@ -84,10 +120,15 @@ class UplinkChannel:
     reference_power_w: float = 0.1
     noise_power_w: float = 0.01
     place_seed: int = 0
+    mean_bps: Sequence[float] = ()
+    deviation_bps: Sequence[float] = ()
+    persistence: float = 0.0
 
     def __post_init__(self) -> None:
         set_checked(self, finite_number, "share_hz", "reference_power_w", "noise_power_w")
         set_checked(self, natural_number, "place_seed")
+        set_checked(self, number_below_one, "persistence")
+        self._set_rates()
         with np.errstate(over="ignore"):
             bounds = self.gain_min, self.gain_max
         if not (bounds[0] > 0 and bounds[1] < np.inf):
@@ -96,24 +137,55 @@ class UplinkChannel:
                 "share_hz, reference_power_w or noise_power_w"
             )
 
+    def _set_rates(self) -> None:
+        """Keep rates of one's own as tuples, if they are right."""
+        mean, deviation = (
+            real_array(name, getattr(self, name)) for name in ("mean_bps", "deviation_bps")
+        )
+        if mean.ndim != 1 or deviation.shape != mean.shape:
+            raise ValueError(
+                "mean_bps and deviation_bps must be sequences of equal length, one number for each "
+                f"device, got shapes {mean.shape} and {deviation.shape}"
+            )
+        per_device("mean_bps", mean, mean.size)
+        least, most = _LEAST_DEVIATION * mean, _MOST_DEVIATION * mean
+        if (wrong := ~((deviation >= least) & (deviation <= most))).any():
+            device = int(wrong.argmax())
+            raise ValueError(
+                f"deviation_bps must be from {_LEAST_DEVIATION:g} to {_MOST_DEVIATION:g} times "
+                "mean_bps, as narrower laws are not resolved and of wider ones most is cut off, "
+                f"got {float(deviation[device])!r} with the mean {float(mean[device])!r}, first "
+                f"at device {device}"
+            )
+        for name, values in (("mean_bps", mean), ("deviation_bps", deviation)):
+            object.__setattr__(self, name, tuple(values.tolist()))
+
     @property
     def gain_min(self) -> float:
         """Gain at the least rate of the slowest uplink, with some room for rounding."""
-        return float(self._gain(_LEAST).min()) * (1 - 1e-9)
+        return float(self._gain(self._rates.least).min()) * (1 - 1e-9)
 
     @property
     def gain_max(self) -> float:
         """Gain at the largest rate of the fastest uplink, with some room for rounding."""
-        return float(self._gain(_MOST).max()) * (1 + 1e-9)
+        return float(self._gain(self._rates.most).max()) * (1 + 1e-9)
 
     @property
     def mean(self) -> float:
-        """Mean gain over the 19 uplinks."""
+        """Mean gain over the uplinks."""
         return float(self._mean_gain.mean())
 
     def uplinks(self, num_devices: int) -> IntArray:
-        """Index into `MEASURED_UPLINKS_BPS` of each device's uplink, shape (N,)."""
-        rng, count = np.random.default_rng(self.place_seed), len(_MEAN)
+        """Index of each device's uplink, shape (N,): into `mean_bps` or `MEASURED_UPLINKS_BPS`."""
+        count = self._rates.shape.size
+        if self.mean_bps:
+            if num_devices != count:
+                raise ValueError(
+                    f"mean_bps has the rates of {count} devices and the scenario {num_devices} "
+                    f"devices: set num_devices={count}"
+                )
+            return np.arange(count)
+        rng = np.random.default_rng(self.place_seed)
         turns = np.tile(np.arange(count), (-(-num_devices // count), 1))
         return rng.permuted(turns, axis=1).ravel()[:num_devices]
 
@@ -128,25 +200,50 @@ class UplinkChannel:
         num_devices: int,
         *,
         first_round: int = 0,  # noqa: ARG002 - rounds are alike
-        previous: FloatArray | None = None,  # noqa: ARG002 - and independent
+        previous: FloatArray | None = None,
     ) -> FloatArray:
         """Draw the gains of the next rounds; see `ChannelModel.draw`."""
-        uplink = self.uplinks(num_devices)
-        rate = _SCALE[uplink] * rng.standard_gamma(_SHAPE[uplink], (rounds, num_devices))
-        return self._gain(np.clip(rate, _LEAST[uplink], _MOST[uplink], out=rate))
+        if self.persistence == 0:
+            return self.sample(rng, rounds, num_devices)
+        gains = np.empty((rounds, num_devices))
+        for gain in gains:
+            gain[:] = self.sample(rng, 1, num_devices)[0]
+            kept = rng.random(num_devices) < self.persistence
+            if previous is not None:
+                gain[kept] = previous[kept]
+            previous = gain
+        return gains
 
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
-        return self.draw(rng, count, num_devices)
+        uplink = self.uplinks(num_devices)
+        shape, scale, least, most = (values[uplink] for values in self._rates)
+        rate = scale * rng.standard_gamma(shape, (count, num_devices))
+        return self._gain(np.clip(rate, least, most, out=rate))
 
     def conditional(self, previous: FloatArray) -> GainLaw:
-        """See `conditional_law`; always that of the device's uplink, shape (..., N, 26).
+        """See `conditional_law`; shape (..., N, 26), and 27 with persistence.
 
-        A quadrature rule of the density of the rate, and an atom at each end of its interval.
+        The law of new gains is that of the device's uplink: a quadrature rule of the density of the
+        rate, and an atom at each end of its interval. With persistence the first node is the gain
+        of the round before.
         """
         uplink = self.uplinks(np.shape(previous)[-1])
-        rate, probability = _rate_laws()
-        return same_for_all(GainLaw(self._gain(rate[uplink]), probability[uplink]), previous)
+        rate, probability = self._rate_laws
+        new = same_for_all(GainLaw(self._gain(rate[uplink]), probability[uplink]), previous)
+        if self.persistence == 0:
+            return new
+        return kept_or_new(previous, self.persistence, new)
+
+    def fading_around_mean(self) -> FadingLaw:
+        """The variation of gains around the devices' means; see `FadingLaw`.
+
+        How much gains vary is as unknown as their means, and only their persistence is told. They
+        are repeated at the ends of an uplink's interval, and otherwise if they are kept.
+        """
+        ends = self._rate_laws.probability[:, [0, -1]]
+        repeats = float(np.mean(np.sum(ends**2, axis=1)))
+        return unknown_fading(self.persistence, repeats)
 
     def _gain(self, rate: FloatArray) -> FloatArray:
         return gain_of_rate(
@@ -157,28 +254,41 @@ class UplinkChannel:
         )
 
     @cached_property
+    def _rates(self) -> _Rates:
+        """The laws of the uplinks' rates, of shape (number of uplinks,)."""
+        own = zip(self.mean_bps, self.deviation_bps, strict=True)
+        mean, deviation = np.array(list(own) or MEASURED_UPLINKS_BPS).T
+        shape, scale = (mean / deviation) ** 2, deviation**2 / mean
+        # The interval of each uplink's rate, as the paper's [0.01, 0.5] is to its mean gain of 0.1.
+        return _Rates(*map(read_only, (shape, scale, 0.1 * mean, 5.0 * mean)))
+
+    @cached_property
     def _mean_gain(self) -> FloatArray:
         """Mean gain h(r) of each uplink: h at its least rate and the integral of h' P(R > r)."""
+        shape, scale, least, most = self._rates
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-        half = 0.5 * (_MOST - _LEAST)[:, None]
-        rate = _LEAST[:, None] + half * (1.0 + nodes)
-        above = special.gammaincc(_SHAPE[:, None], rate / _SCALE[:, None])
+        half = 0.5 * (most - least)[:, None]
+        rate = least[:, None] + half * (1.0 + nodes)
+        above = special.gammaincc(shape[:, None], rate / scale[:, None])
         slope = np.log(2.0) / self.share_hz
         rise = slope * (self._gain(rate) + self.noise_power_w / self.reference_power_w)
-        mean: FloatArray = self._gain(_LEAST) + np.sum(half * weights * rise * above, axis=1)
+        mean: FloatArray = self._gain(least) + np.sum(half * weights * rise * above, axis=1)
         return read_only(mean)
 
-
-@cache
-def _rate_laws() -> GainLaw:
-    """The law of each uplink's rate [bit/s], shape (19, J)."""
-    # Beyond these ends lies nothing that counts, or an atom.
-    low = np.maximum(_LEAST, _SCALE * special.gammaincinv(_SHAPE, 1e-12))
-    high = np.minimum(_MOST, _SCALE * special.gammainccinv(_SHAPE, 1e-12))
-    rate, weight = density_nodes(low, high)
-    ratio = rate / ((_SHAPE - 1.0) * _SCALE)[:, None]
-    # The density over that at its peak, which does not overflow.
-    density = np.exp((_SHAPE[:, None] - 1.0) * (np.log(ratio) - ratio + 1.0))
-    below = special.gammainc(_SHAPE, _LEAST / _SCALE)
-    inside = 1.0 - below - special.gammaincc(_SHAPE, _MOST / _SCALE)
-    return with_atoms(_LEAST, rate, _MOST, below, weight * density, inside)
+    @cached_property
+    def _rate_laws(self) -> GainLaw:
+        """The law of each uplink's rate [bit/s], shape (number of uplinks, J)."""
+        shape, scale, least, most = self._rates
+        # Beyond these ends lies nothing that counts, or an atom.
+        low = np.maximum(least, scale * special.gammaincinv(shape, 1e-12))
+        high = np.minimum(most, scale * special.gammainccinv(shape, 1e-12))
+        rate, weight = density_nodes(low, high)
+        # An exponential distribution, with no power, has next to none: the ratio stays finite.
+        power = np.where(shape == 1.0, 1e-12, shape - 1.0)[:, None]
+        ratio = rate / (np.abs(power) * scale[:, None])
+        # The density over that at its peak, if it has one, which does not overflow.
+        density = np.exp(power * (np.log(ratio) - np.sign(power) * ratio + 1.0))
+        below = special.gammainc(shape, least / scale)
+        inside = 1.0 - below - special.gammaincc(shape, most / scale)
+        law = with_atoms(least, rate, most, below, weight * density, inside)
+        return GainLaw(*map(read_only, law))

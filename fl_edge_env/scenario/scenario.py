@@ -58,7 +58,7 @@ _SPLITS = ("equal", "shared")
 REPORT_FIELDS = ("report_passes", "report_bits", "first_report_passes", "first_report_bits")
 
 # Least values of the per-device fields that need not be positive.
-_LEAST = {"initial_queue": 0.0, "initial_participation_queue": -math.inf}
+_LEAST = {"initial_queue": 0.0, "initial_participation_queue": -math.inf, "overhead_s": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -159,6 +159,9 @@ class Scenario:
     first_report_passes, first_report_bits : float
         What every device computes [epochs] and uploads [bit] before the first round; see
         `first_report`.
+    overhead_s : float, (N,)
+        What a participation takes beside download, computing and upload [s], such as messages and
+        the start of a program; spent before them, without energy. Zero by default.
 
     Attributes
     ----------
@@ -226,6 +229,7 @@ class Scenario:
     report_bits: float = 0.0
     first_report_passes: float = 0.0
     first_report_bits: float = 0.0
+    overhead_s: PerDevice = 0.0
 
     def __post_init__(self) -> None:
         counts = ("num_devices", "cohort_size", "num_rounds", "model_tensors")
@@ -331,7 +335,11 @@ class Scenario:
                 ("compute power [W]", self.capacitance * self.f_max**3, "capacitance or f_max"),
                 ("largest probability of arrival", arrival, "waterfall_threshold"),
                 ("upload time [s]", fastest, "model_bits, report_bits, bandwidth_hz or p_max"),
-                ("round time [s]", slowest, "f_min, p_min, download_rate_bps or model_bits"),
+                (
+                    "round time [s]",
+                    slowest,
+                    "f_min, p_min, download_rate_bps, model_bits or overhead_s",
+                ),
                 ("first report [s or J]", first, "first_report_passes or first_report_bits"),
                 ("queue [J]", growth, "energy_budget_j, capacitance, f_max or p_max"),
             )
@@ -611,6 +619,11 @@ class Scenario:
         return read_only(self._compressed("download_compression") / self.download_rate_bps)
 
     @cached_property
+    def waiting_time(self) -> FloatArray:
+        """Time until each device computes [s]: its overhead and its download, shape (N,)."""
+        return read_only(self.download_time + self.overhead_s)
+
+    @cached_property
     def first_report(self) -> tuple[float, FloatArray]:
         """Time [s] and energy of each device [J], shape (N,), of the report before the first round.
 
@@ -626,7 +639,7 @@ class Scenario:
         compute = share * physics.compute_time(self.f_mid, self)
         upload = self.first_report_bits / physics.upload_rate(self.mean_gain, self.p_mid, self)
         groups = np.arange(0, self.num_devices, self.cohort_size)
-        time = np.max(self.download_time + compute) + np.maximum.reduceat(upload, groups).sum()
+        time = np.max(self.waiting_time + compute) + np.maximum.reduceat(upload, groups).sum()
         energy = share * physics.compute_energy(self.f_mid, self) + self.p_mid * upload
         return float(time), read_only(energy)
 

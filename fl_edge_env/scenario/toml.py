@@ -16,19 +16,24 @@ from fl_edge_env.channels import (
     ChannelModel,
     ExponentialChannel,
     MarkovChannel,
+    RateTraceChannel,
     TraceChannel,
     UplinkChannel,
 )
 from fl_edge_env.checks import is_integer
-from fl_edge_env.files import as_value_error
+from fl_edge_env.files import as_value_error, read_text
 
 _CHANNELS: dict[str, type[Any]] = {
     "exponential": ExponentialChannel,
     "markov": MarkovChannel,
     "trace": TraceChannel,
+    "rates": RateTraceChannel,
     "cell": CellChannel,
     "uplinks": UplinkChannel,
 }
+
+# Parameters that a file has only where they are not at their default.
+_OPTIONS = {"uplinks": ("mean_bps", "deviation_bps", "persistence")}
 
 # A file of a stranger must not fill the memory.
 _MOST_DEVICES = 1_000_000
@@ -45,7 +50,7 @@ def dumps(fields: Mapping[str, Any]) -> str:
 def read(path: Path) -> dict[str, Any]:
     """The values in a file, before it is known to be a scenario."""
     with as_value_error(f"cannot read the scenario {str(path)!r}: "):
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
 
 
 def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,15 +65,17 @@ def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
 def describe_channel(channel: ChannelModel) -> dict[str, Any]:
     """The type and the parameters of a channel; `ValueError` if it is not one of this package."""
     for name, kind in _CHANNELS.items():
-        parameters = [field.name for field in fields(kind)]
+        default = {each.name: each.default for each in fields(kind)}
         if type(channel) is kind:  # one derived from it would come back as another
-            return {"type": name} | {each: getattr(channel, each) for each in parameters}
+            values = {each: getattr(channel, each) for each in default}
+            off = [each for each in _OPTIONS.get(name, ()) if values[each] == default[each]]
+            return {"type": name} | {n: v for n, v in values.items() if n not in off}
     raise ValueError(f"only channels of {', '.join(_CHANNELS)} type can be saved, got {channel!r}")
 
 
 def make_channel(description: Any) -> ChannelModel:
     """The channel that `describe_channel` describes."""
-    if not isinstance(description, dict) or description.get("type") not in _CHANNELS:
+    if not isinstance(description, dict) or description.get("type") not in list(_CHANNELS):
         raise ValueError(f"channel needs a type out of {', '.join(_CHANNELS)}, got {description!r}")
     parameters = {name: value for name, value in description.items() if name != "type"}
     channel: ChannelModel = _CHANNELS[description["type"]](**parameters)

@@ -37,8 +37,8 @@ class _Bars:
         """Draw how far a piece of work has come; see `policies.progress.Listener`."""
         if self._progress is None:
             columns = (
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
+                SpinnerColumn("line"),  # in ASCII, as not every terminal knows more
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TextColumn("{task.percentage:.0f} %"),
                 TimeElapsedColumn(),
@@ -95,7 +95,7 @@ def run_with_progress(
     if folder is not None:
         tell_room(jobs, folder, workers, console)
     columns = (
-        TextColumn(title),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[finished]}/{task.fields[jobs]}"),
         TimeElapsedColumn(),
@@ -106,7 +106,7 @@ def run_with_progress(
     progress = Progress(*columns, console=console, transient=transient, disable=nowhere)
     # One display at a time: of what runs here, and not in a worker, nothing else is shown.
     with progress, listening(None):
-        bar = progress.add_task("", total=len(jobs), jobs=len(jobs), finished=0)
+        bar = progress.add_task(title, total=len(jobs), jobs=len(jobs), finished=0)
         finished = 0
 
         def finish(_: Work) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fl_edge_env.files import held, is_abandoned
 from fl_edge_env.typing import FloatArray
 from policies.progress import Listener
 
@@ -74,10 +76,16 @@ def watched(num_jobs: int, on_progress: Callable[[float], None] | None) -> Itera
     if on_progress is None:
         yield JobsBoard(None, num_jobs)
         return
-    with tempfile.TemporaryDirectory(prefix="fl-edge-", ignore_cleanup_errors=True) as folder:
-        board = JobsBoard(Path(folder) / "board", num_jobs)
+    prefix = "fl-edge-"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*/board"):
+        if is_abandoned(left):  # by a process that was killed
+            shutil.rmtree(left.parent, ignore_errors=True)
+    with ExitStack() as stack:
+        folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+        board = JobsBoard(Path(stack.enter_context(folder)) / "board", num_jobs)
         with suppress(OSError):  # without room for it nobody is told, and the jobs run
             np.zeros(num_jobs).tofile(board.path)  # type: ignore[arg-type]
+            stack.enter_context(held(board.path))  # type: ignore[arg-type]
         over = threading.Event()
 
         def look() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import is_real
 from policies.base import Policy
 from policies.benchmark.bound import LowerBound, Prices, find_prices
+from policies.benchmark.measure import ACCURACY, measure_of
 from policies.benchmark.status import DeviceAccounts, judge
 from policies.outcome import outcome_prices
 
@@ -49,7 +51,7 @@ def evaluate(
         it no models are trained, and all seeds of a policy run as one batch.
     target_accuracy : float, optional
         Test accuracy in (0, 1]; where models are trained, `time_to_target` is the time at which it
-        is first reached.
+        is first reached. With a `train_fl.TrainingEnvFactory` of another metric a value of that.
     bound : LowerBound, optional
         A long-run bound of this scenario, with any number of rounds, whose prices `gap` then uses.
         By default the prices are computed.
@@ -73,23 +75,25 @@ def evaluate(
         If an argument is wrong.
     JobsFailedError
         If a run raised, after all others are finished.
+    WorkerKilledError
+        If the system ended a process of several.
     """
     # What runs policies takes longer to import than what policies need.
     import pandas as pd
-    from rich.console import Console
 
     from policies.benchmark.bars import bars_shown, run_with_progress
+    from policies.benchmark.console import PlainConsole
     from policies.benchmark.jobs import BoundJob, check_seeds, make_jobs
     from policies.benchmark.rollout import gathered
     from policies.benchmark.runner import check_runner, run_jobs
 
-    check_target(target_accuracy)
+    check_target(target_accuracy, make_env)
     seeds = check_seeds(seeds)
     make_jobs(policies, scenario, seeds, make_env)  # refuses what is wrong before prices are found
     if bound is not None:
         _check_bound(bound, scenario)
     check_runner(workers)
-    console = Console(stderr=True, force_terminal=progress)
+    console = PlainConsole(stderr=True, force_terminal=progress)
     with bars_shown(console):
         prices = None
         if bound is not None:
@@ -111,16 +115,25 @@ def evaluate(
     return summarise(rounds, target_accuracy, bounds, devices)
 
 
-def check_target(target_accuracy: object) -> None:
-    """Raise `ValueError` for an accuracy outside (0, 1], such as one in per cent."""
+def check_target(target_accuracy: object, training: object = None) -> None:
+    """Raise `ValueError` for an accuracy outside (0, 1], such as one in per cent.
+
+    Where `training` has a task with another metric, the target is any finite number.
+    """
     if target_accuracy is None:
         return
     if not is_real(target_accuracy):
         raise ValueError(f"target_accuracy must be a number in (0, 1], got {target_accuracy!r}")
-    if not 0 < target_accuracy <= 1:
-        per_cent = f": {target_accuracy:g} % is {target_accuracy / 100:g}"
-        instead = per_cent if 1 < target_accuracy <= 100 else ""
-        raise ValueError(f"target_accuracy must lie in (0, 1], got {target_accuracy!r}{instead}")
+    if 0 < target_accuracy <= 1:
+        return
+    make_task = getattr(training, "make_task", None)
+    if make_task is not None and (name := make_task().metric_name) != ACCURACY:
+        if not math.isfinite(target_accuracy):
+            raise ValueError(f"the target of {name} must be finite, got {target_accuracy!r}")
+        return
+    per_cent = f": {target_accuracy:g} % is {target_accuracy / 100:g}"
+    instead = per_cent if 1 < target_accuracy <= 100 else ""
+    raise ValueError(f"target_accuracy must lie in (0, 1], got {target_accuracy!r}{instead}")
 
 
 def _check_bound(bound: object, scenario: Scenario) -> None:
@@ -152,7 +165,8 @@ def summarise(
         `policy` and `seed`. The outcome: `total_time` [s]; where models were trained
         `final_accuracy`, `mean_device_accuracy` and `worst_tenth_accuracy` after the last round
         and, with a target accuracy, `time_to_target`, when it is first reached [s], NaN where it
-        was not. The constraints: with `devices` the `status` of the policy, the same in all its
+        was not; for a task with another metric that, such as `final_rmse`, in place of accuracies.
+        The constraints: with `devices` the `status` of the policy, the same in all its
         rows, and the `status_reason`, empty where it is ok, see `policies.benchmark.status`;
         `spent_ratio` and `worst_spent_ratio`, the energy realized over the budget, as the mean over
         devices and of the worst one; `energy_ratio` and `worst_energy_ratio`, the same of the
@@ -170,12 +184,13 @@ def summarise(
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
     table = groups.agg(total_time=("elapsed_time", "last"))
-    if "test_accuracy" in rounds:
+    if (measure := measure_of(rounds)) is not None:
+        test = f"test_{measure.name}"
         if target_accuracy is not None:
-            reached = rounds[rounds["test_accuracy"] >= target_accuracy]
+            reached = rounds[measure.reached(rounds[test], target_accuracy)]
             first = reached.groupby(["policy", "seed"], sort=False)["elapsed_time"].first()
             table["time_to_target"] = first
-        table["final_accuracy"] = groups["test_accuracy"].last()
+        table[f"final_{measure.name}"] = groups[test].last()
         for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
             if name in rounds:
                 table[name] = groups[name].last()

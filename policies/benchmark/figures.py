@@ -14,6 +14,7 @@ import pandas as pd
 
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
+from policies.benchmark.measure import ACCURACY, Measure, measure_of
 from policies.benchmark.statistics import mean_interval
 from policies.benchmark.status import OK
 from policies.benchmark.tables import by_policy, coinciding, time_unit
@@ -30,7 +31,10 @@ _OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLORS = (*_OKABE_ITO, "#882255", "#999933", "#332288", "#777777")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 
-_NAMES = "accuracy_over_rounds accuracy_over_time energy loss objective overview time"
+_NAMES = (
+    "accuracy_over_rounds accuracy_over_time energy loss metric_over_rounds metric_over_time "
+    "objective overview time"
+)
 # The files that `save_plots` may write.
 PLOTS = tuple(f"{name}.png" for name in _NAMES.split())
 
@@ -38,11 +42,13 @@ PLOTS = tuple(f"{name}.png" for name in _NAMES.split())
 def save_plots(rounds: pd.DataFrame, bounds: pd.DataFrame | None, folder: Path) -> None:
     """Draw each panel to a PNG file of its own, and the main ones to ``overview.png``."""
     drawn: list[Callable[..., None]] = [draw_time, draw_energy]
-    if "test_accuracy" in rounds:
+    if (measure := measure_of(rounds)) is not None:
         drawn = [draw_accuracy_over_time, draw_accuracy_over_rounds, draw_energy]
     panels: dict[str, Panel] = {
         draw.__name__.removeprefix("draw_"): partial(draw, rounds=rounds) for draw in drawn
     }
+    if measure is not None and measure.name != ACCURACY:
+        panels = {name.replace(ACCURACY, "metric"): panel for name, panel in panels.items()}
     if bounds is not None:
         panels["objective"] = partial(draw_objective, rounds=rounds, bounds=bounds)
     main = list(panels.values())
@@ -82,6 +88,11 @@ def save_figure(
             metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
             with atomic_path(path) as temporary:
                 figure.savefig(temporary, dpi=150, metadata=metadata)
+
+
+def no_formula(name: str) -> str:
+    """A name as matplotlib draws it as it is, also if it has a dollar."""
+    return name.replace("$", r"\$")
 
 
 def _explain(axes_row: Sequence[Axes]) -> None:
@@ -143,6 +154,7 @@ def _styles(rounds: pd.DataFrame) -> dict[str, _Style]:
         line = _LINES[(index + index // len(_COLORS)) % len(_LINES)]
         status = str(group["status"].iloc[0])
         alpha, label = (1.0, name) if status == OK else (0.4, f"{name} ({status})")
+        label = no_formula(label)
         styles[name] = _Style(color, line, alpha, label)
     return styles
 
@@ -152,8 +164,10 @@ _LEAST_SEEDS_OF_A_BAND = 5
 _BAND_LABEL = "95 % interval"
 
 
-def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float = math.inf) -> None:
-    """Mean over seeds and its 95 % band inside [0, most], or the single runs if few."""
+def _draw_runs(
+    axes: Axes, style: _Style, values: pd.DataFrame, *, least: float = 0.0, most: float = math.inf
+) -> None:
+    """Mean over seeds and its 95 % band inside [least, most], or the single runs if few."""
     look: dict[str, Any] = {"color": style.color, "linestyle": style.line, "alpha": style.alpha}
     values = thinned(values)
     x = values.index
@@ -164,7 +178,7 @@ def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float =
         return
     intervals = np.array([mean_interval(row) for row in values.to_numpy()])
     axes.plot(x, intervals[:, 0], label=style.label, **look)
-    low, high = np.clip(intervals[:, 1:].T, 0, most)
+    low, high = np.clip(intervals[:, 1:].T, least, most)
     axes.fill_between(
         x, low, high, color=style.color, alpha=0.2 * style.alpha, linewidth=0, label="_band"
     )
@@ -182,62 +196,80 @@ def _draw_all(
 
 
 def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame) -> None:
-    """Test accuracy over simulated time, with a circle where a run ends."""
+    """Test accuracy, or another metric, over simulated time, with a circle where a run ends."""
     unit, length = time_unit(rounds["elapsed_time"].max())
-    accuracy, time = _curves(rounds, "test_accuracy"), _curves(rounds, "elapsed_time")
+    measure = measure_of(rounds) or Measure()
+    accuracy, time = _curves(rounds, f"test_{measure.name}"), _curves(rounds, "elapsed_time")
+    factor = measure.unit[0]
     for name, style in _styles(rounds).items():
-        values = 100 * accuracy[name].dropna()
+        values = factor * accuracy[name].dropna()
         times = time[name].loc[values.index] / length
         # Seeds are evaluated at different times: bring them to a common grid by interpolation.
         grid = np.linspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
         common = {s: np.interp(grid, times[s], values[s]) for s in values.columns}
-        _draw_runs(axes, style, pd.DataFrame(common, index=grid), most=100)
+        _draw_runs(axes, style, pd.DataFrame(common, index=grid), **_range(measure))
         end = times.iloc[-1].mean(), values.iloc[-1].mean()
         axes.plot(*end, "o", color=style.color, alpha=style.alpha)
     axes.plot([], [], "o", color="grey", label="end of a run")
-    axes.set(xlabel=f"time [{unit}]", title="Accuracy over time")
-    axes.set(ylabel="test accuracy [%]", ylim=(0, 100))
+    _name_measure(axes, measure, "time", xlabel=f"time [{unit}]")
 
 
 def draw_accuracy_over_rounds(axes: Axes, rounds: pd.DataFrame) -> None:
-    """Test accuracy over rounds; policies that train the same models share a curve."""
-    curves = _curves(rounds, "test_accuracy")
+    """Test accuracy, or another metric, over rounds; policies that train alike share a curve."""
+    measure = measure_of(rounds) or Measure()
+    curves, factor = _curves(rounds, f"test_{measure.name}"), measure.unit[0]
     for name, style in _styles(rounds).items():
-        values = 100 * curves[name].dropna()
-        _draw_runs(axes, style, values, most=100)
+        values = factor * curves[name].dropna()
+        _draw_runs(axes, style, values, **_range(measure))
     for twins in coinciding(rounds):
-        axes.plot([], [], " ", label=f"({' and '.join(twins)} are the same)")
-    axes.set(xlabel="round", title="Accuracy over rounds")
-    axes.set(ylabel="test accuracy [%]", ylim=(0, 100))
+        axes.plot([], [], " ", label=no_formula(f"({' and '.join(twins)} are the same)"))
+    _name_measure(axes, measure, "rounds", xlabel="round")
+
+
+def _range(measure: Measure) -> dict[str, float]:
+    """The least and the most that a metric can be, as far as known."""
+    return {"most": 100} if measure.name == ACCURACY else {"least": -math.inf}
+
+
+def _name_measure(axes: Axes, measure: Measure, over: str, xlabel: str) -> None:
+    """Title and labels of a metric's curves."""
+    accuracy = measure.name == ACCURACY
+    name = measure.name.capitalize() if accuracy else no_formula(measure.name)
+    axes.set(xlabel=xlabel, title=f"{name} over {over}")
+    if accuracy:
+        axes.set(ylabel="test accuracy [%]", ylim=(0, 100))
+    else:
+        axes.set(ylabel=f"test {name}")
 
 
 def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
     """Loss on the test set over rounds, and behind it that of the participants in training."""
     train, test = _curves(rounds, "train_loss"), _curves(rounds, "test_loss")
+    least = min(0.0, *rounds[["train_loss", "test_loss"]].min())  # one's own may be negative
     for name, style in _styles(rounds).items():
         values = test[name].dropna(how="all")
         if len(values):
-            _draw_runs(axes, style, values)
+            _draw_runs(axes, style, values, least=least)
         mean = thinned(train[name]).mean(axis=1)
         axes.plot(mean, color=style.color, alpha=0.25, linewidth=0.6)
-    axes.set(
-        xlabel="round", ylabel="cross-entropy", title="Loss on the test set (pale: in training)"
-    )
-    axes.set_ylim(bottom=0)
+    axes.set(xlabel="round", ylabel="loss", title="Loss on the test set (pale: in training)")
+    axes.set_ylim(bottom=least)
 
 
 def draw_partition(axes: Axes, counts: FloatArray) -> None:
     """Samples of each class on each device, stacked, of counts of shape (N, C)."""
+    classes = counts.shape[1] > 1  # or numbers to predict
     devices, colors = np.arange(len(counts)), mpl.colormaps["viridis"]
     base = np.zeros(len(counts))
     for label, height in enumerate(counts.T):
         color = colors(label / max(counts.shape[1] - 1, 1))
         axes.bar(devices, height, bottom=base, width=1.0, color=color, label=str(label))
         base += height
-    axes.set(xlabel="device", ylabel="samples", title="Classes on the devices")
+    title = f"{'Classes' if classes else 'Samples'} on the devices"
+    axes.set(xlabel="device", ylabel="samples", title=title)
     axes.margins(x=0)
     axes.set_axisbelow(True)
-    if counts.shape[1] <= 10:
+    if classes and counts.shape[1] <= 10:
         axes.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5), title="class")
 
 

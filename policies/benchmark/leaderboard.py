@@ -6,20 +6,21 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from policies.benchmark.figures import save_figure
+from policies.benchmark.figures import no_formula, save_figure
+from policies.benchmark.measure import Measure, measure_of
 from policies.benchmark.statistics import Interval, mean_interval, relative_interval
 from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET
-from policies.benchmark.tables import by_policy, judged_by, ranked
+from policies.benchmark.tables import Board, by_policy, judged_by, ranked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Columns of a summary whose means and intervals are in the standings.
+# Columns of a summary whose means and intervals are in the standings, beside a metric of one's own.
 _MEASURES = (
     "time_to_target",
     "total_time",
@@ -41,15 +42,6 @@ _REFERENCE = "LROA"
 _TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1.6, (1, 1.5, 2, 3, 5, 7)))
 
 
-class Board(NamedTuple):
-    """The runs of a setting, a row each, and what else its table and picture tell."""
-
-    summary: pd.DataFrame
-    left_out: Mapping[str, str]  # who was not run, and why
-    target: float | None = None  # test accuracy
-    caution: str = ""  # what the runs cannot tell from luck
-
-
 def standings(board: Board) -> pd.DataFrame:
     """The schedulers of a setting by rank, then those that are not ok, and those that were not run.
 
@@ -63,7 +55,8 @@ def standings(board: Board) -> pd.DataFrame:
     summary = board.summary
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     names = ranked(summary)
-    time = judged_by(summary)
+    time, measure = judged_by(summary), measure_of(summary) or Measure()
+    measures = tuple(dict.fromkeys((*_MEASURES, f"final_{measure.name}")))
     rows: list[dict[str, object]] = []
     for rank, name in enumerate(names, 1):
         group = runs[name]
@@ -74,12 +67,12 @@ def standings(board: Board) -> pd.DataFrame:
         if "time_to_target" in group:
             row["reached"] = int(group["time_to_target"].notna().sum())
         row |= _cells("longer_than_leader", _paired(group[time], runs[names[0]][time]))
-        for measure in _MEASURES:
-            if measure in group:
-                row |= _cells(measure, mean_interval(group[measure]))
+        for column in measures:
+            if column in group:
+                row |= _cells(column, mean_interval(group[column]))
         rows.append(row)
     rows += [{"scheduler": name, "status": why} for name, why in board.left_out.items()]
-    intervals = [name for each in ("longer_than_leader", *_MEASURES) for name in _names(each)]
+    intervals = [name for each in ("longer_than_leader", *measures) for name in _names(each)]
     first = ["rank", "scheduler", "status", "status_reason", "seeds", "reached"]
     columns = [*first, *intervals]
     table = pd.DataFrame(rows).reindex(columns=columns)
@@ -148,11 +141,12 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
     axes.set_xscale("log")
     _ticks(axes)
     axes.set_ylim(len(order) - 0.4, -0.6)
-    axes.set_yticks(range(len(order)), list(order) if first else [""] * len(order))
-    axes.set_title("\n".join(textwrap.wrap(name, 28)), fontsize="medium")
-    target = board.target
-    what = "total time" if target is None else f"time to {100 * target:g} %"
-    axes.set_xlabel(f"{what} / {reference}'s")
+    names = [no_formula(policy) if first else "" for policy in order]
+    axes.set_yticks(range(len(order)), names)
+    axes.set_title(no_formula("\n".join(textwrap.wrap(name, 28))), fontsize="medium")
+    target, measure = board.target, measure_of(board.summary) or Measure()
+    what = "total time" if target is None else f"time to {measure.text(target)}"
+    axes.set_xlabel(no_formula(f"{what} / {reference}'s"))
 
 
 _STATUS_COLORS = {OK: "#0072B2", OVER_BUDGET: "#D55E00", LEAVES_OUT: "#CC79A7"}

@@ -19,7 +19,7 @@ from fl_edge_env.files import reason
 # A round: the policy, the seed, the number of the round, and its numbers by the names of columns.
 Row: TypeAlias = Mapping[str, str | int | float]
 
-# What TensorBoard shows.
+# What TensorBoard shows, and the metric of a task that has another.
 SCALARS = (
     "test_accuracy",
     "mean_device_accuracy",
@@ -85,6 +85,7 @@ class RoundsFile:
     def recording(self) -> Iterator[Callable[[Row], None]]:
         """See `Recorder`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.unlink(missing_ok=True)  # never through a link or into a pipe of a stranger
         # Unbuffered: a row is in the file when it is told, and closing has nothing left to write.
         with self.path.open("wb", buffering=0) as file:
 
@@ -121,7 +122,7 @@ class TensorBoardEvents:
         writer = SummaryWriter(str(self.folder), flush_secs=10)
 
         def add(row: Row) -> None:
-            for name in SCALARS:
+            for name in dict.fromkeys((*SCALARS, *(n for n in row if n.startswith("test_")))):
                 value = row.get(name, math.nan)
                 if value == value:  # of rounds without an evaluation it is NaN
                     writer.add_scalar(name, value, row["round"])

@@ -12,6 +12,7 @@ from fl_edge_env import (
     CellChannel,
     ExponentialChannel,
     MarkovChannel,
+    RateTraceChannel,
     Scenario,
     TraceChannel,
     UplinkChannel,
@@ -22,6 +23,7 @@ from fl_edge_env import (
 from fl_edge_env.channels import ChannelModel
 from fl_edge_env.checks import integer_at_least, one_of
 from fl_edge_env.compression import names_own
+from fl_edge_env.scenario import toml
 from policies.benchmark.training_options import TrainingOptions
 
 Backend = Literal["processes", "ray"]
@@ -29,14 +31,17 @@ Backend = Literal["processes", "ray"]
 
 @dataclass(frozen=True)
 class ScenarioOptions:
-    """The options by which a command names its system."""
+    """The options by which a command names its system.
+
+    A field of `Scenario` is an option by a line here: its name, and its help.
+    """
 
     scenario: str = "digits"
     """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, chen2021,
     fedl2019, yang2021, or a TOML file."""
     channel: str | None = None
-    """Channel: clip, resample, markov:P, cell, cell:P, uplinks, or a trace file.
-    P is the probability that a gain stays for the next round."""
+    """Channel: clip, resample, markov:P, cell, cell:P, uplinks, a trace file, or rates:FILE.
+    P is the probability that a gain stays for the next round; rates are measured ones [bit/s]."""
     csi: str | None = None
     """Channel gains that the server knows when it decides.
     full: this round's; delayed: the last round's; participants: of their last participation."""
@@ -63,6 +68,8 @@ class ScenarioOptions:
     """Compression of the model that the server sends: none or qsgd:BITS."""
     download_rate_bps: float | None = None
     """Rate at which devices download the model [bit/s]; by default that of the scenario."""
+    overhead_s: float | None = None
+    """What a participation takes beside download, computing and upload [s]."""
     local_epochs: float | None = None
     """Local epochs, E, fractions too; by default those of the scenario."""
     work: str | None = None
@@ -80,6 +87,28 @@ class ScenarioOptions:
     They share out all its samples, where it gives one number of samples for all."""
     cohort_size: int | None = None
     """Number of devices drawn in a round, K; by default that of the scenario."""
+    bandwidth_hz: float | None = None
+    """Uplink bandwidth, B [Hz]."""
+    noise_power_w: float | None = None
+    """Noise power in B/K of the band, N0 [W]."""
+    model_bits: float | None = None
+    """Size of a model update, M [bit]; --upload names a network in its place."""
+    num_samples: float | None = None
+    """Samples of each device, D_n."""
+    cycles_per_sample: float | None = None
+    """CPU cycles to process one sample, c_n."""
+    capacitance: float | None = None
+    """Capacitance coefficient, alpha_n [W/Hz^3]."""
+    f_min: float | None = None
+    """Least CPU frequency [Hz]."""
+    f_max: float | None = None
+    """Largest CPU frequency [Hz]."""
+    p_min: float | None = None
+    """Least transmission power [W]."""
+    p_max: float | None = None
+    """Largest transmission power [W]."""
+    initial_queue: float | None = None
+    """Energy queue of each device at the start of an episode [J]."""
     energy_budget_j: float | None = None
     """Energy budget of each device in a round [J]; by default that of the scenario."""
     mu: float | None = None
@@ -95,15 +124,11 @@ class ScenarioOptions:
         ValueError
             If one of them is wrong.
         """
-        other = ("scenario", "channel", "rounds", "tiers", "work")
-        names = [field.name for field in fields(ScenarioOptions) if field.name not in other]
-        values = {name: getattr(self, name) for name in names} | {
-            "channel": None if self.channel is None else make_channel(self.channel),
-            "num_rounds": self.rounds,
-        }
+        given = self._given()
+        if self.channel is not None:
+            given |= {"channel": make_channel(self.channel)}
         if self.compression is not None and names_own(self.compression):
-            del values["compression"]  # its size is known when it is loaded for training
-        given = {name: value for name, value in values.items() if value is not None}
+            del given["compression"]  # its size is known when it is loaded for training
         if self.scenario.endswith(".toml"):
             devices = given.pop("num_devices", None)
             scenario = Scenario.load(self.scenario, num_devices=devices).replace(**given)
@@ -117,6 +142,18 @@ class ScenarioOptions:
             if self.work == "proportional":
                 scenario = with_proportional_work(scenario)
         return scenario
+
+    def _given(self) -> dict[str, Any]:
+        """The fields of the system that have options which were given, without the channel."""
+        other = ("scenario", "channel", "rounds", "tiers", "work")
+        names = [field.name for field in fields(ScenarioOptions) if field.name not in other]
+        values = {name: getattr(self, name) for name in names} | {"num_rounds": self.rounds}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def fields_given(self) -> set[str]:
+        """Names of the fields that the options or the TOML file give, and no preset."""
+        in_file = toml.read(Path(self.scenario)) if self.scenario.endswith(".toml") else {}
+        return {*in_file, *self._given()}
 
 
 def make_channel(text: str) -> ChannelModel:
@@ -138,11 +175,13 @@ def make_channel(text: str) -> ChannelModel:
             return MarkovChannel.correlated(persistence)
         except ValueError as error:
             raise ValueError(f"channel {name}:P needs a probability P: {error}") from None
+    if name == "rates" and parameter:
+        return RateTraceChannel(parameter)
     if Path(text).suffix in (".csv", ".parquet"):
         return TraceChannel(text)
     raise ValueError(
-        "channel must be clip, resample, markov:P, cell, cell:P, uplinks, or a .csv or .parquet "
-        f"file, got {text!r}"
+        "channel must be clip, resample, markov:P, cell, cell:P, uplinks, rates:FILE, or a .csv "
+        f"or .parquet file, got {text!r}"
     )
 
 
@@ -163,6 +202,8 @@ class RunOptions:
     there are not repeated."""
     resume: Path | None = None
     """Folder of an interrupted command, which continues with the options it was started with."""
+    trust: bool = False
+    """Run the code that a folder or file from elsewhere names, such as policies in a file."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +221,7 @@ class CompareOptions(RunOptions, TrainingOptions, ScenarioOptions):
     train: bool = True
     """Train real models in every round. Only the data of digits come with the libraries."""
     target_accuracy: float = 0.9
-    """Test accuracy; the table shows when it is first reached."""
+    """Test accuracy, or value of another metric; the table shows when it is first reached."""
     pay_reports: bool = False
     """Let each policy pay for what it asks the devices to report, in time and energy.
     Gradients: a pass over the data and the bits of a model; losses: a third of a pass."""
@@ -188,6 +229,9 @@ class CompareOptions(RunOptions, TrainingOptions, ScenarioOptions):
     """Number of seeds; 5 with training, 30 without by default."""
     first_seed: int = 0
     """The seeds are first_seed, first_seed + 1, and so on."""
+    fit_scenario: bool = False
+    """Let the size of the model and the numbers of samples be those of the network and the data,
+    also where --scenario is a file, or another option, that gives others. For a preset they are."""
     save_models: bool = False
     """Write the last global model of each run to <out>/models, as a state dict of PyTorch."""
     tensorboard: bool = False

@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 
 from fl_edge_env import Scenario
-from fl_edge_env.files import atomic_path, check_regular, reason, writable_folder
+from fl_edge_env.files import atomic_path, read_text, reason, writable_folder
 from fl_edge_env.scenario.toml import describe_channel
 from policies.benchmark.jobs import code_hash
 from policies.benchmark.options import (
@@ -39,7 +39,7 @@ from policies.benchmark.options import (
 from policies.benchmark.runner import check_runner
 from policies.own import names_own, own_source
 from policies.progress import track
-from policies.registry import POLICIES
+from policies.registry import POLICIES, is_saved_agent, runs_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +72,7 @@ def reopened(options: _Options, kind: Kind) -> _Options:
     ------
     ValueError
         If how to run is wrong, another option is given with ``--resume``, or its folder holds no
-        configuration that can be used.
+        configuration that can be used, or names code of one's own that is not trusted.
     """
     check_runner(options.workers, options.backend, options.checkpoint_every)
     folder = options.resume
@@ -96,7 +96,7 @@ def reopened(options: _Options, kind: Kind) -> _Options:
             raise ValueError(f"it is that of a {stored['experiment']}")
         kinds = get_type_hints(type(options))
         for name, value in stored["options"].items():
-            if not fits(value, kinds[name]):
+            if name in HOW_TO_RUN or not fits(value, kinds[name]):
                 raise ValueError(f"{name} cannot be {value!r}")
         values = {name: from_json(v, kinds[name]) for name, v in stored["options"].items()}
         # What was asked for once is still wanted.
@@ -110,7 +110,38 @@ def reopened(options: _Options, kind: Kind) -> _Options:
             f"{str(folder)!r} is not the folder of a {kind.name} that can go on: "
             f"cannot use {kind.config} ({reason(error)})"
         ) from None
+    check_trusted(options, folder, values)
     return dataclasses.replace(options, **values, out=folder)
+
+
+def check_trusted(options: RunOptions, origin: Path, values: Any) -> None:
+    """Raise `ValueError` if values that a folder or file holds name code, without ``--trust``."""
+    if not options.trust and (named := dict.fromkeys(_code_in(values))):
+        raise ValueError(
+            f"{str(origin)!r} names code, which would be run here: {', '.join(named)}. If you know "
+            "where it is from, give --trust, too"
+        )
+
+
+def _code_in(values: Any, *, of_policies: bool = False) -> Iterator[str]:
+    """What would be run of the strings in values, such as ``my_file.py:MyPolicy``."""
+    if isinstance(values, str) and of_policies:
+        policy, _, compression = values.partition("@")
+        if runs_code(policy):
+            yield policy
+        yield from _code_in(compression)
+    elif isinstance(values, str):
+        place, _, name = values.rpartition(":")
+        # The second as the model of a policy "predict".
+        if (place and name.isidentifier()) or values.endswith(".zip"):
+            yield values
+    elif isinstance(values, Mapping):
+        for name, value in values.items():
+            if name != "label":
+                yield from _code_in(value, of_policies=name in ("policies", "policy"))
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from _code_in(value, of_policies=of_policies)
 
 
 def _configuration(
@@ -244,8 +275,7 @@ def _check(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    check_regular(path)
-    value = json.loads(path.read_text(encoding="utf-8"))
+    value = json.loads(read_text(path))
     if not isinstance(value, dict):
         raise ValueError("it is not a table")
     return value
@@ -261,6 +291,9 @@ def _experiment_of(path: Path) -> str | None:
 def _only_one(folder: Path) -> Iterator[None]:
     """Keep other commands out of a folder, by a lock that ends with the process, also if killed."""
     lock, note = FileLock(folder / ".lock"), folder / ".at-work"
+    for path in (folder / ".lock", note):
+        if path.is_symlink():  # a stranger's may lead to a file of one's own
+            raise ValueError(f"cannot write {str(path)!r}: it is a link")
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -303,9 +336,11 @@ def file_hashes(names: Sequence[str]) -> dict[str, str]:
     """Hashes of the files behind trained agents and what is one's own, which may change."""
     files = []
     for name in names:
-        if name.partition(":")[0] in POLICIES:
+        if is_saved_agent(name) and (saved := Path(name.removeprefix("predict:"))).is_file():
+            files.append(saved)
+        elif name.partition(":")[0] in POLICIES:
             continue
-        if (agent := Path(name) / "agent.pt").exists():
+        elif (agent := Path(name) / "agent.pt").exists():
             files.append(agent)
         elif names_own(name) and (source := own_source(name)) is not None:
             files.append(source)
@@ -351,7 +386,7 @@ def _git_commit() -> str | None:
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_csv(path: Path, table: pd.DataFrame) -> None:

@@ -22,6 +22,7 @@ from policies.base import Policy
 from policies.benchmark.bound import Prices, priced_outcome
 from policies.benchmark.checkpoint import Checkpoints, Resumable, State, join, part
 from policies.benchmark.live import Recorder, Row, recorded
+from policies.benchmark.measure import Measure, measure_of
 from policies.benchmark.status import DeviceAccounts, joined
 from policies.progress import track
 
@@ -29,18 +30,18 @@ from policies.progress import track
 ENERGY_TOLERANCE = 1e-9
 
 _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty")
-_TRAINING = ("train_loss", "test_loss", "test_accuracy")
 
 
 class Stop(NamedTuple):
-    """Ends a run once all its seeds have reached a test accuracy, or have lasted too long."""
+    """Ends a run once all its seeds have reached a target, or have lasted too long."""
 
-    accuracy: float
+    accuracy: float  # or what else the task measures
     time: float  # [s]
 
     def ends(self, info: Mapping[str, Any]) -> bool:
         """True after the round of this info."""
-        reached = np.greater_equal(info.get("test_accuracy", np.nan), self.accuracy)
+        measure = measure_of(info) or Measure()
+        reached = measure.reached(info.get(f"test_{measure.name}", np.nan), self.accuracy)
         return bool(np.all(reached | (info["elapsed_time"] > self.time)))
 
 
@@ -96,7 +97,8 @@ def run_episode(
         mean. With prices `priced_objective`, the penalty and the priced energy beyond the budget
         [s], and `priced_outcome`, the cost of the round to a user [s]. Where models are trained
         `train_loss`, `test_loss`, `test_accuracy`, `mean_device_accuracy` and
-        `worst_tenth_accuracy` (the mean of the tenth of the devices with the least), and
+        `worst_tenth_accuracy` (the mean of the tenth of the devices with the least; a task with
+        another metric has, say, `test_rmse` and `larger_is_better` in place of the accuracies), and
         `real_time`, the time the round took on this machine [s]. Where all devices report before
         the first round, `elapsed_time` counts it, and so do the energies and the priced columns of
         the first round.
@@ -224,7 +226,10 @@ class _Records:
                 + priced_outcome(info, prices, self._scenario)
             )
         if "train_loss" in info:
-            values |= {name: info[name] for name in _TRAINING} | {"real_time": seconds}
+            measure = measure_of(info) or Measure()
+            names = ["train_loss", "test_loss", f"test_{measure.name}"]
+            names += ["larger_is_better"] if "larger_is_better" in info else []
+            values |= {name: info[name] for name in names} | {"real_time": seconds}
             if "device_accuracy" in info:
                 accuracy = np.sort(info["device_accuracy"])
                 # NaN where none of a device's classes is tested, or nothing was evaluated.

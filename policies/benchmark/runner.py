@@ -6,6 +6,7 @@ experiment that is started again runs what is missing and ends in the same resul
 
 from __future__ import annotations
 
+import multiprocessing.resource_tracker
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from importlib.util import find_spec
@@ -25,6 +27,7 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 import joblib
 import numpy as np
 import pandas as pd
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, writable_folder
@@ -51,6 +54,17 @@ class JobsFailedError(RuntimeError):
         lines = [f"{job.label}: {failure.summary}" for job, failure in failures]
         number = "1 job" if len(failures) == 1 else f"{len(failures)} jobs"
         super().__init__(f"{number} failed:\n" + "\n".join(lines))
+
+
+class WorkerKilledError(RuntimeError):
+    """The system has ended one of so many worker processes."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(
+            "the system has killed a worker process, as it does where memory runs out: what is "
+            "finished is kept, and the same command goes on from there, with less memory by "
+            f"--workers {max(workers // 2, 1)}"
+        )
 
 
 class _Failure(NamedTuple):
@@ -114,6 +128,8 @@ def run_jobs(
         If the Ray backend is asked for and Ray is not installed.
     JobsFailedError
         If a job raised, after all others are finished.
+    WorkerKilledError
+        If the system ended a worker; what is finished is kept.
     """
     check_runner(workers, backend, checkpoint_every)
     found = finished(jobs, folder, with_models=models is not None)
@@ -230,22 +246,31 @@ def _outcomes(
         yield from _on_ray(attempts, workers, address)
         return
     parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-    with _interrupts_ignored():  # by the workers, which inherit it: the parent ends them
-        outcomes = parallel(joblib.delayed(_run)(attempt) for attempt in attempts)
-    yield from outcomes
+    try:
+        with _signals_held() if workers > 1 else nullcontext():
+            outcomes = parallel(joblib.delayed(_run)(attempt) for attempt in attempts)
+        yield from outcomes
+    except BrokenProcessPool:
+        raise WorkerKilledError(workers) from None
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C in the block and in processes that it starts; only a main thread can."""
-    if threading.current_thread() is not threading.main_thread():
+def _signals_held() -> Iterator[None]:
+    """Keep Ctrl-C and SIGTERM, which a terminal or a scheduler sends to all, for after the block.
+
+    Processes that it starts never see them: this one ends those. Where there are no such masks
+    nothing is done.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for tracker in (multiprocessing.resource_tracker, loky_tracker):
+        tracker.ensure_running()  # which they would do in the block, and end the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _on_ray(attempts: list[_Attempt], workers: int, address: str | None) -> Iterator[_Outcome]:
@@ -256,21 +281,39 @@ def _on_ray(attempts: list[_Attempt], workers: int, address: str | None) -> Iter
         )
     import ray
     from ray import cloudpickle
+    from ray.exceptions import OutOfMemoryError, RayActorError
     from ray.util.multiprocessing import Pool
 
     for module in own_modules():
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
-    if address is None:
-        # "local": without it a cluster that someone has started on this machine would be joined.
-        ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
-    else:
-        ray.init(address=address, log_to_driver=False)
+    with _signals_held(), _handler_kept(signal.SIGTERM):
+        if address is None:
+            # "local": without it a cluster that someone started on this machine would be joined.
+            ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
+        else:
+            ray.init(address=address, log_to_driver=False)
     try:
         with Pool(workers) as pool:
-            yield from pool.imap_unordered(_run, attempts, chunksize=1)
+            for outcome in pool.imap_unordered(_run, attempts, chunksize=1):
+                if isinstance(outcome, (OutOfMemoryError, RayActorError)):
+                    raise WorkerKilledError(workers)
+                yield outcome
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _handler_kept(number: signal.Signals) -> Iterator[None]:
+    """What the block does at a signal is undone after it; only a main thread can do either."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def is_interrupt(error: BaseException | None) -> bool:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from rich import box
-from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from scipy.special import stdtrit
 
-from policies.benchmark.statistics import Interval, mean_interval, relative_interval
+from policies.benchmark.console import PlainConsole
+from policies.benchmark.measure import Measure, measure_of
+from policies.benchmark.statistics import mean_interval
 from policies.benchmark.status import OK
 
 
@@ -26,87 +28,110 @@ def time_unit(seconds: float) -> tuple[str, float]:
     return "s", 1.0
 
 
-class _Column(NamedTuple):
-    """A column of the comparison: what it says, and how soon it is left out."""
+class Board(NamedTuple):
+    """The runs of a setting, a row each, and what else its table and picture tell."""
 
+    summary: pd.DataFrame
+    target: float | None = None  # test accuracy, or another metric
+    caution: str = ""  # what the runs cannot tell from luck
+    left_out: Mapping[str, str] = MappingProxyType({})  # who was not run, and why
+
+
+class Column(NamedTuple):
+    """A column of a comparison: to what it belongs, its name in two lines, how soon it is left out.
+
+    Without cells a column does not apply.
+    """
+
+    group: str
     header: str
     importance: int
     cells: dict[str, str]
 
+    @property
+    def name(self) -> str:
+        """The header in one line."""
+        return self.header.strip().replace("-\n", "").replace("\n", " ")
 
-def comparison_table(
-    summary: pd.DataFrame,
-    target_accuracy: float | None = None,
-    *,
-    caution: str = "",
-    width: int = 100,
-    time: str = "total_time",
-) -> Table:
-    """A table for the terminal: a row for each policy, means with 95 % intervals over seeds.
+
+def comparison_tables(
+    boards: Sequence[Board], *, width: int = 100, leader: bool = False
+) -> list[Table]:
+    """Tables for the terminal with the same columns: a row for each policy, values over seeds.
 
     Policies that are ok come first, and the fastest first among them; the others stand below a
-    line, and the reasons below the table. The `time`, total or to the target, is compared with that
-    of the first policy of the summary. If the terminal is narrow, the table leaves out the least
-    important columns. `caution` is told below, too: what the runs cannot tell from luck.
+    line, and the reasons below the table. Total times are compared with those of the first policy
+    of a summary, or times to the target, if there is one, with those of the `leader`. If the
+    terminal is narrow, the tables leave out the least important columns, and say so.
     """
-    runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
-    first = next(iter(runs))
-    names = ranked(summary)
-    fallen = [name for name in names if not _is_ok(runs[name])]
-    reasons = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in fallen]
-    columns = _comparison_columns(runs, first, target_accuracy, time, "status")
-    seeds = len(runs[first])
-    title = f"Mean and 95 % interval over {seeds} seeds" if seeds > 1 else "One seed"
-    dropped = 0
+    columns = comparison_columns(boards, "status", leader=leader)
+    wide, dropped, whole = PlainConsole(width=1000), 0, 0
     while True:
-        least = sorted(column.importance for column in columns)[:dropped]
-        table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("", no_wrap=True)
-        kept = [column for column in columns if column.importance not in least]
-        for column in kept:
-            table.add_column(column.header, justify="right", no_wrap=True)
-        for name in names:
-            if [name] == fallen[:1] != names[:1]:
-                table.add_section()
-            style = "red" if name in fallen else None
-            table.add_row(name, *(column.cells[name] for column in kept), style=style)
-        table.caption = "\n".join([*reasons, _comparison_caption(kept, caution, runs)])
-        table.caption_justify = "left"
-        needed = Measurement.get(Console(width=1000), Console(width=1000).options, table).maximum
-        if needed <= width or len(kept) <= _LEAST_COLUMNS:
-            return table
-        dropped += 1
+        least = sorted(column.importance for column in columns[0])[:dropped]
+        tables = [
+            _table(board, each, least, whole) for board, each in zip(boards, columns, strict=True)
+        ]
+        needed = max(Measurement.get(wide, wide.options, table).maximum for table in tables)
+        if needed <= width or len(columns[0]) - dropped <= _LEAST_COLUMNS:
+            return tables
+        whole, dropped = whole or needed, dropped + 1
 
 
-def comparison_markdown(
-    summary: pd.DataFrame,
-    target_accuracy: float | None = None,
-    *,
-    caution: str = "",
-    left_out: Mapping[str, str] | None = None,
-) -> str:
-    """The table of a comparison in Markdown: policies by rank, and below what the columns mean.
+def _table(board: Board, columns: Sequence[Column], least: Sequence[int], whole: int) -> Table:
+    """A table without the `least` important columns, for which a terminal must be `whole` wide."""
+    summary = board.summary
+    runs, names = dict(by_policy(summary)), ranked(summary)
+    fallen = [name for name in names if not is_ok(runs[name])]
+    table = Table(title=over_seeds(summary), box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    kept = [column for column in columns if column.importance not in least]
+    for group, column in zip(_group_heads(kept), kept, strict=True):
+        table.add_column(f"{group}\n{column.header}", justify="right", no_wrap=True)
+    for name in names:
+        if [name] == fallen[:1] != names[:1]:
+            table.add_section()
+        style = "red" if name in fallen else None
+        table.add_row(name, *(column.cells.get(name, "–") for column in kept), style=style)
+    told = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in fallen]
+    told.append(_caption(kept, board))
+    if least:
+        hidden = [c.name.replace(", %", "") for c in columns if c.importance in least]
+        told.append(
+            f"Not shown, as the terminal is narrow: {', '.join(hidden)}. COLUMNS={whole} before "
+            "the command shows them."
+        )
+    table.caption, table.caption_justify = "\n".join(told), "left"
+    return table
+
+
+def comparison_markdowns(boards: Sequence[Board]) -> list[str]:
+    """The tables of a comparison in Markdown, with the same columns: policies by rank.
 
     The others' time is compared with that of the leader. Policies that are not ok have no rank.
-    `left_out` names policies that were not run, and why.
+    Below a table stands what the columns mean.
     """
-    runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
-    names = ranked(summary)
-    time = judged_by(summary)
-    columns = _comparison_columns(runs, names[0], target_accuracy, time, "status_reason")
-    # The first line of a header tells to which group of columns it belongs.
-    headers = [
-        " ".join(column.header.split("\n")[1:]).strip().replace("- ", "") for column in columns
-    ]
-    rows = [["rank", "scheduler", *headers], ["---:", "---", *["---:"] * len(columns)]]
-    for rank, name in enumerate(names, 1):
-        place = str(rank) if _is_ok(runs[name]) else "–"
-        rows.append([place, name, *(column.cells[name] for column in columns)])
-    for name, reason in (left_out or {}).items():
-        rows.append(["–", f"{name} ({reason})", *["–"] * len(columns)])
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    caption = _comparison_caption(columns, caution, runs)
-    return "\n".join(lines) + (f"\n\n{caption}" if caption else "")
+    tables = []
+    for board, columns in zip(
+        boards, comparison_columns(boards, "status_reason", leader=True), strict=True
+    ):
+        runs = dict(by_policy(board.summary))
+        rows = [["rank", "scheduler", *(column.name for column in columns)]]
+        rows.append(["---:", "---", *["---:"] * len(columns)])
+        for rank, name in enumerate(ranked(board.summary), 1):
+            place = str(rank) if is_ok(runs[name]) else "–"
+            rows.append([place, name, *(column.cells.get(name, "–") for column in columns)])
+        for name, reason in board.left_out.items():
+            rows.append(["–", f"{name} ({reason})", *["–"] * len(columns)])
+        tables.append(f"{_markdown(rows)}\n\n{_caption(columns, board)}")
+    return tables
+
+
+def over_seeds(summary: pd.DataFrame) -> str:
+    """What the numbers of a table are."""
+    seeds = summary["seed"].nunique()
+    if seeds < _LEAST_SEEDS:
+        return "One seed" if seeds == 1 else "Values of both seeds"
+    return f"Mean and 95 % interval over {seeds} seeds"
 
 
 def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
@@ -124,13 +149,19 @@ def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
         row = [f"{setting}, {unit}"]
         for name in names:
             cell = _reached(runs[name][time] / length) if name in runs else "–"
-            if name in runs and not _is_ok(runs[name]):
+            if name in runs and not is_ok(runs[name]):
                 cell = f"({cell})"
             elif name == best:
                 cell = f"**{cell}**"
             row.append(cell)
         rows.append(row)
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return _markdown(rows)
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows
+    )
 
 
 def judged_by(summary: pd.DataFrame) -> str:
@@ -144,10 +175,11 @@ STATUS_TOLD = (
 )
 # A narrow terminal drops columns until these many are left.
 _LEAST_COLUMNS = 3
-# Headers of three lines: what the column belongs to, where that begins, and its name in two.
-_INFLUENCE, _NOISE = "\nleast in-\nfluence, %", "\naggregate\nnoise"
-_WORST_TENTH = "\nworst\ntenth, %"
-_GAP, _OUTCOME_GAP = "distance\nabove\nbound, %", "\noutcome\nbound, %"
+# With fewer seeds the values stand in place of their mean: an interval would say nothing.
+_LEAST_SEEDS = 3
+_INFLUENCE, _NOISE = "least in-\nfluence, %", "aggregate\nnoise"
+_WORST_TENTH = "worst\ntenth, %"
+_GAP, _OUTCOME_GAP = "above\nbound, %", "outcome\nbound, %"
 
 
 def ranked(summary: pd.DataFrame) -> list[str]:
@@ -163,71 +195,99 @@ def ranked(summary: pd.DataFrame) -> list[str]:
         if "time_to_target" in summary:
             missed = int(group["time_to_target"].isna().sum())
             time = group["time_to_target"] if missed == 0 else time
-        rank[name] = (not _is_ok(group), missed, float(time.mean()))
+        rank[name] = (not is_ok(group), missed, float(time.mean()))
     return sorted(rank, key=lambda name: rank[name])
 
 
-def _is_ok(runs: pd.DataFrame) -> bool:
+def is_ok(runs: pd.DataFrame) -> bool:
     """True if a policy, of which these are the runs, keeps to its constraints."""
     return bool((runs["status"] == OK).all())
 
 
-def _comparison_columns(
-    runs: dict[str, pd.DataFrame], first: str, target_accuracy: float | None, time: str, status: str
-) -> list[_Column]:
-    unit, length = time_unit(max(float(group["total_time"].max()) for group in runs.values()))
-    reference = runs[first][time]
+def comparison_columns(boards: Sequence[Board], status: str, *, leader: bool) -> list[list[Column]]:
+    """The columns of each board, the same for all: a quantity that one has, all of them have."""
+    every = dict.fromkeys(str(name) for board in boards for name in board.summary)
+    return [_columns(board, list(every), status, leader=leader) for board in boards]
 
-    def column(header: str, importance: int, cell: Callable[[pd.DataFrame], str]) -> _Column:
-        return _Column(header, importance, {name: cell(group) for name, group in runs.items()})
+
+def _columns(board: Board, every: Sequence[str], status: str, *, leader: bool) -> list[Column]:
+    summary = board.summary
+    runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
+    unit, length = time_unit(float(summary["total_time"].max()))
+    first = ranked(summary)[0] if leader else next(iter(runs))
+    time = judged_by(summary) if leader else "total_time"
+    columns = []
+
+    def add(
+        group: str,
+        header: str,
+        importance: int,
+        needed: str,
+        cell: Callable[[pd.DataFrame], str],
+    ) -> None:
+        if needed in every:
+            cells = {name: cell(one) for name, one in runs.items() if needed in summary}
+            columns.append(Column(group, header, importance, cells))
+
+    def scaled(column: str, factor: float, decimals: int) -> Callable[[pd.DataFrame], str]:
+        return lambda group: _numbers(factor * group[column], decimals)
 
     def longer(group: pd.DataFrame) -> str:
         if group is runs[first]:
             return "–"
-        interval = relative_interval(group[time], reference.reindex(group.index))
-        return _interval_text(Interval(*(100 * value for value in interval)), 2)
+        return _numbers(100 * (group[time] / runs[first][time].reindex(group.index) - 1), 2)
 
-    any_run = runs[first]
-    columns = []
-    if "time_to_target" in any_run and target_accuracy is not None:
-        header = f"\ntime to\n{100 * target_accuracy:g} %, {unit}"
-        columns.append(column(header, 11, lambda g: _reached(g["time_to_target"] / length)))
-    if "final_accuracy" in any_run:
-        columns.append(
-            column("\nfinal\naccuracy, %", 9, lambda g: _interval(100 * g["final_accuracy"], 2))
+    measure = measure_of(summary) or Measure()
+    if board.target is not None or "time_to_target" not in summary:
+        goal = "target" if board.target is None else measure.text(board.target)
+        header = f"time to\n{goal}, {unit}"
+        add(
+            "outcome",
+            header,
+            11,
+            "time_to_target",
+            lambda g: _reached(g["time_to_target"] / length),
         )
-    if "worst_tenth_accuracy" in any_run:
-        columns.append(
-            column(_WORST_TENTH, 2, lambda g: _interval(100 * g["worst_tenth_accuracy"], 2))
-        )
-    columns.append(
-        column(f"\ntotal\ntime, {unit}", 10, lambda g: _interval(g["total_time"] / length))
-    )
+    for final in (name for name in every if name.startswith("final_")):
+        factor, percent = Measure(final.removeprefix("final_")).unit
+        header = f"final\n{final.removeprefix('final_')}{percent}"
+        add("outcome", header, 9, final, scaled(final, factor, 2 if percent else 3))
+    tenth = "worst_tenth_accuracy"
+    add("outcome", _WORST_TENTH, 2, tenth, scaled(tenth, 100, 2))
+    add("outcome", f"total\ntime, {unit}", 10, "total_time", scaled("total_time", 1 / length, 3))
     if len(runs) > 1:
         word = "longer" if time == "total_time" else "later"
-        columns.append(column(f"\n{word} than\n{first}, %", 1, longer))
-    columns[0] = columns[0]._replace(header=f"outcome{columns[0].header}")
-    columns += [
-        column("constraints\n\nstatus", 12, lambda g: g[status].iloc[0] or OK),
-        column("\nspent, %\nof budget", 4, lambda g: _interval(100 * g["spent_ratio"], 1)),
-        column("\nworst\ndevice, %", 6, lambda g: _interval(100 * g["worst_spent_ratio"], 0)),
-        column(_INFLUENCE, 5, lambda g: _range(100 * g["influence"])),
-        column(_NOISE, 3, lambda g: _interval(g["aggregate_noise"])),
-        column("\nnever\nseen", 2, lambda g: _range(g["never_seen"])),
-    ]
-    if "gap" in any_run:
-        columns.append(column(_GAP, 8, lambda g: _interval(100 * g["gap"], 3)))
-    if "outcome_gap" in any_run:
-        columns.append(column(_OUTCOME_GAP, 7, lambda g: _interval(100 * g["outcome_gap"], 2)))
+        add("outcome", f"{word} than\n{first}, %", 1, "total_time", longer)
+    for group, header, importance, needed, cell in (
+        ("constraints", "\nstatus", 12, status, lambda g: g[status].iloc[0] or OK),
+        ("constraints", "spent, %\nof budget", 4, "spent_ratio", scaled("spent_ratio", 100, 1)),
+        (
+            "constraints",
+            "worst\ndevice, %",
+            6,
+            "worst_spent_ratio",
+            scaled("worst_spent_ratio", 100, 0),
+        ),
+        ("constraints", _INFLUENCE, 5, "influence", lambda g: _range(100 * g["influence"])),
+        ("constraints", _NOISE, 3, "aggregate_noise", scaled("aggregate_noise", 1, 3)),
+        ("constraints", "never\nseen", 2, "never_seen", lambda g: _range(g["never_seen"])),
+        ("distance", _GAP, 7, "gap", scaled("gap", 100, 3)),
+        ("distance", _OUTCOME_GAP, 8, "outcome_gap", scaled("outcome_gap", 100, 2)),
+    ):
+        add(group, header, importance, needed, cell)
     return columns
 
 
-def _comparison_caption(
-    columns: Sequence[_Column], caution: str, runs: dict[str, pd.DataFrame]
-) -> str:
+def _group_heads(columns: Sequence[Column]) -> list[str]:
+    """For each column the group that begins there, or nothing."""
+    groups = [column.group for column in columns]
+    return [g if g != before else "" for before, g in zip(["", *groups], groups, strict=False)]
+
+
+def _caption(columns: Sequence[Column], board: Board) -> str:
     """Answers to what a reader may ask about the columns that are shown."""
-    told = [STATUS_TOLD, caution] if caution else [STATUS_TOLD]
-    headers = {column.header for column in columns}
+    told = [STATUS_TOLD, board.caution] if board.caution else [STATUS_TOLD]
+    headers = {column.header for column in columns if column.cells}
     if _WORST_TENTH in headers:
         told.append(
             "Worst tenth: mean of the tenth of the devices with the least accuracy, which is that "
@@ -240,7 +300,8 @@ def _comparison_caption(
         )
     if _NOISE in headers:
         told.append("Aggregate noise is the mean sum of the squared weights of a round.")
-    undefined = [group for group in runs.values() if _GAP in headers and group["gap"].isna().any()]
+    runs = [group for _, group in by_policy(board.summary)]
+    undefined = [group for group in runs if _GAP in headers and group["gap"].isna().any()]
     if any(
         "sampling_error" in group and group["sampling_error"].notna().any() for group in undefined
     ):
@@ -263,25 +324,28 @@ def _comparison_caption(
     return "\n".join(told)
 
 
-def _interval(values: pd.Series, most_decimals: int = 3) -> str:
-    """Mean of values with its interval; see `_interval_text`."""
-    return _interval_text(mean_interval(values.to_numpy()), most_decimals)
-
-
-def _interval_text(interval: Interval, most_decimals: int) -> str:
-    """Mean and half width, the latter rounded up to two digits and at most so many decimals.
+def _numbers(values: pd.Series, most_decimals: int = 3) -> str:
+    """Mean and half of the 95 % interval, rounded up to two digits; of few seeds the values.
 
     A dash where the quantity is not defined.
     """
-    mean, low, high = interval
-    if math.isnan(mean):
+    if values.isna().any():
         return "–"
+    if len(values) < _LEAST_SEEDS:
+        return ", ".join(_digits(value, most_decimals) for value in values)
+    mean, low, high = mean_interval(values.to_numpy())
     half = (high - low) / 2
-    if not half > 0:
-        return f"{mean:.5g}"
-    decimals = min(max(1 - math.floor(math.log10(half)), 0), most_decimals)
+    if not half > 1e-12 * abs(mean):  # all the same, but for rounding
+        return _digits(mean, most_decimals)
+    decimals = min(1 - math.floor(math.log10(half)), most_decimals)
     half = math.ceil(half * 10**decimals) / 10**decimals
-    return f"{mean:.{decimals}f}±{half:.{decimals}f}"
+    return f"{round(mean, decimals):.{max(decimals, 0)}f}±{half:.{max(decimals, 0)}f}"
+
+
+def _digits(value: float, most_decimals: int) -> str:
+    """A number to four digits, or all of those before the point."""
+    decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{round(value, min(max(decimals, 0), most_decimals)):.15g}"
 
 
 def _range(values: pd.Series) -> str:
@@ -295,16 +359,16 @@ def _reached(values: pd.Series) -> str:
     if reached.empty:
         return "not reached"
     missed = "" if len(reached) == len(values) else f" ({len(reached)} of {len(values)} runs)"
-    return _interval(reached) + missed
+    return _numbers(reached) + missed
 
 
 def coinciding(rounds: pd.DataFrame) -> list[list[str]]:
-    """Policies whose models had the same accuracy in every round of every seed, in groups."""
-    if "test_accuracy" not in rounds:
+    """Policies whose models were as good in every round of every seed, in groups."""
+    if (measure := measure_of(rounds)) is None:
         return []
     groups: list[tuple[pd.DataFrame, list[str]]] = []
     for name, group in by_policy(rounds):
-        curves = group.pivot(index="round", columns="seed", values="test_accuracy")
+        curves = group.pivot(index="round", columns="seed", values=f"test_{measure.name}")
         twins = next((names for other, names in groups if other.equals(curves)), None)
         if twins is None:
             groups.append((curves, [name]))
@@ -319,7 +383,8 @@ def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
     Columns `*_half_width` have half the width of Student's 95 % interval, NaN for a single seed.
     """
     names = ["elapsed_time", "energy_ratio", "spent_ratio", "penalty", "sampling_error"]
-    names += ["train_loss", "test_loss", "test_accuracy"]
+    names += ["train_loss", "test_loss"]
+    names += [] if (measure := measure_of(rounds)) is None else [f"test_{measure.name}"]
     groups = rounds.groupby(["policy", "round"], sort=False)[[n for n in names if n in rounds]]
     count = groups.count()
     quantile = count.map(lambda n: stdtrit(max(n - 1, 1), 0.975))

@@ -13,7 +13,7 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
-from policies.benchmark.figures import save_figure
+from policies.benchmark.figures import no_formula, save_figure
 from policies.benchmark.search import NEARLY, Point, Tried, Value, nearly_as_good, ranked
 from policies.benchmark.tables import time_unit
 
@@ -156,7 +156,8 @@ def _draw_option(
         x = [values.index(one.point[place]) for one in shown]
         y = [one.time / length for one in shown]
         axes.plot(x, y, marker, color=color, label=label, markersize=5)
-    axes.set_xticks(range(len(values)), [value_text(value) for value in values], rotation=90)
+    names = [no_formula(value_text(value)) for value in values]
+    axes.set_xticks(range(len(values)), names, rotation=90)
     axes.tick_params(labelsize="small")
     axes.set(xlabel=name.replace("_", " "), xlim=(-0.5, len(values) - 0.5))
     if place == 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import math
 import random
@@ -23,7 +22,7 @@ from stable_baselines3.common.vec_env import VecMonitor
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, positive_integer
-from fl_edge_env.files import as_value_error, atomic_path, writable_folder
+from fl_edge_env.files import as_value_error, atomic_path, read_text, writable_folder
 from policies.belief import best_delay
 from policies.benchmark.bound import Prices
 from policies.benchmark.evaluation import evaluate
@@ -37,6 +36,7 @@ from policies.learned import (
     scenario_texts,
     torch_threads,
     weights_of,
+    write_torch,
 )
 from policies.learning.imitation import imitate
 from policies.learning.settings import AgentSettings
@@ -46,6 +46,8 @@ from policies.outcome import outcome_prices
 _CHECKPOINT_FILE = "checkpoint.pt"
 _HISTORY_FILE = "history.csv"
 _SETTINGS_FILE = "settings.json"
+# Beside its parameters, what an agent takes from one update to the next.
+_OF_THE_MODEL = ("num_timesteps", "_n_updates", "_last_obs", "_last_episode_starts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +130,7 @@ def train_agent(
     At the same time the training is saved, and the same call goes on from there. With a budget of
     rounds it then ends in the same weights.
 
-    The saved training, ``checkpoint.pt``, is a pickle: going on in a folder runs whatever code that
-    file holds, so do not go on in a folder from somebody else. ``agent.pt`` holds no code.
+    Neither file brings code: they hold tensors and plain values, and nothing else is read.
 
     Parameters
     ----------
@@ -317,15 +318,14 @@ class _Run(BaseCallback):
         self.best.save(self.folder / AGENT_FILE)
         with atomic_path(self.folder / _HISTORY_FILE) as temporary:
             pd.DataFrame(self.history).to_csv(temporary, index=False)
-        with atomic_path(self.folder / _CHECKPOINT_FILE) as temporary:
-            torch.save(state, temporary)
+        write_torch(self.folder / _CHECKPOINT_FILE, state)
 
     def _state(self) -> dict[str, Any]:
-        model, buffer = self.model, io.BytesIO()
-        model.save(buffer)
-        return {
+        model = self.model
+        state: dict[str, Any] = {
             "finished": False,
-            "model": buffer.getvalue(),
+            "parameters": model.get_parameters(),
+            "model": {name: getattr(model, name) for name in _OF_THE_MODEL},
             "view": self.view.state(),
             "episodes": (self.monitor.episode_returns, self.monitor.episode_lengths),
             "best": (self.best.weights, self.best.seen),
@@ -337,16 +337,15 @@ class _Run(BaseCallback):
             "numpy": np.random.get_state(),  # noqa: NPY002 - Stable-Baselines3 draws from it
             "torch": torch.get_rng_state(),
         }
+        return {name: _changed(item, np.ndarray, torch.as_tensor) for name, item in state.items()}
 
     def restored(self, state: dict[str, Any]) -> PPO:
         """Take up what `_state` gave; returns the agent as it was."""
-        model = PPO.load(
-            io.BytesIO(state["model"]),
-            env=self.monitor,
-            device="cpu",
-            custom_objects={"learning_rate": self.learning_rate, "lr_schedule": self.learning_rate},
-            force_reset=False,
-        )
+        model = self.settings.make_model(self.monitor, self.learning_rate)
+        model.set_parameters(state.pop("parameters"), device="cpu")
+        state = _changed(state, torch.Tensor, torch.Tensor.numpy)
+        for name in _OF_THE_MODEL:
+            setattr(model, name, state["model"][name])
         self.monitor.episode_returns, self.monitor.episode_lengths = state["episodes"]
         self.view.restore(state["view"])
         weights, seen = state["best"]
@@ -356,8 +355,19 @@ class _Run(BaseCallback):
         model.action_space.np_random.bit_generator.state = state["actions"]
         random.setstate(state["random"])
         np.random.set_state(state["numpy"])  # noqa: NPY002
-        torch.set_rng_state(state["torch"])
+        torch.set_rng_state(torch.as_tensor(state["torch"]))
         return model
+
+
+def _changed(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """The value with what is of a kind changed, in dicts, lists and tuples, too."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: _changed(item, kind, change) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_changed(item, kind, change) for item in value)
+    return value
 
 
 def _continue_or_start(told: dict[str, Any], folder: Path) -> dict[str, Any] | None:
@@ -366,7 +376,7 @@ def _continue_or_start(told: dict[str, Any], folder: Path) -> dict[str, Any] | N
     other = list(told)
     if path.exists():
         try:
-            before = json.loads(path.read_text())
+            before = json.loads(read_text(path))
             other = [name for name, value in told.items() if before[name] != value]
         except Exception:  # what a damaged file can raise has no end
             raise ValueError(f"{str(path)!r} is not the settings of a training") from None
@@ -385,8 +395,7 @@ def _continue_or_start(told: dict[str, Any], folder: Path) -> dict[str, Any] | N
     with as_value_error(
         f"cannot go on from {str(checkpoint)!r}: ", ": delete the folder to start anew"
     ):
-        # Written by `_save` in the user's own folder.
-        state: Any = read_checked(checkpoint, weights_only=False)
+        state: Any = read_checked(checkpoint)
         if not isinstance(state, dict) or not isinstance(state.get("finished"), bool):
             raise ValueError("it is not the checkpoint of a training")
     return state

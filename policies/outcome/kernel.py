@@ -32,6 +32,7 @@ from policies.outcome.search import (
     EXACT,
     RENEWED,
     START,
+    START_U,
     Problem,
     best_deadline,
     buy,
@@ -201,6 +202,7 @@ def meet_rows(
         size = 0
         for n in range(t.shape[1]):
             tangents[START, n] = V / cohort_size if shared else t[P_MAX, n]
+            tangents[START_U, n] = 0.0
             if participates[row, n] and t[LEAST, n] <= reach:
                 members[size] = n
                 size += 1

@@ -14,21 +14,21 @@ from policies.compiled import compiled, entry
 from policies.device import (
     CAPACITANCE,
     CYCLES,
-    DOWNLOAD,
     F_MAX,
     F_MIN,
     P_MAX,
     P_MIN,
     RATE_MAX,
-    RATE_MIN,
     SNR,
     UPLOAD,
+    WAITING,
     WEIGHT,
     begin_round,
     begin_table,
     best_f,
     best_known_p,
     best_p,
+    expected_log,
 )
 
 
@@ -70,7 +70,8 @@ def _spend(
     taken: FloatArray,
 ) -> tuple[float, float]:
     """`price_rows` for device n: bisection for the rate, with which the energy grows."""
-    low = min(t[RATE_MIN, n], t[CAPACITANCE, n] * t[F_MIN, n] ** 3)
+    rate_min = expected_log(t[P_MIN, n], n, nodes)[2]
+    low = min(rate_min, t[CAPACITANCE, n] * t[F_MIN, n] ** 3)
     high = max(t[RATE_MAX, n], t[CAPACITANCE, n] * t[F_MAX, n] ** 3)
     if again > 0.0:  # known gains have roots of their own
         worst, best = math.inf, 0.0
@@ -104,7 +105,7 @@ def _mixture(
     """Mean time and energy of a participation of device n at the price ``1 / rate``."""
     price = 1.0 / rate
     f = best_f(price, t[CAPACITANCE, n], t[F_MIN, n], t[F_MAX, n])
-    compute = t[CYCLES, n] / f + t[DOWNLOAD, n]
+    compute = t[CYCLES, n] / f + t[WAITING, n]
     computing = 0.5 * t[CAPACITANCE, n] * t[CYCLES, n] * f * f
     p, log = best_p(price, n, t, nodes)
     time, energy = t[UPLOAD, n] / log, p * t[UPLOAD, n] / log

@@ -19,6 +19,7 @@ from policies.outcome.search import (
     ROUNDING,
     SLOPE,
     START,
+    START_U,
     VALUE,
     Problem,
     best_deadline,
@@ -214,7 +215,7 @@ def share_out(
     floor = least_costs(problem)
     band[0] = math.inf
     for n in range(t.shape[1]):
-        tangents[START, n] = V / costs.size
+        tangents[START, n], tangents[START_U, n] = V / costs.size, 0.0
         if t[FIRST, n] < math.inf:  # the price at which K devices with equal parts have the same
             least = min(least, t[LEAST, n])
             log, _, _, _ = expected_log(costs.size * t[P_MAX, n], n, nodes)

@@ -26,7 +26,6 @@ from policies.device import (
     BUDGET,
     CAPACITANCE,
     CYCLES,
-    DOWNLOAD,
     ERROR,
     F_MAX,
     F_MIN,
@@ -38,6 +37,7 @@ from policies.device import (
     QUEUE,
     RATE_MAX,
     UPLOAD,
+    WAITING,
     begin_round,
     begin_table,
     best_at,
@@ -104,7 +104,7 @@ def _resources(
             p[n], log[n] = best_p(price[n], n, t, nodes)
     for n in range(ratio.size):
         uploading = t[UPLOAD, n] / log[n]
-        time[n] = t[CYCLES, n] / f[n] + uploading + t[DOWNLOAD, n]
+        time[n] = t[CYCLES, n] / f[n] + uploading + t[WAITING, n]
         energy[n] = 0.5 * t[CAPACITANCE, n] * t[CYCLES, n] * f[n] * f[n] + p[n] * uploading
 
 

@@ -57,7 +57,7 @@ class GreedyLatency(Selector):
         """Add devices while they are worth it; see `Selector.select`."""
         gain, number = candidates.channel_gain, self.scenario.num_devices
         f, p = static_resources(gain, self.scenario)
-        ready = self.scenario.download_time + physics.compute_time(f, self.scenario)
+        ready = self.scenario.waiting_time + physics.compute_time(f, self.scenario)
         members = np.zeros(gain.shape, dtype=np.bool_)
         least = np.full((*gain.shape[:-1], 1), np.inf)
         growing = np.ones(least.shape, dtype=np.bool_)

@@ -112,11 +112,11 @@ class LeastEnergy:
 
     def _decide(self, of: Cohort) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The f, p and parts of the band of a cohort."""
-        ready = of.download + of.cycles / of.f_max
+        ready = of.waiting + of.cycles / of.f_max
         shortest, fastest = of.together(of.p_max, ready)
         end = self.stretch * shortest if self.completion_time is None else self.completion_time
         in_time = end > shortest * (1 + 1e-9)
-        span = np.where(in_time, end, 2.0 * shortest) - of.download
+        span = np.where(in_time, end, 2.0 * shortest) - of.waiting
         window, band = _least_energy(of, span)
         f = np.clip(of.cycles / (span - window), of.f_min, of.f_max)
         return (

@@ -83,7 +83,7 @@ class OCEAN(Policy):
         if present is None:
             present = np.ones(gain.shape, dtype=np.bool_)
         f = np.broadcast_to(scenario.f_mid, gain.shape)
-        window = self.round_time - scenario.download_time - physics.compute_time(f, scenario)
+        window = self.round_time - scenario.waiting_time - physics.compute_time(f, scenario)
         window = np.maximum(np.broadcast_to(window, gain.shape), 1e-9 * self.round_time)
         worth = np.maximum(queue, _LEAST_WORTH * scenario.energy_budget_j)
         most = min(scenario.cohort_size, scenario.num_devices)

@@ -58,7 +58,7 @@ class Cohort:
         (
             self.cycles,
             self.capacitance,
-            self.download,
+            self.waiting,
             self.f_min,
             self.f_max,
             self.p_min,
@@ -68,7 +68,7 @@ class Cohort:
             for values in (
                 scenario.cycles_per_round,
                 scenario.capacitance,
-                scenario.download_time,
+                scenario.waiting_time,
                 scenario.f_min,
                 scenario.f_max,
                 scenario.p_min,

@@ -57,7 +57,7 @@ class Scheduler(Policy):
     name = "Scheduler"
 
     def __init__(
-        self, selector: Selector, *, resources: ResourceName | ResourceRule | None = None
+        self, selector: Selector, resources: ResourceName | ResourceRule | None = None
     ) -> None:
         given: object = selector
         if not isinstance(given, Selector):

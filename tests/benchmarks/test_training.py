@@ -43,7 +43,7 @@ def bare_round(task: Task, epochs: int, cohort: list[int]) -> Callable[[], None]
                 for batch in part[torch.randperm(len(part))].split(task.options.batch_size):
                     optimizer.zero_grad()
                     loss = cross_entropy(
-                        model(dataset.train_images[batch]), dataset.train_labels[batch]
+                        model(dataset.train_inputs[batch]), dataset.train_targets[batch]
                     )
                     loss.backward()
                     optimizer.step()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from fl_edge_env.files import as_value_error, atomic_path, check_zip, writable_folder
+from fl_edge_env.files import as_value_error, atomic_path, check_zip, read_text, writable_folder
+from tests.support import little_memory
 
 
 def test_atomic_path__keeps_the_old_file_when_writing_fails(tmp_path: Path):
@@ -79,6 +82,49 @@ def test_atomic_path__names_the_file_that_cannot_be_written(tmp_path: Path):
         atomic_path(tmp_path / "none" / "a.toml"),
     ):
         pass
+    for folder in (tmp_path, Path()):
+        with pytest.raises(ValueError, match="it is a folder, name a file"), atomic_path(folder):
+            pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_atomic_path__a_full_disk_names_the_file_that_was_to_be(tmp_path: Path):
+    def write(temporary: Path) -> None:
+        temporary.unlink()
+        temporary.symlink_to("/dev/full")
+        temporary.write_text("a")
+
+    path = tmp_path / "a.csv"
+    with pytest.raises(OSError, match="No space") as raised, atomic_path(path) as temporary:
+        write(temporary)
+    assert raised.value.filename == str(path)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OSError) as raised, atomic_path(path):
+        (tmp_path / "none").read_text()
+    assert raised.value.filename == str(tmp_path / "none")
+
+
+def test_atomic_path__removes_what_a_killed_process_left_and_nothing_else(tmp_path: Path):
+    code = (
+        "import sys, time; from pathlib import Path; from fl_edge_env.files import atomic_path\n"
+        "with atomic_path(Path(sys.argv[1])) as path: print(path, flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "a.csv")]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as alive,
+    ):
+        left, held = (Path(process.stdout.readline().strip()) for process in (killed, alive))
+        killed.kill()
+        killed.wait()
+        others = [tmp_path / ".a-0123.csv", tmp_path / left.name.replace("a-", "b-")]
+        for other in others:
+            other.touch()
+        assert left.exists()
+        with atomic_path(tmp_path / "a.csv") as temporary:
+            temporary.write_text("a")
+        assert set(tmp_path.iterdir()) == {tmp_path / "a.csv", held, *others}
+        alive.terminate()
 
 
 def test_as_value_error__tells_any_error_in_one_line_and_nothing_else():
@@ -91,3 +137,13 @@ def test_as_value_error__tells_any_error_in_one_line_and_nothing_else():
         raise RecursionError("b\nc")
     with pytest.raises(KeyboardInterrupt), as_value_error("cannot read 'a': "):
         raise KeyboardInterrupt
+
+
+def test_read_text__takes_a_mark_at_its_beginning_and_no_huge_file(tmp_path: Path):
+    path = tmp_path / "a.toml"
+    path.write_bytes(b"\xef\xbb\xbfa = 1")
+    assert read_text(path) == "a = 1"
+    with path.open("ab") as file:
+        file.truncate(2 * 10**9)  # takes no room on the disk
+    with little_memory(), pytest.raises(ValueError, match=r"it has 2\.0 GB, more than 500\.0 MB"):
+        read_text(path)

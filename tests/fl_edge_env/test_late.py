@@ -33,13 +33,15 @@ def started(scenario: Scenario, seed: int = 0) -> Simulator:
     return simulator
 
 
-@given(st.integers(0, 2**32 - 1), st.floats(0.01, 3.0), st.booleans())
-def test_energy_until__is_the_integral_of_the_power(seed, share, decided):
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 3.0), st.booleans(), st.booleans())
+def test_energy_until__is_the_integral_of_the_power(seed, share, decided, delayed):
     rng = np.random.default_rng(seed)
+    overhead = rng.uniform(0, typical_time(), 6) * delayed
+    system = SYSTEM.replace(overhead_s=overhead)
     gain = rng.uniform(0.01, 0.5, 6)
     f, p = random_decision(SYSTEM, rng).settings.values()
     epochs = rng.uniform(0.1, 4, 6) if decided else None
-    time, energy = physics.time_and_energy(gain, f, p, SYSTEM, epochs)
+    time, energy = physics.time_and_energy(gain, f, p, system, epochs)
     work = np.broadcast_to(SYSTEM.local_epochs, 6) if epochs is None else epochs
     end = share * float(np.median(time))
     # The power at every moment, a device at a time: nothing, computing, uploading, nothing.
@@ -47,12 +49,12 @@ def test_energy_until__is_the_integral_of_the_power(seed, share, decided):
     moments = (np.arange(steps) + 0.5) * end / steps
     expected = np.zeros(6)
     for n in range(6):
-        download = SYSTEM.model_bits / SYSTEM.download_rate_bps[n]
+        waiting = overhead[n] + SYSTEM.model_bits / SYSTEM.download_rate_bps[n]
         cycles = work[n] * SYSTEM.cycles_per_sample[n] * SYSTEM.num_samples[n]
-        power = np.where(moments < download, 0.0, SYSTEM.capacitance[n] * f[n] ** 3 / 2)
-        power = np.where(moments < download + cycles / f[n], power, p[n])
+        power = np.where(moments < waiting, 0.0, SYSTEM.capacitance[n] * f[n] ** 3 / 2)
+        power = np.where(moments < waiting + cycles / f[n], power, p[n])
         expected[n] = np.where(moments < time[n], power, 0.0).sum() * end / steps
-    cut_time, cut_energy, late = physics.cut(end, time, energy, f, p, SYSTEM, epochs)
+    cut_time, cut_energy, late = physics.cut(end, time, energy, f, p, system, epochs)
     highest = np.maximum(p, SYSTEM.capacitance * f**3 / 2)
     np.testing.assert_allclose(cut_energy, expected, atol=3 * highest.max() * end / steps)
     np.testing.assert_array_equal(late, time > end)
@@ -167,13 +169,45 @@ def test_first__waits_no_longer_than_the_deadline():
     assert np.flatnonzero(played.late).tolist() == [3, 4, 5]
 
 
-def test_download__that_ends_after_the_deadline_takes_no_energy():
-    scenario = SYSTEM.replace(deadline_s=8.0, num_samples=1.0, model_bits=1e6)
-    scenario = scenario.replace(download_rate_bps=[1e5, 1e9, 1e9, 1e9, 1e9, 1e9])
+@pytest.mark.parametrize(
+    "slow",
+    [
+        {"download_rate_bps": [1e5, 1e9, 1e9, 1e9, 1e9, 1e9]},
+        {"download_rate_bps": math.inf, "overhead_s": [8.1, 0, 0, 0, 0, 0]},
+    ],
+    ids=["download", "overhead"],
+)
+def test_waiting__that_ends_after_the_deadline_takes_no_energy(slow):
+    scenario = SYSTEM.replace(deadline_s=8.0, num_samples=1.0, model_bits=1e6, **slow)
     played = started(scenario).advance(Allocation(scenario.f_max, scenario.p_max, cohort=[0, 1]))
     assert played.late[0]
     assert played.energy_spent[0] == 0.0
     assert not in_time(played.info())[0]
+
+
+@pytest.mark.parametrize("kind", ["sampled", "chosen"])
+def test_overhead__makes_rounds_longer_and_moves_no_energy(kind):
+    overhead, decision = 5.0 * np.arange(6), {"cohort": [1, 3, 4]}
+    if kind == "sampled":
+        decision = {"q": np.array([0.1, 0.2, 0.1, 0.3, 0.2, 0.1])}
+    plain, slow = (
+        started(SYSTEM.replace(latency="round_time", **fields)).advance(
+            Allocation(SYSTEM.f_max, SYSTEM.p_max, **decision)
+        )
+        for fields in ({}, {"overhead_s": overhead})
+    )
+    np.testing.assert_allclose(slow.device_time, plain.device_time + overhead)
+    np.testing.assert_array_equal(slow.cohort, plain.cohort)
+    assert slow.round_time == pytest.approx((plain.device_time + overhead)[slow.cohort].max())
+    np.testing.assert_array_equal(slow.energy_spent, plain.energy_spent)
+
+
+def test_first_report__of_all_devices_waits_for_the_longest_overhead():
+    passes = {"first_report_passes": 1.0, "num_samples": 100.0, "download_rate_bps": math.inf}
+    plain = SYSTEM.replace(**passes).first_report
+    slow = SYSTEM.replace(**passes, overhead_s=[1, 0, 40, 3, 0, 2]).first_report
+    assert slow[0] == pytest.approx(plain[0] + 40.0)
+    np.testing.assert_array_equal(slow[1], plain[1])
 
 
 @pytest.mark.parametrize("kind", ["sampled", "chosen"])

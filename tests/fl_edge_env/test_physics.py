@@ -38,6 +38,9 @@ def test_times_and_energies__by_hand():
     assert energy == pytest.approx([0.02 + 0.1 * 2.0])
     slow = ONE.replace(download_rate_bps=4e6)
     assert physics.time_and_energy(gain, f, p, slow)[0] == pytest.approx([2.45])
+    late = slow.replace(overhead_s=3.0)
+    assert physics.time_and_energy(gain, f, p, late)[0] == pytest.approx([5.45])
+    assert physics.time_and_energy(gain, f, p, late)[1] == energy
 
 
 def test_upload_rate__keeps_its_precision_in_deep_noise():

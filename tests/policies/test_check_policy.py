@@ -61,6 +61,21 @@ class AcrossTheBatch(Weighted):
         return gain - gain.mean()
 
 
+class Batched(UniS):
+    """Uniform sampling by a network of float32, which computes a batch in another order."""
+
+    error = 1e-6
+
+    def decide(self, observation):
+        decision = super().decide(observation)
+        error = self.error * (len(decision.f) > 1)
+        return replace(decision, f=decision.f + error * (self.scenario.f_mid - decision.f))
+
+
+class BatchedWrongly(Batched):
+    error = 1e-3
+
+
 class ChangesWhatItSees(Weighted):
     def factor(self, gain):
         gain += 1
@@ -147,6 +162,7 @@ def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
         (NeverForgets, "a second episode of NeverForgets with the same seeds decides otherwise"),
         (OneStreamForAll, "OneStreamForAll decides otherwise for a batch"),
         (AcrossTheBatch, "AcrossTheBatch decides otherwise for a batch"),
+        (BatchedWrongly, "BatchedWrongly decides otherwise for a batch"),
         (ForgetsInState, r"ForgetsInState decides otherwise after restore\(state\(\)\)"),
         (ChangesWhatItSees, "decide of ChangesWhatItSees changes channel_gain in the observation"),
         (ChangesItLater, r"feedback of .* changes queue in the .*: work on copies, .*\['queue'\]"),
@@ -166,6 +182,10 @@ def test_check_policy__names_what_is_wrong(kind, message):
         scenario = scenario.replace(bandwidth_split="shared")
     with pytest.raises(ValueError, match=message):
         check_policy(kind(scenario))
+
+
+def test_check_policy__lets_a_network_round_a_batch_otherwise():
+    check_policy(Batched(SCENARIO))
 
 
 def test_check_policy__lets_shares_of_the_band_pass():

@@ -73,3 +73,9 @@ def test_own_policy__what_is_wrong_is_said(mine, name, message):
     mine.with_name("broken.py").write_text("undefined")
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         make_policy(name.format(mine=mine, folder=mine.parent), SCENARIO)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, Path])
+def test_make_policy__says_what_a_name_is(wrong):
+    with pytest.raises(ValueError, match=r"policy must be a name or .* string, got "):
+        make_policy(wrong, SCENARIO)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import numpy as np
 import pytest
 from rich.console import Console
 
 from fl_edge_env import Scenario
 from policies import UniS, progress
+from policies.benchmark.board import watched
 from policies.benchmark.bound import find_prices
 from policies.benchmark.command_line import errors_in_one_line
 from policies.benchmark.jobs import BoundJob, make_jobs
 from policies.benchmark.runner import run_jobs
 from policies.progress import listening, steps, track
+from train_fl.interrupts import interrupts_in_one_line
 
 
 def heard_in_order(calls: list[tuple[str, int, int]]) -> dict[str, list[int]]:
@@ -88,9 +92,21 @@ def test_make_jobs__divides_seeds_among_batches_that_fit_in_memory(devices):
 def test_interrupt__in_a_compiled_function_ends_in_one_line(capsys):
     outer, inner = SystemError("outer"), SystemError("inner")  # as numba raises
     outer.__cause__, inner.__cause__ = inner, KeyboardInterrupt()
-    with pytest.raises(SystemExit) as end, errors_in_one_line(Console()):
+    with pytest.raises(SystemExit) as end, interrupts_in_one_line(), errors_in_one_line(Console()):
         raise outer
     assert end.value.code == 130
     assert capsys.readouterr().out.startswith("interrupted:")
     with pytest.raises(SystemError, match="another"), errors_in_one_line(Console()):
         raise SystemError("another")
+
+
+def test_watched__removes_the_board_of_a_killed_process_and_of_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (left := tmp_path / "fl-edge-left").mkdir()
+    (left / "board").touch()
+    (tmp_path / "fl-edge-of-a-user").mkdir()
+    with watched(1, print) as first, watched(1, print) as second:
+        assert first.path.exists()
+        assert second.path.exists()
+        assert not left.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["fl-edge-of-a-user"]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from numba.core.caching import CacheImpl
 
 from policies import compiled
 
@@ -40,3 +41,13 @@ def test_compiling__that_takes_long_is_announced_once_on_a_terminal(terminal, mo
         compiled.compiled(function)(1.0)
     assert stream.getvalue().count("compiling the solvers") == terminal
     assert stream.getvalue().count("\n") == terminal
+
+
+def test_compiling__where_nothing_can_be_kept_works_and_names_the_folder_to_set(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])  # as where all folders are read-only
+    compiled._tell_no_cache.cache_clear()
+    for function in (lambda x: x + 1.0, lambda x: x + 2.0):
+        assert compiled.entry(function)(1.0) == function(1.0)
+    assert capsys.readouterr().err.count("set NUMBA_CACHE_DIR to a folder") == 1

@@ -140,7 +140,7 @@ def test_wrapper__sends_what_is_encoded_and_takes_as_long_as_its_bytes():
     trainer = LocalTrainer(env.task.make_model(), env.task.options)
     for row, device in enumerate((4, 7)):
         part = env.task.parts[device]
-        data = env.task.dataset.train_images[part], env.task.dataset.train_labels[part]
+        data = env.task.dataset.train_inputs[part], env.task.dataset.train_targets[part]
         update, _ = trainer.update(
             received, *data, epochs=2, learning_rate=0.02, rng=stream(0, device)
         )

@@ -8,19 +8,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.streams import policy_seed
 from policies import Policy, UniD, make_policy
+from policies.measured import read_flower, read_log
 from tests.support import spoil
-from train_fl import TrainingWrapper, make_task
+from train_fl import Dataset, TrainingWrapper, make_task
 from train_fl.server import FedAdam, FedAvg, FedAvgM, FedNova
 
 pytest.importorskip("flwr")
@@ -196,6 +199,22 @@ def test_federation__has_the_models_of_the_wrapper_in_each_of_ten_rounds(name, s
     assert last["test-accuracy"] == pytest.approx(infos[-1]["test_accuracy"], abs=0.004)
 
 
+def test_federation__trains_a_regression_as_the_wrapper_does():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(120, 3))
+    numbers = rows @ [1.0, 2.0, 3.0]
+    dataset = Dataset.from_arrays("table", rows[:100], numbers[:100], rows[100:], numbers[100:])
+    task = make_task(
+        dataset, num_devices=N, learning_rate=0.01, model=lambda: torch.nn.Linear(3, 1)
+    )
+    scenario = task.fit(SCENARIO.replace(num_rounds=3))
+    expected, infos = wrapped("oort", scenario, rounds=3, task=task)
+    models, result = federated("oort", LocalGrid(app=make_app(task)), scenario, 3, task=task)
+    np.testing.assert_array_equal(models, expected)
+    last = result.evaluate_metrics_serverapp[3]
+    assert last["test-rmse"] == pytest.approx(infos[-1]["test_rmse"], rel=1e-6)
+
+
 class Spoiler(UniD):
     """Writes into all that it is given."""
 
@@ -336,6 +355,61 @@ def test_clients__are_told_their_parts_of_a_shared_band(given):
     assert told == ({2: 1e5, 5: 4e5} if given else {2: equal_part, 5: equal_part})
     federated("uni-d", equal, rounds=1)
     assert not any("bandwidth" in config for *_, config in equal.trained)
+
+
+def timed_app(slow=0.02, **times) -> ClientApp:
+    """Clients that report times, and train no faster than `slow` seconds."""
+
+    @contextmanager
+    def slowly():
+        yield
+        time.sleep(slow)
+
+    timed = ClientApp()
+    timed.query()(device_reply)
+
+    @timed.train()
+    def train(message, context):
+        reply = train_reply(message, context, TASK, around=slowly)
+        reply.content["metrics"].update({"up_s": 0.002, "down_s": 0.001} | times)
+        return reply
+
+    return timed
+
+
+@pytest.mark.parametrize("compression", ["none", "qsgd:4"])
+def test_log__is_what_server_and_clients_know_of_each_participation(compression, tmp_path):
+    scenario = SCENARIO.replace(compression=compression, local_epochs=np.linspace(0.5, 2.5, N))
+    path, began = tmp_path / "log.csv", time.time()
+    grid = LocalGrid(app=timed_app(energy_j=3.0))
+    _, result = federated("uni-d", grid, scenario, rounds=4, log=path)
+    table = read_log(path).table
+    taken_part = [(number, device) for number, device, _ in grid.trained]
+    assert list(zip(table["round"], table["device"], strict=True)) == sorted(taken_part)
+    np.testing.assert_array_equal(table["samples"], TASK.num_samples[table["device"]])
+    np.testing.assert_array_equal(table["epochs"], scenario.local_epochs[table["device"]])
+    assert set(table["parameters"]) == {TASK.num_parameters}
+    assert set(8 * table["bytes_up"]) == {scenario.upload_bits}
+    assert set(8 * table["bytes_down"]) == {scenario.model_bits}
+    assert set(table["up_s"]) == {0.002}
+    assert set(table["energy_j"]) == {3.0}
+    assert 0.02 <= table["train_s"].min() < table["train_s"].max() < time.time() - began
+    starts = table.groupby("round")["start_s"].agg(["min", "max"])
+    assert (starts["min"] == starts["max"]).all()
+    assert starts["min"].is_monotonic_increasing
+    assert began - 1 < starts["min"].iloc[0] < starts["min"].iloc[-1] < time.time()
+    pd.testing.assert_frame_equal(read_flower(result.train_metrics_clientapp), table)
+
+
+def test_log__of_clients_that_report_no_times_or_over_another_is_refused(tmp_path):
+    path = tmp_path / "log.csv"
+    with pytest.raises(ValueError, match="log needs the up_s of each participant, and the reply"):
+        federated("uni-d", LocalGrid(), rounds=1, log=path)
+    assert not path.exists()
+    path.write_text("mine")
+    with pytest.raises(ValueError, match=r"log.csv' is there already: give another name"):
+        federated("uni-d", LocalGrid(app=timed_app()), rounds=1, log=path)
+    assert path.read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -82,6 +84,17 @@ class Own(nn.Module):
         return dropout(self.last(images.flatten(1)), self.dropped)
 
 
+class Changed(nn.Module):
+    """A good network whose scores are changed on their way out."""
+
+    def __init__(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.last, self.change = nn.Linear(4, 3), change
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.change(self.last(images.flatten(1)))
+
+
 def good() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
 
@@ -108,14 +121,19 @@ def test_check_network__takes_what_can_be_trained(outputs):
         (nn.Sequential(nn.BatchNorm2d(1)), "no buffers, got 0.running_mean: use group norm"),
         (nn.Sequential(nn.Flatten(), nn.Dropout2d()), "must have no dropout, got 1: Dropout2d"),
         (nn.Flatten(), "must have parameters to train"),
-        (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "1.weight waits for the first images"),
+        (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "1.weight waits for the first inputs"),
         (nn.Linear(4, 3).double(), "must be float32, weight is torch.float64"),
         (frozen(), "must train all its parameters, 1.weight is frozen"),
         (Own(0, spare=good()), "must use all its parameters, more.spare.1.weight has no part"),
         (Own(0.5), "two passes differed: leave out dropout"),
         (nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), "each of 3 classes, .* got 2 outputs"),
-        (nn.Sequential(nn.Linear(3, 3)), r"does not take images of shape \(1, 2, 2\)"),
-        (nn.Conv2d(1, 3, 1), r"shape \(2, 3\) for 2 images, got \(2, 3, 2, 2\)"),
+        (nn.Sequential(nn.Linear(3, 3)), r"does not take inputs of shape \(1, 2, 2\)"),
+        (Changed(torch.Tensor.detach), "gradients flow back from, got a detached tensor"),
+        (Changed(torch.Tensor.long), "outputs of a real type, got torch.int64"),
+        (Changed(lambda scores: scores + 0j), "outputs of a real type, got torch.complex64"),
+        (Changed(lambda scores: scores / 0 - scores / 0), "must give finite outputs, got nan"),
+        (Changed(lambda scores: (0 * scores).sqrt()), "gradients .* last.weight has nan"),
+        (nn.Conv2d(1, 3, 1), r"shape \(2, 3\) for 2 samples, got \(2, 3, 2, 2\)"),
     ],
 )
 def test_check_network__names_what_is_wrong(model, message):

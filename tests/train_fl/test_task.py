@@ -102,7 +102,7 @@ def test_make_task__defaults_of_the_paper(
     assert len(task.parts) == num_devices
     expected = by_writer(task.dataset.train_writers, num_devices)
     if name != "femnist":
-        labels, rng = task.dataset.train_labels.numpy(), np.random.default_rng(6)
+        labels, rng = task.dataset.train_targets.numpy(), np.random.default_rng(6)
         expected = dirichlet_equal(labels, num_devices, 0.5, rng)
     assert_same_parts(task.parts, expected)
 
@@ -124,7 +124,7 @@ def test_factory__splits_by_the_places_of_its_scenario():
     scenario = Scenario.digits(channel=CellChannel(place_seed=2), num_devices=8)
     factory = TrainingEnvFactory(scenario, "digits", partition="place", concentration=2.0).fitted()
     task = factory.make_task()
-    labels = task.dataset.train_labels.numpy()
+    labels = task.dataset.train_targets.numpy()
     expected = by_rank(labels, scenario.mean_gain, 2.0, np.random.default_rng(0))
     assert_same_parts(task.parts, expected)
 
@@ -241,15 +241,16 @@ def test_make_task__names_what_is_wrong_with_own_files(own_file, data, model, me
     [
         (lambda images: images[:1], r"the shape of its own, \(64, 1, 4, 4\), got \(1, 1, 4, 4\)"),
         (torch.Tensor.tolist, "got list"),
-        (torch.Tensor.double, "images of torch.float32, got torch.float64"),
-        (torch.rand_like, "twice the same images and generator"),
+        (torch.Tensor.double, "inputs of torch.float32, got torch.float64"),
+        (torch.rand_like, "twice the same inputs and generator"),
+        (lambda images: images / 0, "must give finite inputs, got (nan|-?inf)"),
     ],
 )
 def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
     data = dataclasses.replace(own_data(), augment=lambda images, _: change(images))
     with pytest.raises(ValueError, match=message):
         make_own(data)
-    with pytest.raises(ValueError, match=r"called as augment\(images, rng\): .* takes 1"):
+    with pytest.raises(ValueError, match=r"called as augment\(inputs, rng\): .* takes 1"):
         make_own(dataclasses.replace(data, augment=lambda images: change(images)))
 
 
@@ -262,7 +263,7 @@ def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
         ),
         ({"model": "smal"}, "one of digits, small, cnn, resnet18, got 'smal': did you mean"),
         ({"upload": "large"}, "one of digits, small, cnn, resnet18, got 'large'"),
-        ({"model": "resnet18"}, r"does not take images of shape \(1, 4, 4\)"),
+        ({"model": "resnet18"}, r"does not take inputs of shape \(1, 4, 4\)"),
         ({"partition": "writer"}, "the data set own does not say who its writers are"),
         (
             {"partition": "place", "mean_gain": [0.1, 0.2]},

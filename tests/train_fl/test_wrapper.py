@@ -50,7 +50,7 @@ def start(scenario: Scenario, task: Task, *, seed: int = 0, **options) -> Traini
 
 def data_of(task: Task, device: int) -> tuple[torch.Tensor, torch.Tensor]:
     part = task.parts[device]
-    return task.dataset.train_images[part], task.dataset.train_labels[part]
+    return task.dataset.train_inputs[part], task.dataset.train_targets[part]
 
 
 def uniform(scenario: Scenario) -> Allocation:
@@ -199,12 +199,12 @@ def test_evaluation__every_few_rounds_and_at_the_end(scenario, task):
 def test_device_accuracy__is_that_of_the_classes_a_device_has(scenario, task):
     env = start(scenario, task, eval_every=1)
     _, _, _, _, info = env.step(uniform(scenario))
-    labels = task.dataset.test_labels
-    right = env.model()(task.dataset.test_images).argmax(dim=1) == labels
+    labels = task.dataset.test_targets
+    right = env.model()(task.dataset.test_inputs).argmax(dim=1) == labels
     assert info["test_accuracy"] == pytest.approx(float(right.float().mean()))
     of_class = [float(right[labels == c].float().mean()) for c in range(10)]
     for device in (0, 7, 19):
-        own = task.dataset.train_labels[task.parts[device]]
+        own = task.dataset.train_targets[task.parts[device]]
         expected = np.mean([of_class[c] for c in own])
         assert info["device_accuracy"][device] == pytest.approx(expected, rel=1e-6)
 
@@ -263,7 +263,7 @@ def test_reset__each_seed_has_a_split_of_its_own(scenario):
     np.testing.assert_array_equal(first, twin)
     # The third child of the training stream draws it.
     seed = np.random.SeedSequence(3).spawn(1)[0].spawn(5)[2].spawn(3)[2]
-    labels = task.dataset.train_labels.numpy()
+    labels = task.dataset.train_targets.numpy()
     expected = dirichlet_equal(labels, 20, 0.5, np.random.default_rng(seed))
     np.testing.assert_array_equal(first, expected)
     envs[0].reset(seed=4)
@@ -362,6 +362,20 @@ def test_wrapper__refuses_a_scenario_that_does_not_fit(scenario, task, fields, m
         wrap(scenario.replace(**fields), task)
     with pytest.raises(ValueError, match="env must be an FLEdge environment"):
         TrainingWrapper(gym.make("CartPole-v1"), task)
+
+
+def test_wrapper__refuses_what_is_no_task_and_to_train_twice(scenario, task):
+    env = wrap(scenario, task)
+    with pytest.raises(ValueError, match=r"be a Task, got 'digits': make_task .*num_devices=20\)"):
+        TrainingWrapper(env.env, "digits")
+    with pytest.raises(ValueError, match=r"must not train already, got .*<TrainingWrapper<"):
+        TrainingWrapper(gym.wrappers.TimeLimit(env, 5), task)
+
+
+@pytest.mark.parametrize("use", [lambda env: env.parameters, lambda env: env.save_model("a.pt")])
+def test_wrapper__has_no_model_before_the_first_episode(scenario, task, use):
+    with pytest.raises(gym.error.ResetNeeded, match="no global model yet"):
+        use(wrap(scenario, task))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""A data set: images and labels, perhaps of one's own, and where its files are."""
+"""A data set: inputs and targets, perhaps of one's own, and where its files are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,23 +11,31 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torchvision.datasets import CIFAR10, FashionMNIST, ImageFolder
 from torchvision.transforms.functional import to_tensor
 
-from fl_edge_env.checks import integer_at_least, is_integer
-from fl_edge_env.files import as_value_error
+from fl_edge_env.checks import integer_at_least
+from fl_edge_env.files import as_value_error, check_regular
 from fl_edge_env.typing import IntArray
 from policies.own import running_own
+from train_fl.objective import ACCURACY, Loss, Metric, cross_entropies, make_loss, make_metric
 
-# Changes a batch of images at random, shape (batch, channels, height, width).
+# One wrong label must not fill the memory with classes that have no sample.
+_MOST_CLASSES = 1_000_000
+# Formats of pictures: of others some run programs, as EPS does Ghostscript.
+_FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")
+# A small file may hold a huge picture of one colour.
+_MOST_PIXELS = 2048 * 2048
+
+# Changes a batch of inputs at random, such as images of shape (batch, channels, height, width).
 Augmentation = Callable[[Tensor, np.random.Generator], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images and labels for training and for testing.
+    """Inputs and targets for training and for testing, the loss and the metric.
 
     Data of one's own come `from_arrays`, `from_torch` or `from_folder`.
 
@@ -34,117 +43,192 @@ class Dataset:
     ----------
     name : str
         Its name.
-    train_images, test_images : Tensor of float32, shape (samples, channels, height, width)
-        Normalised images.
-    train_labels, test_labels : Tensor of int64, shape (samples,)
-        Classes from 0 on.
+    train_inputs, test_inputs : Tensor of float32 or int64, shape (samples, ...)
+        What the network is given, such as normalised images of shape (samples, channels, height,
+        width), rows of a table or tokens.
+    train_targets, test_targets : Tensor
+        Classes from 0 on, int64 of shape (samples,); or numbers, float32 of shape
+        (samples, outputs).
     num_classes : int
-        Number of classes C.
+        Number of classes C, 0 where targets are numbers.
     train_writers : ndarray of int, shape (samples,), optional
         Who made each training sample, counted from 0, in data that come from several people.
     augment : callable, optional
-        Random changes of the images of a training batch: ``augment(images, rng)`` gives images of
+        Random changes of the inputs of a training batch: ``augment(inputs, rng)`` gives inputs of
         the same shape, and draws its random numbers from the NumPy generator ``rng`` alone.
+    loss : callable
+        ``loss(outputs, targets)`` gives the loss of each sample of a batch, shape (batch,), which
+        is finite and differentiable; its mean is what local training makes small.
+    metric : Metric
+        By which models are judged on the test set.
     """
 
     name: str
-    train_images: Tensor
-    train_labels: Tensor
-    test_images: Tensor
-    test_labels: Tensor
+    train_inputs: Tensor
+    train_targets: Tensor
+    test_inputs: Tensor
+    test_targets: Tensor
     num_classes: int
     train_writers: IntArray | None = None
     augment: Augmentation | None = None
+    loss: Loss = cross_entropies
+    metric: Metric = ACCURACY
 
     def __repr__(self) -> str:
+        targets = f"{self.num_classes} classes" if self.num_classes else "targets are numbers"
         return (
-            f"Dataset({self.name}, {len(self.train_labels)} training and {len(self.test_labels)} "
-            f"test images of shape {tuple(self.train_images.shape[1:])}, {self.num_classes} "
-            "classes)"
+            f"Dataset({self.name}, {len(self.train_targets)} training and {len(self.test_targets)} "
+            f"test samples of shape {tuple(self.train_inputs.shape[1:])}, {targets})"
         )
+
+    @property
+    def num_outputs(self) -> int:
+        """Numbers that a network gives for a sample: one for each class, or for each target."""
+        return self.num_classes or self.train_targets.shape[1]
+
+    def examples(self) -> tuple[Tensor, Tensor]:
+        """A few inputs and targets on which networks and losses are tried.
+
+        Where inputs are integers, these are samples with the least and the largest at each place,
+        such as the largest token, of which an embedding might have no row.
+        """
+        if self.train_inputs.is_floating_point():
+            return self.train_inputs[:2], self.train_targets[:2]
+        inputs = torch.cat([self.train_inputs, self.test_inputs])
+        places = inputs.flatten(1).numpy()
+        rows = np.unique([places.argmin(axis=0), places.argmax(axis=0)])
+        return inputs[rows], torch.cat([self.train_targets, self.test_targets])[rows]
+
+    def judged(self, loss: str | Loss | None, metric: str | Metric | None) -> Dataset:
+        """The same data with another loss and metric, where these are given, by name or as such.
+
+        Raises
+        ------
+        ValueError
+            If there is no such loss or metric for these targets.
+        """
+        classes = self.num_classes > 0
+        return replace(
+            self,
+            loss=self.loss if loss is None else make_loss(loss, classes=classes),
+            metric=self.metric if metric is None else make_metric(metric, classes=classes),
+        )
+
+    def check_metric(self) -> None:
+        """Refuse a metric that does not work for the targets of the test set."""
+        if self.metric != ACCURACY:
+            shape = len(self.test_targets), self.num_outputs
+            outputs = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+            self.metric.of(outputs, self.test_targets)
 
     def check_augment(self) -> None:
         """Refuse an `augment` that fails, changes shape or type or draws other random numbers."""
         if self.augment is None:
             return
-        images = self.train_images[:64]
+        inputs = self.train_inputs[:64]
         with torch.random.fork_rng(devices=[]):
             changed = []
             for _ in range(2):
-                with running_own("augment must be called as augment(images, rng)"):
-                    changed.append(self.augment(images.clone(), np.random.default_rng(0)))
+                with running_own("augment must be called as augment(inputs, rng)"):
+                    changed.append(self.augment(inputs.clone(), np.random.default_rng(0)))
         for result in changed:
-            if not isinstance(result, Tensor) or result.shape != images.shape:
+            if not isinstance(result, Tensor) or result.shape != inputs.shape:
                 got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
                 raise ValueError(
-                    f"augment must give images of the shape of its own, {tuple(images.shape)}, "
+                    f"augment must give inputs of the shape of its own, {tuple(inputs.shape)}, "
                     f"got {got}"
                 )
-            if result.dtype != images.dtype:
-                raise ValueError(f"augment must give images of {images.dtype}, got {result.dtype}")
+            if result.dtype != inputs.dtype:
+                raise ValueError(f"augment must give inputs of {inputs.dtype}, got {result.dtype}")
+            if not (finite := torch.isfinite(result)).all():
+                raise ValueError(
+                    f"augment must give finite inputs, got {float(result[~finite][0])}"
+                )
         if not torch.equal(*changed):
             raise ValueError(
                 "augment must draw its random numbers from the generator it is given, as no seed "
-                "names others: twice the same images and generator gave different images"
+                "names others: twice the same inputs and generator gave different inputs"
             )
 
     @classmethod
     def from_arrays(
         cls,
         name: str,
-        train_images: ArrayLike,
-        train_labels: ArrayLike,
-        test_images: ArrayLike,
-        test_labels: ArrayLike,
+        train_inputs: ArrayLike,
+        train_targets: ArrayLike,
+        test_inputs: ArrayLike,
+        test_targets: ArrayLike,
         *,
         train_writers: ArrayLike | None = None,
         augment: Augmentation | None = None,
+        loss: str | Loss | None = None,
+        metric: str | Metric | None = None,
     ) -> Dataset:
         """A data set of one's own; the arrays are copied.
 
         Parameters
         ----------
-        name, train_images, train_labels, test_images, test_labels, train_writers, augment
-            The attributes of `Dataset`, as arrays; images are taken as they are, not normalised.
+        name, train_writers, augment
+            The attributes of `Dataset`.
+        train_inputs, test_inputs : array_like, shape (samples, ...)
+            They are taken as they are, not normalised. Integers stay integers, as tokens must,
+            but for images, of shape (samples, channels, height, width).
+        train_targets, test_targets : array_like
+            Integers from 0 on are classes, shape (samples,). Floats are numbers to predict, shape
+            (samples,) or (samples, outputs).
+        loss : str or callable, optional
+            ``"cross_entropy"`` for classes; ``"mse"``, the default, or ``"mae"``, each a mean over
+            outputs, for numbers; or one's own, see `Dataset`.
+        metric : str or Metric, optional
+            ``"accuracy"`` for classes; ``"rmse"``, the default, or ``"mae"`` for numbers; or one's
+            own.
 
         Raises
         ------
         ValueError
-            If shapes do not fit, a value is not finite or a label is not a class.
+            If shapes do not fit, a value is not finite, a target is no class, or there is no such
+            loss or metric.
         """
         parts: list[Tensor] = []
-        for split, images, labels in (
-            ("train", train_images, train_labels),
-            ("test", test_images, test_labels),
+        for split, given, wanted in (
+            ("train", train_inputs, train_targets),
+            ("test", test_inputs, test_targets),
         ):
-            pixels = torch.from_numpy(np.array(np.asarray(images), dtype=np.float32, order="C"))
-            if pixels.ndim != 4 or len(pixels) == 0:
+            inputs = _inputs(f"{split}_inputs", given)
+            targets = _targets(f"{split}_targets", wanted, len(inputs))
+            if split == "train" and not targets.is_floating_point() and targets.min() > 0:
                 raise ValueError(
-                    f"{split}_images must have shape (samples, channels, height, width), "
-                    f"got {tuple(pixels.shape)}"
+                    "train_targets must be counted from 0, each class with a sample, and the least "
+                    f"is {targets.min()}: subtract it"
                 )
-            if not torch.isfinite(pixels).all():
-                raise ValueError(f"{split}_images must be finite")
-            classes = _integers(f"{split}_labels", labels, len(pixels))
-            if classes.min() < 0:
-                raise ValueError(f"{split}_labels must be at least 0, got {classes.min()}")
-            if split == "train" and classes.min() > 0:
+            parts += [inputs, targets]
+        for what, (train, test) in (("inputs", parts[::2]), ("targets", parts[1::2])):
+            if train.dtype != test.dtype:
                 raise ValueError(
-                    "train_labels must be counted from 0, each class with a sample, and the least "
-                    f"is {classes.min()}: subtract it"
+                    f"train_{what} and test_{what} must both be integers or both be floats, "
+                    f"got {train.dtype} and {test.dtype}"
                 )
-            parts += [pixels, torch.as_tensor(classes)]
-        shapes = [tuple(pixels.shape[1:]) for pixels in parts[::2]]
-        if shapes[0] != shapes[1]:
-            raise ValueError(
-                "train_images and test_images must be of one shape, "
-                f"got {shapes[0]} and {shapes[1]}"
-            )
+            if train.shape[1:] != test.shape[1:]:
+                raise ValueError(
+                    f"train_{what} and test_{what} must be of one shape, "
+                    f"got {tuple(train.shape[1:])} and {tuple(test.shape[1:])}"
+                )
         writers = None
         if train_writers is not None:
             writers = _integers("train_writers", train_writers, len(parts[1]))
-        num_classes = 1 + int(max(parts[1].max(), parts[3].max()))
-        return cls(name, parts[0], parts[1], parts[2], parts[3], num_classes, writers, augment)
+        classes = not parts[1].is_floating_point()
+        return cls(
+            name,
+            parts[0],
+            parts[1],
+            parts[2],
+            parts[3],
+            num_classes=1 + int(max(parts[1].max(), parts[3].max())) if classes else 0,
+            train_writers=writers,
+            augment=augment,
+            loss=make_loss(loss, classes=classes),
+            metric=make_metric(metric, classes=classes),
+        )
 
     @classmethod
     def from_torch(
@@ -152,8 +236,7 @@ class Dataset:
         name: str,
         train: torch.utils.data.Dataset[Any],
         test: torch.utils.data.Dataset[Any],
-        *,
-        augment: Augmentation | None = None,
+        **options: Any,
     ) -> Dataset:
         """A data set out of two of torch's, such as those of torchvision.
 
@@ -161,18 +244,21 @@ class Dataset:
 
         Parameters
         ----------
-        name, augment
+        name
             As of a `Dataset`.
         train, test : torch.utils.data.Dataset
-            With a length, and pairs of an image and its class. All images are tensors or arrays
-            of one shape, (channels, height, width), as after torchvision's ``ToTensor``.
+            With a length, and pairs of an input and its target. All inputs are tensors or arrays
+            of one shape, such as (channels, height, width) after torchvision's ``ToTensor``;
+            targets are classes, numbers or arrays of numbers.
+        **options
+            `augment`, `loss` and `metric`, as of `from_arrays`.
 
         Raises
         ------
         ValueError
             If a sample is something else; see also `from_arrays`.
         """
-        return cls.from_arrays(name, *_read(train, "train"), *_read(test, "test"), augment=augment)
+        return cls.from_arrays(name, *_read(train, "train"), *_read(test, "test"), **options)
 
     @classmethod
     def from_folder(cls, path: str | Path, *, augment: Augmentation | None = None) -> Dataset:
@@ -182,8 +268,9 @@ class Dataset:
         ----------
         path : str or Path
             Folder with ``train/<class>/<picture>`` and ``test/<class>/<picture>``. All pictures
-            have one size and 8 bits a channel, and are read in colour. Classes are numbered by
-            their names' order.
+            have one size, of at most 2048 by 2048 pixels, and 8 bits a channel, and are read in
+            colour. They are PNG, JPEG, BMP, PPM, TIFF or WebP, whatever their names say. Classes
+            are numbered by their names' order.
         augment : callable, optional
             As of a `Dataset`.
 
@@ -205,9 +292,10 @@ class Dataset:
                 f"of them has {', '.join(other)}"
             )
         with as_value_error(f"cannot read the pictures in {str(path)!r}: "):
+            _check_sizes([file for split in splits for file, _ in split.samples])
             made = cls.from_torch(path.resolve().name, train, test, augment=augment)
-        images = standardise(made.train_images, made.test_images)
-        return replace(made, train_images=images[0], test_images=images[1])
+        images = standardise(made.train_inputs, made.test_inputs)
+        return replace(made, train_inputs=images[0], test_inputs=images[1])
 
 
 @dataclass(frozen=True)
@@ -239,55 +327,153 @@ def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     return (train - mean) / deviation, (test - mean) / deviation
 
 
+def _inputs(name: str, given: ArrayLike) -> Tensor:
+    """A copy of inputs, float32 or, as tokens are, int64."""
+    array = _array(name, given)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(
+            f"{name} must be numbers, got {array.dtype}: turn words into tokens, and categories "
+            "into columns"
+        )
+    if array.ndim < 2 or len(array) == 0:
+        raise ValueError(
+            f"{name} must have shape (samples, ...), with a sample and an axis of its own, "
+            f"got {array.shape}: a single column is array[:, None]"
+        )
+    if array.dtype.kind in "iu" and array.ndim != 4:
+        return torch.from_numpy(_below_2_63(name, array))
+    with np.errstate(over="ignore"):  # it is refused here
+        values = torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
+    if not torch.isfinite(values).all():
+        raise ValueError(f"{name} must be finite")
+    return values
+
+
+def _targets(name: str, given: ArrayLike, size: int) -> Tensor:
+    """A copy of targets, classes or numbers."""
+    array = _array(name, given)
+    if array.dtype.kind not in "fiu":
+        raise ValueError(
+            f"{name} must be integers, which are classes, or floats, which are numbers to predict, "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+    if array.dtype.kind == "f":
+        if array.ndim not in (1, 2) or len(array) != size or array.size == 0:
+            raise ValueError(
+                f"{name} must have shape ({size},) or ({size}, outputs), a row for each sample, "
+                f"got {array.shape}"
+            )
+        with np.errstate(over="ignore"):
+            values = torch.from_numpy(np.array(array.reshape(size, -1), dtype=np.float32))
+        if not torch.isfinite(values).all():
+            raise ValueError(f"{name} must be finite numbers below 3.4e38, got NaN or larger ones")
+        return values
+    classes = _integers(name, array, size)
+    for label in (classes.min(), classes.max()):
+        if not 0 <= label < _MOST_CLASSES:
+            raise ValueError(
+                f"{name} must be at least 0 and below {_MOST_CLASSES}, got {label}: numbers to "
+                "predict that are no classes are given as floats"
+            )
+    return torch.from_numpy(classes)
+
+
+def _array(name: str, given: ArrayLike) -> NDArray[Any]:
+    with as_value_error(f"{name} must make an array: "):
+        return np.asarray(given)
+
+
 def _integers(name: str, values: ArrayLike, size: int) -> IntArray:
-    """A copy of one integer for each image."""
+    """A copy of one integer for each sample."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" or array.shape != (size,):
         raise ValueError(
-            f"{name} must be {size} integers, one for each image, "
+            f"{name} must be {size} integers of 64 bits, one for each sample, "
             f"got {array.dtype} of shape {array.shape}"
         )
-    return array.astype(np.int64)
+    return _below_2_63(name, array)
+
+
+def _below_2_63(name: str, array: NDArray[Any]) -> IntArray:
+    if array.size and (largest := array.max()) > np.iinfo(np.int64).max:
+        raise ValueError(f"{name} must be integers below 2**63, got {largest}")
+    return np.array(array, dtype=np.int64, order="C")
+
+
+def _check_sizes(files: Sequence[str]) -> None:
+    """Raise `ValueError` for pictures of several sizes or a huge one, before any is decoded."""
+    first: tuple[int, int] | None = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        for file in files:
+            with _opened(file) as picture:
+                width, height = size = picture.size
+            first = first or size
+            if size != first:
+                raise ValueError(
+                    f"they must be of one size, {files[0]} is {first[0]} by {first[1]} and {file} "
+                    f"{width} by {height}: resize them"
+                )
+            if width * height > _MOST_PIXELS:
+                raise ValueError(
+                    f"{file} has {width} by {height} pixels, more than {_MOST_PIXELS}: make them "
+                    "smaller"
+                )
+
+
+def _opened(path: str) -> Image.Image:
+    """A picture of which only the head is read."""
+    check_regular(Path(path))
+    try:
+        picture: Image.Image = Image.open(path, formats=_FORMATS)
+    except UnidentifiedImageError:
+        raise ValueError(f"{path} is none of {', '.join(_FORMATS)}") from None
+    return picture
 
 
 def _picture(path: str) -> Image.Image:
-    with Image.open(path) as picture:
+    with _opened(path) as picture:
         if picture.mode.startswith(("I", "F")):  # which convert would cut off at 255
             raise ValueError(f"{path} has more than 8 bits a channel: convert it to 8")
         colours: Image.Image = picture.convert("RGB")
     return colours
 
 
-def _read(samples: Any, split: str) -> tuple[NDArray[np.float32], IntArray]:
-    """Images and labels of one of torch's data sets."""
+def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Inputs and targets of one of torch's data sets."""
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
         raise ValueError(f"{split} must be a torch Dataset with a length, got {samples!r}")
-    images: list[NDArray[np.float32]] = []
-    labels: list[int] = []
+    read: list[tuple[NDArray[Any], NDArray[Any]]] = []
     for index in range(len(samples)):
         sample = samples[index]
         if not isinstance(sample, (tuple, list)) or len(sample) != 2:
             raise ValueError(
-                f"{split} must hold pairs of an image and its class, sample {index} is a "
+                f"{split} must hold pairs of an input and its target, sample {index} is a "
                 f"{type(sample).__name__}"
             )
-        image, label = sample
-        if not isinstance(image, (Tensor, np.ndarray)):
+        given, target = sample
+        if not isinstance(given, (Tensor, np.ndarray)):
             raise ValueError(
-                f"{split} must hold images as tensors, that of sample {index} is a "
-                f"{type(image).__name__}: give the data set transform=ToTensor()"
+                f"{split} must hold inputs as tensors, that of sample {index} is a "
+                f"{type(given).__name__}: give a data set of images transform=ToTensor()"
             )
-        label = label.item() if isinstance(label, (Tensor, np.ndarray)) else label
-        if not is_integer(label):
-            raise ValueError(f"{split} must hold classes as integers, sample {index} has {label!r}")
-        image = np.asarray(image, dtype=np.float32)
-        if images and image.shape != images[0].shape:
+        pair = np.asarray(given), np.asarray(target)
+        if pair[1].dtype.kind not in "iuf":
             raise ValueError(
-                f"{split} must hold images of one shape, that of sample 0 has {images[0].shape} "
-                f"and that of sample {index} {image.shape}: resize them"
+                f"{split} must hold classes as integers or numbers as floats, sample {index} has "
+                f"{target!r}"
             )
-        images.append(image)
-        labels.append(label)
-    if not images:
+        for what, one, first in zip(("inputs", "targets"), pair, (read or [pair])[0], strict=True):
+            if one.shape != first.shape:
+                raise ValueError(
+                    f"{split} must hold {what} of one shape, that of sample 0 has {first.shape} "
+                    f"and that of sample {index} {one.shape}: resize them"
+                )
+        read.append(pair)
+    if not read:
         raise ValueError(f"{split} must hold samples, got none")
-    return np.stack(images), np.array(labels, dtype=np.int64)
+    inputs, targets = (np.stack(values) for values in zip(*read, strict=True))
+    # Of torch's habit of one target in an array of shape (1,).
+    return inputs, targets[:, 0] if targets.dtype.kind in "iu" and targets.shape[1:] == (
+        1,
+    ) else targets

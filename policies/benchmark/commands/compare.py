@@ -29,7 +29,7 @@ from policies.benchmark.results_folder import (
     reopened,
     write_csv,
 )
-from policies.benchmark.tables import coinciding, comparison_table
+from policies.benchmark.tables import Board, coinciding, comparison_tables
 
 COMPARISON = Kind(
     "comparison",
@@ -74,8 +74,8 @@ def compare(options: CompareOptions, console: Console, make_training: MakeTraini
                 counts = task.num_samples[:, None] * task.label_histogram
                 panel = partial(draw_partition, counts=counts)
                 save_figure([[panel]], [folder / "partition.png"])
-    caution = results.caution()
-    printed = comparison_table(summary, setting.target, caution=caution, width=console.width)
+    board = Board(summary, setting.target, results.caution())
+    (printed,) = comparison_tables([board], width=console.width)
     print_whole(printed, console)
     for twins in coinciding(rounds):
         console.print(f"{' and '.join(twins)} draw the same devices and train the same models.")

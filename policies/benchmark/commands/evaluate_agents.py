@@ -16,6 +16,7 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from policies.base import Policy
 from policies.belief import best_delay
+from policies.benchmark.console import PlainConsole
 from policies.benchmark.experiment import Entrant, Results, Setting, run_settings
 from policies.benchmark.options import RunOptions, ScenarioOptions
 from policies.benchmark.protocol import (
@@ -111,7 +112,7 @@ def evaluate_agents(options: Options, console: Console) -> None:
             write_csv(folder / "agents.csv", table)
             write_csv(folder / "runs.csv", run_table(test.rounds))
     costs = {method: _cost(several, scenario) for method, several in methods.items()}
-    wide = Console(width=max(console.width, TABLE_WIDTH))
+    wide = PlainConsole(width=max(console.width, TABLE_WIDTH))
     wide.print(printed_table(table, costs, _title(scenario, options)))
     if kept:
         console.print(f"Tuning has kept {' and '.join(kept)} as the scenario has it.")

@@ -26,11 +26,13 @@ from policies.benchmark.commands.training import (
     notes,
 )
 from policies.benchmark.experiment import Setting, run_settings
-from policies.benchmark.leaderboard import Board, save_overview, standings
+from policies.benchmark.leaderboard import save_overview, standings
 from policies.benchmark.live import check_tensorboard
+from policies.benchmark.measure import ACCURACY, Measure, measure_of
 from policies.benchmark.options import RunOptions
 from policies.benchmark.results_folder import (
     Kind,
+    check_trusted,
     claimed,
     described,
     plain,
@@ -39,11 +41,10 @@ from policies.benchmark.results_folder import (
     write_text,
 )
 from policies.benchmark.tables import (
-    comparison_markdown,
-    comparison_table,
-    judged_by,
+    Board,
+    comparison_markdowns,
+    comparison_tables,
     overview_markdown,
-    ranked,
 )
 
 LEADERBOARD = Kind(
@@ -89,6 +90,12 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     if options.file is None:
         raise ValueError("name the TOML file with the settings, or an interrupted folder: --resume")
     told = read_leaderboard(options.file, options.data_dir)
+    if options.resume is not None:
+        given = [
+            [vars(one.options), [{"policy": s.name, **s.options} for s in one.schedulers]]
+            for one in told
+        ]
+        check_trusted(options, options.file, given)
     settings = [_setting(one, make_training) for one in told]
     trained = any(setting.target is not None for setting in settings)
     check_tensorboard(options.tensorboard, trained=trained)
@@ -99,15 +106,22 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
         results = run_settings(settings, folder, options, console, tensorboard=options.tensorboard)
         boards = {
             setting.name: Board(
-                result.summary(), setting.left_out, setting.target, result.caution()
+                result.summary(), setting.target, result.caution(), setting.left_out
             )
             for setting, result in zip(settings, results, strict=True)
         }
-        sentences = [_sentence(*each) for each in zip(told, settings, strict=True)]
+        sentences = [
+            _sentence(one, setting, boards[setting.name])
+            for one, setting in zip(told, settings, strict=True)
+        ]
         if writes:
             _write(boards, settings, sentences, folder, f"Leaderboard: {options.file.stem}")
-    for setting, sentence in zip(settings, sentences, strict=True):
-        _show(boards[setting.name], setting, console)
+    tables = comparison_tables(list(boards.values()), width=console.width, leader=True)
+    for setting, table, sentence in zip(settings, tables, sentences, strict=True):
+        console.print(setting.name, style="bold", highlight=False)
+        print_whole(table, console)
+        for name, why in boards[setting.name].left_out.items():
+            console.print(f"not run: {name} ({why})", highlight=False)
         console.print(sentence + "\n", highlight=False)
     console.print(f"Results: {folder}", soft_wrap=True)
 
@@ -138,25 +152,22 @@ def _write(
     """Write all files but the configuration."""
     summaries = {name: board.summary for name, board in boards.items()}
     ranks = {name: standings(board) for name, board in boards.items()}
-    for file, tables in (("summary", summaries), ("leaderboard", ranks)):
-        labelled = [table.assign(setting=name) for name, table in tables.items()]
+    for file, each in (("summary", summaries), ("leaderboard", ranks)):
+        labelled = [table.assign(setting=name) for name, table in each.items()]
         whole = pd.concat(labelled, ignore_index=True)
         whole.insert(0, "setting", whole.pop("setting"))
         write_csv(folder / f"{file}.csv", whole)
     sections = [f"# {title}", _HOW_TO_READ]
     if len(summaries) > 1:
         sections += [_OVERVIEW, overview_markdown(summaries)]
-    for setting, sentence in zip(settings, sentences, strict=True):
-        board = boards[setting.name]
-        table = comparison_markdown(
-            board.summary, board.target, caution=board.caution, left_out=board.left_out
-        )
+    tables = comparison_markdowns(list(boards.values()))
+    for setting, table, sentence in zip(settings, tables, sentences, strict=True):
         sections += [f"## {setting.name}", table, sentence]
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
     save_overview(boards, folder / "overview.png")
 
 
-def _sentence(told: FileSetting, setting: Setting) -> str:
+def _sentence(told: FileSetting, setting: Setting, board: Board) -> str:
     """Facts that a reader must know of a setting beside its name."""
     scenario, seeds, options = setting.scenario, setting.seeds, told.options
     number = f"Seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"Seed {seeds[0]}"
@@ -168,22 +179,7 @@ def _sentence(told: FileSetting, setting: Setting) -> str:
         sentence += "; no models are trained."
     else:
         network = f" ({note})" if (note := network_note(options)) else ""
-        sentence += (
-            f"; trained on {dataset_of(options)}{network}, target {100 * setting.target:g} % test "
-            "accuracy."
-        )
+        measure = measure_of(board.summary) or Measure()
+        target = f"{measure.text(setting.target)}{' test accuracy' * (measure.name == ACCURACY)}"
+        sentence += f"; trained on {dataset_of(options)}{network}, target {target}."
     return " ".join([sentence, *notes(setting)])
-
-
-def _show(board: Board, setting: Setting, console: Console) -> None:
-    """Print the table of a setting."""
-    summary = board.summary
-    console.print(f"[bold]{setting.name}[/]", highlight=False)
-    # The leader first, as the others are compared with the first.
-    summary = summary.set_index("policy").loc[ranked(summary)].reset_index()
-    table = comparison_table(
-        summary, board.target, caution=board.caution, width=console.width, time=judged_by(summary)
-    )
-    print_whole(table, console)
-    for name, why in board.left_out.items():
-        console.print(f"not run: {name} ({why})", highlight=False)

@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from fl_edge_env.checks import did_you_mean
-from fl_edge_env.files import as_value_error, check_regular
+from fl_edge_env.files import as_value_error, read_text
 from policies.benchmark.commands.training import Scheduler
 from policies.benchmark.options import HOW_TO_RUN, LEFT_BEHIND, CompareOptions, fits
 
@@ -40,8 +40,7 @@ def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[FileSett
     above the settings is their default. `ValueError` if something is wrong.
     """
     with as_value_error(f"cannot read the leaderboard {str(path)!r}: "):
-        check_regular(path)
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(read_text(path))
     return file_settings(values, path.name, data_dir)
 
 

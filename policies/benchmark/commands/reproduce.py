@@ -17,6 +17,7 @@ from rich.table import Table
 from fl_edge_env import Scenario
 from fl_edge_env.checks import integer_at_least
 from policies.base import Policy
+from policies.benchmark.command_line import print_whole
 from policies.benchmark.commands.training import MakeTraining, Scheduler, make_entrant
 from policies.benchmark.experiment import Entrant, Results, Setting, run_settings
 from policies.benchmark.figures import save_figure
@@ -142,7 +143,7 @@ def reproduce(experiment: Experiment, console: Console, make_training: MakeTrain
         table.add_column(column, justify="left" if index < 2 else "right")
     for row in (row for each in drawn for row in each.rows):
         table.add_row(*row.values())
-    console.print(table)
+    print_whole(table, console)
     console.print(experiment.comment)
     told = "Figures and data" if writes else "Read, and nothing written to"
     console.print(f"{told}: {folder}", soft_wrap=True)

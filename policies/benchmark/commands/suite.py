@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fl_edge_env.checks import integer_at_least
-from fl_edge_env.files import as_value_error, check_regular
+from fl_edge_env.files import as_value_error, read_text
 from policies.benchmark.command_line import print_whole
 from policies.benchmark.commands.suite_file import CURRENT, Part, Suite, read_suite
 from policies.benchmark.commands.training import MakeTraining, Scheduler
@@ -30,6 +30,7 @@ from policies.benchmark.jobs import check_seeds, code_hash
 from policies.benchmark.options import RunOptions
 from policies.benchmark.results_folder import (
     Kind,
+    check_trusted,
     claimed,
     default_folder,
     file_hashes,
@@ -150,7 +151,7 @@ def _secret_seeds(told: Suite, folder: Path | None = None) -> list[int]:
     """New ones, or those that the configuration of a folder has."""
     if folder is not None:
         with suppress(Exception):  # `claimed` tells what is wrong with it
-            config = json.loads((folder / SUITE.config).read_text(encoding="utf-8"))
+            config = json.loads(read_text(folder / SUITE.config))
             return check_seeds(config["settings"][0]["secret_seeds"])
     return [secrets.randbits(_SEED_BITS) for _ in range(told.secret_seeds)]
 
@@ -227,14 +228,15 @@ def _verify(
 ) -> None:
     """Check a result, and end with status 1 where it is not what its runs give."""
     with as_value_error(f"cannot read the result {str(path)!r}: "):
-        check_regular(path)
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = json.loads(read_text(path))
         if not isinstance(result, dict) or "secret_seeds" not in result:
             raise ValueError("it is not one of fl-edge suite")
         _check_fields(result, _FIELDS)
         _check_fields(result["policy"], _POLICY_FIELDS)
         sha256, secret, policy = result.pop("sha256"), result["secret_seeds"], result["policy"]
         name, label = options.policy or policy["name"], policy["label"]
+        if options.policy is None:
+            check_trusted(options, path, {"policy": name})
         check_seeds(secret)
         runs = _checked_runs(result["runs"], told)
         scheduler, train, code = Scheduler(name, label=label), result["trained"], result["code"]

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean
@@ -36,7 +38,12 @@ class LearningTask(Protocol):
 
     @property
     def label_histogram(self) -> FloatArray:
-        """Share of each class in each device's data, shape (N, C)."""
+        """Share of each class in each device's data, shape (N, C), of numbers shape (N, 1)."""
+        ...
+
+    @property
+    def metric_name(self) -> str:
+        """By what its models are judged, such as accuracy."""
         ...
 
     @property
@@ -141,7 +148,6 @@ def make_setting(
     seeds = options.seed_range()
     if options.pay_reports and not options.train:
         raise ValueError("pay_reports needs training: without it nothing is reported")
-    check_target(options.target_accuracy)
     if options.compression is not None and names_own(options.compression) and not options.train:
         raise ValueError(
             f"compression {options.compression!r} needs training, which tells how much it writes: "
@@ -155,7 +161,10 @@ def make_setting(
                 "--dataset, or --no-train"
             )
         training = make_training(scenario, dataset_of(options), options.training_options())
+        if not options.fit_scenario:
+            training = _as_given(options, scenario, training)
         scenario = training.scenario
+    check_target(options.target_accuracy, training)
     entrants, left_out = [], {}
     for one in schedulers:
         pays = options.pay_reports if one.pay_reports is None else one.pay_reports
@@ -175,6 +184,35 @@ def make_setting(
     if training is not None:
         training(entrants[0].policy)  # refuses a wrong option here, not in a worker
     return setting
+
+
+def _as_given(options: CompareOptions, scenario: Scenario, training: Training) -> Training:
+    """Training in a system in which all that the user gave stays; `ValueError` if it does not fit.
+
+    Training changes no channel, and a compression only where one's own was asked for by name.
+    """
+    fitted, told, even = training.scenario, [], {}
+    for name in sorted(options.fields_given() - {"preset", "channel", "compression"}):
+        given, fits = (np.asarray(getattr(each, name)) for each in (scenario, fitted))
+        if np.array_equal(given, fits):
+            continue
+        # An even split leaves a fraction of a sample.
+        if name == "num_samples" and np.all(np.abs(given - fits) < 1):
+            even[name] = given
+        else:
+            told.append(f"{name} is {_numbers(given)} and must be {_numbers(fits)}")
+    if told:
+        raise ValueError(
+            f"the scenario {options.scenario!r} does not fit the data set {dataset_of(options)!r} "
+            f"and the network: {'; '.join(told)}. Change that, leave it out, or give "
+            "--fit-scenario (fit_scenario = true in a leaderboard's file), which replaces it"
+        )
+    return training.in_system(fitted.replace(**even)) if even else training
+
+
+def _numbers(values: NDArray[Any]) -> str:
+    low, high = values.min(), values.max()
+    return f"{low:.12g}" if low == high else f"{low:.12g} to {high:.12g}"
 
 
 def named_by(options: CompareOptions, schedulers: Sequence[Scheduler]) -> list[str]:

@@ -27,6 +27,7 @@ from policies.benchmark.commands.training import (
 )
 from policies.benchmark.experiment import Entrant, Results, Setting, run_settings
 from policies.benchmark.jobs import Job, make_jobs
+from policies.benchmark.measure import Measure, measure_of
 from policies.benchmark.options import CompareOptions, RunOptions, ScenarioOptions
 from policies.benchmark.results_folder import (
     Kind,
@@ -42,7 +43,7 @@ from policies.benchmark.runner import JobsFailedError
 from policies.benchmark.search import Point, Run, Tried, Value, check_optuna, ranked, search
 from policies.benchmark.statistics import relative_interval
 from policies.benchmark.status import DeviceAccounts, Status, joined, judge
-from policies.benchmark.tables import comparison_markdown, comparison_table
+from policies.benchmark.tables import Board, comparison_markdowns, comparison_tables
 from policies.benchmark.training_options import TrainingOptions
 from policies.benchmark.trials import (
     at_an_end,
@@ -93,7 +94,7 @@ class Options(RunOptions, TrainingOptions, ScenarioOptions):
     try_learning_rate: tuple[float, ...] = (0.25, 0.5, 2.0, 4.0, 8.0)
     """Learning rates to try, as multiples of --learning-rate, or of the data set's own."""
     target_accuracy: float = 0.9
-    """Test accuracy that is to be reached first."""
+    """Test accuracy, or value of another metric, that is to be reached first."""
     trials: int = 100
     """Number of settings to try."""
     search_seeds: int = 3
@@ -102,6 +103,9 @@ class Options(RunOptions, TrainingOptions, ScenarioOptions):
     """Number of further seeds, under which the best setting meets the scenario's own."""
     first_seed: int = 0
     """The seeds are first_seed, first_seed + 1, and so on, those of the search first."""
+    fit_scenario: bool = False
+    """Let the size of the model and the numbers of samples be those of the network and the data,
+    also where --scenario is a file, or another option, that gives others. For a preset they are."""
     eval_every: int = 5
     """Rounds between two evaluations on the test set; the last round is always evaluated."""
 
@@ -144,13 +148,14 @@ def tune(options: Options, console: Console, make_training: MakeTraining) -> Non
         )
         outcome = _compare(tried, system)
         rows = best_rows(tried, outcome.best, system.own, names)
-        summary, caution = outcome.results.summary(), outcome.results.caution()
+        results = outcome.results
+        board = Board(results.summary(), options.target_accuracy, results.caution())
         sentences = [counted(tried), *_sentences(outcome, system)]
         if writes:
             write_csv(folder / "trials.csv", trials_table(tried, names, system.seeds))
-            write_csv(folder / "summary.csv", summary)
+            write_csv(folder / "summary.csv", board.summary)
             save_trials(tried, system.choices, system.own, folder / "trials.png")
-            table = comparison_markdown(summary, options.target_accuracy, caution=caution)
+            (table,) = comparison_markdowns([board])
             title = f"# {dataset_of(options.compared(options.policies[0], {}))}"
             parts = [title, *sentences, markdown_table(rows), table]
             write_text(folder / "tune.md", "\n\n".join(parts) + "\n")
@@ -158,13 +163,7 @@ def tune(options: Options, console: Console, make_training: MakeTraining) -> Non
         rich_table(rows, "The best settings on the seeds of the search, and the scenario's own"),
         console,
     )
-    held_out = comparison_table(
-        summary,
-        options.target_accuracy,
-        caution=caution,
-        width=console.width,
-        time="time_to_target",
-    )
+    (held_out,) = comparison_tables([board], width=console.width, leader=True)
     print_whole(held_out, console)
     for sentence in sentences:
         console.print(sentence, highlight=False, soft_wrap=True)
@@ -332,7 +331,8 @@ def _run_of(played: Episodes | None, target: float) -> Run:
     if played is None:
         return Run(math.inf, reached=False)
     time = played.rounds["elapsed_time"]
-    reached = time[played.rounds["test_accuracy"] >= target]
+    measure = measure_of(played.rounds) or Measure()
+    reached = time[measure.reached(played.rounds[f"test_{measure.name}"], target)]
     end = float(time.iloc[-1] if reached.empty else reached.iloc[0])
     return Run(end, not reached.empty, played.devices)
 
@@ -379,7 +379,8 @@ def _compare(tried: Sequence[Tried], system: _System) -> _Outcome:
 def _sentences(outcome: _Outcome, system: _System) -> list[str]:
     """What to set and what it brings, in words."""
     options, best = system.options, outcome.best
-    target, seeds = f"{100 * options.target_accuracy:g} %", system.held_out
+    measure = measure_of(outcome.results.summary()) or Measure()
+    target, seeds = measure.text(options.target_accuracy), system.held_out
     unseen = f"seeds {seeds[0]} to {seeds[-1]}, which the search has not seen"
     said = [f"Passed over on {unseen}: {one}." for one in outcome.passed_over]
     if best is None:

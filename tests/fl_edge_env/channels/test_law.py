@@ -13,7 +13,6 @@ from scipy import special, stats
 
 from fl_edge_env import CellChannel, ExponentialChannel, MarkovChannel, TraceChannel, UplinkChannel
 from fl_edge_env.channels import GainLaw, conditional_law
-from fl_edge_env.channels import uplink as uplinks
 from fl_edge_env.channels.law import rice_power_law
 from tests.support import Constant
 
@@ -49,6 +48,12 @@ def by_parts(low: float, high: float, above, name: str) -> float:
         CellChannel(persistence=0.6),
         CellChannel(fading="rician"),
         UplinkChannel(),
+        UplinkChannel(persistence=0.6),
+        UplinkChannel(
+            mean_bps=[1e5, 1e6, 2e6, 3e6, 4e6, 5e6],
+            deviation_bps=[2e5, 1e6, 1e6, 1e6, 4e5, 2e5],
+            persistence=0.3,
+        ),
     ],
     ids=lambda channel: type(channel).__name__,
 )
@@ -100,13 +105,23 @@ def test_rice_power_law__is_right_to_a_millionth(factor, least, ratio):
         np.testing.assert_allclose(expectation(law, value), reference, rtol=1e-6)
 
 
-def test_conditional_law__of_each_uplink_is_right_to_a_millionth():
-    channel = UplinkChannel(share_hz=2.5e6, place_seed=5)
+SPREADS = np.append(np.geomspace(0.03, 2.0, 18), 1.0)
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        UplinkChannel(share_hz=2.5e6, place_seed=5),
+        UplinkChannel(mean_bps=np.full(19, 3e6), deviation_bps=3e6 * SPREADS),
+    ],
+    ids=["measured", "own"],
+)
+def test_conditional_law__of_each_uplink_is_right_to_a_millionth(channel):
     law = conditional_law(channel, np.full(19, 0.1))
     np.testing.assert_allclose(expectation(law, lambda h: h), channel.device_mean(19), rtol=1e-6)
     for device, index in enumerate(channel.uplinks(19)):
-        shape, scale = uplinks._SHAPE[index], uplinks._SCALE[index]
-        least, most = (channel._gain(end[index]) for end in (uplinks._LEAST, uplinks._MOST))
+        shape, scale, *ends = (values[index] for values in channel._rates)
+        least, most = (channel._gain(end) for end in ends)
 
         def above(h, shape=shape, scale=scale):
             factor = channel.reference_power_w / channel.noise_power_w

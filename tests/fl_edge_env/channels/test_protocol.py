@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -70,6 +73,8 @@ def test_mean_gains__of_another_form_are_refused(returned, message):
         CellChannel(persistence=0.7, fading="rician"),
         MarkovChannel.correlated(0.5, num_states=3),
         UplinkChannel(),
+        UplinkChannel(persistence=0.6),
+        UplinkChannel(mean_bps=[1e6] * 4, deviation_bps=[1e5, 5e5, 1e6, 2e6], persistence=0.6),
     ],
 )
 def test_draw__splitting_the_rounds_changes_nothing(channel):
@@ -117,6 +122,16 @@ def test_scenario__refuses_a_channel_of_which_two_blocks_are_not_two_draws(draw,
         Scenario(num_devices=7, channel=Own())
 
 
+@pytest.mark.parametrize("method", ["draw", "sample"])
+def test_scenario__refuses_a_channel_that_gives_no_gains(method):
+    class Own(Constant):
+        pass
+
+    setattr(Own, method, lambda *_, **__: None)
+    with pytest.raises(ValueError, match=rf"^{method} of Own must return floats .*, got None"):
+        Scenario(num_devices=7, channel=Own())
+
+
 def test_scenario__tells_the_error_of_a_channels_draw_as_it_is():
     class Own(Constant):
         def draw(self, *_, **__):
@@ -138,6 +153,7 @@ COUNT = 40_000
         CellChannel(**WIDE),
         CellChannel(**WIDE, fading="rician", rician_factor=2.5),
         UplinkChannel(2.5e6, place_seed=5),
+        UplinkChannel(mean_bps=np.full(19, 3e6), deviation_bps=3e6 * np.geomspace(0.03, 2.0, 19)),
     ],
 )
 def test_gains__average_to_the_mean_of_each_device(channel):
@@ -158,7 +174,11 @@ CELLS = st.builds(
     place_seed=st.integers(0, 2**32),
 )
 UPLINKS = st.builds(
-    UplinkChannel, st.floats(1e6, 1e8), st.floats(1e-3, 10), place_seed=st.integers(0, 2**32)
+    UplinkChannel,
+    st.floats(1e6, 1e8),
+    st.floats(1e-3, 10),
+    place_seed=st.integers(0, 2**32),
+    persistence=st.floats(0, 0.99),
 )
 
 
@@ -172,6 +192,9 @@ def test_gains__keep_within_their_bounds(channel, num_devices, seed):
     if isinstance(channel, CellChannel):
         assert mean.mean() == pytest.approx(channel.mean)
         assert np.all((gains >= 0.0999 * mean) & (gains <= 5.001 * mean))
+
+
+OWN_UPLINKS = partial(UplinkChannel, mean_bps=[1e6, 2e6], deviation_bps=[1e6, 1e6])
 
 
 @pytest.mark.parametrize(
@@ -190,6 +213,16 @@ def test_gains__keep_within_their_bounds(channel, num_devices, seed):
         (CellChannel, {"fading_min": 5}, "fading_min must be below fading_max, got 5.0 and 5.0"),
         (UplinkChannel, {"share_hz": 0}, "share_hz must be positive and finite, got 0"),
         (UplinkChannel, {"share_hz": 1e4}, "gains must have positive and finite bounds, got"),
+        (UplinkChannel, {"persistence": 1}, r"persistence must lie in \[0, 1\), got 1"),
+        (OWN_UPLINKS, {"mean_bps": [1e6]}, r"equal length, .*got shapes \(1,\) and \(2,\)"),
+        (OWN_UPLINKS, {"deviation_bps": ()}, r"equal length, .*got shapes \(2,\) and \(0,\)"),
+        (OWN_UPLINKS, {"mean_bps": 1e6, "deviation_bps": 1e6}, r"got shapes \(\) and \(\)"),
+        (OWN_UPLINKS, {"mean_bps": "fast"}, "mean_bps must hold real numbers, got 'fast'"),
+        (OWN_UPLINKS, {"mean_bps": [1e6, -2e6]}, "mean_bps must be .*got -2000000.0, .*device 1"),
+        (OWN_UPLINKS, {"deviation_bps": [1e6, 0]}, "from 0.03 to 2 times mean_bps, .*got 0.0 with"),
+        (OWN_UPLINKS, {"deviation_bps": [1e6, -1]}, "got -1.0 with the mean 2000000.0, .*device 1"),
+        (OWN_UPLINKS, {"deviation_bps": [1e6, math.nan]}, "deviation_bps must be .*got nan"),
+        (OWN_UPLINKS, {"deviation_bps": [3e6, 1e6]}, "got 3000000.0 with .*first at device 0"),
         (MarkovChannel, {"gains": None}, "gains must be real numbers, got None"),
         (MarkovChannel, {"gains": [True, 2.0]}, r"gains must be real numbers, got \[True"),
         (MarkovChannel, {"gains": [0.2, 0.1]}, "gains must be two or more, positive and ascending"),

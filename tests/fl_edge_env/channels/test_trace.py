@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import math
+import os
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fl_edge_env import Scenario, Simulator, TraceChannel
+from fl_edge_env import RateTraceChannel, Scenario, Simulator, TraceChannel
 from fl_edge_env.allocation import decode_action
+from fl_edge_env.channels import trace
+from fl_edge_env.physics import upload_rate
+from policies.benchmark.options import make_channel
 from tests.support import little_memory
 
 
@@ -50,6 +54,30 @@ def test_trace__replays_the_recorded_gains_and_starts_again(table, tmp_path: Pat
         seen = simulator.observe()["channel_gain"][0]
         np.testing.assert_allclose(seen, recorded[index % 5], rtol=1e-15)
         simulator.advance(allocation)
+
+
+def test_rates__are_those_of_a_device_at_the_reference(table, tmp_path: Path):
+    table["rate_bps"] = 1e7 * table.pop("gain")
+    path = tmp_path / "rates.csv"
+    table.to_csv(path, index=False)
+    channel = RateTraceChannel(path, share_hz=4e6, reference_power_w=0.2, noise_power_w=0.03)
+    scenario = Scenario(
+        num_devices=3,
+        cohort_size=2,
+        bandwidth_hz=8e6,
+        p_max=0.2,
+        noise_power_w=0.03,
+        channel=channel,
+    )
+    rate = upload_rate(channel.trace, np.full(3, 0.2), scenario)
+    np.testing.assert_allclose(rate, table["rate_bps"].to_numpy().reshape(5, 3), rtol=1e-12)
+    assert Scenario.from_toml(scenario.to_toml()) == scenario
+    assert make_channel(f"rates:{path}") == RateTraceChannel(path)
+    assert make_channel(f"rates:{path}") != channel
+    with pytest.raises(ValueError, match=r"columns round, device and gain: .*'gain'"):
+        TraceChannel(path)
+    with pytest.raises(ValueError, match=r"a rate of .* bit/s in .*rates.csv' needs a gain of inf"):
+        RateTraceChannel(path, share_hz=100.0)
 
 
 def test_trace__of_other_devices_is_refused(table, tmp_path):
@@ -110,3 +138,46 @@ def test_trace__a_missing_file_or_one_that_is_no_parquet_is_refused(tmp_path):
     for name in ("nothing.csv", "noise.parquet"):
         with pytest.raises(ValueError, match=f"cannot read the trace .*{name}"):
             TraceChannel(tmp_path / name)
+
+
+def test_trace__a_small_file_with_millions_of_rows_is_refused_unread(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "zeros.parquet"
+    names = ("round", "device", "gain", "rate_bps")
+    block = pa.table({name: np.zeros(2_000_000) for name in names})
+    with pq.ParquetWriter(path, block.schema) as file:
+        for _ in range(30):
+            file.write_table(block)
+    assert path.stat().st_size < 2e6
+    for channel in (TraceChannel, RateTraceChannel):
+        with little_memory(), pytest.raises(ValueError, match="it has more than 10000000 rows"):
+            channel(path)
+    words = pa.table({"round": [0], "device": [0], "gain": ["a" * 10**6]})
+    pq.write_table(words, path)
+    with little_memory(), pytest.raises(ValueError, match="gain must be numbers, got string"):
+        TraceChannel(path)
+
+
+@pytest.mark.parametrize("channel", [TraceChannel, RateTraceChannel])
+def test_trace__a_table_of_text_is_read_up_to_a_size(table, tmp_path, monkeypatch, channel):
+    path = tmp_path / "trace.csv"
+    table.assign(rate_bps=1e6 * table["gain"]).to_csv(path, index=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(trace, "MOST_GAINS", 14)
+        with pytest.raises(ValueError, match="it has more than 14 rows"):
+            channel(path)
+        patch.setattr(trace, "MOST_GAINS", 15)
+        channel(path)
+    with path.open("ab") as file:
+        file.truncate(2 * 10**9)  # takes no room on the disk
+    with little_memory(), pytest.raises(ValueError, match=r"it has 2\.0 GB, more than 1\.0 GB"):
+        channel(path)
+
+
+@pytest.mark.parametrize("channel", [TraceChannel, RateTraceChannel])
+@pytest.mark.parametrize("name", ["/dev/zero", "pipe.csv", "pipe.parquet"])
+def test_trace__a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path, channel, name):
+    if name.startswith("pipe"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(ValueError, match="it is not a regular file"):
+        channel(tmp_path / name)

@@ -168,6 +168,8 @@ def test_repr__is_a_short_line_by_which_to_build_it_again():
         ({"cycles_per_sample": 1e-200, "energy_budget_j": 1e-5}, r"compute time \[s\] of"),
         ({"model_bits": 1e-150}, r"upload time \[s\] of"),
         ({"download_rate_bps": 1e-250}, r"round time \[s\] of .* download_rate_bps"),
+        ({"overhead_s": [0, -1, 0]}, "overhead_s must be finite and at least 0 .*got -1.0, .*ce 1"),
+        ({"overhead_s": 1e101}, r"round time \[s\] of .* or overhead_s"),
         ({"capacitance": 1e-200}, r"compute power \[W\] of .* capacitance or f_max"),
         ({"energy_budget_j": 1e120, "nu": 1e-100}, r"queue \[J\] of .* energy_budget_j"),
         ({"mu": 1e150}, r"lambda = .*; lambda must be at most 1e\+100"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -29,6 +31,16 @@ def test_file__keeps_every_digit(tmp_path_factory, number, budgets):
         saved.save(path)
         assert Scenario.load(path) == saved
     assert not any(name in scenario.to_toml() for name in (*options, "upload_failure"))
+
+
+def test_file__has_the_options_of_uplinks_only_where_they_are_given():
+    plain = Scenario.phones(num_devices=2)
+    assert not any(option in plain.to_toml() for option in ("_bps = [", "persistence"))
+    channel = UplinkChannel(mean_bps=np.array([1e6, 1 / 3e-7]), deviation_bps=[1e5, 2e6 / 3])
+    for changed in (channel, replace(channel, persistence=0.1), UplinkChannel(persistence=0.1)):
+        scenario = plain.replace(channel=changed)
+        assert scenario != plain
+        assert Scenario.from_toml(scenario.to_toml()) == scenario
 
 
 def test_file__needs_only_what_differs_from_its_preset(tmp_path):
@@ -70,7 +82,7 @@ def test_file__damage_is_named_or_gives_another_valid_scenario(tmp_path_factory,
         ("mu = " + "[" * 5000, "recursion"),
         ("mu = " + "9" * 5000, "integer string conversion"),
         ("num_devices = 1000000000000", "num_devices must be at most 1000000 in a file"),
-        ("[channel]\ntype = [1]", "list"),
+        ("[channel]\ntype = [1]", "channel needs a type out of exponential, .*1"),
         ('[channel]\ntype = "exponential"\nmean = ' + "9" * 400, "in the scenario"),
         ('[channel]\ntype = "exponential"\nfilter = {a = 1}', "filter must be"),
         ('[channel]\ntype = "markov"\ngains = 1\ntransition = 1', "gains"),
@@ -157,3 +169,10 @@ def test_file__holds_numbers_of_every_type_as_floats(number):
         text = Scenario(channel=channel, V=8 * number, mu=number).to_toml()
         assert "np." not in text
         assert Scenario.from_toml(text) == Scenario(channel=plain, V=2.0, mu=0.25)
+
+
+def test_load__a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in (tmp_path / "pipe.toml", "/dev/zero"):
+        with pytest.raises(ValueError, match=r"cannot read the scenario .*: it is not a regular"):
+            Scenario.load(path)

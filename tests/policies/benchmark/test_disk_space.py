@@ -1,17 +1,21 @@
-"""The room that checkpoints will take is told before a run, where it is large."""
+"""The room that checkpoints will take is told before a run, and which disk is full."""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import shutil
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import pytest
 from rich.console import Console
 
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, UniD
 from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.command_line import errors_in_one_line
 from policies.benchmark.disk_space import tell_room
 from policies.benchmark.jobs import Job, make_jobs
 from policies.benchmark.rollout import run_episode
@@ -70,3 +74,40 @@ def test_tell_room__counts_unfinished_runs_at_a_time_and_what_is_there(
         (folder / f"{job.key}.npz").touch()
     assert "4.8 GB" in said(8)
     assert said(8, jobs[:3]) == said(8, small) == said(8, unknown) == ""
+
+
+def test_full_disk__is_told_with_the_file_and_where_it_is_mounted(tmp_path, capsys, monkeypatch):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os.path, "ismount", lambda path: str(path) in (str(disk), "/"))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: SimpleNamespace(free=2e6 if path == disk else 9e9)
+    )
+
+    def said(*file: str) -> str:
+        with pytest.raises(SystemExit) as end, errors_in_one_line(Console()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *file)
+        assert end.value.code == 1
+        return " ".join("".join(capsys.readouterr()).split())
+
+    assert f"no room for 'disk/out/a.csv': of the disk at '{disk}' 2.0 MB are free; " in (
+        said("disk/out/a.csv")
+    )
+    assert "of the disk at '/' 9.0 GB are free" in said("a.csv")
+    assert "no room for a file; make room" in said()  # and no disk that it may not be
+
+
+class Full(io.StringIO):
+    """An output to a full disk."""
+
+    def write(self, _: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_full_disk__that_takes_what_is_printed_is_told_elsewhere(capsys):
+    console = Console(file=Full())
+    with pytest.raises(SystemExit) as end, errors_in_one_line(console):
+        console.print("a table")
+    assert end.value.code == 1
+    assert "error: no room for a file" in capsys.readouterr().err

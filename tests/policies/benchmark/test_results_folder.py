@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from policies.benchmark import bound
+from policies.benchmark.live import RoundsFile
 from policies.benchmark.results_folder import _only_one
 from train_fl.command_line import main
 
@@ -110,3 +112,23 @@ def test_lock__of_a_killed_process_keeps_nobody_out(tmp_path):
         process.kill()
     with _only_one(tmp_path):
         assert str(os.getpid()) in (tmp_path / ".at-work").read_text()
+
+
+def test_folder__writes_through_no_link_of_a_stranger(call, tmp_path):
+    mine, folder = tmp_path / "mine.txt", tmp_path / "theirs"
+    mine.write_text("kept")
+    folder.mkdir()
+    for name in (".lock", ".at-work"):
+        (folder / name).symlink_to(mine)
+        status, said = call("compare", f"--out {folder}")
+        assert (status, f"cannot write {str(folder / name)!r}: it is a link" in said) == (2, True)
+        (folder / name).unlink()
+    (folder / "live").mkdir()
+    for kind in (Path.symlink_to, lambda path, _: os.mkfifo(path)):
+        file = RoundsFile(folder / "live" / "uni-d.csv")
+        kind(file.path, mine)
+        with file.recording() as add:
+            add({"policy": "uni-d", "seed": 0, "round": 0})
+        assert file.path.read_text().splitlines() == ["policy,seed,round", "uni-d,0,0"]
+        file.path.unlink()
+    assert mine.read_text() == "kept"

@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 from policies.benchmark.tables import (
+    Board,
     coinciding,
-    comparison_markdown,
-    comparison_table,
+    comparison_markdowns,
+    comparison_tables,
     curve_table,
     overview_markdown,
     ranked,
@@ -20,7 +21,7 @@ from policies.benchmark.tables import (
 
 
 def summary(**policies: dict[str, object]) -> pd.DataFrame:
-    """Two runs of each policy; what is not given is alike for all."""
+    """Three runs of each policy; what is not given is alike for all."""
     common = {
         "total_time": 5e5,
         "time_to_target": 1e5,
@@ -37,14 +38,15 @@ def summary(**policies: dict[str, object]) -> pd.DataFrame:
     rows = [
         {"policy": name, "seed": seed} | common | changes
         for name, changes in policies.items()
-        for seed in (0, 1)
+        for seed in range(3)
     ]
     return pd.DataFrame(rows)
 
 
-def printed(table: pd.DataFrame, width: int = 200, **options: object) -> list[str]:
+def printed(table: pd.DataFrame, width: int = 200) -> list[str]:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(comparison_table(table, 0.9, width=width, **options))
+    (shown,) = comparison_tables([Board(table, 0.9)], width=width)
+    console.print(shown)
     return console.export_text().splitlines()
 
 
@@ -62,18 +64,22 @@ def test_ranked__policies_that_are_not_ok_stand_below_with_the_reason():
     assert [row.split()[0] for row in rows] == ranked(table)
     assert "leaves out" in rows[-1]
     assert "reckless: leaves out 77 of 120." in " ".join(" ".join(lines).split())
-    assert "| leaves out 77 of 120 |" in comparison_markdown(table)
-    places = [line.split(" | ")[0] for line in comparison_markdown(table).splitlines()[2:6]]
+    (markdown,) = comparison_markdowns([Board(table, 0.9)])
+    assert "| leaves out 77 of 120 |" in markdown
+    places = [line.split(" | ")[0] for line in markdown.splitlines()[2:6]]
     assert places == ["| 1", "| 2", "| 3", "| –"]
 
 
 def test_comparison__an_interval_is_printed_with_half_its_width_and_what_is_not_defined_as_a_dash():
     table = summary(sampled={}, chosen={"gap": np.nan})
-    table["total_time"] = [100.0, 104.0] * 2
+    table["total_time"] = [100.0, 102.0, 104.0] * 2
+    table["worst_spent_ratio"] = [9.0, 10.0, 11.0] * 2
     lines = printed(table)
     text = " ".join(" ".join(lines).split())
-    # Student's t with one degree of freedom at 97.5 % is 12.706, and the error of the mean is 2.
-    assert "102±26" in text
+    # Student's t with two degrees of freedom at 97.5 % is 4.303, the error of the mean 2 / sqrt(3).
+    assert " 102.0±5.0 " in text
+    # Half of the interval, 248.4 %, carries two digits, and the mean no more than these.
+    assert " 1000±250 " in text
     (row,) = (line for line in lines if line.split()[:1] == ["chosen"])
     assert row.split()[-1] == "–"
     assert "nan" not in text
@@ -84,7 +90,7 @@ def test_comparison__a_target_missed_in_a_run_is_told_beside_the_mean_of_the_oth
     table = summary(a={}, b={})
     table.loc[1, "time_to_target"] = np.nan
     # In days, as the runs are long.
-    assert f"{1e5 / 86_400:.5g} (1 of 2 runs)" in " ".join(" ".join(printed(table)).split())
+    assert f"{1e5 / 86_400:.3f} (2 of 3 runs)" in " ".join(" ".join(printed(table)).split())
 
 
 def test_comparison__a_narrow_terminal_leaves_out_columns_and_no_digits():
@@ -98,9 +104,42 @@ def test_comparison__a_narrow_terminal_leaves_out_columns_and_no_digits():
     assert len(body[0].split()) < len(next(x for x in printed(table) if " ok " in x).split())
 
 
+def test_comparison__few_seeds_are_told_by_their_values():
+    table = summary(a={})[:2].assign(total_time=[100.0, 104.5])
+    text = " ".join(" ".join(printed(table)).split())
+    assert " 100, 104.5 " in text
+    assert "±" not in text
+
+
+def test_comparisons__have_the_same_columns_whatever_was_run_and_however_wide_the_terminal_is():
+    trained, untrained = summary(a={}, b={}), summary(c={}, d={})
+    untrained = untrained.drop(columns=["time_to_target", "final_accuracy", "gap"])
+    boards = [Board(trained, 0.9), Board(untrained.assign(outcome_gap=0.1))]
+    for width in (200, 80):
+        first, second = comparison_tables(boards, width=width)
+        console = Console(width=width, record=True, file=io.StringIO())
+        one, other = (
+            [str(column.header) for column in table.columns if "than\n" not in str(column.header)]
+            for table in (first, second)
+        )
+        assert one[2:] == other[2:]
+        assert one[1].replace("90 %", "target") == other[1]
+        console.print(second)
+        (row,) = (line for line in console.export_text().splitlines() if line.startswith("c"))
+        assert row.split()[1:3] == ["–", "–"]
+        assert "ok" in row
+    hidden = str(second.caption).partition("Not shown, as the terminal is narrow: ")[2]
+    assert "never seen" in hidden
+    wide = int(hidden.partition("COLUMNS=")[2].split()[0])
+    assert "Not shown" not in comparison_tables(boards, width=wide)[1].caption
+    assert "Not shown" in comparison_tables(boards, width=wide - 1)[1].caption
+    rows = [markdown.splitlines()[0].split("|") for markdown in comparison_markdowns(boards)]
+    assert len(rows[0]) == len(rows[1])
+
+
 def test_comparison__influence_is_told_as_the_range_over_runs():
     table = summary(a={})
-    table["influence"] = [0.651, 0.849]
+    table["influence"] = [0.651, 0.7, 0.849]
     assert " 65–85 " in " ".join(printed(table))
 
 
@@ -110,11 +149,11 @@ def test_overview__brackets_who_is_not_ok_and_marks_who_leads():
     assert overview_markdown({"a": first.explode("time_to_target"), "b": second}).splitlines() == [
         "| setting | One | Two |",
         "| --- | ---: | ---: |",
-        "| a, d | **0.083333** | (1.1574) |",
+        "| a, d | **0.083** | (1.157) |",
         "| b, h | – | **5** |",
     ]
     nobody = summary(One={"status": "over budget", "time_to_target": 7200.0})
-    assert overview_markdown({"c": nobody}).splitlines()[-1] == "| c, d | (0.083333) |"
+    assert overview_markdown({"c": nobody}).splitlines()[-1] == "| c, d | (0.083) |"
 
 
 def test_curves__have_the_half_width_of_the_interval_over_seeds():

@@ -20,7 +20,7 @@ from policies.learned import SB3Policy, weights_of
 from policies.learning import training
 from policies.learning.settings import AgentSettings
 from policies.learning.training import Budget, Progress, train_agent
-from tests.support import Constant
+from tests.support import Constant, Malicious, room_for_files_of
 
 SCENARIO = Scenario.digits(num_devices=5, num_rounds=20)
 SETTINGS = AgentSettings(num_envs=4, episode_rounds=20)
@@ -187,6 +187,13 @@ def test_training__too_short_for_an_update_is_refused_and_does_not_lock_its_fold
     assert SB3Policy.load(tmp_path).settings == policy.settings == settings
 
 
+def test_training__a_checkpoint_of_a_stranger_runs_nothing(folder):
+    torch.save({"finished": False, "view": Malicious(folder / "run")}, folder / "checkpoint.pt")
+    with pytest.raises(ValueError, match=r"cannot go on from '.*checkpoint\.pt'.*start anew"):
+        train(folder)
+    assert not (folder / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -240,3 +247,16 @@ def test_budget__whichever_ends_first():
     assert budget.progress(50, 0.1) == 0.5
     assert budget.progress(10, 1.5) == 0.75
     assert budget.progress(500, 0) == 1.0
+
+
+def test_training__a_disk_without_room_names_the_file(folder):
+    agent = SB3Policy.load(folder, SCENARIO)
+    with room_for_files_of(1000), pytest.raises(OSError) as raised:
+        agent.save(folder / "again.pt")
+    assert raised.value.filename == str(folder / "again.pt")
+    (folder / "checkpoint.pt").unlink()
+    with room_for_files_of(10_000), pytest.raises(OSError) as raised:
+        train(folder)
+    assert raised.value.filename == str(folder / "agent.pt")
+    assert not list(folder.glob(".*.pt"))
+    train(folder)

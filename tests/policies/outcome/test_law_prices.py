@@ -102,3 +102,14 @@ def test_law_prices__of_some_devices_and_with_a_cap():
     assert np.isnan(some.energy[~only]).all()
     poor = law_prices(law, ALIKE.replace(energy_budget_j=1e-3), most=0.7)
     np.testing.assert_allclose(poor.energy, 0.7)
+
+
+def test_law_prices__of_a_known_gain_are_those_of_a_law_that_says_it_twice():
+    # Of the budgets the first two cannot be kept: the price ends where f and p are least.
+    scenario = Scenario.cifar10(num_devices=4, energy_budget_j=[0.01, 0.1, 20.0, 1e5])
+    gain = np.array([[0.02], [0.1], [0.2], [0.4]])
+    twice = GainLaw(np.repeat(gain, 2, axis=1), np.full((4, 2), 0.5))
+    expected = law_prices(twice, scenario)
+    for _ in range(3):  # other numbers lie about in memory
+        found = law_prices(GainLaw(gain, np.ones_like(gain)), scenario)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)

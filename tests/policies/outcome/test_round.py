@@ -54,6 +54,7 @@ def small_problems(draw, most: int = 6):
         p_min=p_min,
         p_max=p_width * p_min,
         download_rate_bps=draw(st.sampled_from([math.inf, 1e6])),
+        overhead_s=draw(st.sampled_from([0.0, 100.0])),
     )
     queue_scale = draw(st.sampled_from([0.0, 1e-3, 1.0, 1e3, 1e9]))
     gain, queue, participation = random_state(scenario, int(rng.integers(2**32)), queue_scale)
@@ -101,7 +102,7 @@ def best_by_enumeration(scenario: Scenario, gain, queue, participation, V: float
     shortest = physics.upload_time(gain, scenario.p_max, scenario)
 
     def cost(tau: np.ndarray) -> np.ndarray:
-        spare = np.maximum(tau[:, None], least) - scenario.download_time
+        spare = np.maximum(tau[:, None], least) - scenario.download_time - scenario.overhead_s
 
         def energy(compute: np.ndarray) -> np.ndarray:
             upload = np.clip(spare - compute, shortest, longest)

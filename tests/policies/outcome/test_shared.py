@@ -230,3 +230,21 @@ def test_shared_resources__whom_the_deadline_leaves_no_band_for_are_late():
     assert (time[:3] <= 28000.0 * (1 + 1e-9)).tolist() == [True, True, False]
     assert 0 < parts[2] < 1e-9 * parts[1]
     assert parts[:2].sum() == pytest.approx(hurried.bandwidth_hz)
+
+
+def test_shares__of_a_row_do_not_depend_on_the_rows_before():
+    rng = np.random.default_rng(2)
+    scenario = shared(Scenario.cifar10(num_devices=12, cohort_size=4))
+    gain, energy = rng.uniform(0.02, 0.4, (6, 12)), rng.uniform(0, 50, (6, 12))
+    worth = rng.uniform(0, 2000, (6, 12))
+    cohort = rng.permuted(np.tile(np.arange(12) < 4, (6, 1)), axis=1)
+    batch = solve_round(gain, energy, worth, scenario)
+    split = shared_resources(gain, energy, cohort, scenario)
+    for row in range(6):
+        alone = solve_round(gain[row], energy[row], worth[row], scenario)
+        for name in ("f", "p", "bandwidth", "lower_bound"):
+            np.testing.assert_array_equal(getattr(batch, name)[row], getattr(alone, name))
+        np.testing.assert_array_equal(
+            [part[row] for part in split],
+            shared_resources(gain[row], energy[row], cohort[row], scenario),
+        )

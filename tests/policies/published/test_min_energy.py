@@ -164,7 +164,7 @@ def test_yang2021__is_the_system_of_the_code():
 @given(seed=st.integers(0, 2**32 - 1), stretch=st.floats(1.1, 3.0))
 def test_least_energy__is_that_of_the_joint_optimum_when_time_is_worth_little(seed, stretch):
     gain, members, of = cohort_of(seed)
-    shortest, _ = of.together(of.p_max, of.download + of.cycles / of.f_max)
+    shortest, _ = of.together(of.p_max, of.waiting + of.cycles / of.f_max)
     end = float(stretch * shortest[0])
     rule = LeastEnergy(completion_time=end)
     with warnings.catch_warnings():

@@ -310,6 +310,7 @@ def of_cohort(*chosen):
         (of_cohort(25, -1), "indices from 0 to 6"),
         (of_cohort(2, 2), "each device once"),
         (of_cohort(0.5, 0.5), "integer"),
+        (lambda: Scheduler(selection.BestChannel(SMALL), "greedy"), "static, dynamic"),
         (lambda: Scheduler(selection.BestChannel), "make one with the scenario"),
         (lambda: Scheduler(selection.BestChannel(SMALL), resources="greedy"), "static, dynamic"),
         (

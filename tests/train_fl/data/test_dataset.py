@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
+import struct
 import urllib.error
 import urllib.request
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFile
 
 from train_fl import Dataset
 from train_fl.data.cifar10 import cifar10
@@ -25,10 +28,10 @@ LABELS = np.array([0, 4, 1, 1, 0, 2])
 
 def from_arrays(**changes) -> Dataset:
     arrays = {
-        "train_images": IMAGES,
-        "train_labels": LABELS,
-        "test_images": IMAGES[:3],
-        "test_labels": LABELS[:3],
+        "train_inputs": IMAGES,
+        "train_targets": LABELS,
+        "test_inputs": IMAGES[:3],
+        "test_targets": LABELS[:3],
     }
     return Dataset.from_arrays("own", **arrays | changes)
 
@@ -43,46 +46,57 @@ def changed(array: np.ndarray, index: object, value: float) -> np.ndarray:
 def test_from_arrays__takes_numbers_of_any_kind_and_copies_them(convert):
     images, labels = np.arange(24.0).reshape(6, 1, 2, 2), LABELS.copy()
     dataset = from_arrays(
-        train_images=convert(images),
-        train_labels=convert(labels),
-        test_images=images,
-        test_labels=labels,
+        train_inputs=convert(images),
+        train_targets=convert(labels),
+        test_inputs=images,
+        test_targets=labels,
     )
     images[:], labels[:] = -1, -1
-    for found in (dataset.train_images, dataset.test_images):
+    for found in (dataset.train_inputs, dataset.test_inputs):
         assert found.dtype == torch.float32
         np.testing.assert_array_equal(found, np.arange(24).reshape(6, 1, 2, 2))
-    for found in (dataset.train_labels, dataset.test_labels):
+    for found in (dataset.train_targets, dataset.test_targets):
         assert found.dtype == torch.int64
         np.testing.assert_array_equal(found, LABELS)
 
 
 @pytest.mark.parametrize(("test_label", "num_classes"), [(2, 5), (8, 9)])
 def test_from_arrays__classes_reach_to_the_largest_label_of_either_split(test_label, num_classes):
-    assert from_arrays(test_labels=[test_label] * 3).num_classes == num_classes
+    assert from_arrays(test_targets=[test_label] * 3).num_classes == num_classes
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("images", lambda a: a[:0], r"_images must have shape .*, got \(0, 2, 3, 4\)"),
-        ("images", lambda a: changed(a, (1, 1, 2, 3), np.nan), "_images must be finite"),
-        ("labels", lambda a: a[:-1], r"_labels must be \d integers, one for each image"),
-        ("labels", lambda a: a.astype(float), "_labels must be .*, got float64 of shape"),
-        ("labels", lambda a: changed(a, 1, -2), "_labels must be at least 0, got -2"),
+        ("inputs", lambda a: a[:0], r"_inputs must have shape .*, got \(0, 2, 3, 4\)"),
+        ("inputs", lambda a: changed(a, (1, 1, 2, 3), np.nan), "_inputs must be finite"),
+        (
+            "targets",
+            lambda a: a[:-1],
+            r"_targets must be \d integers of 64 bits, one for each sample",
+        ),
+        ("targets", lambda a: a > 0, "_targets must be .*, got bool of shape"),
+        ("targets", lambda a: changed(a, 1, -2), "_targets must be at least 0 and .*, got -2"),
+        ("targets", lambda a: changed(a, 1, 10**9), "_targets must be .* below 1000000, got 10000"),
+        (
+            "targets",
+            lambda a: a.astype("u8") + np.uint64(2**63),
+            r"_targets must be .* below 2\*\*63, got 92233",
+        ),
+        ("targets", lambda a: [2**64] * len(a), "_targets must be integers, .*, got object"),
     ],
 )
 def test_from_arrays__wrong_input_is_named(split, name, change, message):
-    array = {"images": IMAGES, "labels": LABELS}[name][: 6 if split == "train" else 3]
+    array = {"inputs": IMAGES, "targets": LABELS}[name][: 6 if split == "train" else 3]
     with pytest.raises(ValueError, match=f"^{split}{message}"):
         from_arrays(**{f"{split}_{name}": change(array)})
 
 
-def test_from_arrays__train_and_test_images_must_be_of_one_shape():
+def test_from_arrays__train_and_test_inputs_must_be_of_one_shape():
     message = r"must be of one shape, got \(2, 3, 4\) and \(2, 3, 3\)"
     with pytest.raises(ValueError, match=message):
-        from_arrays(test_images=IMAGES[:3, ..., :3])
+        from_arrays(test_inputs=IMAGES[:3, ..., :3])
 
 
 def test_standardise__each_channel_by_the_moments_of_the_training_images():
@@ -117,7 +131,7 @@ def test_from_torch__is_that_of_its_arrays():
     made = Dataset.from_torch("own", pairs(IMAGES, LABELS), pairs(IMAGES[:3], LABELS[:3]))
     given = from_arrays()
     assert made.num_classes == given.num_classes == 5
-    for name in ("train_images", "train_labels", "test_images", "test_labels"):
+    for name in ("train_inputs", "train_targets", "test_inputs", "test_targets"):
         assert torch.equal(getattr(made, name), getattr(given, name))
 
 
@@ -128,9 +142,9 @@ IMAGE = torch.zeros(1, 2, 2)
     ("samples", "message"),
     [
         ([], "train must hold samples, got none"),
-        ([IMAGE], "pairs of an image and its class, sample 0 is a Tensor"),
+        ([IMAGE], "pairs of an input and its target, sample 0 is a Tensor"),
         ([(IMAGE, 0), ("picture", 1)], "that of sample 1 is a str: give .*transform=ToTensor"),
-        ([(IMAGE, 0.5)], "classes as integers, sample 0 has 0.5"),
+        ([(IMAGE, "cat")], "classes as integers or numbers as floats, sample 0 has 'cat'"),
         ([(IMAGE, 0), (IMAGE[:, :1], 1)], r"sample 0 has \(1, 2, 2\) and that of sample 1"),
         ([(IMAGE, torch.tensor(1))], "counted from 0, .* the least is 1: subtract it"),
     ],
@@ -154,15 +168,15 @@ def test_from_folder__numbers_classes_by_name_and_standardises(tmp_path):
     write_pictures(tmp_path / "test", {"cat": 1, "dog": 1}, rng)
     dataset = Dataset.from_folder(tmp_path)
     assert dataset.name == tmp_path.name
-    assert dataset.train_labels.tolist() == [0, 0, 1, 1, 1]
-    assert dataset.test_labels.tolist() == [0, 1]
+    assert dataset.train_targets.tolist() == [0, 0, 1, 1, 1]
+    assert dataset.test_targets.tolist() == [0, 1]
     pixels = [
         np.asarray(Image.open(path), dtype=np.float64).transpose(2, 0, 1)
         for path in sorted((tmp_path / "train").rglob("*.png"))
     ]
     mean = np.mean(pixels, axis=(0, 2, 3), keepdims=True)
     deviation = np.std(pixels, axis=(0, 2, 3), keepdims=True, ddof=1)
-    np.testing.assert_allclose(dataset.train_images, (pixels - mean) / deviation, atol=1e-5)
+    np.testing.assert_allclose(dataset.train_inputs, (pixels - mean) / deviation, atol=1e-5)
     Image.fromarray(np.full((5, 4), 300, dtype=np.uint16)).save(tmp_path / "test/dog/0.png")
     with pytest.raises(ValueError, match=r"0\.png has more than 8 bits a channel: convert it"):
         Dataset.from_folder(tmp_path)
@@ -175,12 +189,62 @@ def test_from_folder__numbers_classes_by_name_and_standardises(tmp_path):
         Dataset.from_folder(tmp_path)
 
 
+@pytest.fixture
+def pictures(tmp_path) -> Path:
+    """A folder of pictures, to be damaged."""
+    rng = np.random.default_rng(0)
+    write_pictures(tmp_path / "train", {"cat": 2}, rng)
+    write_pictures(tmp_path / "test", {"cat": 2}, rng)
+    return tmp_path
+
+
+def bomb(path: Path, side: int) -> None:
+    """A small PNG file whose head announces many pixels."""
+    Image.fromarray(np.zeros((1, 1), dtype=np.uint8)).save(path)
+    content = bytearray(path.read_bytes())
+    content[16:24] = struct.pack(">II", side, side)
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda p: Image.new("RGB", (4, 5)).save(p, "EPS"), r"9\.png is none of PNG, JPEG, BMP"),
+        (lambda p: Image.new("RGB", (4, 5)).save(p, "GIF"), r"9\.png is none of PNG, JPEG, BMP"),
+        (
+            lambda p: Image.new("RGB", (4, 6)).save(p),
+            r"one size, .*png is 4 by 5 and .*9\.png 4 by 6",
+        ),
+        (lambda p: bomb(p, 9_000), r"one size, .*9\.png 9000 by 9000"),
+        (lambda p: bomb(p, 60_000), "exceeds limit of [0-9]+ pixels"),
+        (os.mkfifo, "it is not a regular file"),
+        (Path.touch, r"9\.png is none of"),
+    ],
+    ids=["eps", "gif", "size", "large", "bomb", "pipe", "empty"],
+)
+def test_from_folder__a_picture_of_a_stranger_is_refused_before_any_is_decoded(
+    pictures, monkeypatch, write, message
+):
+    write(pictures / "test" / "cat" / "9.png")
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("decoded"))
+    with pytest.raises(ValueError, match=f"cannot read the pictures in .*{message}"):
+        Dataset.from_folder(pictures)
+
+
+def test_from_folder__pictures_that_are_all_huge_are_refused(pictures):
+    for path in pictures.rglob("*.png"):
+        bomb(path, 3_000)
+    with pytest.raises(ValueError, match=r"has 3000 by 3000 pixels, more than 4194304"):
+        Dataset.from_folder(pictures)
+
+
 def test_digits__train_and_test_share_no_image_and_are_standardised():
     dataset = digits(DataSource())
-    assert len(dataset.train_images) + len(dataset.test_images) == 1797
-    assert abs(float(dataset.train_images.mean())) < 1e-5
-    assert float(dataset.train_images.std()) == pytest.approx(1, abs=1e-5)
-    assert set(dataset.test_labels.tolist()) == set(range(10))
+    assert len(dataset.train_inputs) + len(dataset.test_inputs) == 1797
+    assert abs(float(dataset.train_inputs.mean())) < 1e-5
+    assert float(dataset.train_inputs.std()) == pytest.approx(1, abs=1e-5)
+    assert set(dataset.test_targets.tolist()) == set(range(10))
 
 
 @pytest.mark.parametrize(("load", "name"), [(fashion_mnist, "FashionMNIST"), (cifar10, "CIFAR10")])

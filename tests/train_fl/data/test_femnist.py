@@ -140,15 +140,15 @@ def signatures(images: torch.Tensor) -> np.ndarray:
 
 
 def drawn_writers(dataset: Dataset) -> list[str]:
-    return [list(SIZES)[n] for n in np.unique(signatures(dataset.train_images)[:, 0])]
+    return [list(SIZES)[n] for n in np.unique(signatures(dataset.train_inputs)[:, 0])]
 
 
 def assert_equal(a: Dataset, b: Dataset, *, pixels: float = 0.0) -> None:
     for name in ("train", "test"):
         torch.testing.assert_close(
-            getattr(a, f"{name}_images"), getattr(b, f"{name}_images"), rtol=0.0, atol=pixels
+            getattr(a, f"{name}_inputs"), getattr(b, f"{name}_inputs"), rtol=0.0, atol=pixels
         )
-        assert torch.equal(getattr(a, f"{name}_labels"), getattr(b, f"{name}_labels"))
+        assert torch.equal(getattr(a, f"{name}_targets"), getattr(b, f"{name}_targets"))
     np.testing.assert_array_equal(a.train_writers, b.train_writers)
 
 
@@ -156,8 +156,8 @@ def test_femnist__every_sample_of_a_drawn_writer_is_in_one_split(folders):
     dataset = load(folders["parquet"], len(ELIGIBLE))
     found = []
     for images, labels in (
-        (dataset.train_images, dataset.train_labels),
-        (dataset.test_images, dataset.test_labels),
+        (dataset.train_inputs, dataset.train_targets),
+        (dataset.test_inputs, dataset.test_targets),
     ):
         assert (images.dtype, labels.dtype) == (torch.float32, torch.int64)
         assert images.shape == (len(labels), 1, 28, 28)
@@ -170,7 +170,7 @@ def test_femnist__every_sample_of_a_drawn_writer_is_in_one_split(folders):
             found.append((list(SIZES)[number], index))
     assert sorted(found) == [(writer, i) for writer in ELIGIBLE for i in range(SIZES[writer])]
     by_name = [ELIGIBLE[writer] for writer in dataset.train_writers]
-    assert by_name == [list(SIZES)[n] for n in signatures(dataset.train_images)[:, 0]]
+    assert by_name == [list(SIZES)[n] for n in signatures(dataset.train_inputs)[:, 0]]
     assert dataset.num_classes == 62
     # A tenth of each writer's samples is held out.
     train = np.bincount(dataset.train_writers)
@@ -194,7 +194,7 @@ def test_femnist__the_draw_depends_on_the_seed_alone(folders, tmp_path):
     for seed in range(3):
         assert drawn_writers(load(tmp_path, 2, seed)) == draws[seed]
     assert_equal(load(tmp_path, 2, 5), load(tmp_path, 2, 5))
-    held_out = [signatures(load(folders["parquet"], 5, seed).test_images) for seed in range(2)]
+    held_out = [signatures(load(folders["parquet"], 5, seed).test_inputs) for seed in range(2)]
     for number in np.unique(held_out[0][:, 0]):
         first, second = (set(rows[rows[:, 0] == number, 1]) for rows in held_out)
         assert first != second
@@ -211,7 +211,7 @@ def test_femnist__what_else_leaf_leaves_in_the_folder_is_not_read_twice(tmp_path
         shutil.rmtree(tmp_path / folder)
     if also == "all_data":
         write_json(tmp_path / "sampled_data" / "part.json", leaf(ALONE))
-    assert len(load(tmp_path).train_labels) == 45
+    assert len(load(tmp_path).train_targets) == 45
 
 
 def test_femnist__what_the_folder_lacks_is_told(folders, tmp_path):
@@ -328,7 +328,7 @@ def test_femnist__damage_is_named_or_within_the_range_of_the_data(
     if message:
         assert f"a.{form}' is damaged or not a FEMNIST file" in message
     elif form == "json" and len(damaged) == len(whole[form]):  # it has no checksums
-        assert len(dataset.train_labels) + len(dataset.test_labels) == 50
+        assert len(dataset.train_targets) + len(dataset.test_targets) == 50
     else:  # what closes the last bracket alone, or a bit that means nothing
         assert_equal(dataset, load_bytes(folder, form, whole[form]))
 

@@ -22,6 +22,7 @@ import torch
 from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.options import CompareOptions
 from policies.benchmark.results_folder import default_folder
+from policies.own import _LOADED
 from tests.support import without_times
 from train_fl.command_line import main
 from train_fl.data.dataset import DataSource
@@ -109,7 +110,7 @@ def test_compare__saves_the_last_models_also_of_runs_that_left_none(call, tmp_pa
     for policy in ("LROA", "Uni-S"):
         model = DigitsCNN()
         model.load_state_dict(torch.load(tmp_path / "models" / f"{policy}-seed-0.pt"))
-        right = (model(test.test_images).argmax(dim=1) == test.test_labels).double().mean()
+        right = (model(test.test_inputs).argmax(dim=1) == test.test_targets).double().mean()
         assert float(right) == pytest.approx(summary.final_accuracy[policy])
     # Of a run that is finished the model is not made anew.
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()}
@@ -117,6 +118,64 @@ def test_compare__saves_the_last_models_also_of_runs_that_left_none(call, tmp_pa
     call(f"compare --resume {tmp_path} --workers 1")  # what was asked for once is still wanted
     assert (tmp_path / "models" / "LROA-seed-0.pt").exists()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == before
+
+
+NUMBERS = """
+import numpy as np
+from torch import nn
+from train_fl import Dataset, Metric
+
+def table():
+    rows = np.random.default_rng(0).normal(size=(120, 3))
+    numbers = rows @ [1.0, 2.0, 3.0]
+    worst = Metric("worst", lambda o, t: (o - t).abs().max(), larger_is_better=False)
+    return Dataset.from_arrays(
+        "table", rows[:100], numbers[:100], rows[100:], numbers[100:], metric=worst
+    )
+
+def net():
+    return nn.Linear(3, 1)
+"""
+
+
+def test_compare__a_regression_is_told_by_its_metric_and_goes_on_to_the_same_bytes(
+    call, refused, tmp_path
+):
+    own, folder = tmp_path / "own.py", tmp_path / "out"
+    own.write_text(NUMBERS)
+    command = (
+        f"compare --dataset {own}:table --model {own}:net --learning-rate 0.01 --num-devices 6 "
+        "--policies uni-s divfl --rounds 6 --seeds 1 --workers 1 --target-accuracy 4"
+    )
+    told = call(f"{command} --eval-every 1 --save-models --out {folder}")
+    assert "worst 4" in told
+    assert "accuracy" not in told
+    rounds = pd.read_csv(folder / "rounds.csv")
+    for row in pd.read_csv(folder / "summary.csv").itertuples():
+        run = rounds[rounds.policy == row.policy]
+        assert row.final_worst == run.test_worst.iloc[-1]
+        assert row.time_to_target == run.elapsed_time[run.test_worst <= 4].iloc[0]
+        assert run.test_worst.iloc[0] > 4
+        model = torch.nn.Linear(3, 1)
+        model.load_state_dict(torch.load(folder / "models" / f"{row.policy}-seed-0.pt"))
+        data = np.random.default_rng(0).normal(size=(120, 3))[100:]
+        with torch.no_grad():
+            outputs = model(torch.from_numpy(data).float())[:, 0].numpy()
+        error = np.abs(outputs - data @ [1.0, 2.0, 3.0])
+        assert row.final_worst == pytest.approx(error.max(), rel=1e-5)
+    plots = {path.stem for path in folder.glob("*.png")}
+    assert {"metric_over_time", "metric_over_rounds", "loss", "partition"} <= plots
+    before = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
+    jobs = sorted((folder / "jobs").glob("*.npz"))
+    jobs[0].unlink()  # one run is lost
+    call(f"compare --resume {folder} --trust --workers 1")
+    assert len(list((folder / "jobs").glob("*.npz"))) == len(jobs)
+    for name in ("summary.csv", "bounds.csv"):
+        assert (folder / name).read_bytes() == before[name]
+    again = pd.read_csv(folder / "rounds.csv").drop(columns="real_time", errors="ignore")
+    assert again.equals(rounds.drop(columns="real_time", errors="ignore"))
+    error = refused(f"{command} --partition dirichlet --out {tmp_path / 'other'}")
+    assert "a split by dirichlet goes by classes, and the targets of table are numbers" in error
 
 
 def test_compare__resume_refuses_what_would_not_go_on(trained, call, refused, tmp_path):
@@ -204,7 +263,7 @@ def test_compare__stopped_at_any_moment_resumes_to_the_same_result(tmp_path):
     longer, killed, whole = SHORT.replace("12", "300"), tmp_path / "killed", tmp_path / "whole"
     main(["compare", *f"{longer} --workers 1 --out {whole}".split()])
     rng, arguments = np.random.default_rng(4), [*longer.split(), "--out", str(killed)]
-    for kind in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
+    for kind in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         process = subprocess.Popen(
             [sys.executable, "-c", code, "compare", *arguments, "--workers", "2"],
             start_new_session=True,
@@ -220,9 +279,9 @@ def test_compare__stopped_at_any_moment_resumes_to_the_same_result(tmp_path):
         time.sleep(rng.uniform(0, 0.1))
         os.killpg(process.pid, kind)  # as a terminal does, the workers too
         said, errors = process.communicate()
-        if kind == signal.SIGINT:
-            assert process.returncode == 130
-            assert "interrupted: what is finished is kept" in said
+        if kind != signal.SIGKILL:
+            assert process.returncode == 128 + kind
+            assert ": what is finished is kept" in said
             assert "Traceback" not in said + errors
         arguments = ["--resume", str(killed)]
     assert_resumed(killed, whole)
@@ -361,3 +420,54 @@ def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     next(tmp_path.glob("jobs/*.npz")).unlink()
     assert "cannot write to the folder" in refused(f"compare --resume {tmp_path}")
+
+
+def test_compare__resume_asks_before_it_runs_code_that_the_folder_names(call, refused, tmp_path):
+    mine, folder, ran = tmp_path / "mine.py", tmp_path / "out", tmp_path / "ran"
+    mine.write_text(
+        "from pathlib import Path\nfrom policies import UniD\n\n"
+        f"Path({str(ran)!r}).touch()\n\nclass Mine(UniD):\n    name = 'mine'\n"
+    )
+    options = "--scenario digits --num-devices 4 --no-train --rounds 2 --seeds 1 --workers 1"
+    command = f"compare {options} --policies random:static {mine}:Mine --out {folder}"
+    call(command)
+    _LOADED.clear()
+    ran.unlink()
+    told = refused(f"compare --resume {folder}")
+    assert f"{str(folder)!r} names code, which would be run here: {mine}:Mine. If you" in told
+    assert not ran.exists()
+    printed = call(f"compare --resume {folder} --trust")
+    assert ran.exists()
+    assert call(command) == printed  # one's own command needs no word
+    call(f"compare {options} --policies random:static uni-d@qsgd:4 --out {tmp_path / 'ours'}")
+    call(f"compare --resume {tmp_path / 'ours'}")
+
+
+def test_compare__resume_finds_all_code_that_would_be_run(call, refused, tmp_path):
+    call(
+        "compare --scenario digits --num-devices 4 --no-train --rounds 1 --seeds 1 --workers 1 "
+        f"--policies uni-d --out {tmp_path}"
+    )
+    config = json.loads((tmp_path / "config.json").read_text())
+
+    def told(options: dict) -> str:
+        changed = config | {"options": config["options"] | options}
+        (tmp_path / "config.json").write_text(json.dumps(changed))
+        return refused(f"compare --resume {tmp_path}")
+
+    for name, value, code in [
+        ("dataset", "random:static", "random:static"),  # a module, though a policy has the name
+        ("model", "net:Net", "net:Net"),
+        ("compression", "odd-module:Zip", "odd-module:Zip"),
+        ("update_hook", "qsgd:hook", "qsgd:hook"),
+        ("policies", ["lroa", "uni-d@lroa:Zip"], "lroa:Zip"),
+        ("policies", ["uni-d@a.py:Zip"], "a.py:Zip"),
+        ("policies", ["agents/ppo.zip"], "agents/ppo.zip"),
+        ("policies", ["random:ppo.zip"], "random:ppo.zip"),
+        ("policies", ["predict:agents/ppo"], "predict:agents/ppo"),
+    ]:
+        assert f"names code, which would be run here: {code}. If you" in told({name: value})
+    # How to run says who runs it, and no file: whom to trust, nor whose cluster.
+    for options in ({"trust": True}, {"backend": "ray"}, {"address": "10.0.0.1:6379"}):
+        (name,) = options
+        assert f"cannot use config.json ({name} cannot be" in told(options)

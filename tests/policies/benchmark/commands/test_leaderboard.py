@@ -224,7 +224,7 @@ def board(**times: list[float]) -> Board:
         for name, values in times.items()
         for seed, value in enumerate(values)
     ]
-    return Board(pd.DataFrame(rows), {"late": "needs training"}, 0.9)
+    return Board(pd.DataFrame(rows), 0.9, left_out={"late": "needs training"})
 
 
 def test_standings__times_are_compared_seed_by_seed():
@@ -253,3 +253,39 @@ def test_examples__files_can_be_read(name):
     assert len(settings) >= (1 if name == "reports" else 3)
     trained = name in ("digits", "reports", "fashion_mnist")
     assert {setting.options.train for setting in settings} == {trained}
+
+
+def test_leaderboard__odd_names_are_shown_and_code_of_a_resumed_file_is_asked_for(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    name, label = "[/bold] | $\\frac$", "[/red] $\\sqrt$"
+    shutil.copy(own_policies.__file__, tmp_path / "mine.py")
+    file, folder = tmp_path / "file.toml", tmp_path / "[/out]"
+    own = f"{{ name = \"{tmp_path}/mine.py:Steady\", share = 1.0, label = '{label}' }}"
+    file.write_text(
+        f'schedulers = ["random:static", {own}]\nscenario = "cifar10"\nnum_devices = 4\n'
+        f"rounds = 2\nseeds = 1\n[[settings]]\nname = '{name}'\n"
+    )
+    main(["leaderboard", str(file), "--out", str(folder), "--workers", "1"])
+    told = capsys.readouterr().out.splitlines()
+    assert name in told
+    assert any(line.lstrip().startswith(f"{label} ") for line in told)
+    assert told[-1] == f"Results: {folder}"
+    with pytest.raises(SystemExit):
+        main(["leaderboard", "--resume", str(folder), "--workers", "1"])
+    assert f"would be run here: {tmp_path}/mine.py:Steady. If" in capsys.readouterr().out
+    main(["leaderboard", "--resume", str(folder), "--workers", "1", "--trust"])
+    assert capsys.readouterr().out.splitlines() == told
+
+
+def test_leaderboard__resume_asks_for_an_agent_of_another_library(tmp_path, capsys):
+    file, folder = tmp_path / "file.toml", tmp_path / "out"
+    setting = '\nscenario = "cifar10"\nrounds = 2\nseeds = 1\n[[settings]]\nname = "a"\n'
+    file.write_text(f'schedulers = ["uni-d"]{setting}')
+    main(["leaderboard", str(file), "--out", str(folder), "--workers", "1"])
+    # The folder is the same, and the file that it names has changed.
+    file.write_text(f'schedulers = [{{ name = "predict", model = "agent" }}]{setting}')
+    with pytest.raises(SystemExit):
+        main(["leaderboard", "--resume", str(folder), "--workers", "1"])
+    assert "names code, which would be run here: predict. If" in capsys.readouterr().out

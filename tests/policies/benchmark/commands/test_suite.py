@@ -70,7 +70,7 @@ def run(folder: Path, policy: str | None = None, **options) -> tuple[int, str]:
         console = Console(width=200)
         try:
             with errors_in_one_line(console):
-                given = Options(policy=policy, workers=1, **options)
+                given = Options(policy=policy, workers=1, **{"trust": True} | options)
                 suite(given, console, make_training, Path("tiny.toml"))
         except SystemExit as end:
             code = int(str(end.code))
@@ -138,6 +138,12 @@ def test_suite__an_interrupted_run_ends_in_the_same_file(folder):
     code, told = run(folder, resume=Path("out"))
     assert code == 0, told
     assert (folder / "out" / "result.json").read_bytes() == whole
+    for ours in ({"resume": Path("out")}, {"verify": Path("out") / "result.json"}):
+        code, told = run(folder, **ours, trust=False)
+        assert (code, "run here: mine.py:Steady. If you know" in " ".join(told.split())) == (
+            2,
+            True,
+        )
     assert run(folder, "mine.py:Steady", out=Path("elsewhere"))[0] == 0
     assert (folder / "elsewhere" / "result.json").read_bytes() != whole  # other secret seeds
 

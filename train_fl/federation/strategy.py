@@ -1,9 +1,4 @@
-"""Policies as strategies of Flower: a federation whose server takes their decisions.
-
-The clients, their training, the messages and the aggregation are real. The radio is emulated: an
-environment on the server says what the channel is like and what a decision takes in time and
-energy. A client is told its CPU frequency and transmission power, and follows them if it can.
-"""
+"""The server: policies as strategies of Flower."""
 
 from __future__ import annotations
 
@@ -11,33 +6,18 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pandas as pd
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
-
-try:
-    import torch
-    from flwr.app import (
-        ArrayRecord,
-        ConfigRecord,
-        Context,
-        Message,
-        MessageType,
-        MetricRecord,
-        RecordDict,
-    )
-    from flwr.serverapp import Grid
-    from flwr.serverapp.strategy import Result, Strategy
-    from torch import Tensor, nn
-    from torch.nn.utils import vector_to_parameters
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"a federation needs the package {error.name}: install the extra `federation`, "
-        'for example by pip install -e ".[train,federation]"'
-    ) from error
+from torch import Tensor
 
 from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.checks import finite_number, freeze, integer_at_least
@@ -46,7 +26,9 @@ from fl_edge_env.decision import shares_band
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
+from policies.measured.log import COLUMNS, OPTIONAL, append_rows
 from train_fl.compression import Compressor, Uploads, make_compressor
+from train_fl.federation.messages import AS_IT_IS, DEVICE, flat, named
 from train_fl.local_sgd import LocalTrainer
 from train_fl.server import (
     LARGER_MU,
@@ -61,8 +43,6 @@ from train_fl.task import Task, TrainingSeeds, new_model
 # Flower nodes of the devices 0 to N - 1.
 MeasureGains: TypeAlias = Callable[[Grid, list[int]], FloatArray]
 
-_DEVICE = "partition-id"  # as Flower's simulation engine names it in a node's configuration
-
 
 class _Round(NamedTuple):
     """A round whose replies are awaited."""
@@ -73,6 +53,7 @@ class _Round(NamedTuple):
     participants: IntArray
     weights: FloatArray
     info: dict[str, Any]
+    start_s: float  # when its messages were sent
 
 
 class PolicyStrategy(Strategy):
@@ -126,6 +107,12 @@ class PolicyStrategy(Strategy):
         Called before each decision with the grid and the list of the devices' nodes; returns the
         channel gains of the coming round, shape (N,), for example as the clients report them. By
         default they are drawn from the scenario's channel.
+    log : str or Path, optional
+        A CSV file, new, to which each round adds a row for each participation, with the columns of
+        `policies.measured.log`: what ``fl-edge calibrate`` makes a scenario of. A client's reply
+        then has these in its ``metrics``, but ``round``, ``device`` and ``start_s``, which the
+        server knows; `train_reply` gives all but ``up_s`` and ``down_s``. The round's metrics hold
+        the same columns.
     wait : float
         How long the server waits for the clients to be there, to say which devices they are, and
         to report the norms of their first updates if the policy needs those [s].
@@ -145,6 +132,7 @@ class PolicyStrategy(Strategy):
         server: str | ServerOptimizer = "fedavg",
         compressor: Compressor | None = None,
         measure_gains: MeasureGains | None = None,
+        log: str | Path | None = None,
         wait: float = 300.0,
     ) -> None:
         check_scenario(scenario)
@@ -167,6 +155,7 @@ class PolicyStrategy(Strategy):
         self._broadcast = make_compressor(scenario.download_compression)
         self._kept: dict[str, Tensor] = {}
         self._measure_gains = measure_gains
+        self._log = None if log is None else Path(log)
         self._wait = finite_number("wait", wait, zero_allowed=True)
         self._env = FLEdgeEnv(scenario)
         self._observation, _ = self._env.reset(seed=self.seed)
@@ -179,7 +168,7 @@ class PolicyStrategy(Strategy):
         A task that does not fit the scenario is a `ValueError`.
         """
         task.check_fit(self.scenario)
-        return _named(task.initial_model(TrainingSeeds.of(self._env.training_seed).model))
+        return named(task.initial_model(TrainingSeeds.of(self._env.training_seed).model))
 
     def start(
         self,
@@ -226,7 +215,13 @@ class PolicyStrategy(Strategy):
         weights = came.weight * self._server.balance(epochs, self.scenario.num_samples)
         packed, received = self._sent(server_round, arrays)
         self._round = _Round(
-            server_round, arrays, received, came.participants, weights[came.arrived], info
+            server_round,
+            arrays,
+            received,
+            came.participants,
+            weights[came.arrived],
+            info,
+            self._begun + time.monotonic(),
         )
         settings = {"frequency": decision.f, "power": decision.p, "local-epochs": epochs}
         if shares_band(self.scenario):
@@ -303,6 +298,10 @@ class PolicyStrategy(Strategy):
             record["train-loss"] = float(
                 np.average(losses, weights=self.scenario.num_samples[participants])
             )
+        if self._log is not None:
+            columns = _columns(sent, participants, metrics)
+            append_rows(self._log, pd.DataFrame({"round": server_round} | columns))
+            record |= columns
         self._tell(info)
         return arrays, MetricRecord(record)
 
@@ -331,6 +330,10 @@ class PolicyStrategy(Strategy):
                     f"all arrays of the model must be floating-point numbers, got {name} of "
                     f"{array.dtype}: leave out counters and the like"
                 )
+        if self._log is not None and self._log.exists():
+            raise ValueError(f"the log {str(self._log)!r} is there already: give another name")
+        # The time of day at the start, and from then on a clock that does not jump.
+        self._begun = time.time() - time.monotonic()
         self._kept = {}
         self._nodes = _find_devices(grid, self.scenario.num_devices, self._wait)
         self.policy.reset(policy_seed(self.seed))
@@ -352,7 +355,7 @@ class PolicyStrategy(Strategy):
     ) -> dict[str, NDArray[Any]]:
         """Norms of the updates that all devices would have in the first round."""
         everyone = np.arange(self.scenario.num_devices)
-        sent = _Round(1, arrays, arrays, everyone, np.empty(0), {})
+        sent = _Round(1, arrays, arrays, everyone, np.empty(0), {}, 0.0)
         scenario = self.scenario
         settings = {
             "frequency": scenario.f_mid,
@@ -360,7 +363,7 @@ class PolicyStrategy(Strategy):
             "local-epochs": scenario.local_epochs,
         }
         # Norms are those of updates as they are: nothing of these is uploaded.
-        config = ConfigRecord(dict(config) | {"compression": _AS_IT_IS})
+        config = ConfigRecord(dict(config) | {"compression": AS_IT_IS})
         messages = self._messages(sent, config, settings, None)
         received, _ = self._received(sent, grid.send_and_receive(messages, timeout=self._wait))
         if missing := sorted(set(everyone.tolist()) - set(received)):
@@ -432,20 +435,31 @@ class PolicyStrategy(Strategy):
         return received, reasons
 
 
-# Stands for the compression where a client is to reply with the model that it has trained.
-_AS_IT_IS = "as it is"
-
 # What clients call the losses that policies ask for, and what the info of a round calls them.
 _LOSSES = {"local-loss": "local_losses", "local-loss-rms": "local_loss_rms"}
 
 
-def _told(device: int, metrics: MetricRecord, name: str) -> float:
+def _told(device: int, metrics: MetricRecord, name: str, who: str = "policy") -> float:
     if name not in metrics:
         raise ValueError(
-            f"the policy needs the {name} of each participant, and the reply of device {device} "
+            f"the {who} needs the {name} of each participant, and the reply of device {device} "
             f"has only {', '.join(metrics) or 'no metrics'}"
         )
     return float(metrics[name])
+
+
+def _columns(
+    sent: _Round, participants: IntArray, metrics: Sequence[MetricRecord]
+) -> dict[str, Any]:
+    """The round's rows of the log, each column a list."""
+    known = {
+        "device": participants.tolist(),
+        "start_s": [round(sent.start_s, 6)] * len(participants),
+    }
+    told = [name for name in COLUMNS if name not in ("round", *known)]
+    told += [name for name in OPTIONAL if metrics and all(name in one for one in metrics)]
+    replies = list(zip(participants.tolist(), metrics, strict=True))
+    return known | {name: [_told(n, one, name, "log") for n, one in replies] for name in told}
 
 
 def _like(arrays: ArrayRecord, flat: NDArray[Any]) -> ArrayRecord:
@@ -506,133 +520,34 @@ def _find_devices(grid: Grid, num_devices: int, wait: float) -> list[int]:
     for reply in grid.send_and_receive(asked, timeout=wait):
         node = reply.metadata.src_node_id
         if reply.has_error():
-            raise RuntimeError(f"node {node} does not say its {_DEVICE}: {reply.error.reason}")
-        device = int(reply.content["metrics"][_DEVICE])
+            raise RuntimeError(f"node {node} does not say its {DEVICE}: {reply.error.reason}")
+        device = int(reply.content["metrics"][DEVICE])
         if not 0 <= device < num_devices or device in node_of:
             raise ValueError(
-                f"each node needs a {_DEVICE} of its own from 0 to {num_devices - 1}, and node "
+                f"each node needs a {DEVICE} of its own from 0 to {num_devices - 1}, and node "
                 f"{node} has {device}"
             )
         node_of[device] = node
     if len(node_of) != num_devices:
         raise RuntimeError(
-            f"{num_devices - len(node_of)} of {num_devices} nodes did not say their {_DEVICE} "
+            f"{num_devices - len(node_of)} of {num_devices} nodes did not say their {DEVICE} "
             f"within {wait:g} s"
         )
     return [node_of[device] for device in range(num_devices)]
 
 
-def device_reply(message: Message, context: Context) -> Message:
-    """A client's reply to the query of `PolicyStrategy` which device it is.
-
-    A node whose configuration has no ``partition-id`` is a `ValueError`, here and in `train_reply`.
-    """
-    metrics = MetricRecord({_DEVICE: _device(context)})
-    return Message(RecordDict({"metrics": metrics}), reply_to=message)
-
-
-def train_reply(message: Message, context: Context, task: Task) -> Message:
-    """Train a device's part of a task as `TrainingWrapper` does, and reply with the local model.
-
-    The task is the same for all clients; the split over the devices is that of the episode.
-    """
-    config, device = message.content["config"], _device(context)
-    entropy, key = int(config["training-entropy"]), tuple(config["training-key"])
-    seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
-    completed_rounds = int(config["server-round"]) - 1
-    model = task.initial_model(seeds.model)
-    trainer = LocalTrainer(model, task.options)
-    shapes = [tuple(p.shape) for p in model.parameters()]
-    if "packed" in message.content:
-        uploads = Uploads(shapes, make_compressor(config["download-compression"]))
-        parameters = torch.from_numpy(uploads.decoded(message.content["packed"]["model"]))
-    else:
-        parameters = _flat(message.content["arrays"], model)
-    part = _parts(task, entropy, key)[device]
-    data = task.dataset.train_images[part], task.dataset.train_labels[part]
-    metrics: dict[str, Any] = {"num-examples": len(part)}
-    if config["report-losses"]:
-        metrics["local-loss"], metrics["local-loss-rms"] = trainer.losses(parameters, *data)
-    update, metrics["train-loss"] = trainer.update(
-        parameters,
-        *data,
-        epochs=float(config["local-epochs"]),
-        learning_rate=task.learning_rate(completed_rounds, int(config["num-rounds"])),
-        rng=seeds.sample_order(completed_rounds, device),
-        augment=task.dataset.augment,
-    )
-    content = RecordDict({"metrics": MetricRecord(metrics)})
-    if config["compression"] == _AS_IT_IS:
-        content["arrays"] = _named(model)
-        return Message(content, reply_to=message)
-    own = task.compression if config["compression"].startswith("bits:") else None
-    compressor = own if isinstance(own, Compressor) else make_compressor(config["compression"])
-    uploads = Uploads(shapes, compressor, task.update_hook)
-    rng = seeds.upload(completed_rounds, device)
-    sent = uploads.prepared(update.numpy(), device, completed_rounds + 1, rng)
-    if compressor is None:
-        if task.update_hook is not None:
-            vector_to_parameters(parameters + torch.from_numpy(sent), model.parameters())
-        content["arrays"] = _named(model)
-        return Message(content, reply_to=message)
-    episode = f"{entropy} {key}"
-    left = _left(context, episode, len(sent)) if uploads.remembers else None
-    packed, left = uploads.sent(sent, left, rng)
-    if left is not None:
-        context.state["left"] = ArrayRecord({"update": torch.from_numpy(left)})
-        context.state["episode"] = ConfigRecord({"key": episode})
-    content["packed"] = ConfigRecord({"update": packed})
-    return Message(content, reply_to=message)
-
-
-def _left(context: Context, episode: str, size: int) -> NDArray[np.float32]:
-    """What was lost of a client's updates in the episode, shape (d,)."""
-    if context.state.get("episode", ConfigRecord()).get("key") != episode:
-        return np.zeros(size, dtype=np.float32)
-    left: NDArray[np.float32] = context.state["left"]["update"].numpy()
-    return left
-
-
-@lru_cache(maxsize=1)
-def _parts(task: Task, entropy: int, key: tuple[int, ...]) -> list[IntArray]:
-    """The split of an episode: a process has clients of one task and one episode."""
-    return task.episode(
-        TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key)).split
-    ).parts
-
-
 def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:
     """A function that evaluates a global model on the task's test set, for `Strategy.start`.
 
-    It takes the number of a round and the model, and gives ``test-loss`` and ``test-accuracy``.
+    It takes the number of a round and the model, and gives ``test-loss`` and ``test-accuracy``, or
+    the metric of the task in its place.
     """
-    model = new_model(task.make_model)
-    trainer = LocalTrainer(model, task.options)
-    test = task.dataset.test_images, task.dataset.test_labels
+    model, dataset = new_model(task.make_model), task.dataset
+    trainer = LocalTrainer(model, task.options, dataset.loss)
+    metric, test = dataset.metric, (dataset.test_inputs, dataset.test_targets)
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:  # noqa: ARG001 - Flower's
-        loss, right = trainer.evaluate(_flat(arrays, model), *test)
-        return MetricRecord({"test-loss": loss, "test-accuracy": float(right.double().mean())})
+        loss, outputs = trainer.evaluate(flat(arrays, model), *test)
+        return MetricRecord({"test-loss": loss, f"test-{metric.name}": metric.of(outputs, test[1])})
 
     return evaluate
-
-
-def _device(context: Context) -> int:
-    """Which device a client is."""
-    if _DEVICE not in context.node_config:
-        raise ValueError(
-            f"the node's configuration must say which device it is, got {context.node_config}: "
-            f'start it by flower-supernode --node-config "{_DEVICE}=3"'
-        )
-    return int(context.node_config[_DEVICE])
-
-
-def _named(model: nn.Module) -> ArrayRecord:
-    """A network's parameters under their names."""
-    return ArrayRecord({name: value.detach() for name, value in model.named_parameters()})
-
-
-def _flat(arrays: ArrayRecord, model: nn.Module) -> Tensor:
-    """Parameters of a network in its order, shape (d,)."""
-    names = [name for name, _ in model.named_parameters()]
-    return torch.cat([torch.from_numpy(arrays[name].numpy()).flatten() for name in names])

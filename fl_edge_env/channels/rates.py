@@ -1,0 +1,68 @@
+"""Recorded rates, replayed as channel gains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from fl_edge_env.channels.trace import TraceChannel, read_trace
+from fl_edge_env.channels.uplink import gain_of_rate
+from fl_edge_env.checks import finite_number, read_only, set_checked
+from fl_edge_env.typing import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class RateTraceChannel(TraceChannel):
+    """Replays recorded upload rates, from the start again after the last round.
+
+    A rate is no gain: the gain is the one with which a device that sends with `reference_power_w`
+    in a bandwidth of `share_hz` has the rate, see `fl_edge_env.channels.uplink.gain_of_rate`. With
+    other powers and shares the rates of a round are others.
+
+    Parameters
+    ----------
+    path : str
+        File as of `TraceChannel`, with the column ``rate_bps`` [bit/s] in place of ``gain``.
+    share_hz : float
+        Bandwidth in which the rates were measured, or are taken to have been [Hz].
+    reference_power_w : float
+        Transmission power at which they were [W].
+    noise_power_w : float
+        Total noise power [W], which should be the scenario's.
+
+    Raises
+    ------
+    ValueError
+        If the file is missing or not of this form, a parameter is outside its range, or a rate
+        needs a gain that is not positive and finite.
+    """
+
+    share_hz: float = 5e6
+    reference_power_w: float = 0.1
+    noise_power_w: float = 0.01
+
+    def __post_init__(self) -> None:
+        set_checked(self, finite_number, "share_hz", "reference_power_w", "noise_power_w")
+        super().__post_init__()
+
+    @cached_property
+    def trace(self) -> FloatArray:
+        """The gains of the recorded rates, shape (rounds, N)."""
+        rate = read_trace(Path(self.path), "rate_bps")
+        with np.errstate(over="ignore"):
+            gain = gain_of_rate(
+                rate,
+                share_hz=self.share_hz,
+                power_w=self.reference_power_w,
+                noise_power_w=self.noise_power_w,
+            )
+        wrong = ~((gain > 0) & np.isfinite(gain))
+        if wrong.any():
+            raise ValueError(
+                f"a rate of {rate[wrong][0]:g} bit/s in {str(self.path)!r} needs a gain of "
+                f"{gain[wrong][0]:g}: choose another share_hz, got {self.share_hz:g}"
+            )
+        return read_only(gain)

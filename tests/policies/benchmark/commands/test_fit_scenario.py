@@ -1,0 +1,79 @@
+"""What a user says of a system stays in training, or is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from policies.benchmark.commands.leaderboard_file import file_settings
+from policies.benchmark.commands.training import Scheduler, make_setting
+from policies.benchmark.commands.tune import Options as TuneOptions
+from policies.benchmark.options import CompareOptions
+from train_fl.command_line import make_training
+
+FITTED = {"model_bits": 194_880.0, "num_samples": 36.0}  # 6,090 parameters, 1,440 of 40 devices
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(**fields):
+        lines = [f"{name} = {value!r}" for name, value in fields.items()]
+        (tmp_path / "mine.toml").write_text('preset = "digits"\n' + "\n".join(lines))
+        return str(tmp_path / "mine.toml")
+
+    return write
+
+
+def scenario_of(options: CompareOptions):
+    return make_setting("a", options, [Scheduler("uni-s")], make_training).entrants[0].scenario
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "message"),
+    [
+        ({"model_bits": 1e6}, {}, "model_bits is 1000000 and must be 194880. Change that"),
+        ({"num_samples": [*[30.0] * 39, 50.0]}, {}, "num_samples is 30 to 50 and must be 36"),
+        ({"hook_passes": 0.5}, {}, "hook_passes is 0.5 and must be 0"),
+        ({"model_bits": 194880, "num_samples": 35}, {}, "network: num_samples is 35 and"),
+        ({}, {"model": "small", "dataset": "{mine}:data"}, None),
+        ({"model_bits": 194880.0, "num_samples": 36}, {}, None),
+        ({"compression": "qsgd:4"}, {"compression": "topk:0.1"}, None),
+    ],
+)
+def test_scenario__of_a_file_is_refused_where_training_would_change_it(
+    file, tmp_path, fields, options, message
+):
+    (tmp_path / "own.py").write_text(
+        "import numpy as np\nfrom train_fl.data.dataset import Dataset\n"
+        "def data():\n"
+        "    images, labels = np.zeros((80, 1, 28, 28)), np.arange(80) % 10\n"
+        "    return Dataset.from_arrays('zeros', images, labels, images, labels)\n"
+    )
+    given = {"dataset": "digits", "learning_rate": 0.1} | options
+    given["dataset"] = given["dataset"].format(mine=tmp_path / "own.py")
+    compared = CompareOptions(scenario=file(**fields), policies=("uni-s",), **given)
+    if message is None:
+        fitted = scenario_of(compared)
+        own = {} if "model" not in options else {"model_bits": 32 * 206_922, "num_samples": 2.0}
+        for name, value in (FITTED | own).items():
+            np.testing.assert_array_equal(getattr(fitted, name), value)
+        return
+    tuned = TuneOptions(scenario=compared.scenario, **given).compared("uni-s", {})
+    for each in (compared, tuned):
+        with pytest.raises(ValueError, match=message):
+            scenario_of(each)
+    settings = {"settings": [{"name": "a", "train": True, "scenario": compared.scenario, **given}]}
+    (told,) = file_settings(settings | {"schedulers": ["uni-s"], "fit_scenario": True}, "board")
+    replaced = scenario_of(told.options)
+    for name, value in (FITTED | {"hook_passes": 0.0}).items():
+        np.testing.assert_array_equal(getattr(replaced, name), value)
+
+
+def test_scenario__a_fraction_of_a_sample_stays_as_it_was_given(file):
+    options = CompareOptions(scenario=file(num_samples=35.6), dataset="digits")
+    np.testing.assert_array_equal(scenario_of(options).num_samples, 35.6)
+
+
+def test_scenario__of_a_preset_is_fitted_to_the_data():
+    fitted = scenario_of(CompareOptions(num_devices=20, dataset="digits"))
+    np.testing.assert_array_equal(fitted.num_samples, 72.0)

@@ -1,0 +1,114 @@
+"""Agents of other libraries as policies: what they decide in the environment they know."""
+
+from __future__ import annotations
+
+import zipfile
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from stable_baselines3 import PPO, SAC
+
+from fl_edge_env import Scenario
+from policies import check_policy, evaluate, make_policy
+from policies.benchmark.jobs import make_jobs
+from policies.benchmark.results_folder import file_hashes
+
+SMALL = Scenario.digits(num_devices=5, num_rounds=12)
+PARTICIPANTS = SMALL.replace(objective="outcome", csi="participants", bandwidth_split="shared")
+
+
+class Plain:
+    """An object with predict alone: what it sees decides, row by row."""
+
+    def __init__(self, parts: int = 3) -> None:
+        self.parts = parts
+
+    def predict(self, observation):
+        return np.resize(np.sin(100.0 * observation), self.parts * 5)
+
+
+def total_time(model, scenario: Scenario, **keywords) -> float:
+    """The time of an episode that the agent plays itself in the flat environment."""
+    env = gym.make("FLEdgeFlat-v0", scenario=scenario)
+    observation, _ = env.reset(seed=3)
+    time, ended = 0.0, False
+    while not ended:
+        action = model.predict(observation, **keywords)
+        action = action[0] if isinstance(action, tuple) else action
+        observation, _, _, ended, info = env.step(action)
+        time += info["round_time"]
+    return time
+
+
+@pytest.mark.parametrize(("scenario", "parts"), [(SMALL, 3), (PARTICIPANTS, 4)])
+def test_predict__decides_what_the_agent_does_in_the_flat_environment(scenario, parts):
+    policy = make_policy("predict", scenario, model=Plain(parts))
+    check_policy(policy)
+    found = evaluate([policy], scenario, [8, 3], gaps=False)
+    assert found["policy"].unique().tolist() == ["Plain"]
+    assert found["total_time"].iloc[1] == pytest.approx(total_time(Plain(parts), scenario))
+    assert found["total_time"].iloc[1] != found["total_time"].iloc[0]
+
+
+@pytest.mark.parametrize(("kind", "options"), [(PPO, {"n_steps": 16, "batch_size": 16}), (SAC, {})])
+def test_predict__takes_an_agent_of_stable_baselines_and_its_file(tmp_path, kind, options):
+    env = gym.make("FLEdgeFlat-v0", scenario=SMALL)
+    model = kind("MlpPolicy", env, seed=0, policy_kwargs={"net_arch": [8]}, **options).learn(20)
+    file = str(tmp_path / "mine.zip")
+    model.save(file)
+    found = []
+    for name, given in (("predict", {"model": model}), (file, {}), (f"predict:{file}", {})):
+        policy = make_policy(name, SMALL, **given)
+        check_policy(policy)
+        found.append(evaluate([policy], SMALL, [3], gaps=False)["total_time"].item())
+    np.testing.assert_allclose(found, total_time(model, SMALL, deterministic=True), rtol=1e-6)
+    assert policy.name == "mine"
+    twins = [make_jobs([make_policy(file, SMALL)], SMALL, [3])[0].key for _ in range(2)]
+    assert twins[0] == twins[1]
+    assert list(file_hashes([f"predict:{file}"])) == [file]
+    with pytest.raises(ValueError, match=r"shape \(25,\), and those of 4 devices have \(20,\)"):
+        make_policy(file, SMALL.replace(num_devices=4))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("predict", {}, "needs the model, or the path .* with model=None"),
+        ("predict:a.zip", {"model": Plain()}, "and not both, got 'predict:a.zip' with model=<"),
+        ("predict", {"model": Plain}, "must be an agent with predict.*, got <class"),
+        ("predict", {"model": 3}, "must be an agent with predict.*, got 3"),
+        ("predictor.zip", {}, "cannot use the agent 'predictor.zip': .*No such file"),
+        ("absent.zip", {}, "cannot use the agent 'absent.zip': .*No such file"),
+        ("{folder}", {}, "cannot use the agent .*: it is not a regular file"),
+        ("{text}", {}, "cannot use the agent .*text.zip': it is not a ZIP file"),
+        ("{other}", {}, "cannot use the agent .*other.zip': .*saved no policy"),
+        ("predict", {"model": Plain(), "softmax_scale": 0}, "softmax_scale must be positive"),
+    ],
+)
+def test_predict__names_what_is_no_agent(tmp_path, monkeypatch, name, options, message):
+    monkeypatch.chdir(tmp_path)
+    paths = {each: tmp_path / f"{each}.zip" for each in ("folder", "text", "other")}
+    paths["folder"].mkdir()
+    paths["text"].write_text("agent")
+    with zipfile.ZipFile(paths["other"], "w") as file:
+        file.writestr("readme", "nothing")
+    with pytest.raises(ValueError, match=message):
+        make_policy(name.format(**paths), SMALL, **options)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (np.zeros(10), r"shape \(15,\), .* of 5 devices, got \(10,\)"),
+        (np.full(15, np.nan), "numbers in \\[-1, 1\\], got NaN"),
+        (None, "the action of Gives must hold real numbers, got None"),
+    ],
+)
+def test_predict__names_what_is_no_action(action, message):
+    class Gives:
+        def predict(self, _):
+            return action
+
+    with pytest.raises(ValueError, match=message):
+        check_policy(make_policy("predict", SMALL, model=Gives()))

@@ -1,0 +1,171 @@
+"""Commands that are told to end, or lose a worker: one line, the right status, nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fl_edge_env import Scenario
+from policies import UniD, UniS
+from policies.benchmark.jobs import make_jobs
+from policies.benchmark.runner import WorkerKilledError, finished, run_jobs
+from tests.policies.measured.federations import draw_truth, round_robin, simulate
+from tests.support import end_session, of_session
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+# Where the tests run in the background, processes inherit that interrupts are ignored.
+CODE = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "from train_fl.command_line import main; main()"
+)
+LONG = (
+    "compare --scenario digits --num-devices 10 --rounds 2000 --seeds 2 --policies uni-d uni-s "
+    "--checkpoint-every 5"
+)
+STATUS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Start a command in a session of its own, of which nothing outlives the test."""
+    with contextlib.ExitStack() as stack:
+
+        def started(command: str) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", CODE, *command.split()],
+                cwd=tmp_path,
+                env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+                start_new_session=True,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            stack.enter_context(process)
+            stack.callback(end_session, process.pid)
+            while not handles(process.pid, signal.SIGTERM):  # still in Python's own start
+                assert process.poll() is None
+                time.sleep(0.01)
+            return process
+
+        yield started
+
+
+def handles(process: int, number: signal.Signals) -> bool:
+    status = Path(f"/proc/{process}/status").read_text()
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return bool(caught >> (number - 1) & 1)
+
+
+def assert_ends(process: subprocess.Popen[str], status: int, said: str) -> None:
+    """In one line, and after it nobody is left."""
+    out, errors = process.communicate(timeout=300)
+    assert process.returncode == status, errors
+    assert said in out.splitlines()[-1]
+    assert "Traceback" not in out + errors
+    deadline = time.monotonic() + 60
+    while left := of_session(process.pid):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def wait_for_runs(process: subprocess.Popen[str], folder: Path) -> None:
+    deadline = time.monotonic() + 900
+    while len(list(folder.glob("jobs/checkpoints/*"))) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", STATUS)
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_command__told_to_end_while_it_is_imported_does_so_in_one_line(
+    start, tmp_path, kind, seconds
+):
+    status, said = STATUS[kind]
+    process = start(f"{LONG} --out out")
+    time.sleep(seconds)
+    process.send_signal(kind)
+    assert_ends(process, status, f"{said}: what is finished is kept")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "command",
+    [
+        "calibrate log.csv --out system.toml",
+        "leaderboard board.toml --out out",
+        "suite uni-s --label mine --out out",
+        "train --scenario digits --num-devices 5 --out out",
+        "tune --num-devices 10 --rounds 50 --energy-budget-j 1 --out out",
+    ],
+)
+def test_command__terminated_at_any_moment_leaves_nobody(start, tmp_path, command, seed):
+    rng = random.Random(seed)
+    (tmp_path / "board.toml").write_text(
+        'schedulers = ["lroa", "uni-s"]\n[[settings]]\nname = "one"\nscenario = "cifar10"\n'
+    )
+    truth = draw_truth(np.random.default_rng(0))
+    simulate(np.random.default_rng(1), truth, round_robin(truth, 24, 5)).to_csv(
+        tmp_path / "log.csv", index=False
+    )
+    process = start(command)
+    time.sleep(rng.uniform(0.5, 4 if "calibrate" in command else 20))
+    os.killpg(process.pid, signal.SIGTERM)
+    assert_ends(process, *STATUS[signal.SIGTERM])
+    assert not [path for path in tmp_path.rglob(".*") if path.name != ".lock"]
+
+
+RAY = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["processes", pytest.param("ray", marks=RAY)])
+@pytest.mark.parametrize("whom", ["group", "worker"])
+def test_compare__with_workers_ends_in_one_line_when_all_or_one_are_told_to(
+    start, tmp_path, backend, whom
+):
+    out = tmp_path / "out"
+    process = start(f"{LONG} --workers 2 --backend {backend} --out out")
+    wait_for_runs(process, out)
+    if whom == "group":
+        os.killpg(process.pid, signal.SIGTERM)
+        assert_ends(process, *STATUS[signal.SIGTERM])
+    else:
+        named = {"processes": "popen_loky_posix", "ray": "ray::PoolActor"}[backend]
+        os.kill(next(p for p, name in of_session(process.pid).items() if named in name), 9)
+        assert_ends(process, 1, "error: the system has killed a worker process")
+    assert {path.name for path in tmp_path.rglob(".*")} <= {".lock"}
+
+
+class Killed(UniD):
+    """One whose worker the system kills, as it does where memory runs out."""
+
+    def decide(self, observation):
+        if os.getppid() == self.parent:  # and not the tests' own process
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().decide(observation)
+
+
+def test_run_jobs__a_killed_worker_is_told_and_what_is_finished_is_kept(tmp_path):
+    scenario = Scenario.digits(num_devices=5, num_rounds=10)
+    killed = Killed(scenario)
+    killed.parent = os.getpid()
+    first = make_jobs([UniS(scenario)], scenario, [0])
+    run_jobs(first, folder=tmp_path)
+    jobs = [*first, *make_jobs([killed, UniD(scenario)], scenario, [0])]
+    with pytest.raises(WorkerKilledError, match=r"killed a worker process.*--workers 1$"):
+        run_jobs(jobs, folder=tmp_path, workers=2)
+    assert 0 in finished(jobs, tmp_path)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import lambertw
 
-from fl_edge_env import Scenario, physics
+from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import finite_number
 from fl_edge_env.decision import LEAST_SHARE, highest
@@ -178,13 +178,21 @@ def share_band(
     -------
     ndarray, shape (..., N)
         Parts of the band [Hz]; zero outside the cohort.
+
+    Raises
+    ------
+    ValueError
+        If f, p or the cohort do not fit the scenario.
     """
-    gain, f, p = (np.asarray(value, dtype=np.float64) for value in (channel_gain, f, p))
+    gain, f, p = np.broadcast_arrays(
+        *(np.asarray(value, dtype=np.float64) for value in (channel_gain, f, p))
+    )
+    Allocation(f, p, cohort=np.asarray(cohort)).validate(scenario)
     members = np.asarray(cohort)
     named = members >= 0
 
     def of_cohort(values: FloatArray) -> FloatArray:
-        return np.take_along_axis(np.broadcast_to(values, gain.shape), members, axis=-1)
+        return np.take_along_axis(values, members, axis=-1)
 
     ready = of_cohort(physics.compute_time(f, scenario) + scenario.waiting_time)
     snr = of_cohort(gain * p) / (scenario.cohort_size * scenario.noise_power_w)

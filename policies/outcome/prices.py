@@ -14,6 +14,7 @@ The best prices are found by stochastic ascent on rounds that are drawn from the
 from __future__ import annotations
 
 import math
+import warnings
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -132,7 +133,10 @@ def _ascend(scenario: Scenario, seed: int) -> DualPrices:
     most = 1e3 * level / float(np.median(energy))
     stages: tuple[int, ...] = _STAGES
     if shares_band(scenario):  # near the prices with equal parts, which take less work
-        m, z = _ascend(scenario.replace(bandwidth_split="equal"), seed)
+        with warnings.catch_warnings():  # of a system that nobody asked for
+            warnings.simplefilter("ignore")
+            equal = scenario.replace(bandwidth_split="equal")
+        m, z = _ascend(equal, seed)
         u, level, stages = z - m * allowed, 0.0, _STAGES[:1]
     else:
         common = _common_price(scenario, rng, energy, level, most)

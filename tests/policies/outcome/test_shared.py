@@ -77,6 +77,20 @@ def test_share_band__all_finish_together_and_no_split_is_faster(seed, size, powe
             assert others[members].max() >= time[members].max() * (1 - 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("cohort", "message"),
+    [
+        ([3, 3], "cohort must name each device once"),
+        ([-1, -1], "cohort must name at least one device"),
+        ([300], "cohort must hold device indices from 0 to 5"),
+        ([0.5, 1.0], "cohort"),
+    ],
+)
+def test_share_band__names_a_cohort_that_is_none(cohort, message):
+    with pytest.raises(ValueError, match=message):
+        share_band(np.full(6, 0.1), cohort, SYSTEM.f_mid, SYSTEM.p_mid, SYSTEM)
+
+
 def least_energy(scenario: Scenario, gain, queue, end, f) -> float:
     """The least worth of energy of all devices that finish by ``end``, by cvxpy.
 

@@ -27,8 +27,8 @@ class OCEAN(Policy):
     at most a fixed time. A device that takes part uploads until then, with the energy of
     `policies.published.uploads`, and its queue ``q_k <- max(q_k + E_k - budget, 0)`` makes energy
     dear as it grows. The best cohort of a size holds those with the least cost at equal parts. With
-    the time, the upload and the energy of computing common to all, this is the order of
-    ``q_k / h_k`` and therefore the optimum, the paper's theorem; elsewhere a heuristic.
+    the time and the upload common to all, and no energy of computing, this is the order of
+    ``q_k / h_k`` and therefore the optimum, the paper's theorem; elsewhere it is a heuristic.
 
     Known from memory: of the paper only the abstract could be read, which has no numbers. It
     claims that OCEAN "far outperforms benchmarks that ignore the long-term effect". What is

@@ -279,7 +279,7 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
 
     Raises `ValueError` for one that writes other bytes for the same update and stream, other
     numbers of bytes for other updates, more than the update itself, or something that is not read
-    as the update's shapes in finite float32.
+    as the update's shapes in finite float32, or is read as something else each time.
     """
     name = f"the compressor {type(compressor).__name__}"
     rng = np.random.default_rng(0)
@@ -307,7 +307,8 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
             f"{name} writes {len(first)} bytes for an update of {trial.nbytes}: it must not make "
             "it larger"
         )
-    uploads.decoded(first)
+    if not np.array_equal(uploads.decoded(first), uploads.decoded(first)):
+        raise ValueError(f"{name} decodes the same bytes to other updates: it must draw nothing")
     return len(first)
 
 

@@ -259,6 +259,7 @@ class Broken(Halves):
             "shape": lambda part: part.ravel(),
             "dtype": lambda part: part.astype(np.float64),
             "finite": lambda part: part * np.float32(np.inf),
+            "noise": lambda part: part + np.float32(np.random.rand()),  # noqa: NPY002
         }
         return [faults.get(self.fault, np.array)(part) for part in update]
 
@@ -272,6 +273,7 @@ class Broken(Halves):
         ("shape", r"must be float32 of shape \(.*\), got float32 of shape"),
         ("dtype", "must be float32 of shape .*, got float64"),
         ("finite", "what the compressor Broken decodes must be finite"),
+        ("noise", "Broken decodes the same bytes to other updates: it must draw nothing"),
     ],
 )
 def test_make_task__refuses_a_compressor_that_does_not_work(fault, message):

@@ -115,7 +115,8 @@ def test_command__told_to_end_while_it_is_imported_does_so_in_one_line(
 def test_command__terminated_at_any_moment_leaves_nobody(start, tmp_path, command, seed):
     rng = random.Random(seed)
     (tmp_path / "board.toml").write_text(
-        'schedulers = ["lroa", "uni-s"]\n[[settings]]\nname = "one"\nscenario = "cifar10"\n'
+        'schedulers = ["lroa", "uni-s"]\nseeds = 2000\n'
+        '[[settings]]\nname = "one"\nscenario = "cifar10"\n'
     )
     truth = draw_truth(np.random.default_rng(0))
     simulate(np.random.default_rng(1), truth, round_robin(truth, 24, 5)).to_csv(
@@ -124,7 +125,10 @@ def test_command__terminated_at_any_moment_leaves_nobody(start, tmp_path, comman
     process = start(command)
     time.sleep(rng.uniform(0.5, 4 if "calibrate" in command else 20))
     os.killpg(process.pid, signal.SIGTERM)
-    assert_ends(process, *STATUS[signal.SIGTERM])
+    if (tmp_path / "system.toml").exists():  # a calibration on a fast machine: it was over
+        assert process.wait(timeout=300) in (0, -signal.SIGTERM, STATUS[signal.SIGTERM][0])
+    else:
+        assert_ends(process, *STATUS[signal.SIGTERM])
     assert not [path for path in tmp_path.rglob(".*") if path.name != ".lock"]
 
 

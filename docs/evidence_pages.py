@@ -1,0 +1,750 @@
+"""What the pages say of results: tables, and sentences with numbers, from the stored files.
+
+Each function tells the numbers of a page, or of a part of it: a `Block` stands on the page between
+``<!-- evidence: NAME -->`` and ``<!-- end -->``; a string is a piece of a sentence that is on the
+page once, in which `n` marks what is a number of the files. A claim is such a piece with whether
+the files bear it out. `docs/evidence.py` writes and checks them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from decimal import ROUND_CEILING, Context, Decimal
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import pandas as pd
+
+from policies.benchmark.statistics import mean_interval
+
+ROOT = Path(__file__).parents[1]
+MARK = "\0"  # around each number of a sentence
+
+UNITS = {"d": 86_400.0, "h": 3_600.0, "min": 60.0, "s": 1.0, "%": 0.01, "": 1.0}
+# The names of some schedulers and settings in the leaderboards.
+LROA, OURS, DIVFL, UNI_D, UNI_S = "LROA", "Opportunistic", "DivFL", "Uni-D", "Uni-S"
+BEST, FAIR = "Best channel, static", "Proportional fair, static"
+
+
+class Block(NamedTuple):
+    """A table or a printed text, by its name on the page."""
+
+    name: str
+    text: str
+
+
+class Claim(NamedTuple):
+    """A piece of a sentence without numbers of its own, and whether it is so."""
+
+    text: str
+    holds: bool
+
+
+Told: TypeAlias = Iterator[Block | Claim | str]
+
+
+class Part(NamedTuple):
+    """What a page says of some results, which are named as in the index."""
+
+    page: str
+    results: tuple[str, ...]
+    tell: Callable[[], Told]
+
+
+PARTS: list[Part] = []
+
+
+def part(page: str, *results: str) -> Callable[[Callable[[], Told]], Callable[[], Told]]:
+    """Enter a function that tells a part of a page."""
+
+    def enter(tell: Callable[[], Told]) -> Callable[[], Told]:
+        PARTS.append(Part(page, results, tell))
+        return tell
+
+    return enter
+
+
+def n(value: float | str, spec: str = "") -> str:
+    """A number of the files, marked in a sentence."""
+    return f"{MARK}{value:{spec}}{MARK}"
+
+
+def span(values: Sequence[float], spec: str = ".0f") -> str:
+    """The least and the greatest of some numbers, marked in a sentence."""
+    return f"{n(min(values), spec)} to {n(max(values), spec)}"
+
+
+def interval(mean: float, low: float, high: float, most: int = 3) -> str:
+    """A mean and half of its interval, as the tables of a leaderboard round them."""
+    half = (high - low) / 2
+    if not half > 1e-12 * abs(mean):
+        return f"{mean:.4g}"
+    exact = half * (1 - 1e-6)  # files have eight digits
+    up = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(exact)
+    unit = Decimal(1).scaleb(max(up.adjusted() - 1, -most))
+    return f"{Decimal(mean).quantize(unit) + 0:f}±{up.quantize(unit, ROUND_CEILING):f}"
+
+
+class Standings:
+    """A stored leaderboard: what it has of a scheduler in a setting.
+
+    The column `time` is that to the target where models are trained, and the total time elsewhere.
+    """
+
+    def __init__(self, name: str) -> None:
+        table = pd.read_csv(ROOT / f"docs/leaderboards/{name}.csv")
+        trained = table.groupby("setting")["time_to_target"].transform("count") > 0
+        for end in ("", "_low", "_high"):
+            target, total = table[f"time_to_target{end}"], table[f"total_time{end}"]
+            table[f"time{end}"] = target.where(trained, total)
+        self.rows = table.set_index(["setting", "scheduler"])
+        self.settings = list(table["setting"].unique())
+
+    def of(self, setting: str, scheduler: str, column: str, unit: str = "") -> float:
+        """A mean, in a unit."""
+        return float(self.rows.loc[(setting, scheduler), column]) / UNITS[unit]
+
+    def shown(
+        self, setting: str, scheduler: str, column: str, unit: str = "", most: int = 3
+    ) -> str:
+        """A mean with half of its interval."""
+        names = (column, f"{column}_low", f"{column}_high")
+        return interval(*(self.of(setting, scheduler, each, unit) for each in names), most)
+
+    def ratio(self, setting: str, scheduler: str, other: str) -> float:
+        """The mean time of one scheduler over that of another."""
+        return self.of(setting, scheduler, "time") / self.of(setting, other, "time")
+
+    def time(self, setting: str, scheduler: str, unit: str) -> str:
+        """The mean time with half of its interval, in brackets where the scheduler is not ok."""
+        return self.bracketed(setting, scheduler, self.shown(setting, scheduler, "time", unit))
+
+    def times(self, scheduler: str, unit: str) -> list[str]:
+        """For each setting the mean time with half of its interval, as numbers of a sentence."""
+        return [n(self.shown(setting, scheduler, "time", unit)) for setting in self.settings]
+
+    def ok(self, setting: str) -> list[str]:
+        """Those that are ok in a setting, from the best on."""
+        rows = self.rows.loc[setting]
+        return list(rows[rows["status"] == "ok"].sort_values("rank").index)
+
+    def ran(self, setting: str) -> list[str]:
+        """Those that were run in a setting."""
+        rows = self.rows.loc[setting]
+        return list(rows[rows["seeds"].notna()].index)
+
+    def bracketed(self, setting: str, scheduler: str, text: str) -> str:
+        """A text in brackets where the scheduler is not ok."""
+        return text if scheduler in self.ok(setting) else f"({text})"
+
+    def counted(self, setting: str, scheduler: str, what: str) -> str:
+        """The first number that stands where `what` has braces, in the reason of a status."""
+        reason = self.rows.loc[(setting, scheduler), "status_reason"]
+        found = re.search(re.escape(what).replace(r"\{\}", r"([\d.,]+)"), str(reason))
+        return found[1] if found else "0"
+
+
+@lru_cache
+def standings(name: str) -> Standings:
+    """A stored leaderboard."""
+    return Standings(name)
+
+
+class Runs:
+    """A stored comparison: what it has of a policy, over its runs."""
+
+    def __init__(self, name: str) -> None:
+        self.runs = pd.read_csv(ROOT / f"docs/evidence/{name}.csv").groupby("policy")
+
+    def of(self, policy: str, column: str, unit: str = "") -> float:
+        """A mean, in a unit."""
+        return float(self.runs.get_group(policy)[column].mean()) / UNITS[unit]
+
+    def shown(self, policy: str, column: str, unit: str = "", most: int = 3) -> str:
+        """A mean with half of its interval."""
+        values = self.runs.get_group(policy)[column] / UNITS[unit]
+        return interval(*mean_interval(values), most)
+
+
+@lru_cache
+def played(name: str) -> Runs:
+    """A stored comparison."""
+    return Runs(name)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, with its numbers to the right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+
+
+def printed(name: str) -> str:
+    """What a command printed, but for its bars and where its results are."""
+    text = (ROOT / f"docs/evidence/{name}.txt").read_text(encoding="utf-8")
+    lines = [line.rstrip() for line in text.splitlines() if "━" not in line]
+    left = r"\n(Results|Figures)\b[^\n]*: \S+\s*$"
+    return re.sub(r"\n{3,}", "\n\n", re.sub(left, "\n", "\n".join(lines))).strip("\n")
+
+
+IID, CELL, PHONES = "CIFAR-10, iid channel", "cell", "phones"
+OLD = "CIFAR-10, correlated channel, delayed state"
+
+
+@part("docs/leaderboard.md", "system")
+def _leaderboard_system() -> Told:
+    s = standings("system")
+    last = len(s.ran(IID))
+    yield Claim("compares fifteen schedulers in four systems", (last, len(s.settings)) == (15, 4))
+    yield f"channels with static resources take {n(s.ratio(IID, BEST, LROA), '.2f')} of LROA's time"
+    yield f"Opportunistic takes {n(s.ratio(IID, OURS, LROA), '.2f')}:"
+    yield Claim("LROA is eighth:", s.ok(IID).index(LROA) == 7)
+    faster = s.ratio(CELL, BEST, OURS)
+    yield Claim("The best channels are a tenth faster than Opportunistic", 0.85 < faster < 0.93)
+    out, over = (s.counted(CELL, BEST, what) for what in ("leaves out {}", "{} of 120 devices"))
+    yield f"but leave out {n(out)} of the 120 devices, and {n(over)} spend more than their budgets"
+    worst = s.of(CELL, BEST, "worst_spent_ratio")
+    yield Claim("one of them eleven times", 10.5 <= worst < 11.5)
+    out = s.counted(CELL, "Fastest, dynamic", "leaves out {}")
+    yield f"*Fastest* keeps the budgets and leaves out {n(out)}."
+    yield Claim("Only four schedulers are ok:", len(s.ok(CELL)) == 4)
+    ours, fair = (s.ratio(CELL, name, LROA) for name in (OURS, FAIR))
+    yield (
+        f"Opportunistic takes {n(ours, '.2f')} of LROA's time, and proportional fair with static "
+        f"resources {n(fair, '.2f')}."
+    )
+    fastest = [name for name in s.ran(PHONES) if name.startswith("Fastest")]
+    out = [int(s.counted(PHONES, name, "leaves out {}")) for name in fastest]
+    third = max(s.ratio(PHONES, name, OURS) for name in fastest) < 0.34
+    yield Claim("fastest devices need a third of Opportunistic's time or less", third)
+    yield f"but leave out {n(min(out))} or more of the 120 phones"
+    yield f"and needs {n(s.ratio(PHONES, OURS, UNI_S), '.2f')} of the time of Uni-S, the second"
+    yield Claim("of Uni-S, the second that is ok", s.ok(PHONES)[:2] == [OURS, UNI_S])
+    longer = 100 * (s.ratio(PHONES, LROA, OURS) - 1)
+    spent = s.counted(PHONES, LROA, "all together {} % over")
+    yield (
+        f"LROA takes {n(longer, '.0f')} % longer than Opportunistic, and spends "
+        f"{n(float(spent), '.0f')} % more energy than the budgets allow"
+    )
+    longer = 100 * (s.ratio(OLD, LROA, OURS) - 1)
+    yield Claim("LROA is fourth,", s.ok(OLD).index(LROA) == 3)
+    yield f"LROA is fourth, {n(longer, '.0f')} % above the first."
+    yield f"leave out {n(s.counted(OLD, BEST, 'leaves out {}'))} devices"
+    yield f"which knows the true gains, is {n(100 * s.of(OLD, OURS, 'outcome_gap'), '.0f')} %."
+
+
+@part("docs/leaderboard.md", "digits")
+def _leaderboard_digits() -> Told:
+    s, final, tenth = standings("digits"), "final_accuracy", "worst_tenth_accuracy"
+    _, cell, places = s.settings
+    ours, lroa = s.times(OURS, "min"), s.times(LROA, "min")
+    yield (
+        f"Opportunistic reaches it first, in {ours[0]}, {ours[1]} and {ours[2]} minutes, where "
+        f"LROA takes {lroa[0]}, {lroa[1]} and {lroa[2]}."
+    )
+    only = s.ok(cell) == [OURS, FAIR, LROA]
+    yield Claim("In the cell only Opportunistic, proportional fair and LROA are ok.", only)
+    out = s.counted(cell, BEST, "leaves out {}")
+    yield f"In the cell the best channels leave out {n(out)} of 40 devices."
+
+    def shown(setting: str, name: str, column: str) -> str:
+        return n(s.shown(setting, name, column, "%", 2))
+
+    yield f"end at {shown(cell, BEST, final)} % in place of {shown(cell, OURS, final)} %."
+    yield (
+        f"they need {n(s.ratio(places, BEST, OURS), '.1f')} times as long and end at "
+        f"{shown(places, BEST, final)} %, and the tenth"
+    )
+    yield f"has {shown(places, BEST, tenth)} % in place of {shown(places, OURS, tenth)} %."
+
+
+@part("docs/leaderboard.md", "fashion_mnist")
+def _leaderboard_fashion() -> Told:
+    s = standings("fashion_mnist")
+    ours, lroa = s.times(OURS, "h"), s.times(LROA, "h")
+    yield (
+        f"Opportunistic reaches 80 % after {ours[0]} hours with the iid channel, {ours[1]} in the "
+        f"cell and {ours[2]} with labels by place, and LROA after {lroa[0]}, {lroa[1]} and "
+        f"{lroa[2]}."
+    )
+    over = [100 * (s.of(each, LROA, "spent_ratio") - 1) for each in s.settings]
+    yield f"whose queues start empty, spends {span(over)} % more than the budgets"
+
+
+@part("docs/leaderboard.md", "reports")
+def _leaderboard_reports() -> Told:
+    s = standings("reports")
+    (setting,) = s.settings
+    names = {
+        DIVFL: "DivFL",
+        "Power of choice, dynamic": "power of choice, dynamic",
+        "Optimal sampling, dynamic": "optimal sampling, dynamic",
+        LROA: "LROA, which asks for nothing",
+    }
+    rows = []
+    for name, told in names.items():
+        both = [each for each in (name, f"{name}, reports paid") if each in s.ran(setting)]
+        times = [s.shown(setting, each, "time", "min") for each in both]
+        spent = [f"{100 * s.of(setting, each, 'spent_ratio'):.0f} %" for each in both]
+        rows.append([told, *times, *[""] * (2 - len(both)), *spent, *[""] * (2 - len(both))])
+    head = ["", "minutes to 90 %, free", "paid", "energy spent, free", "paid"]
+    yield Block("reports", table(head, rows))
+
+
+@part("docs/uploads.md", "uploads")
+def _uploads() -> Told:
+    s = standings("uploads")
+    names = [OURS, FAIR, BEST, LROA, UNI_D, UNI_S, "Round robin, dynamic"]
+    rows = []
+    for setting in s.settings:
+        unit = "min" if "digits" in setting else "d"
+        row = [f"{setting}, {unit}"]
+        for name in names:
+            cell = s.time(setting, name, unit) if name in s.ran(setting) else "–"
+            row.append(f"**{cell}**" if s.ok(setting)[:1] == [name] else cell)
+        rows.append(row)
+    yield Block("uploads", table(["setting", *names], rows))
+    cifar, cell = (
+        [n(s.ratio(f"{system}, {bit} bits", LROA, OURS), ".1f") for bit in (32, 8, 4, 2)]
+        for system in ("CIFAR-10", "cell")
+    )
+    fastest = s.of("CIFAR-10, 32 bits", OURS, "time")
+    slow = [each for each in names if s.of("CIFAR-10, 4 bits", each, "time") > fastest]
+    yield Claim("every scheduler but Uni-S is faster with 4 bits than the", slow == [UNI_S])
+    yield (
+        f"LROA takes {cifar[0]} times as long as Opportunistic with 32 bits, {cifar[1]} times with "
+        f"8, {cifar[2]} with 4 and {cifar[3]} with 2. In the cell these are {cell[0]}, {cell[1]}, "
+        f"{cell[2]} and {cell[3]}:"
+    )
+
+    def saved(name: str) -> float:
+        times = [s.of(f"phones, {bit} bits", name, "time") for bit in (4, 32)]
+        return 100 * (1 - times[0] / times[1])
+
+    others = [saved(name) for name in names if name != OURS]
+    yield (
+        f"With phones 4 bits save {n(saved(OURS), '.0f')} % of Opportunistic's time and "
+        f"{span(others)} % of the others'."
+    )
+    phones = [f"phones, {bit} bits" for bit in (4, 2)]
+    over = [s.counted(each, OURS, "{} of 120 devices over") for each in phones]
+    yield Claim("one phone of 120 then spends", over == ["1", "2"])
+    worst = [n(s.counted(each, OURS, "the worst {} %")) for each in phones]
+    yield f"then spends {worst[0]} % too much, and with 2 bits two phones up to {worst[1]} %"
+    digits = [(each, name) for each in s.settings if "digits" in each for name in s.ran(each)]
+    finals = [s.of(*each, "final_accuracy", "%") for each in digits]
+    yield f"({span(finals, '.1f')} % in all sixteen cases)"
+    few = [f"digits, {bit} bits" for bit in (4, 2)]
+    spent = [s.of(each, name, "spent_ratio", "%") - 100 for each in few for name in (LROA, UNI_D)]
+    yield f"LROA and Uni-D then spend {span(spent)} % too much"
+    days = [n(s.of(f"cell, {bit} bits", UNI_S, "time", "d"), ".0f") for bit in (32, 4)]
+    yield f"take Uni-S in the cell from {days[0]} to {days[1]} days"
+    slowest = [
+        span(
+            [
+                max(s.ratio(each, name, OURS) for name in s.ran(each))
+                for each in s.settings
+                if each.endswith(f" {bit} bits")
+            ],
+            ".1f",
+        )
+        for bit in (32, 4)
+    ]
+    yield (
+        f"With 32 bits the slowest takes {slowest[0]} times as long as Opportunistic, with 4 bits "
+        f"{slowest[1]} times."
+    )
+
+
+@part("docs/uploads.md", "uploads_fashion_mnist")
+def _uploads_fashion() -> Told:
+    s = standings("uploads_fashion_mnist")
+    ours, lroa = s.times(OURS, "h"), s.times(LROA, "h")
+    yield (
+        f"Opportunistic reaches 80 % after {ours[0]} hours with 32 bits and {ours[1]} with 4, "
+        f"LROA after {lroa[0]} and {lroa[1]}:"
+    )
+    over = [n(s.of(each, LROA, "spent_ratio", "%") - 100, ".0f") for each in s.settings]
+    yield f"LROA spends {over[0]} and {over[1]} % more than the budgets"
+
+
+@part("docs/uploads.md", "work")
+def _work() -> Told:
+    s, accuracies = standings("work"), ("final_accuracy", "worst_tenth_accuracy")
+    told = {
+        "phones, equal work": "phones, untrained: equal work",
+        "digits, labels alike, equal work": "digits to 90 %: equal work",
+        "digits, labels by speed, equal work": "labels by speed: equal work",
+    }
+    rows = []
+    for setting in s.settings:
+        short = "the same, normalised" if "normalised" in setting else "work by speed"
+        trained = "digits" in setting
+        unit = "min" if trained else "d"
+        times = [s.time(setting, name, unit) for name in (OURS, UNI_S)]
+        shares = [s.shown(setting, OURS, each, "%", 2) for each in accuracies if trained]
+        rows.append([f"{told.get(setting, short)}, {unit}", *times, ", ".join(shares)])
+    head = "final accuracy, worst tenth of the devices (Opportunistic), %"
+    yield Block("work", table(["", OURS, UNI_S, head], rows))
+    labels = "digits, labels by speed"
+    final, tenth = (
+        s.of(f"{labels}, equal work", OURS, each, "%")
+        - s.of(f"{labels}, work by speed", OURS, each, "%")
+        for each in accuracies
+    )
+    yield f"{n(final, '.1f')} points in the end, and {n(tenth, '.1f')} for the worst tenth"
+
+
+@part("docs/uploads.md", "topk")
+def _topk() -> Told:
+    runs = played("topk")
+    few, many, ours, bits = (
+        f"{OURS}, topk:0.02", f"{OURS}, topk:0.1", OURS, f"{OURS}, qsgd:4",
+    )  # fmt: skip
+    times = {name: n(runs.shown(name, "time_to_target", "min")) for name in (few, many, ours, bits)}
+    yield (
+        f"90 % takes {times[many]} minutes in place of {times[bits]}, longer than with 32 bits "
+        f"({times[ours]}). With a fiftieth it takes {times[few]}, and the final accuracy is "
+        f"{n(runs.shown(few, 'final_accuracy', '%', 2))} in place of "
+        f"{n(runs.of(ours, 'final_accuracy', '%'), '.1f')} %."
+    )
+
+
+SHARED = "CIFAR-10, published"
+EQUAL = ", equal parts"
+
+
+def _saved(s: Standings, better: tuple[str, str], worse: tuple[str, str]) -> tuple[float, bool]:
+    """By how much one round is shorter than another [%], and whether both are ok."""
+    times = [s.of(*each, "total_time") for each in (better, worse)]
+    return 100.0 * (1.0 - times[0] / times[1]), all(
+        name in s.ok(each) for each, name in (better, worse)
+    )
+
+
+SELECTORS = ("Random", "Round robin", "Best channel", "Proportional fair")
+Saving: TypeAlias = Callable[[str], tuple[float, bool]]
+
+
+def _savings(s: Standings) -> tuple[dict[str, Saving], dict[str, Saving]]:
+    """What shares of the band save in a system, and what a choice of devices, by their columns."""
+
+    def pair(better: str, worse: str, system: str) -> tuple[float, bool]:
+        return _saved(s, (system, better), (system, worse))
+
+    shares: dict[str, Saving] = {
+        f"{name}, {kind}": partial(pair, f"{name}, {kind}-shared", f"{name}, {kind}")
+        for kind in ("static", "dynamic")
+        for name in SELECTORS
+    }
+    shares[OURS] = lambda system: _saved(s, (system, OURS), (f"{system}{EQUAL}", OURS))
+    choice: dict[str, Saving] = {
+        f"{name}, {kind}": partial(pair, f"{name}, {kind}", f"Random, {kind}")
+        for kind in ("static", "dynamic-shared")
+        for name in SELECTORS[1:]
+    }
+    return shares, choice
+
+
+@part("docs/shares.md", "shares")
+def _shares() -> Told:
+    s = standings("shares")
+    fedl, chen = "FEDL's system", "Chen's system"
+    gap = {name: n(100 * s.of(fedl, name, "outcome_gap"), ".0f") for name in ("FEDL", OURS)}
+    yield f"one device spends {n(s.of(fedl, 'FEDL', 'worst_spent_ratio'), '.2f')} times its own."
+    yield f"{gap['FEDL']} % above the bound; Opportunistic"
+    yield f"{gap[OURS]} % |"
+    shorter = 100 * (1 - s.ratio(chen, "Hungarian", BEST))
+    longer = 100 * (s.ratio(chen, "Hungarian", OURS) - 1)
+    yield (
+        f"{n(shorter, '.0f')} % shorter rounds than with the best channels, {n(longer, '.0f')} % "
+        "longer than Opportunistic's."
+    )
+    yield Claim("No scheduler is [ok](status.md), as", not s.ok(chen))
+    told = {
+        "Hungarian": "`hungarian`",
+        OURS: "`opportunistic`",
+        "Greedy latency, static-shared": "`greedy-latency`",
+        BEST: "`best-channel:static`",
+        "OCEAN": "`ocean`",
+        LROA: "`lroa`",
+        "FEDL": "`fedl`, in turns",
+        "Min energy": "`min-energy`, in turns",
+        "Round robin, static": "`round-robin:static`",
+    }
+    rows = []
+    for name, words in told.items():
+        cells = [
+            (s.time(each, name, "d"), s.shown(each, name, "outcome_gap", "%", 1))
+            for each in (SHARED, CELL + ", published")
+        ]
+        rows.append([words, *cells[0], *cells[1]])
+    head = ["", "CIFAR-10, d", "above the bound, %", "cell, d", "above the bound, %"]
+    yield Block("published", table(head, rows))
+    out = s.counted("cell, published", "Hungarian", "leaves out {}")
+    yield f"in the cell it leaves out {n(out)} of the 120 devices"
+    shares, choice = _savings(s)
+    systems = [name for name in s.settings if f"{name}{EQUAL}" in s.settings]
+    for name, columns in (("savings-by-shares", shares), ("savings-by-choice", choice)):
+        rows = []
+        for system in systems:
+            row = [system]
+            for saving in columns.values():
+                percent, fine = saving(system)
+                text = f"{percent:.1f}".replace("-0.0", "0.0")
+                row.append(text if fine else f"({text})")
+            rows.append(row)
+        yield Block(name, table(["system", *columns], rows))
+    static = [name for name in shares if "static" in name]
+    two, ten = ([name for name in systems if f"K = {k}," in name] for k in (2, 10))
+    most = max(shares[name](system)[0] for name in static for system in two)
+    ours = [saving for system in two for saving, fine in [shares[OURS](system)] if fine]
+    yield (
+        f"With two participants they save at most {n(most, '.0f')} % of a round with static f and "
+        f"p, and {n(f'{min(ours):.1f}'.lstrip('-'))} to {n(max(ours), '.1f')} % with Opportunistic."
+    )
+    large = [system for system in ten if "32 bits" in system and "phones" not in system]
+    best = [shares[BEST](system)[0] for system in large]
+    own = [n(shares[OURS](system)[0], ".1f") for system in large]
+    yield f"With ten they save {span(best)} % for the best channels with static resources in"
+    yield f"and {own[0]} and {own[1]} % for Opportunistic"
+    (first, small), shared = systems[:2], choice["Best channel, dynamic-shared"]
+    left = [n(each[0], ".0f") for each in (choice[BEST](first), shared(first), shared(small))]
+    yield (
+        f"the best channels save {left[0]} % compared with a draw by lot with static resources "
+        f"and equal parts, still {left[1]} % when both have the best resources and shares, and "
+        f"{left[2]} % when both also send 4 bits"
+    )
+
+
+@part("docs/shares.md", "bc-bn2")
+def _bc_bn2() -> Told:
+    runs = played("bc-bn2")
+    names = ("BC-BN2", "Best channel, dynamic", "Optimal sampling, dynamic", OURS)
+    bc, best, sampling, ours = (n(runs.shown(name, "time_to_target", "min")) for name in names)
+    yield (
+        f"It reaches 90 % after {bc} minutes, the best channels after {best}, optimal sampling, "
+        f"which looks at updates alone, after {sampling}, and Opportunistic after {ours}."
+    )
+
+
+@part("docs/opportunistic.md", "system")
+def _bound() -> Told:
+    s = standings("system")
+    fastest, turns = "Fastest, static", "Round robin, dynamic"
+    most = int(s.counted(PHONES, fastest, "leaves out {}")) > 60
+    closer = 5 * s.of(PHONES, fastest, "outcome_gap") < s.of(PHONES, turns, "outcome_gap")
+    yield Claim("*fastest* leaves out most of them and is far closer to the", most and closer)
+
+
+@part("docs/opportunistic.md", "opportunistic")
+def _measured() -> Told:
+    s = standings("opportunistic")
+    head = [""]
+    for what in ("time", "energy", "participation", "distance"):
+        head += [f"{what}, {LROA}", OURS]
+    rows = []
+    for setting in s.settings:
+        unit = "min" if "digits" in setting else "d"
+        row = [setting]
+        row += [f"{s.of(setting, name, 'total_time', unit):.2f} {unit}" for name in (LROA, OURS)]
+        for column, spec in (
+            ("worst_spent_ratio", ".0f"), ("least_participation", ".0f"), ("outcome_gap", ".3g"),
+        ):  # fmt: skip
+            row += [f"{s.of(setting, name, column, '%'):{spec}} %" for name in (LROA, OURS)]
+        rows.append(row)
+    yield Block("measured", table(head, rows))
+
+
+@part("docs/opportunistic.md", "tradeoff")
+def _tradeoff() -> Told:
+    data = pd.read_csv(ROOT / "docs/evidence/tradeoff.csv").dropna(subset=["variant"])
+    columns = {
+        "spent, %": ("spent_ratio", ".1f"),
+        "worst device, %": ("worst_spent_ratio", ".0f"),
+        "least participation, %": ("least_participation", ".0f"),
+        "distance, %": ("outcome_gap", ".3g"),
+    }
+    told = {
+        "cold start": '`start="cold"`',
+        "cold start, steps × 5": '`start="cold"`, `step_scale=5`',
+        "steps × 5": "`step_scale=5`",
+        "no price of participation moves": "`participation=False`",
+        "no price moves": "`step_scale=0`",
+        "resources of Uni-D": "the same cohorts, f and p of Uni-D",
+    }
+    rows = []
+    for _, row in data.iterrows():
+        first = [told.get(row["variant"], row["variant"]), f"{row['round_time']:.4g}"]
+        rows.append(first + [f"{100 * row[name]:{spec}}" for name, spec in columns.values()])
+    yield Block("tradeoff", table(["variant", "mean round, s", *columns], rows))
+
+
+@part("docs/opportunistic.md", "partial")
+def _partial() -> Told:
+    s = standings("partial")
+    columns = {
+        "all gains": "cell, all gains known",
+        "round before": "cell, gains of the round before",
+        "participants": "cell, gains of participants",
+        "0.5": "cell, gains of participants, fading stays with probability 0.5",
+        "0.95": "cell, gains of participants, fading stays with probability 0.95",
+    }
+    told = {
+        OURS: OURS,
+        "Opportunistic, common prices": "`follow=False`, `step_scale=0.5`",
+        "Opportunistic, common prices, small steps": "`follow=False`, `step_scale=0.25`",
+        LROA: LROA,
+        FAIR: FAIR,
+    }
+    rows = []
+    for name, words in told.items():
+        row = [words]
+        for setting in columns.values():
+            star = "" if name in s.ok(setting) else "*"
+            shares = (s.of(setting, name, each, "%") for each in ("influence", "worst_spent_ratio"))
+            both = ", ".join(f"{each:.0f}" for each in shares)
+            row.append(f"{s.of(setting, name, 'total_time', 'd'):.1f}{star} ({both})")
+        rows.append(row)
+    yield Block("partial", table(["", *columns], rows))
+    before = columns["round before"]
+    yield (
+        f"and LROA is {n(100 * (1 - s.ratio(before, LROA, OURS)), '.0f')} % faster than "
+        "Opportunistic."
+    )
+    unseen = [setting for setting in columns.values() if "participants" in setting]
+    common = max(s.ratio(each, "Opportunistic, common prices", OURS) for each in unseen)
+    yield Claim("With common prices it is faster by another fifth or more", common < 0.81)
+    bandits = [
+        (setting, name)
+        for setting in s.settings
+        for name in s.ran(setting)
+        if name.startswith(("CS-UCB", "Thompson"))
+    ]
+    days = [s.of(*each, "total_time", "d") for each in bandits]
+    yield f"take {n(min(days), '.0f')} to {n(max(days), '.0f')} days and never keep the budgets"
+    never = not any(name in s.ok(each) for each, name in bandits)
+    yield Claim("days and never keep the budgets", never)
+
+
+@part("docs/training.md", "fashion_mnist_small")
+def _fashion_small() -> Told:
+    s = standings("fashion_mnist_small")
+    head = ["", "time to 80 %, d", "final accuracy, %", "total time, d", "spent, % of budget"]
+    head += ["worst device, %", "outcome bound, %", "status"]
+    rows = []
+    for setting in s.settings:
+        for name in [
+            *s.ok(setting),
+            *(each for each in s.ran(setting) if each not in s.ok(setting)),
+        ]:
+            row = [name + (", 4 bits" if "4 bits" in setting else "")]
+            row += [s.shown(setting, name, each, "d") for each in ("time_to_target", "total_time")]
+            row.insert(2, s.shown(setting, name, "final_accuracy", "%", 2))
+            row += [
+                s.shown(setting, name, column, "%", most)
+                for column, most in (
+                    ("spent_ratio", 1),
+                    ("worst_spent_ratio", 0),
+                    ("outcome_gap", 2),
+                )
+            ]
+            rows.append([*row, str(s.rows.loc[(setting, name), "status"])])
+    yield Block("fashion-mnist", table(head, rows))
+
+
+@part("docs/training.md", "large-weights")
+def _large_weights() -> Told:
+    adam, average, usual = (
+        n(played(f"large-weights-{name}").shown(LROA, "final_accuracy", "%", 2))
+        for name in ("fedadam", "fedavg", "mu-1")
+    )
+    yield (
+        f"ends at {adam} % accuracy (mean with 95 % interval), with plain `fedavg` at {average} %, "
+        f"and with `fedavg` and `--mu 1` at {usual} %."
+    )
+
+
+@part("docs/measured.md", "measured-next", "measured-tuned")
+def _federation() -> Told:
+    rows = pd.read_csv(ROOT / "docs/evidence/measured-next.csv").set_index("policy")
+    tuned = pd.read_csv(ROOT / "docs/evidence/measured-tuned.csv").set_index("policy")
+
+    def row(words: str, one: pd.Series) -> list[str]:
+        cells = [words]
+        for what, spec in (("measured", ".1f"), ("90 %", ".0f")):
+            cells += [f"{one[f'{what}, s']:{spec}}", one[f"{what} predicted"]]
+            cells.append(f"{one[f'{what} error, %']:+.1f} %")
+        return cells
+
+    head = ["total, measured [s]", "predicted [s]", "error"]
+    head += ["to 90 %, measured [s]", "predicted [s]", "error"]
+    told = {name: name.replace("-", " ").replace("lroa", "LROA") for name in rows.index}
+    told["opportunistic"] = OURS
+    order = rows["measured, s"].sort_values().index
+    yield Block(
+        "schedulers",
+        table(["scheduler", *head], [row(told[each], rows.loc[each]) for each in order]),
+    )
+    both = [row("the log's", rows.loc["round-robin"]), row("proposed", tuned.loc["round-robin"])]
+    yield Block("settings", table(["setting", *head], both))
+
+
+@part("README.md", "system", "animate")
+def _readme() -> Told:
+    s = standings("system")
+    yield f"is within {n(s.of(IID, LROA, 'gap', '%'), '.2f')} % of the best that sampling can reach"
+    above = s.of(IID, OURS, "outcome_gap", "%")
+    yield f"is {n(above, '.1f')} % above the bound that holds for every policy"
+    half = 0.45 < s.ratio(IID, OURS, LROA) < 0.55
+    yield Claim("it needs half of LROA's time at the same energy", half)
+    first = all(s.ok(setting)[0] == OURS for setting in s.settings)
+    yield Claim(
+        "Opportunistic is the fastest scheduler that is [ok](docs/status.md) in all four systems.",
+        first,
+    )
+
+
+def _without_captions(text: str) -> str:
+    """The rows of a comparison."""
+    return re.split(r"\n(?:[A-Z][^\n]*: [^\n]*\.|A policy is ok[^\n]*)\n", text)[0].rstrip()
+
+
+def _search(text: str) -> str:
+    """What `fl-edge tune` prints, without its progress and captions."""
+    lines = text.split("\n")
+    first = next(i for i, line in enumerate(lines) if "The best settings on the seeds" in line)
+    last = next(i for i, line in enumerate(lines) if re.match(r"\d+ settings tried: ", line))
+    own = max(i for i, line in enumerate(lines[:last]) if line.split()[:1] == ["own"])
+    return "\n".join([*lines[first : own + 1], "", *lines[last:]])
+
+
+def _four_devices(text: str) -> str:
+    return re.sub(r"\n +[0-49] +\d+ [^\n]*(?=\n)", "", text)
+
+
+# Texts that a command printed: the page, and what of the text it shows.
+PRINTED: dict[str, tuple[str, Callable[[str], str]]] = {
+    "readme-digits": ("README.md", str),
+    "readme-cifar10": ("README.md", str),
+    "status-power": ("docs/status.md", str),
+    "asynchronous": ("docs/not_modelled.md", str),
+    "paper-baselines": ("docs/paper.md", str),
+    "paper-lambda": ("docs/paper.md", str),
+    "paper-v": ("docs/paper.md", str),
+    "paper-k": ("docs/paper.md", str),
+    "paper-bound": ("docs/paper.md", str),
+    "tune": ("docs/tune.md", _search),
+    "tune-fashion-mnist": ("docs/tune.md", _search),
+    "calibrate": ("docs/measured.md", _four_devices),
+    "ranking": ("docs/measured.md", _without_captions),
+}
+
+
+def _show(name: str, pick: Callable[[str], str]) -> Told:
+    yield Block(name, f"```text\n{pick(printed(name))}\n```")
+
+
+for _name, (_page, _pick) in PRINTED.items():
+    part(_page, _name)(partial(_show, _name, _pick))

@@ -1,0 +1,281 @@
+"""Pages say what the files of results say, and these are what their commands give."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tomli_w
+import tyro
+
+from fl_edge_env import Scenario
+from policies.benchmark.commands.leaderboard_file import FileSetting, read_leaderboard
+from policies.registry import make_policy
+from train_fl import command_line
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import evidence  # noqa: E402 - docs is no package
+import evidence_pages  # noqa: E402
+from evidence_pages import MARK, Block, Claim, Part, n  # noqa: E402
+
+INDEX = evidence.index()
+PAGES = sorted({part.page for part in evidence_pages.PARTS})
+# Results that are waited for: their tables and numbers are those of earlier code.
+WAITED_FOR = {
+    "bc-bn2",
+    "fashion_mnist_small",
+    "large-weights",
+    "opportunistic",
+    "readme-cifar10",
+    "readme-digits",
+    "topk",
+    "tradeoff",
+    "tune-fashion-mnist",
+}
+# Results whose pages give their commands in other words.
+NOT_TOLD = {"animate", "large-weights"}
+# First cells of tables that are no results, but text.
+TEXT_TABLES = {
+    "README.md": (),
+    "docs/leaderboard.md": (),
+    "docs/measured.md": ("column",),
+    "docs/not_modelled.md": ("of devices", "of the radio", "of servers"),
+    "docs/opportunistic.md": (),
+    "docs/paper.md": (),
+    "docs/shares.md": ("resources", "algorithm"),
+    "docs/status.md": (),
+    "docs/training.md": ("`--scenario`", "option", "report"),
+    "docs/tune.md": (),
+    "docs/uploads.md": ("option, field of the scenario",),
+}
+# A part of each leaderboard without training that is played again within a minute.
+REPLAYS = [
+    ("system", "cell", ("uni-s", "best-channel:static")),
+    ("uploads", "CIFAR-10, 4 bits", ("uni-d", "round-robin:dynamic")),
+    ("work", "phones, work by speed", ("uni-s",)),
+    ("partial", "cell, gains of participants", ("uni-d", "proportional-fair:static")),
+    ("shares", "Chen's system", ("hungarian", "best-channel:static", "uni-s")),
+]
+
+
+def leaderboards() -> dict[str, list[FileSetting]]:
+    found = {}
+    for name, result in INDEX.items():
+        file = re.search(r"fl-edge leaderboard (\S+)", result["command"])
+        if file and evidence.is_there(result):
+            found[name] = read_leaderboard(ROOT / file[1])
+    return found
+
+
+def words(command: str) -> list[str]:
+    """The name of a command and its options, of a script in examples that of its command."""
+    given = [word for word in shlex.split(command) if not word.startswith("COLUMNS=")]
+    if given[:1] == ["fl-edge"]:
+        return given[1:]
+    assert given[0] == "python"
+    called = re.search(r'main\(command="([\w-]+)"', (ROOT / given[1]).read_text())
+    return [called[1], *given[2:]] if called else []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page__says_what_the_files_say(page):
+    text = (ROOT / page).read_text()
+    assert evidence.rewritten(page, text, evidence.parts_of(page)) == text
+
+
+def test_results__are_there_and_on_pages():
+    assert {name for name, result in INDEX.items() if not evidence.is_there(result)} == WAITED_FOR
+    assert {name for part in evidence_pages.PARTS for name in part.results} == set(INDEX)
+    for result in INDEX.values():
+        assert result["minutes"] > 0
+        if evidence.is_there(result):
+            assert re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", result["commit"])
+    kept = {str(p.relative_to(ROOT)) for p in (ROOT / "docs/evidence").glob("*.[ct]*")}
+    kept |= {str(p.relative_to(ROOT)) for p in (ROOT / "docs/leaderboards").iterdir()}
+    files = {path for result in INDEX.values() for path in result["files"]}
+    assert kept - {"docs/evidence/index.toml"} <= files
+
+
+@pytest.mark.parametrize("page", TEXT_TABLES)
+def test_page__has_no_table_of_results_outside_the_markers(page):
+    text = (ROOT / page).read_text()
+    told = {block for part in evidence_pages.PARTS if part.page == page for block in blocks(part)}
+    names = re.findall(r"<!-- evidence: (.*?) -->", text)
+    assert len(names) == len(set(names))
+    assert told <= set(names)
+    left = re.sub(r"<!-- evidence: .*?<!-- end -->", "", text, flags=re.DOTALL)
+    heads = [
+        row.split("|")[1].strip() for row in re.findall(r"^(\|.*)\n\| ?:?-", left, re.MULTILINE)
+    ]
+    assert tuple(heads) == TEXT_TABLES[page]
+
+
+def blocks(part: Part) -> list[str]:
+    if not all(evidence.is_there(INDEX[name]) for name in part.results):
+        return []
+    return [told.name for told in part.tell() if isinstance(told, Block)]
+
+
+@pytest.mark.parametrize("name", INDEX)
+def test_command__has_options_that_exist_and_writes_to_its_folder(name):
+    for command in INDEX[name]["command"].split("&&"):
+        if given := words(command):
+            tyro.cli(command_line._COMMANDS[given[0]]().options, args=given[1:])
+        if given or "measured.py" in command:
+            assert f"--out runs/evidence/{name}" in command
+
+
+@pytest.mark.parametrize("part", evidence_pages.PARTS, ids=lambda p: f"{p.page} {p.results}")
+def test_command__is_that_of_the_page(part):
+    pages = (ROOT / part.page, ROOT / "docs/leaderboard.md")  # which names those of the others
+    text = " ".join(plain(page.read_text()) for page in pages)
+    for name in part.results:
+        if name not in NOT_TOLD | WAITED_FOR:
+            assert plain(re.sub(r" --out \S+|COLUMNS=\S+ ", "", INDEX[name]["command"])) in text
+
+
+def plain(text: str) -> str:
+    """A text without breaks, each script of a command as `fl-edge`, and no folder of data."""
+    text = re.sub(r"(\\\n|\s)+", " ", text)
+    text = re.sub(r" --data-dir (\S+|<folder>)(?=[ `])", "", text + " ").strip()
+    for script, command in (("reproduce_paper", "reproduce"), ("compare", "compare")):
+        text = text.replace(f"python examples/{script}.py", f"fl-edge {command}")
+    return text
+
+
+@pytest.mark.parametrize("name", leaderboards())
+def test_standings__have_the_settings_schedulers_and_seeds_of_the_file(name):
+    table, labels = evidence_pages.standings(name).rows.reset_index(), {}
+    told = leaderboards()[name]
+    assert list(table["setting"].unique()) == [one.name for one in told]
+    for one in told:
+        split = one.options.make_scenario().bandwidth_split
+        small = Scenario.cifar10(num_devices=4, bandwidth_split=split)
+        for each in one.schedulers:
+            if (key := f"{each} {split}") not in labels:  # a policy takes a second to make
+                kind = each.name.partition("@")[0]
+                labels[key] = each.label or make_policy(kind, small, **each.options).name
+        rows = table[table["setting"] == one.name]
+        assert set(rows["scheduler"]) == {labels[f"{each} {split}"] for each in one.schedulers}
+        assert set(rows["seeds"].dropna()) == {len(one.options.seed_range())}
+
+
+@pytest.mark.parametrize("name", leaderboards())
+def test_full_tables__are_those_of_the_standings(name):
+    """Means with intervals, as far as the table has their digits."""
+    s, checked = evidence_pages.standings(name), 0
+    text = (ROOT / f"docs/leaderboards/{name}.md").read_text()
+    for section in text.split("\n## ")[1:]:
+        setting, *lines = section.split("\n")
+        rows = [[c.strip() for c in line.split("|")[1:-1]] for line in lines if line[:1] == "|"]
+        for row in rows[2:]:
+            for head, cell in zip(rows[0], row, strict=True):
+                if "±" not in cell or (found := column_of(head)) is None:
+                    continue
+                column, unit = found
+                mean, half = (float(each) for each in cell.split("±"))
+                last = max(10.0 ** -len(cell.split("±")[0].partition(".")[2]), half / 20)
+                low, high = (
+                    s.of(setting, row[1], f"{column}_{end}", unit) for end in ("low", "high")
+                )
+                assert s.of(setting, row[1], column, unit) == pytest.approx(mean, abs=last)
+                assert (high - low) / 2 == pytest.approx(half, abs=last)
+                checked += 1
+    assert checked > 5
+
+
+def column_of(head: str) -> tuple[str, str] | None:
+    """The column of the standings and its unit, by the head of the full table."""
+    name, _, unit = head.rpartition(", ")
+    columns = {
+        "total time": "total_time",
+        "final accuracy": "final_accuracy",
+        "worst tenth": "worst_tenth_accuracy",
+        "worst device": "worst_spent_ratio",
+        "outcome bound": "outcome_gap",
+    }
+    if name.startswith("time to"):
+        return "time_to_target", unit
+    return (columns[name], unit) if name in columns else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "setting", "schedulers"), REPLAYS)
+def test_standings__are_what_the_command_gives_today(name, setting, schedulers, tmp_path):
+    values = tomllib.loads((ROOT / f"examples/leaderboards/{name}.toml").read_text())
+    (one,) = [each for each in values.pop("settings") if each["name"] == setting]
+    listed = one.get("schedulers", values.get("schedulers"))
+    assert set(schedulers) <= {each for each in listed if isinstance(each, str)}
+    one |= {"schedulers": list(schedulers)}
+    (tmp_path / "part.toml").write_text(tomli_w.dumps(values | {"settings": [one]}))
+    command = [
+        Path(sys.executable).with_name("fl-edge"),
+        "leaderboard",
+        "part.toml",
+        "--out",
+        "out",
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    new = pd.read_csv(tmp_path / "out/leaderboard.csv").set_index("scheduler")
+    old = evidence_pages.standings(name).rows.loc[setting]
+    numbers = [c for c in new.select_dtypes("number") if not c.startswith(("rank", "longer"))]
+    assert len(new) == len(schedulers)
+    np.testing.assert_allclose(new[numbers], old.loc[new.index, numbers].astype(float), rtol=1e-6)
+    assert list(new["status"]) == list(old.loc[new.index, "status"])
+
+
+def rewritten(text: str, *told) -> str:
+    return evidence.rewritten("page.md", text, [Part("page.md", (), lambda: iter(told))])
+
+
+def test_rewritten__replaces_numbers_and_tables_and_nothing_else():
+    page = "It takes\n 4 days, -1.2±0.3 % more.\n\n<!-- evidence: t -->\n\n{}\n\n<!-- end -->\n4"
+    told = f"takes {n(5.25, '.1f')} days, {n('1.0±0.1')} % more"
+    expected = page.replace("4 days, -1.2±0.3", "5.2 days, 1.0±0.1").format("| 5 |\n| 6 |")
+    assert rewritten(page.format("| 4 |"), told, Block("t", "| 5 |\n| 6 |")) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("It takes 4 days.", f"It lasts {n(4)} days."),
+        ("It takes 4 days. It takes 5 days.", f"It takes {n(4)} days."),
+        ("<!-- evidence: t -->\n\n4\n\n<!-- end -->", Block("u", "4")),
+        ("All are ok.", Claim("All are ok.", False)),
+    ],
+)
+def test_rewritten__refuses_what_is_not_there_once_or_not_so(text, told):
+    with pytest.raises(ValueError, match=r"page\.md: "):
+        rewritten(text, told)
+
+
+def test_run__leaves_files_and_index_as_they_are_if_the_command_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(evidence, "ROOT", tmp_path)
+    monkeypatch.setattr(evidence, "INDEX", tmp_path / "index.toml")
+    told = {"minutes": 1, "files": {"kept/a.txt": "printed"}}
+    for command in ("echo 1", "echo 2; false"):
+        evidence.INDEX.write_text(tomli_w.dumps({"a": told | {"command": command}}))
+        if command.endswith("false"):
+            with pytest.raises(subprocess.CalledProcessError):
+                evidence.run("a")
+            assert "commit" not in evidence.index()["a"]
+        else:
+            evidence.run("a")
+            assert not evidence.is_stale(evidence.index()["a"])
+        assert (tmp_path / "kept/a.txt").read_text() == "1\n"
+
+
+def test_interval__has_the_digits_of_its_half_rounded_up():
+    assert evidence_pages.interval(10.0, 9.8766, 10.1234) == "10.00±0.13"
+    assert evidence_pages.interval(123.4, 111.1, 135.7) == "123±13"
+    assert evidence_pages.interval(1.0, 0.99999, 1.00001, most=2) == "1.00±0.01"
+    assert MARK not in evidence_pages.interval(1.0, 1.0, 1.0)

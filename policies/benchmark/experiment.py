@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 
@@ -71,6 +72,12 @@ class Setting:
         prices = find_prices(self.scenario)
         return self._jobs(prices), [BoundJob(self.scenario, seed, prices) for seed in self.seeds]
 
+    def _bounds_hold(self, scenario: Scenario) -> bool:
+        """True for the system of the first entrant, whatever its V, which no bound counts."""
+        names = [one.name for one in fields(scenario) if one.name not in ("V", "nu")]
+        each = ((getattr(one, name) for one in (scenario, self.scenario)) for name in names)
+        return all(np.array_equal(*pair) for pair in each)
+
     def _jobs(self, prices: Any = None) -> list[tuple[str, Job]]:
         return [
             (label, job)
@@ -80,7 +87,7 @@ class Setting:
                 scenario,
                 self.seeds,
                 training,
-                prices if scenario == self.scenario else None,
+                prices if self._bounds_hold(scenario) else None,
                 f"{self.name}, {label}" if self.titled else None,
             )
         ]

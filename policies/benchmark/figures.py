@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -11,83 +12,130 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from scipy.optimize import isotonic_regression
 
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
 from policies.benchmark.measure import ACCURACY, Measure, measure_of
 from policies.benchmark.statistics import mean_interval
 from policies.benchmark.status import OK
+from policies.benchmark.styles import looks
 from policies.benchmark.tables import by_policy, coinciding, time_unit
 from policies.progress import track
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.text import Annotation
 
     Panel: TypeAlias = Callable[[Axes], None]
 
-# Okabe and Ito's colours and four of Tol's, each with a line style: apart also in grey and for the
-# colour-blind.
-_OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_COLORS = (*_OKABE_ITO, "#882255", "#999933", "#332288", "#777777")
-_LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
+# Sizes are those of print, where a column is 3.3 inches wide and a page 7. Publishers ask for fonts
+# as type 42, TrueType.
+_PAGE = 7.0
+_PRINT: dict[Any, Any] = {
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 8,
+    "axes.xmargin": 0.02,
+    "font.size": 7.5,
+    "grid.alpha": 0.3,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "legend.handlelength": 3,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "pdf.fonttype": 42,
+}
+# Group ids of the lines that are named where they end. Beside a panel so many policies, and lines
+# of text, are legible.
+_POLICY, _LEVEL = "policy", "level"
+_MOST_POLICIES, _MOST_LINES = 8, 14
+# Ticks in a decade, by the ratio of the ends of the axis.
+_TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1.6, (1, 1.5, 2, 3, 5, 7)))
 
 _NAMES = (
     "accuracy_over_rounds accuracy_over_time energy loss metric_over_rounds metric_over_time "
-    "objective overview time"
+    "objective outcome overview time"
 )
 # The files that `save_plots` may write.
-PLOTS = tuple(f"{name}.png" for name in _NAMES.split())
+PLOTS = tuple(f"{name}.{kind}" for name in _NAMES.split() for kind in ("png", "pdf"))
 
 
-def save_plots(rounds: pd.DataFrame, bounds: pd.DataFrame | None, folder: Path) -> None:
-    """Draw each panel to a PNG file of its own, and the main ones to ``overview.png``."""
-    drawn: list[Callable[..., None]] = [draw_time, draw_energy]
-    if (measure := measure_of(rounds)) is not None:
-        drawn = [draw_accuracy_over_time, draw_accuracy_over_rounds, draw_energy]
-    panels: dict[str, Panel] = {
-        draw.__name__.removeprefix("draw_"): partial(draw, rounds=rounds) for draw in drawn
-    }
-    if measure is not None and measure.name != ACCURACY:
-        panels = {name.replace(ACCURACY, "metric"): panel for name, panel in panels.items()}
+def save_plots(
+    rounds: pd.DataFrame,
+    bounds: pd.DataFrame | None,
+    folder: Path,
+    *,
+    target: float | None = None,
+    formats: Sequence[str] = ("png",),
+) -> None:
+    """Draw each panel to a file of its own, and the main ones to one called ``overview``.
+
+    Each is written in all `formats`, of which matplotlib knows ``"png"`` and ``"pdf"``. The
+    `target`, of accuracy or another metric, is a line in the panels of that.
+    """
+    measure = measure_of(rounds)
+    panels: dict[str, Panel] = {"time": partial(draw_time, rounds=rounds)}
+    if measure is not None:
+        name = ACCURACY if measure.name == ACCURACY else "metric"
+        panels = {
+            f"{name}_over_{what}": partial(draw, rounds=rounds, target=target)
+            for what, draw in (
+                ("time", draw_accuracy_over_time),
+                ("rounds", draw_accuracy_over_rounds),
+            )
+        }
+    panels["energy"] = partial(draw_energy, rounds=rounds)
+    main = list(panels.values())
     if bounds is not None:
         panels["objective"] = partial(draw_objective, rounds=rounds, bounds=bounds)
-    main = list(panels.values())
-    overview = [main[:2], main[2:]] if len(main) == 4 else [main]
+        panels["outcome"] = partial(draw_outcome, rounds=rounds, bounds=bounds)
+        if len(main) < 3 and rounds["priced_objective"].notna().any():
+            main.append(panels["objective"])
+        main.append(panels["outcome"])
     if "test_loss" in rounds:
         panels["loss"] = partial(draw_loss, rounds=rounds)
-    grids = {name: [[panel]] for name, panel in panels.items()} | {"overview": overview}
+    grids = {name: [[panel]] for name, panel in panels.items()}
+    grids["overview"] = [main[:2], main[2:]]
     for name, grid in track(list(grids.items()), "drawing"):
-        save_figure(grid, [folder / f"{name}.png"])
+        save_figure(grid, [folder / f"{name}.{kind}" for kind in formats])
 
 
 def save_figure(
     grid: Sequence[Sequence[Panel]],
     paths: Sequence[Path],
     *,
-    panel_size: tuple[float, float] = (5.2, 3.7),
+    panel_size: tuple[float, float] = (3.5, 2.5),
 ) -> None:
-    """Draw a grid of panels to files, each in the format of its suffix.
+    """Draw rows of panels to files, each in the format of its suffix.
 
-    What the panels of a row label is explained at its end. `panel_size` is in inches.
+    Lines of policies have their names at their ends, or below the panels if they are many, where
+    stands also what else the panels label. `panel_size` is in inches; no row is wider than a page.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows, columns = len(grid), len(grid[0])
-    with mpl.rc_context({"axes.spines.top": False, "axes.spines.right": False}):
-        width, height = panel_size
-        figure = Figure(figsize=(width * columns + 1.6, height * rows), layout="constrained")
+    rows, columns = len(grid), max(map(len, grid))
+    with mpl.rc_context(_PRINT):
+        width, height = min(panel_size[0] * columns, _PAGE), panel_size[1] * rows
+        figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         for row, axes_row in zip(grid, figure.subplots(rows, columns, squeeze=False), strict=True):
-            for panel, axes in zip(row, axes_row, strict=True):
+            for panel, axes in zip(row, axes_row, strict=False):
                 panel(axes)
-                axes.grid(alpha=0.3)
-            _explain(axes_row)
+            for axes in axes_row[len(row) :]:
+                axes.set_axis_off()
+        _explain(figure)
         for path in paths:
-            # A fixed date makes the file repeatable.
+            # Without a date the file is repeatable.
             metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
             with atomic_path(path) as temporary:
-                figure.savefig(temporary, dpi=150, metadata=metadata)
+                figure.savefig(temporary, dpi=200, metadata=metadata)
 
 
 def no_formula(name: str) -> str:
@@ -95,23 +143,92 @@ def no_formula(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def _explain(axes_row: Sequence[Axes]) -> None:
-    """One legend for a row of panels, beside the last, where it covers nothing."""
-    if any(axes.get_legend() is not None for axes in axes_row):
-        return
-    handles: dict[str, Any] = {}
-    for axes in axes_row:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    if handles:
-        axes_row[-1].legend(
-            list(handles.values()),
-            list(handles),
-            fontsize="small",
-            frameon=False,
-            loc="upper left",
-            bbox_to_anchor=(1.0, 1.0),
-        )
+def _explain(figure: Figure) -> None:
+    """Name the lines of policies and levels where they end, or below the panels, as all else."""
+    named = [
+        [line for line in axes.get_lines() if line.get_gid() and _drawn(line).size]
+        for axes in figure.axes
+    ]
+    policies = [sum(line.get_gid() == _POLICY for line in lines) for lines in named]
+    texts = ["".join(map(_wrapped, lines)).count("\n") for lines in named]
+    if not 0 < max(policies) <= _MOST_POLICIES or max(texts) > _MOST_LINES:
+        named = []
+    # Policies come first, and one that is in several panels once.
+    handles: dict[bool, dict[str, Any]] = {True: {}, False: {}}
+    for axes in figure.axes:
+        if axes.get_legend() is None:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                if not any(handle in lines for lines in named):
+                    # Containers, such as error bars, have none.
+                    policy = getattr(handle, "get_gid", str)() == _POLICY
+                    handles[policy].setdefault(label, handle)
+    if told := handles[True] | handles[False]:
+        inches = 0.5 + 0.045 * max(map(len, told))  # of a column
+        columns = min(len(told), max(1, int(figure.get_figwidth() / inches)))
+        figure.set_figheight(figure.get_figheight() + 0.16 * math.ceil(len(told) / columns))
+        place: Any = "outside lower center"
+        figure.legend(list(told.values()), list(told), loc=place, ncols=columns)
+    names = [
+        [_name_of(axes, line) for line in lines]
+        for axes, lines in zip(figure.axes, named, strict=False)
+    ]
+    figure.draw_without_rendering()  # lays out the panels, which must know how wide names are
+    for axes, lines, each in zip(figure.axes, named, names, strict=False):
+        _place_names(axes, lines, each)
+
+
+def _drawn(line: Line2D) -> FloatArray:
+    """The points of a line that are defined, shape (n, 2)."""
+    points = np.asarray(line.get_xydata(), dtype=np.float64)
+    return points[np.isfinite(points).all(axis=1)]
+
+
+def _wrapped(line: Line2D) -> str:
+    """The name of a line in several of text, each with a line break."""
+    texts = textwrap.wrap(str(line.get_label()).replace(r"\$", "$"), 20)
+    return "".join(f"{no_formula(text)}\n" for text in texts)
+
+
+def _name_of(axes: Axes, line: Line2D) -> Annotation:
+    """The name of a line right of its panel, with a thread to it, in any height."""
+    thread = {"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.6, "relpos": (0, 0.5)}
+    return axes.annotate(
+        _wrapped(line).rstrip(),
+        (1.0, 0.5),
+        (1.06, 0.5),
+        "axes fraction",
+        verticalalignment="center",
+        arrowprops=thread | {"shrinkA": 0, "shrinkB": 0},
+    )
+
+
+def _place_names(axes: Axes, lines: Sequence[Line2D], texts: Sequence[Annotation]) -> None:
+    """Bring names to the height at which their lines end, or as near as the others let them."""
+    ends, heights = [], []
+    for line, text in zip(lines, texts, strict=True):
+        last = line.get_transform().transform(_drawn(line)[-1])
+        x, y = axes.transAxes.inverted().transform(last)
+        text.xy = float(x), float(y)
+        ends.append(y)
+        lines_of_text = 0.3 + 1.2 * (1 + text.get_text().count("\n"))
+        inches = lines_of_text * float(text.get_fontsize()) / 72
+        heights.append(inches * axes.figure.dpi / axes.bbox.height)
+    for text, place in zip(texts, spread(np.array(ends), np.array(heights)), strict=True):
+        text.set_y(place)
+
+
+def spread(wanted: FloatArray, sizes: FloatArray) -> FloatArray:
+    """Centres of intervals in [0, 1] that do not overlap, nearest to `wanted`, shape (n,).
+
+    Sizes that are too much together shrink.
+    """
+    sizes = sizes / max(1.0, sizes.sum())
+    order = np.argsort(wanted, kind="stable")
+    stacked = np.cumsum(sizes[order]) - sizes[order] / 2
+    shift = isotonic_regression(wanted[order] - stacked).x
+    places = np.empty_like(wanted)
+    places[order] = stacked + np.clip(shift, 0.0, 1.0 - sizes.sum())
+    return places
 
 
 def _curves(rounds: pd.DataFrame, column: str) -> dict[str, pd.DataFrame]:
@@ -138,52 +255,48 @@ def thinned(values: pd.DataFrame) -> pd.DataFrame:
 
 
 class _Style(NamedTuple):
-    """Style of a policy: a colour and a line of its own, and pale where its `status` is not ok."""
+    """Keywords for the lines of a policy, and its name, with its status if that is not ok."""
 
-    color: str
-    line: Any
-    alpha: float
+    line: dict[str, Any]
     label: str
 
 
 def _styles(rounds: pd.DataFrame) -> dict[str, _Style]:
-    styles = {}
-    for index, (name, group) in enumerate(by_policy(rounds)):
-        # The second turn of the colours has other lines than the first.
-        color = _COLORS[index % len(_COLORS)]
-        line = _LINES[(index + index // len(_COLORS)) % len(_LINES)]
+    groups = by_policy(rounds)
+    chosen, styles = looks([name for name, _ in groups]), {}
+    for name, group in groups:
         status = str(group["status"].iloc[0])
-        alpha, label = (1.0, name) if status == OK else (0.4, f"{name} ({status})")
-        label = no_formula(label)
-        styles[name] = _Style(color, line, alpha, label)
+        # Spaces that do not break keep it in one line.
+        told = "" if status == OK else " " + f"({status})".replace(" ", "\xa0")
+        styles[name] = _Style(chosen[name].keywords(), no_formula(f"{name}{told}"))
     return styles
 
 
-# With fewer seeds each run is a line: an interval of so few says little.
+# With fewer seeds the runs are lines: an interval of so few says little.
 _LEAST_SEEDS_OF_A_BAND = 5
-_BAND_LABEL = "95 % interval"
 
 
 def _draw_runs(
     axes: Axes, style: _Style, values: pd.DataFrame, *, least: float = 0.0, most: float = math.inf
 ) -> None:
     """Mean over seeds and its 95 % band inside [least, most], or the single runs if few."""
-    look: dict[str, Any] = {"color": style.color, "linestyle": style.line, "alpha": style.alpha}
     values = thinned(values)
-    x = values.index
-    if values.shape[1] < _LEAST_SEEDS_OF_A_BAND:
-        for index, seed in enumerate(values.columns):
-            label = style.label if index == 0 else None
-            axes.plot(x, values[seed], linewidth=1, label=label, **look)
-        return
-    intervals = np.array([mean_interval(row) for row in values.to_numpy()])
-    axes.plot(x, intervals[:, 0], label=style.label, **look)
-    low, high = np.clip(intervals[:, 1:].T, least, most)
-    axes.fill_between(
-        x, low, high, color=style.color, alpha=0.2 * style.alpha, linewidth=0, label="_band"
-    )
-    if _BAND_LABEL not in axes.get_legend_handles_labels()[1]:
-        axes.fill_between([], [], [], color="grey", alpha=0.3, linewidth=0, label=_BAND_LABEL)
+    runs, x = values.to_numpy(), values.index
+    axes.plot(x, runs.mean(axis=1), label=style.label, gid=_POLICY, **style.line)
+    if runs.shape[1] >= _LEAST_SEEDS_OF_A_BAND:
+        intervals = np.array([mean_interval(row) for row in runs])
+        low, high = np.clip(intervals[:, 1:].T, least, most)
+        axes.fill_between(x, low, high, color=style.line["color"], alpha=0.12, linewidth=0)
+        _note(axes, "95 % interval", linewidth=6, alpha=0.3)
+    elif runs.shape[1] > 1:
+        single = {"linewidth": 0.6, "alpha": 0.4}
+        axes.plot(x, runs, **style.line | single | {"marker": ""})
+        _note(axes, "single runs", **single)
+
+
+def _note(axes: Axes, label: str, **look: Any) -> None:
+    """An explanation below the panels."""
+    axes.plot([], [], label=label, **{"color": "grey"} | look)
 
 
 def _draw_all(
@@ -195,35 +308,47 @@ def _draw_all(
         _draw_runs(axes, style, change(curves[name]))
 
 
-def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame) -> None:
-    """Test accuracy, or another metric, over simulated time, with a circle where a run ends."""
+def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | None = None) -> None:
+    """Test accuracy, or another metric, over simulated time, with a dot where the runs end."""
     unit, length = time_unit(rounds["elapsed_time"].max())
-    measure = measure_of(rounds) or Measure()
-    accuracy, time = _curves(rounds, f"test_{measure.name}"), _curves(rounds, "elapsed_time")
-    factor = measure.unit[0]
-    for name, style in _styles(rounds).items():
-        values = factor * accuracy[name].dropna()
+    measure, time = measure_of(rounds) or Measure(), _curves(rounds, "elapsed_time")
+    low, high = _frame_measure(axes, rounds, measure, target, "time")
+    begins = []
+    for name, style, values in _measured(rounds, measure):
         times = time[name].loc[values.index] / length
         # Seeds are evaluated at different times: bring them to a common grid by interpolation.
-        grid = np.linspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
-        common = {s: np.interp(grid, times[s], values[s]) for s in values.columns}
-        _draw_runs(axes, style, pd.DataFrame(common, index=grid), **_range(measure))
-        end = times.iloc[-1].mean(), values.iloc[-1].mean()
-        axes.plot(*end, "o", color=style.color, alpha=style.alpha)
-    axes.plot([], [], "o", color="grey", label="end of a run")
-    _name_measure(axes, measure, "time", xlabel=f"time [{unit}]")
+        grid = np.geomspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
+        common = pd.DataFrame({s: np.interp(grid, times[s], values[s]) for s in values}, index=grid)
+        end = values.iloc[-1:].set_axis([times.iloc[-1].mean()])
+        curves = pd.concat([common, end])
+        _draw_runs(axes, style, curves, **_range(measure))
+        axes.plot(curves.index[-1], values.iloc[-1].mean(), "o", color=style.line["color"])
+        begins += [*curves.index[curves.mean(axis=1).between(low, high)][:1]]
+    _note(axes, "end of the runs", marker="o", linestyle="")
+    # The axis begins where the first line comes into the picture.
+    axes.set(xscale="log", xlabel=f"time [{unit}]", xlim=(min(begins, default=None), None))
+    log_ticks(axes.xaxis)
 
 
-def draw_accuracy_over_rounds(axes: Axes, rounds: pd.DataFrame) -> None:
+def draw_accuracy_over_rounds(
+    axes: Axes, rounds: pd.DataFrame, target: float | None = None
+) -> None:
     """Test accuracy, or another metric, over rounds; policies that train alike share a curve."""
     measure = measure_of(rounds) or Measure()
-    curves, factor = _curves(rounds, f"test_{measure.name}"), measure.unit[0]
-    for name, style in _styles(rounds).items():
-        values = factor * curves[name].dropna()
+    _frame_measure(axes, rounds, measure, target, "rounds")
+    for _, style, values in _measured(rounds, measure):
         _draw_runs(axes, style, values, **_range(measure))
-    for twins in coinciding(rounds):
-        axes.plot([], [], " ", label=no_formula(f"({' and '.join(twins)} are the same)"))
-    _name_measure(axes, measure, "rounds", xlabel="round")
+    same = [f"{' and '.join(twins)} are the same." for twins in coinciding(rounds)]
+    axes.set_xlabel(no_formula("\n".join(["round", *textwrap.wrap(" ".join(same), 40)])))
+
+
+def _measured(rounds: pd.DataFrame, measure: Measure) -> Iterator[tuple[str, _Style, pd.DataFrame]]:
+    """The name, style and curves of each policy whose models were measured."""
+    curves = _curves(rounds, f"test_{measure.name}")
+    for name, style in _styles(rounds).items():
+        values = measure.unit[0] * curves[name].dropna()
+        if len(values):
+            yield name, style, values
 
 
 def _range(measure: Measure) -> dict[str, float]:
@@ -231,15 +356,33 @@ def _range(measure: Measure) -> dict[str, float]:
     return {"most": 100} if measure.name == ACCURACY else {"least": -math.inf}
 
 
-def _name_measure(axes: Axes, measure: Measure, over: str, xlabel: str) -> None:
-    """Title and labels of a metric's curves."""
-    accuracy = measure.name == ACCURACY
+def _frame_measure(
+    axes: Axes, rounds: pd.DataFrame, measure: Measure, target: float | None, over: str
+) -> tuple[float, float]:
+    """Label the panel of a metric, draw the target and set the limits, which are returned.
+
+    The worst quarter of the values, mostly those of the first climb, are hidden unless a run ends
+    among them.
+    """
+    accuracy, (factor, _) = measure.name == ACCURACY, measure.unit
     name = measure.name.capitalize() if accuracy else no_formula(measure.name)
-    axes.set(xlabel=xlabel, title=f"{name} over {over}")
-    if accuracy:
-        axes.set(ylabel="test accuracy [%]", ylim=(0, 100))
-    else:
-        axes.set(ylabel=f"test {name}")
+    ylabel = "test accuracy [%]" if accuracy else f"test {name}"
+    axes.set(title=f"{name} over {over}", ylabel=ylabel)
+    table = rounds.rename(columns={f"test_{measure.name}": "value"})
+    table = table[np.isfinite(table["value"])]
+    better = (0.25, 1.0) if measure.larger_is_better else (0.0, 0.75)
+    shown = [*table.groupby(["policy", "seed"])["value"].last(), *table["value"].quantile(better)]
+    if target is not None:
+        shown.append(target)
+        draw_limit(axes, factor * target, f"target: {measure.text(target)}")
+    if table.empty:
+        return -math.inf, math.inf
+    low, high = factor * min(shown), factor * max(shown)
+    room = 0.05 * (high - low or 1.0)
+    low, high = (max(low - room, 0.0), high) if accuracy else (low - room, high + room)
+    low, *_, high = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high)
+    axes.set_ylim(low, high)
+    return low, high
 
 
 def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
@@ -250,9 +393,10 @@ def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
         values = test[name].dropna(how="all")
         if len(values):
             _draw_runs(axes, style, values, least=least)
-        mean = thinned(train[name]).mean(axis=1)
-        axes.plot(mean, color=style.color, alpha=0.25, linewidth=0.6)
-    axes.set(xlabel="round", ylabel="loss", title="Loss on the test set (pale: in training)")
+        thin = style.line | {"linewidth": 0.4, "linestyle": "-", "marker": ""}
+        axes.plot(thinned(train[name]).mean(axis=1), **thin | {"alpha": 0.3})
+    _note(axes, "in training", linewidth=0.4, alpha=0.3)
+    axes.set(xlabel="round", ylabel="loss", title="Loss on the test set")
     axes.set_ylim(bottom=least)
 
 
@@ -277,32 +421,34 @@ def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
     """Simulated time over rounds."""
     unit, length = time_unit(rounds["elapsed_time"].max())
     _draw_all(axes, rounds, "elapsed_time", lambda time: time / length)
-    axes.set(xlabel="round", ylabel=f"elapsed time [{unit}]", title="Time to finish")
-    axes.set_ylim(bottom=0)
+    axes.set(xlabel="round", ylabel=f"time [{unit}]", title="Time of the rounds so far")
+    # The first tenth of the rounds would take half of the axis.
+    tenth = rounds.loc[rounds["round"] >= rounds["round"].max() / 10, "elapsed_time"]
+    axes.set(yscale="log", ylim=(tenth.min() / length, None))
+    log_ticks(axes.yaxis)
 
 
 def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     """Energy really spent so far over the budget: mean over devices, and thin the worst device."""
-    mean, worst = _curves(rounds, "spent_ratio"), _curves(rounds, "worst_spent_ratio")
+    _draw_all(axes, rounds, "spent_ratio", _time_average)
+    draw_limit(axes, 1.0, "budget")
+    # In the first rounds one device spends many times its budget, whatever the policy.
+    last = rounds.groupby(["policy", "seed"])["worst_spent_ratio"].last()
+    top = 2 * max(axes.dataLim.y1, last.max())
+    worst = _curves(rounds, "worst_spent_ratio")
     for name, style in _styles(rounds).items():
-        _draw_runs(axes, style, _time_average(mean[name]))
-        worst_mean = thinned(worst[name]).mean(axis=1)
-        axes.plot(worst_mean, color=style.color, linewidth=0.7, alpha=style.alpha)
-    axes.axhline(1.0, color="black", linewidth=1, zorder=1, label="budget")
-    axes.set(
-        xlabel="round",
-        ylabel="energy spent / budget",
-        title="Energy of all devices (thin: of the worst)",
-    )
-    # One device may spend many times its budget, and does in the first rounds.
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter("{x:g}")
+        thin = style.line | {"linewidth": 0.6, "marker": ""}
+        axes.plot(thinned(worst[name]).mean(axis=1), **thin)
+    _note(axes, "device that spends most", linewidth=0.6)
+    axes.set(xlabel="round", ylabel="energy / budget so far", title="Energy spent")
+    axes.set(yscale="log", ylim=(None, top))
+    log_ticks(axes.yaxis)
 
 
 def draw_expected_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     """Time-average expected energy over budget, mean over devices, as the paper's figure has it."""
     _draw_all(axes, rounds, "energy_ratio", _time_average)
-    axes.axhline(1.0, color="black", linewidth=1, zorder=1, label="budget")
+    draw_limit(axes, 1.0, "budget")
     axes.set(xlabel="round", ylabel="expected energy / budget", title="Expected energy")
 
 
@@ -312,17 +458,56 @@ def draw_penalty(axes: Axes, rounds: pd.DataFrame) -> None:
     axes.set(xlabel="round", ylabel="time-average objective [s]", title="Objective")
 
 
+def draw_outcome(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame) -> None:
+    """Time-average priced outcome above its path bound; ends at the `outcome_gap` of a summary."""
+    _draw_above(axes, rounds, "priced_outcome", bounds, "outcome_bound")
+    axes.set_title("Distance to the outcome bound")
+
+
 def draw_objective(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame) -> None:
     """Time-average priced objective above its path bound, of policies that sample."""
-    least = _time_average(bounds.pivot(index="round", columns="seed", values="bound"))
-    curves = _curves(rounds, "priced_objective")
+    _draw_above(axes, rounds, "priced_objective", bounds, "bound")
+    axes.set_title("Distance to the objective's bound")
+
+
+def _draw_above(
+    axes: Axes, rounds: pd.DataFrame, priced: str, bounds: pd.DataFrame, bound: str
+) -> None:
+    """How far a priced column is above its bound, of policies for which both are defined."""
+    least = _time_average(bounds.pivot(index="round", columns="seed", values=bound))
+    curves = _curves(rounds, priced)
     for name, style in _styles(rounds).items():
         values = 100 * (_time_average(curves[name]) / least.where(least > 0) - 1)
-        if not values.isna().to_numpy().any():
+        if values.iloc[-1].notna().all():
             _draw_runs(axes, style, values)
-    axes.axhline(0.0, color="black", linewidth=1, zorder=1, label="cannot be beaten")
-    axes.set(
-        xlabel="round",
-        ylabel="above the bound [%]",
-        title="Priced objective above the bound",
-    )
+    axes.set(xlabel="round", ylabel="above the bound so far [%]")
+    # Some are within one per cent of it, and others at many times the bound.
+    axes.set_yscale("symlog", linthresh=1.0)
+    axes.set_ylim(bottom=0.0)
+    axes.yaxis.set_major_formatter("{x:g}")
+    draw_bound(axes, 0.0)
+
+
+def draw_limit(axes: Axes, level: float, label: str) -> None:
+    """A pale stripe at what should be kept to or reached, such as a budget: one can be beyond."""
+    axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5, label=label, gid=_LEVEL)
+
+
+def draw_bound(axes: Axes, level: float, label: str = "cannot be beaten") -> None:
+    """A line at a bound, and a shade where nobody can be; of a panel that is otherwise complete."""
+    scale, top = axes.yaxis.get_transform(), axes.get_ylim()[1]
+    low, high = scale.transform([level, top])
+    below = float(scale.inverted().transform(low - 0.08 * (high - low)))
+    bottom = min(axes.get_ylim()[0], below)
+    axes.axhspan(bottom, level, color="0.85", zorder=0.5)
+    axes.axhline(level, color="black", linewidth=0.8, zorder=1, label=label, gid=_LEVEL)
+    axes.set_ylim(bottom, top)
+
+
+def log_ticks(axis: Axis) -> None:
+    """Ticks of an axis of logarithms that are read as numbers, a few whatever its range."""
+    low, high = axis.get_view_interval()
+    subs = next((subs for least, subs in _TICKS if high / low > least), None)
+    axis.set_major_locator(MaxNLocator(4) if subs is None else LogLocator(subs=subs))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from policies.benchmark.figures import no_formula, save_figure
+from policies.benchmark.figures import log_ticks, no_formula, save_figure
 from policies.benchmark.measure import Measure, measure_of
 from policies.benchmark.statistics import Interval, mean_interval, relative_interval
 from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET
-from policies.benchmark.tables import Board, by_policy, judged_by, ranked
+from policies.benchmark.tables import Board, by_policy, is_ok, judged_by, ranked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,8 +39,6 @@ _MEASURES = (
 _MOST_COLUMNS = 4  # of panels
 # The policy that others are drawn against.
 _REFERENCE = "LROA"
-# Ticks in a decade, by the ratio of the ends of the axis.
-_TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1.6, (1, 1.5, 2, 3, 5, 7)))
 
 
 def standings(board: Board) -> pd.DataFrame:
@@ -92,31 +91,35 @@ def _paired(values: pd.Series, reference: pd.Series) -> Interval:
     return relative_interval(values, reference.reindex(values.index))
 
 
-def save_overview(boards: Mapping[str, Board], path: Path) -> None:
-    """Draw the time of each scheduler over that of LROA, a panel for each setting, in rows."""
-    order, columns = _order(list(boards.values())), min(len(boards), _MOST_COLUMNS)
+def save_overview(
+    boards: Mapping[str, Board], path: Path, formats: Sequence[str] = ("png",)
+) -> None:
+    """Draw the time of each scheduler over that of LROA, a panel for each setting, in rows.
+
+    The picture is written beside `path` in each of the formats, with that as its suffix.
+    """
+    order = overview_rows(list(boards.values()))
+    columns = math.ceil(len(boards) / math.ceil(len(boards) / _MOST_COLUMNS))
     panels: list[Callable[[Axes], None]] = [
         partial(_draw_board, name=name, board=board, order=order, first=index % columns == 0)
         for index, (name, board) in enumerate(boards.items())
     ]
-    panels += [_draw_nothing] * (-len(panels) % columns)
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
-    save_figure(rows, [path], panel_size=(3.1, 1.3 + 0.27 * len(order)))
+    paths = [path.with_suffix(f".{kind}") for kind in formats]
+    save_figure(rows, paths, panel_size=(3.3, 0.8 + 0.17 * len(order)))
 
 
-def _draw_nothing(axes: Axes) -> None:
-    axes.set_axis_off()
+def overview_rows(boards: Sequence[Board]) -> list[str]:
+    """Who ran, from the best: those that are ok in more of their settings, then by mean rank.
 
-
-def _order(boards: Sequence[Board]) -> list[str]:
-    """All schedulers, by their mean rank over the settings, those that never ran last."""
-    ranks: dict[str, list[int]] = {}
+    Who comes before another one in every table, comes before it here, too.
+    """
+    places: dict[str, list[tuple[bool, int]]] = {}
     for board in boards:
+        runs = dict(by_policy(board.summary))
         for rank, name in enumerate(ranked(board.summary)):
-            ranks.setdefault(name, []).append(rank)
-        for name in board.left_out:
-            ranks.setdefault(name, [])
-    return sorted(ranks, key=lambda name: float(np.mean(ranks[name] or np.inf)))
+            places.setdefault(name, []).append((not is_ok(runs[name]), rank))
+    return sorted(places, key=lambda name: tuple(np.mean(places[name], axis=0)))
 
 
 def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first: bool) -> None:
@@ -125,51 +128,38 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
     time = judged_by(board.summary)
     reached = [policy for policy in ranked(board.summary) if runs[policy][time].notna().all()]
     reference = _REFERENCE if _REFERENCE in reached else next(iter(reached), _REFERENCE)
-    axes.axvline(1.0, color="black", linewidth=1, zorder=1)
+    axes.axvline(1.0, color="black", linewidth=0.8, zorder=1)
     for row, policy in enumerate(order):
-        told = board.left_out.get(policy, "not in this setting")
-        if policy in runs:
-            if policy in reached:
-                ratio = [1 + value for value in _paired(runs[policy][time], runs[reference][time])]
-                _draw_point(axes, row, Interval(*ratio), runs[policy]["status"].iloc[0])
-                continue
-            told = "target missed in a run"
-        axes.text(
-            0.5, row, told, ha="center", va="center", fontsize="x-small", color="grey",
-            transform=axes.get_yaxis_transform(),
-        )  # fmt: skip
+        if policy in reached:
+            ratio = [1 + value for value in _paired(runs[policy][time], runs[reference][time])]
+            _draw_point(axes, row, Interval(*ratio), runs[policy]["status"].iloc[0])
+            continue
+        told = "target missed in a run" if policy in runs else "–"
+        box = {"facecolor": "white", "linewidth": 0, "pad": 1}
+        place = axes.get_yaxis_transform()
+        text = axes.text(0.5, row, told, ha="center", va="center", transform=place, bbox=box)
+        text.set_fontsize("x-small")
     axes.set_xscale("log")
-    _ticks(axes)
+    log_ticks(axes.xaxis)
     axes.set_ylim(len(order) - 0.4, -0.6)
     names = [no_formula(policy) if first else "" for policy in order]
     axes.set_yticks(range(len(order)), names)
-    axes.set_title(no_formula("\n".join(textwrap.wrap(name, 28))), fontsize="medium")
+    axes.set_title(no_formula("\n".join(textwrap.wrap(name, 24))))
     target, measure = board.target, measure_of(board.summary) or Measure()
     what = "total time" if target is None else f"time to {measure.text(target)}"
     axes.set_xlabel(no_formula(f"{what} / {reference}'s"))
 
 
-_STATUS_COLORS = {OK: "#0072B2", OVER_BUDGET: "#D55E00", LEAVES_OUT: "#CC79A7"}
+_STATUS_LOOKS = {OK: ("#0072B2", "o"), OVER_BUDGET: ("#D55E00", "s"), LEAVES_OUT: ("#CC79A7", "^")}
 
 
 def _draw_point(axes: Axes, row: int, ratio: Interval, status: str) -> None:
     """A ratio of times with its interval, hollow where the scheduler is not ok."""
-    color = _STATUS_COLORS[status]
+    color, marker = _STATUS_LOOKS[status]
     if np.isfinite(ratio.low):  # an axis of logarithms has no place for zero
         ends = [max(ratio.low, ratio.mean / 10), ratio.high]
-        axes.plot(ends, [row, row], color=color, linewidth=1.5, zorder=2)
+        axes.plot(ends, [row, row], color=color, zorder=2)
     axes.plot(
-        ratio.mean, row, "o", color=color, label=status, zorder=3, markersize=6,
+        ratio.mean, row, marker, color=color, label=status, zorder=3,
         markerfacecolor=color if status == OK else "white",
     )  # fmt: skip
-
-
-def _ticks(axes: Axes) -> None:
-    """Ticks that are read as ratios, a few whatever the range, and 1 among them."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
-
-    low, high = axes.get_xlim()
-    subs = next((subs for least, subs in _TICKS if high / low > least), None)
-    axes.xaxis.set_major_locator(MaxNLocator(4) if subs is None else LogLocator(subs=subs))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter("{x:g}")

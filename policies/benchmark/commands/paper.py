@@ -20,12 +20,15 @@ from policies.benchmark.experiment import Results
 from policies.benchmark.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
+    draw_bound,
     draw_energy,
     draw_expected_energy,
+    draw_limit,
     draw_penalty,
     draw_time,
 )
 from policies.benchmark.status import OK
+from policies.benchmark.styles import looks
 from policies.benchmark.tables import curve_table
 from policies.opportunistic import Opportunistic, Start
 from policies.uniform import UniD
@@ -251,7 +254,7 @@ class KSweep(Experiment):
         limits = PAPER_ACCURACY.get(name, {})
         if self.accuracy is not None:
             limits = dict(zip(self.cohort_sizes, self.accuracy, strict=True))
-        chosen, rows = [], []
+        chosen, short, rows = [], {}, []
         for size, label in itertools.product(self.cohort_sizes, ("LROA", "Uni-D")):
             start = f"{label}, K = {size}, "
             grid = {point: run for point, run in runs.items() if point.startswith(start)}
@@ -261,9 +264,11 @@ class KSweep(Experiment):
             row = {"scenario": name, "policy": label, "K": str(size), "mu": mu, "nu": nu}
             row |= {"total time, d": f"{days:.4g}", self._rule: f"{quality:.4g}"}
             rows.append(row if good else row | {self._rule: f"{quality:.4g}*"})
+            short[best] = start.removesuffix(", ")
             chosen.append(runs[best].assign(status=OK if good else "not good enough"))
         rounds = pd.concat(chosen, ignore_index=True)
-        return Drawn(panels(rounds, name, trained=self.train), curve_table(rounds), rows)
+        shown = rounds.assign(policy=rounds["policy"].map(short))
+        return Drawn(panels(shown, name, trained=self.train), curve_table(rounds), rows)
 
     def select(
         self, least_accuracy: float, runs: dict[str, pd.DataFrame]
@@ -329,7 +334,7 @@ class Bound(Experiment):
 
 
 _LABELS = {
-    "gap": "priced objective above the bound [%]",
+    "gap": "objective above the bound [%]",
     "queue": "mean queue [J]",
     "energy": "worst device's energy / budget",
 }
@@ -337,14 +342,14 @@ _LABELS = {
 
 def _draw_against_nu(axes: Axes, frame: pd.DataFrame, column: str, title: str) -> None:
     """A quantity against nu, the queue on two logarithmic axes."""
-    axes.plot(frame["nu"], frame[column], "o-", color="#0072B2")
+    axes.plot(frame["nu"], frame[column], color=looks(["LROA"])["LROA"].color, marker="o")
     axes.set(xscale="log", xlabel="ν", ylabel=_LABELS[column], title=title)
     if column == "queue":
-        axes.set(yscale="log")
+        axes.set_yscale("log")
+    elif column == "gap":
+        draw_bound(axes, 0.0)
     else:
-        level, label = (0.0, "cannot be beaten") if column == "gap" else (1.0, "budget")
-        axes.axhline(level, color="black", linewidth=1, zorder=1, label=label)
-        axes.legend(fontsize="small", framealpha=0.6)
+        draw_limit(axes, 1.0, "budget")
 
 
 class _ResourcesOfUniD(Opportunistic):
@@ -379,14 +384,14 @@ _TRADEOFF = {
     "time": ("mean time of a round [s]", {"round_time": ("", "o")}),
     "queues": ("mean energy queue [J]", {"queue": ("", "o")}),
     "constraints": (
-        "share of the target or the budget",
+        "over target or budget",
         {
             "least_participation": ("least participation, ", "o"),
             "worst_spent_ratio": ("worst device's energy, ", "s"),
         },
     ),
 }
-_STYLES = {"settled": ("#0072B2", "-"), "cold": ("#D55E00", "--")}
+_LINES = {"settled": "-", "cold": "--"}
 
 
 @dataclass(frozen=True)
@@ -453,20 +458,17 @@ def _means(rounds: pd.DataFrame, bounds: pd.DataFrame) -> dict[str, float]:
 def _draw(axes: Axes, frame: pd.DataFrame, what: str, system: str, least: float) -> None:
     """A panel against V with a line for each start and column."""
     ylabel, columns = _TRADEOFF[what]
+    color = looks(["Opportunistic"])["Opportunistic"].color
     for column, (name, marker) in columns.items():
         for start, rows in frame.groupby("start", sort=False):
-            color, line = _STYLES[str(start)]
-            label = f"{name}{start} start"
-            axes.plot(rows["V"], rows[column], line, marker=marker, color=color, label=label)
-    level, label = {
-        "time": (least, "bound within the constraints"),
-        "constraints": (1.0, ""),
-    }.get(what, (None, ""))
+            (line,) = axes.plot(rows["V"], rows[column], label=f"{name}{start} start")
+            line.set(color=color, linestyle=_LINES[str(start)], marker=marker)
     axes.set(xscale="log", xlabel="V, in multiples of its own")
-    if level is not None:
-        axes.axhline(level, color="black", linewidth=1, zorder=1, label=label)
     axes.set(ylabel=ylabel, title=f"{system}: {what}")
-    axes.legend(fontsize="small" if len(columns) == 1 else "x-small", framealpha=0.6)
+    if what == "time":
+        draw_bound(axes, least, "cannot be beaten within the constraints")
+    if what == "constraints":
+        draw_limit(axes, 1.0, "target and budget")
 
 
 def panels(rounds: pd.DataFrame, name: str, *, trained: bool) -> list[Panel]:

@@ -2,31 +2,194 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
 
-from policies.benchmark.figures import draw_accuracy_over_time, thinned
+from fl_edge_env import Scenario
+from policies import LROA, DivFL, UniS
+from policies.benchmark.bound import find_prices
+from policies.benchmark.evaluation import summarise
+from policies.benchmark.figures import (
+    draw_accuracy_over_rounds,
+    draw_accuracy_over_time,
+    draw_energy,
+    draw_outcome,
+    save_figure,
+    save_plots,
+    spread,
+    thinned,
+)
+from policies.benchmark.jobs import BoundJob, make_jobs
+from policies.benchmark.rollout import gathered
+from policies.benchmark.runner import run_jobs
 
 
-def test_lines__of_many_policies_are_told_apart():
-    names = [f"policy {number}" for number in range(24)]
-    rounds = pd.DataFrame(
-        [
-            {"policy": name, "seed": 0, "round": n, "status": "ok", "test_accuracy": 0.5}
-            for name in names
-            for n in (1, 2)
-        ]
-    )
-    axes = Figure().add_subplot()
-    draw_accuracy_over_time(axes, rounds.assign(elapsed_time=rounds["round"]))
-    looks = {
-        line.get_label(): (line.get_color(), str(line.get_linestyle()), str(line._dash_pattern))
+@pytest.fixture(scope="module")
+def played() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rounds of three policies under two seeds, and the bounds along their paths."""
+    scenario, seeds = Scenario.digits(num_devices=6, num_rounds=30), [3, 4]
+    prices = find_prices(scenario)
+    policies = [LROA(scenario), UniS(scenario), DivFL(scenario)]
+    jobs = make_jobs(policies, scenario, seeds, prices=prices)
+    results = run_jobs([*jobs, *(BoundJob(scenario, seed, prices) for seed in seeds)])
+    rounds, _ = gathered(zip((job.policy.name for job in jobs), results, strict=False))
+    least, _ = gathered(("bound", one) for one in results[len(jobs) :])
+    return rounds.assign(status="ok"), least
+
+
+def trained(**curves: list[float]) -> pd.DataFrame:
+    """A run of each policy with these accuracies, whose n-th round ends at n^2 seconds."""
+    rows = [
+        {"policy": name, "seed": 0, "round": n, "elapsed_time": n**2, "test_accuracy": value}
+        for name, values in curves.items()
+        for n, value in enumerate(values, 1)
+    ]
+    return pd.DataFrame(rows).assign(status="ok")
+
+
+def lines(axes: Axes) -> dict[str, np.ndarray]:
+    """The points of each line that has a name."""
+    return {
+        str(line.get_label()): line.get_xydata()
         for line in axes.get_lines()
-        if line.get_label() in names
+        if not str(line.get_label()).startswith("_")
     }
-    assert len(set(looks.values())) == len(looks) == len(names)
+
+
+def texts(panel, monkeypatch, folder: Path) -> tuple[list[Annotation], list[str]]:
+    """The names beside a panel that is saved, and those in the legend below it."""
+    drawn = []
+
+    def kept(figure, *args, **kwargs):
+        drawn.append(figure)
+        save(figure, *args, **kwargs)
+
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", kept)
+    save_figure([[panel]], [folder / "panel.png"])
+    (axes,) = drawn[0].axes
+    beside = [text for text in axes.texts if isinstance(text, Annotation)]
+    below = [text.get_text() for legend in drawn[0].legends for text in legend.get_texts()]
+    return beside, below
+
+
+def test_outcome__its_lines_end_at_the_gaps_of_the_summary(played):
+    rounds, bounds = played
+    axes = Figure().add_subplot()
+    draw_outcome(axes, rounds, bounds)
+    gaps = summarise(rounds, bounds=bounds).groupby("policy")["outcome_gap"].mean()
+    assert set(lines(axes)) == {*gaps.index, "cannot be beaten", "single runs"}
+    for name, gap in gaps.items():
+        assert lines(axes)[name][-1] == pytest.approx((30, 100 * gap), rel=1e-12)
+    # Another way to the value after ten rounds.
+    half, least = (table[table["round"] <= 10] for table in (rounds, bounds))
+    ratios = half[half.policy == "DivFL"].groupby("seed")["priced_outcome"].sum()
+    ratios /= least.groupby("seed")["outcome_bound"].sum()
+    assert lines(axes)["DivFL"][9] == pytest.approx((10, 100 * (ratios.mean() - 1)))
+
+
+def test_outcome__where_a_bound_is_not_positive_or_not_known_there_is_no_line(played):
+    rounds, bounds = played
+    other = rounds["priced_outcome"].where(rounds["policy"] != "LROA")  # as with other uploads
+    axes = Figure().add_subplot()
+    draw_outcome(axes, rounds.assign(priced_outcome=other), bounds)
+    assert set(lines(axes)) & {"LROA", "Uni-S", "DivFL"} == {"Uni-S", "DivFL"}
+    negative = bounds.assign(outcome_bound=bounds["outcome_bound"].where(bounds["seed"] == 3, -1.0))
+    axes = Figure().add_subplot()
+    draw_outcome(axes, rounds, negative)
+    assert set(lines(axes)) == {"cannot be beaten"}
+
+
+def test_accuracy__is_shown_from_where_it_is_interesting_with_all_ends_and_the_target():
+    rises = [0.1, 0.3, 0.6, 0.9, 0.95, 0.96, 0.97, 0.98, 0.98, 0.98]
+    falls = [*rises[:-1], 0.42]
+    for draw in (draw_accuracy_over_rounds, draw_accuracy_over_time):
+        axes = Figure().add_subplot()
+        draw(axes, trained(rises=rises, steady=rises))
+        low, high = axes.get_ylim()
+        assert 50 <= low < 90
+        assert 98 <= high <= 100
+        for target, shown in ((None, 42), (0.25, 25)):
+            axes = Figure().add_subplot()
+            draw(axes, trained(rises=rises, falls=falls), target)
+            assert 5 < axes.get_ylim()[0] < shown
+            assert lines(axes)["falls"][-1][1] == pytest.approx(42)
+        assert lines(axes)["target: 25 %"][:, 1].tolist() == [25, 25]
+    # Time begins where the first line comes into the picture, and is logarithmic.
+    assert axes.get_xscale() == "log"
+    assert 1 < axes.get_xlim()[0] <= 9
+
+
+def test_accuracy__of_an_error_hides_the_first_descent():
+    error = trained(mine=[9.0, 5.0, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1])
+    error = error.rename(columns={"test_accuracy": "test_rmse"}).assign(larger_is_better=False)
+    axes = Figure().add_subplot()
+    draw_accuracy_over_rounds(axes, error)
+    low, high = axes.get_ylim()
+    assert low < 0.1 < high < 5
+
+
+@given(
+    st.lists(st.floats(-0.2, 1.2), min_size=1, max_size=12),
+    st.floats(0.01, 0.3),
+)
+def test_spread__names_do_not_overlap_and_stay_where_they_may(wanted, size):
+    wanted, sizes = np.array(wanted), np.linspace(size, size / 2, len(wanted))
+    places = spread(wanted, sizes)
+    fitted = sizes / max(1.0, sizes.sum())
+    order = np.argsort(places)
+    low, high = (places - fitted / 2)[order], (places + fitted / 2)[order]
+    assert (low[1:] >= high[:-1] - 1e-9).all()
+    assert low[0] >= -1e-9
+    assert high[-1] <= 1 + 1e-9
+    assert (np.diff(wanted[order]) >= 0).all()
+    # Where they are free, nothing moves.
+    again = spread(places, fitted)
+    np.testing.assert_allclose(again, places, atol=1e-9)
+
+
+def test_names__stand_beside_the_ends_of_few_lines_and_below_of_many(monkeypatch, tmp_path, played):
+    rounds, _ = played
+    beside, below = texts(partial(draw_energy, rounds=rounds), monkeypatch, tmp_path)
+    assert sorted(text.get_text() for text in beside) == ["DivFL", "LROA", "Uni-S", "budget"]
+    assert below == ["single runs", "device that spends most"]
+    ends = rounds.groupby("policy")["spent_ratio"].mean()
+    heights = {text.get_text(): text.get_position()[1] for text in beside}
+    names = ["DivFL", "LROA", "Uni-S"]
+    assert sorted(names, key=lambda name: ends[name]) == sorted(names, key=lambda n: heights[n])
+    boxes = sorted((Text.get_window_extent(text) for text in beside), key=lambda box: box.y0)
+    assert all(upper.y0 >= lower.y1 for lower, upper in itertools.pairwise(boxes))
+    many = pd.concat(rounds.assign(policy=f"policy {number}") for number in range(9))
+    many = many.drop_duplicates(["policy", "seed", "round"])
+    beside, below = texts(partial(draw_energy, rounds=many), monkeypatch, tmp_path)
+    assert beside == []
+    assert {f"policy {number}" for number in range(9)} | {"budget"} <= set(below)
+
+
+def test_plots__are_the_same_bytes_and_have_fonts_that_publishers_take(tmp_path, played):
+    rounds, bounds = played
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        save_plots(rounds, bounds, tmp_path / name, formats=("png", "pdf"))
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    plots = ("energy", "objective", "outcome", "overview", "time")
+    assert files == sorted(f"{name}.{kind}" for name in plots for kind in ("png", "pdf"))
+    for file in files:
+        content = (tmp_path / "one" / file).read_bytes()
+        assert content == (tmp_path / "two" / file).read_bytes()
+        if file.endswith("pdf"):
+            assert b"/FontFile2" in content
+            assert b"/Type3" not in content
 
 
 @pytest.mark.parametrize("rounds", [1, 1999, 2000, 2001, 100_000])

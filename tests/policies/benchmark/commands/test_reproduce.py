@@ -63,6 +63,8 @@ def test_bound__tells_gap_queue_and_energy_for_each_nu(call, tmp_path):
     data = pd.read_csv(tmp_path / "bound.csv")
     assert data.nu.tolist() == [1e4, 1e5]
     assert data["queue"].is_monotonic_increasing
+    # The bounds, which know no V, are those of every nu.
+    assert (data["gap"] > 0).all()
 
 
 def test_baselines__with_training_draws_accuracies_and_is_not_run_twice(call, tmp_path):

@@ -1,0 +1,54 @@
+"""The picture of a leaderboard: its rows."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.benchmark.leaderboard import overview_rows, save_overview
+from policies.benchmark.tables import Board, ranked
+
+NAMES = ["a", "b", "c", "d", "e"]
+RUN = st.tuples(st.integers(1, 9), st.sampled_from(["ok", "over budget", "leaves out"]))
+
+
+def board(runs: dict[str, tuple[int, str]], left_out: dict[str, str] | None = None) -> Board:
+    """A setting in which a policy has a total time and a status."""
+    rows = [
+        {"policy": name, "seed": 0, "total_time": float(time), "status": status}
+        for name, (time, status) in runs.items()
+    ]
+    return Board(pd.DataFrame(rows), left_out=left_out or {})
+
+
+@given(st.lists(st.fixed_dictionaries(dict.fromkeys(NAMES, RUN)), min_size=1, max_size=4))
+def test_overview__rows_are_in_the_order_of_the_tables(settings):
+    boards = [board(runs) for runs in settings]
+    rows, tables = overview_rows(boards), [ranked(each.summary) for each in boards]
+    for one, other in itertools.combinations(NAMES, 2):
+        before = {table.index(one) < table.index(other) for table in tables}
+        if len(before) == 1:
+            assert before == {rows.index(one) < rows.index(other)}
+    if len(tables) == 1:
+        assert rows == tables[0]
+    # Who is ok everywhere comes before who is nowhere.
+    good = {name: {runs[name][1] == "ok" for runs in settings} for name in NAMES}
+    always = [name for name in NAMES if good[name] == {True}]
+    never = [name for name in NAMES if good[name] == {False}]
+    assert all(rows.index(one) < rows.index(other) for one in always for other in never)
+
+
+def test_overview__has_no_row_of_who_ran_nowhere(tmp_path):
+    left_out = {"b": "needs training", "c": "needs training"}
+    boards = {
+        "one": board({"a": (3, "ok"), "d": (1, "over budget")}, left_out),
+        "two": board({"a": (3, "ok"), "b": (9, "ok")}, {"c": "needs training"}),
+    }
+    assert overview_rows(list(boards.values())) == ["a", "b", "d"]
+    save_overview(boards, tmp_path / "overview.png", formats=("png", "pdf"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["overview.pdf", "overview.png"]
+    assert np.all([path.stat().st_size for path in tmp_path.iterdir()])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from policies.benchmark.console import shown
 from policies.benchmark.tables import (
-    STATUS_TOLD,
     Board,
     Column,
     by_policy,
+    caption,
     comparison_columns,
     is_ok,
     over_seeds,
@@ -19,34 +21,47 @@ from policies.benchmark.tables import (
 )
 
 # Columns that are at least so important are in the tables.
-_IMPORTANT = 4
+_IMPORTANT = 6
+# A row that begins with a bracket or a star would end as an option of the row before.
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
     "–": "--",
+    "…": r"\ldots{}",
     "±": r"$\pm$",
-    "<": "$<$",
-    ">": "$>$",
+    "×": r"$\times$",
+    "λ": r"$\lambda$",
+    "μ": r"$\mu$",
+    "ν": r"$\nu$",
 } | {sign: f"\\{sign}" for sign in "&%$#_{}"}
 
 
-def comparison_latex(boards: Mapping[str, Board], label: str) -> str:
+def comparison_latex(boards: Mapping[str, Board], label: str, *, leader: bool = False) -> str:
     """Tables of a comparison for LaTeX, with the package booktabs: one for each named setting.
 
-    They have the columns that matter most. Policies that are not ok stand below a line. A table is
-    labelled ``tab:`` and the `label`, and its number where there are several.
+    They have the columns that matter most, and below each, as its caption, what they mean. Times
+    are compared with those of the first policy of a summary or of the `leader`, and policies that
+    are not ok stand below a line. A table is labelled ``tab:`` and the `label`, and its number
+    where there are several.
     """
     told = "% Needs \\usepackage{booktabs}.\n"
-    columns = comparison_columns(list(boards.values()), "status", leader=True)
+    columns = comparison_columns(list(boards.values()), "status", leader=leader)
+    label = re.sub(r"[^A-Za-z0-9.-]+", "-", label)
     for number, (name, board) in enumerate(boards.items()):
         kept = [column for column in columns[number] if column.importance >= _IMPORTANT]
-        caption = f"{name}. {over_seeds(board.summary)}. {STATUS_TOLD}"
+        text = f"{name}. {over_seeds(board.summary)}. {caption(kept, board)}"
         lines = [
             r"\begin{table*}",
-            rf"\caption{{{_latex(caption)}}}",
+            rf"\caption{{{_latex(text)}}}",
             rf"\label{{tab:{label}{f'-{number + 1}' if len(boards) > 1 else ''}}}",
-            r"\centering\small",
+            r"\centering\footnotesize\setlength{\tabcolsep}{4pt}\setlength{\abovetopsep}{4pt}",
             rf"\begin{{tabular}}{{l{'r' * len(kept)}}}",
             r"\toprule",
             *_heads(kept),
@@ -74,13 +89,10 @@ def _heads(columns: Sequence[Column]) -> list[str]:
 
 
 def _rows(summary: pd.DataFrame, columns: Sequence[Column]) -> list[str]:
-    runs = dict(by_policy(summary))
-    rows: list[str] = []
-    for name in ranked(summary):
-        if not is_ok(runs[name]) and rows and r"\midrule" not in rows:
-            rows.append(r"\midrule")
-        rows.append(_row([name, *(column.cells.get(name, "–") for column in columns)]))
-    return rows
+    names, runs = ranked(summary), dict(by_policy(summary))
+    rows = [_row([name, *(column.cells.get(name, "–") for column in columns)]) for name in names]
+    good = sum(is_ok(runs[name]) for name in names)
+    return rows[:good] + [r"\midrule"] * (0 < good < len(rows)) + rows[good:]
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -88,5 +100,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _latex(text: str) -> str:
-    """A text as LaTeX prints it as it is."""
-    return "".join(_LATEX.get(sign, sign) for sign in text)
+    """A text in one line as LaTeX prints it as it is, per cent and minus as they are set there."""
+    line = " ".join(shown(text, "utf-8").split())
+    line = "".join(_LATEX.get(sign, sign) for sign in line).replace(r" \%", r"~\%")
+    return re.sub(r"(^|, )-(?=\d)", r"\1$-$", line)

@@ -207,14 +207,36 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class CompareOptions(RunOptions, TrainingOptions, ScenarioOptions):
+class PaperOptions(RunOptions):
+    """What is left behind for a paper, also of a finished folder that is read again."""
+
+    latex: bool = False
+    """Write the table to <out>/table.tex, for LaTeX with the package booktabs."""
+    pdf: bool = False
+    """Write the figures as PDF, too."""
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The formats of figures."""
+        return ("png", "pdf") if self.pdf else ("png",)
+
+
+@dataclass(frozen=True)
+class CompareOptions(PaperOptions, TrainingOptions, ScenarioOptions):
     """Compare policies for federated learning at the wireless edge.
 
     All policies meet the same channel under the same seed. The first policy is compared with the
     others.
     """
 
-    policies: tuple[str, ...] = ("lroa", "uni-d", "uni-s", "divfl")
+    policies: tuple[str, ...] = (
+        "lroa",
+        "uni-d",
+        "uni-s",
+        "divfl",
+        "best-channel:static",
+        "opportunistic",
+    )
     """Names such as lroa, folders of trained agents, or classes of your own as my_file.py:MyPolicy.
     best-channel:static also names the resources of a scheduler, and uni-d@qsgd:4 another
     compression of its updates."""
@@ -251,7 +273,7 @@ class CompareOptions(RunOptions, TrainingOptions, ScenarioOptions):
 
 HOW_TO_RUN = tuple(field.name for field in fields(RunOptions))
 # What a command asks to be left behind beside its results.
-LEFT_BEHIND = ("save_models", "tensorboard")
+LEFT_BEHIND = ("save_models", "tensorboard", "latex", "pdf")
 # Options that do not change a result.
 SAME_RESULT = (*HOW_TO_RUN, *LEFT_BEHIND, "data_dir", "download")
 

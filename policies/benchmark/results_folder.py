@@ -25,7 +25,14 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 
 from fl_edge_env import Scenario
-from fl_edge_env.files import atomic_path, read_text, reason, writable_folder
+from fl_edge_env.files import (
+    as_value_error,
+    atomic_path,
+    check_regular,
+    read_text,
+    reason,
+    writable_folder,
+)
 from fl_edge_env.scenario.toml import describe_channel
 from policies.benchmark.jobs import code_hash
 from policies.benchmark.options import (
@@ -46,6 +53,8 @@ if TYPE_CHECKING:
 
 _Options = TypeVar("_Options", bound=RunOptions)
 
+# Experiments that leave a summary of their runs, and the commands that make them.
+_SUMMARISED = {"comparison": "compare", "leaderboard": "leaderboard", "tuning": "tune"}
 _LONGEST_NAME = 100
 # Rows of a table that are written at a time.
 _CSV_ROWS = 20_000
@@ -78,18 +87,18 @@ def reopened(options: _Options, kind: Kind) -> _Options:
     folder = options.resume
     if folder is None:
         return options
-    allowed = {*HOW_TO_RUN, *LEFT_BEHIND} - {"out"}
+    allowed = [
+        field.name
+        for field in dataclasses.fields(options)
+        if field.name in (*HOW_TO_RUN, *LEFT_BEHIND) and field.name != "out"
+    ]
     for field in dataclasses.fields(options):
         if field.name not in allowed and getattr(options, field.name) != field.default:
             raise ValueError(
                 f"--resume takes the options from the folder: {field.name} cannot be given with "
-                f"it, only {', '.join(name for name in HOW_TO_RUN if name in allowed)}"
+                f"it, only {', '.join(allowed)}"
             )
-    if not folder.is_dir():
-        found = "that is a file" if folder.exists() else "there is no such folder"
-        raise ValueError(
-            f"--resume names the folder of a {kind.name}, got {str(folder)!r}: {found}"
-        )
+    _check_folder(folder, f"--resume names the folder of a {kind.name}, got")
     try:
         stored = _read(folder / kind.config)
         if stored["experiment"] != kind.name:
@@ -112,6 +121,12 @@ def reopened(options: _Options, kind: Kind) -> _Options:
         ) from None
     check_trusted(options, folder, values)
     return dataclasses.replace(options, **values, out=folder)
+
+
+def _check_folder(folder: Path, told: str) -> None:
+    if not folder.is_dir():
+        found = "that is a file" if folder.exists() else "there is no such folder"
+        raise ValueError(f"{told} {str(folder)!r}: {found}")
 
 
 def check_trusted(options: RunOptions, origin: Path, values: Any) -> None:
@@ -381,6 +396,39 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return result.stdout.strip()
+
+
+def read_runs(folder: Path, *, rounds: bool) -> pd.DataFrame:
+    """The runs in a folder, which may be a stranger's; see `policies.benchmark.load`."""
+    import pandas as pd
+
+    _check_folder(folder, "load reads a folder of results, got")
+    with as_value_error(f"{str(folder)!r} is no folder of results: cannot use config.json (", ")"):
+        config = _read(folder / "config.json")
+        kind, scenario = str(config["experiment"]), config["options"].get("scenario")
+    path = folder / ("rounds.csv" if rounds else "summary.csv")
+    if kind not in _SUMMARISED:
+        kinds = ", ".join(_SUMMARISED)
+        raise ValueError(f"{str(folder)!r} holds a {kind}, and load reads the runs of: {kinds}")
+    if rounds and kind != "comparison":
+        raise ValueError(f"{str(folder)!r} holds a {kind}, which keeps no rounds: leave them out")
+    if not path.exists():
+        raise ValueError(
+            f"{str(folder)!r} is not finished, as there is no {path.name}: fl-edge "
+            f"{_SUMMARISED[kind]} --resume {str(folder)!r} goes on"
+        )
+    with as_value_error(f"cannot read {str(path)!r}: "):
+        check_regular(path)
+        words = ("setting", "policy", "status", "status_reason")
+        # A policy may be called NA.
+        table = pd.read_csv(
+            path, dtype=dict.fromkeys(words, str), keep_default_na=False, na_values=[""]
+        )
+        if "setting" not in table:
+            table.insert(0, "setting", Path(str(scenario)).stem)
+        if missing := {"setting", "policy", "seed"} - set(table):
+            raise ValueError(f"it has no column {', '.join(sorted(missing))}")
+    return table.fillna({"status_reason": ""}) if "status_reason" in table else table
 
 
 def write_text(path: Path, text: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from decimal import ROUND_CEILING, Context, Decimal
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -65,26 +67,27 @@ def comparison_tables(
     terminal is narrow, the tables leave out the least important columns, and say so.
     """
     columns = comparison_columns(boards, "status", leader=leader)
+    places = sorted(range(len(columns[0])), key=lambda place: columns[0][place].importance)
     wide, dropped, whole = PlainConsole(width=1000), 0, 0
     while True:
-        least = sorted(column.importance for column in columns[0])[:dropped]
         tables = [
-            _table(board, each, least, whole) for board, each in zip(boards, columns, strict=True)
+            _table(board, each, places[:dropped], whole)
+            for board, each in zip(boards, columns, strict=True)
         ]
         needed = max(Measurement.get(wide, wide.options, table).maximum for table in tables)
-        if needed <= width or len(columns[0]) - dropped <= _LEAST_COLUMNS:
+        if needed <= width or len(places) - dropped <= _LEAST_COLUMNS:
             return tables
         whole, dropped = whole or needed, dropped + 1
 
 
-def _table(board: Board, columns: Sequence[Column], least: Sequence[int], whole: int) -> Table:
-    """A table without the `least` important columns, for which a terminal must be `whole` wide."""
+def _table(board: Board, columns: Sequence[Column], hidden: Collection[int], whole: int) -> Table:
+    """A table without the columns at `hidden` places; with them a terminal must be `whole` wide."""
     summary = board.summary
     runs, names = dict(by_policy(summary)), ranked(summary)
     fallen = [name for name in names if not is_ok(runs[name])]
     table = Table(title=over_seeds(summary), box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
-    kept = [column for column in columns if column.importance not in least]
+    kept = [column for place, column in enumerate(columns) if place not in hidden]
     for group, column in zip(_group_heads(kept), kept, strict=True):
         table.add_column(f"{group}\n{column.header}", justify="right", no_wrap=True)
     for name in names:
@@ -93,11 +96,11 @@ def _table(board: Board, columns: Sequence[Column], least: Sequence[int], whole:
         style = "red" if name in fallen else None
         table.add_row(name, *(column.cells.get(name, "–") for column in kept), style=style)
     told = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in fallen]
-    told.append(_caption(kept, board))
-    if least:
-        hidden = [c.name.replace(", %", "") for c in columns if c.importance in least]
+    told.append(caption(kept, board))
+    if hidden:
+        unseen = [columns[place].name.replace(", %", "") for place in sorted(hidden)]
         told.append(
-            f"Not shown, as the terminal is narrow: {', '.join(hidden)}. COLUMNS={whole} before "
+            f"Not shown, as the terminal is narrow: {', '.join(unseen)}. COLUMNS={whole} before "
             "the command shows them."
         )
     table.caption, table.caption_justify = "\n".join(told), "left"
@@ -122,12 +125,12 @@ def comparison_markdowns(boards: Sequence[Board]) -> list[str]:
             rows.append([place, name, *(column.cells.get(name, "–") for column in columns)])
         for name, reason in board.left_out.items():
             rows.append(["–", f"{name} ({reason})", *["–"] * len(columns)])
-        tables.append(f"{_markdown(rows)}\n\n{_caption(columns, board)}")
+        tables.append(f"{_markdown(rows)}\n\n{caption(columns, board)}")
     return tables
 
 
 def over_seeds(summary: pd.DataFrame) -> str:
-    """What the numbers of a table are."""
+    """A title that says what the numbers of a table are."""
     seeds = summary["seed"].nunique()
     if seeds < _LEAST_SEEDS:
         return "One seed" if seeds == 1 else "Values of both seeds"
@@ -169,12 +172,12 @@ def judged_by(summary: pd.DataFrame) -> str:
     return "time_to_target" if "time_to_target" in summary else "total_time"
 
 
-STATUS_TOLD = (
+_STATUS_TOLD = (
     "A policy is ok if, beyond luck, no device spends more than 10 % and all together no more than "
     "3 % over the budget, and none counts less than half of what its data ask for."
 )
 # A narrow terminal drops columns until these many are left.
-_LEAST_COLUMNS = 3
+_LEAST_COLUMNS = 2
 # With fewer seeds the values stand in place of their mean: an interval would say nothing.
 _LEAST_SEEDS = 3
 _INFLUENCE, _NOISE = "least in-\nfluence, %", "aggregate\nnoise"
@@ -207,10 +210,16 @@ def is_ok(runs: pd.DataFrame) -> bool:
 def comparison_columns(boards: Sequence[Board], status: str, *, leader: bool) -> list[list[Column]]:
     """The columns of each board, the same for all: a quantity that one has, all of them have."""
     every = dict.fromkeys(str(name) for board in boards for name in board.summary)
-    return [_columns(board, list(every), status, leader=leader) for board in boards]
+    several = any(board.summary["policy"].nunique() > 1 for board in boards)
+    return [
+        _columns(board, list(every), status, leader=leader, several=several) for board in boards
+    ]
 
 
-def _columns(board: Board, every: Sequence[str], status: str, *, leader: bool) -> list[Column]:
+def _columns(
+    board: Board, every: Sequence[str], status: str, *, leader: bool, several: bool
+) -> list[Column]:
+    """The columns of `every` quantity, and the times compared where a board has several."""
     summary = board.summary
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     unit, length = time_unit(float(summary["total_time"].max()))
@@ -238,16 +247,9 @@ def _columns(board: Board, every: Sequence[str], status: str, *, leader: bool) -
         return _numbers(100 * (group[time] / runs[first][time].reindex(group.index) - 1), 2)
 
     measure = measure_of(summary) or Measure()
-    if board.target is not None or "time_to_target" not in summary:
-        goal = "target" if board.target is None else measure.text(board.target)
-        header = f"time to\n{goal}, {unit}"
-        add(
-            "outcome",
-            header,
-            11,
-            "time_to_target",
-            lambda g: _reached(g["time_to_target"] / length),
-        )
+    goal = "target" if board.target is None else measure.text(board.target)
+    target = "time_to_target"
+    add("outcome", f"time to\n{goal}, {unit}", 11, target, lambda g: _reached(g[target] / length))
     for final in (name for name in every if name.startswith("final_")):
         factor, percent = Measure(final.removeprefix("final_")).unit
         header = f"final\n{final.removeprefix('final_')}{percent}"
@@ -255,7 +257,7 @@ def _columns(board: Board, every: Sequence[str], status: str, *, leader: bool) -
     tenth = "worst_tenth_accuracy"
     add("outcome", _WORST_TENTH, 2, tenth, scaled(tenth, 100, 2))
     add("outcome", f"total\ntime, {unit}", 10, "total_time", scaled("total_time", 1 / length, 3))
-    if len(runs) > 1:
+    if several:
         word = "longer" if time == "total_time" else "later"
         add("outcome", f"{word} than\n{first}, %", 1, "total_time", longer)
     for group, header, importance, needed, cell in (
@@ -284,9 +286,9 @@ def _group_heads(columns: Sequence[Column]) -> list[str]:
     return [g if g != before else "" for before, g in zip(["", *groups], groups, strict=False)]
 
 
-def _caption(columns: Sequence[Column], board: Board) -> str:
+def caption(columns: Sequence[Column], board: Board) -> str:
     """Answers to what a reader may ask about the columns that are shown."""
-    told = [STATUS_TOLD, board.caution] if board.caution else [STATUS_TOLD]
+    told = [_STATUS_TOLD, board.caution] if board.caution else [_STATUS_TOLD]
     headers = {column.header for column in columns if column.cells}
     if _WORST_TENTH in headers:
         told.append(
@@ -295,11 +297,13 @@ def _caption(columns: Sequence[Column], board: Board) -> str:
         )
     if _INFLUENCE in headers:
         told.append(
-            "Influence is the mean weight of a device in the aggregate over its share of the data: "
-            "of the device with the least, from the lowest to the highest run."
+            "Influence is the mean weight of a device in the aggregate over its share of the data, "
+            "of the device with the least."
         )
     if _NOISE in headers:
         told.append("Aggregate noise is the mean sum of the squared weights of a round.")
+    if any(re.search(r"\d–\d", cell) for column in columns for cell in column.cells.values()):
+        told.append("A range is that from the lowest to the highest run.")
     runs = [group for _, group in by_policy(board.summary)]
     undefined = [group for group in runs if _GAP in headers and group["gap"].isna().any()]
     if any(
@@ -327,29 +331,33 @@ def _caption(columns: Sequence[Column], board: Board) -> str:
 def _numbers(values: pd.Series, most_decimals: int = 3) -> str:
     """Mean and half of the 95 % interval, rounded up to two digits; of few seeds the values.
 
-    A dash where the quantity is not defined.
+    The mean has no more digits than the interval. A dash stands where the quantity is not defined.
     """
-    if values.isna().any():
+    sample = values.to_numpy(np.float64)
+    if not np.isfinite(sample).all():
         return "–"
-    if len(values) < _LEAST_SEEDS:
-        return ", ".join(_digits(value, most_decimals) for value in values)
-    mean, low, high = mean_interval(values.to_numpy())
+    if len(sample) < _LEAST_SEEDS:
+        return ", ".join(_digits(value, most_decimals) for value in sample)
+    mean, low, high = mean_interval(sample)
     half = (high - low) / 2
     if not half > 1e-12 * abs(mean):  # all the same, but for rounding
         return _digits(mean, most_decimals)
-    decimals = min(1 - math.floor(math.log10(half)), most_decimals)
-    half = math.ceil(half * 10**decimals) / 10**decimals
-    return f"{round(mean, decimals):.{max(decimals, 0)}f}±{half:.{max(decimals, 0)}f}"
+    up = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(half)
+    unit = Decimal(1).scaleb(max(up.adjusted() - 1, -most_decimals))
+    # Adding zero removes the sign of what has become zero.
+    return f"{Decimal(mean).quantize(unit) + 0:f}±{up.quantize(unit, ROUND_CEILING):f}"
 
 
 def _digits(value: float, most_decimals: int) -> str:
     """A number to four digits, or all of those before the point."""
     decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
-    return f"{round(value, min(max(decimals, 0), most_decimals)):.15g}"
+    return f"{round(value, min(max(decimals, 0), most_decimals)) + 0.0:.15g}"
 
 
 def _range(values: pd.Series) -> str:
-    """The least and the greatest of numbers that take few values, rounded."""
+    """The least and the greatest of numbers that take few values, rounded; of few seeds all."""
+    if len(values) < _LEAST_SEEDS:
+        return ", ".join(f"{value:.0f}" for value in values)
     low, high = f"{values.min():.0f}", f"{values.max():.0f}"
     return low if low == high else f"{low}–{high}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
@@ -19,6 +20,7 @@ from policies.benchmark.commands.training import (
 )
 from policies.benchmark.experiment import run_settings
 from policies.benchmark.figures import PLOTS, draw_partition, save_figure, save_plots
+from policies.benchmark.latex import comparison_latex
 from policies.benchmark.live import check_tensorboard
 from policies.benchmark.options import CompareOptions
 from policies.benchmark.results_folder import (
@@ -28,12 +30,22 @@ from policies.benchmark.results_folder import (
     described,
     reopened,
     write_csv,
+    write_text,
 )
 from policies.benchmark.tables import Board, coinciding, comparison_tables
 
 COMPARISON = Kind(
     "comparison",
-    (*PLOTS, "bounds.csv", "partition.png", "rounds.csv", "summary.csv", "timing.csv"),
+    (
+        *PLOTS,
+        "bounds.csv",
+        "partition.pdf",
+        "partition.png",
+        "rounds.csv",
+        "summary.csv",
+        "table.tex",
+        "timing.csv",
+    ),
 )
 
 
@@ -61,20 +73,23 @@ def compare(options: CompareOptions, console: Console, make_training: MakeTraini
         if "real_time" in rounds:  # kept apart from what a repetition repeats
             timing = rounds[["policy", "seed", "round", "real_time"]]
             rounds = rounds.drop(columns="real_time")
+        board = Board(summary, setting.target, results.caution())
         if writes:
             played = rounds.drop(columns="status")  # which the summary has
             tables = {"rounds": played, "bounds": bounds.drop(columns="policy"), "summary": summary}
             tables |= {} if timing is None else {"timing": timing}
             for name, table in tables.items():
                 write_csv(folder / f"{name}.csv", table)
-            save_plots(rounds, bounds, folder)
+            if options.latex:
+                boards = {Path(setting.name).stem: board}
+                write_text(folder / "table.tex", comparison_latex(boards, folder.resolve().name))
+            save_plots(rounds, bounds, folder, target=setting.target, formats=options.formats)
             training: Training | None = setting.entrants[0].training  # type: ignore[assignment]
             if training is not None:
                 task = training.make_task()
                 counts = task.num_samples[:, None] * task.label_histogram
                 panel = partial(draw_partition, counts=counts)
-                save_figure([[panel]], [folder / "partition.png"])
-    board = Board(summary, setting.target, results.caution())
+                save_figure([[panel]], [folder / f"partition.{kind}" for kind in options.formats])
     (printed,) = comparison_tables([board], width=console.width)
     print_whole(printed, console)
     for twins in coinciding(rounds):

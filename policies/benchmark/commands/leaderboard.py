@@ -26,10 +26,11 @@ from policies.benchmark.commands.training import (
     notes,
 )
 from policies.benchmark.experiment import Setting, run_settings
+from policies.benchmark.latex import comparison_latex
 from policies.benchmark.leaderboard import save_overview, standings
 from policies.benchmark.live import check_tensorboard
 from policies.benchmark.measure import ACCURACY, Measure, measure_of
-from policies.benchmark.options import RunOptions
+from policies.benchmark.options import PaperOptions
 from policies.benchmark.results_folder import (
     Kind,
     check_trusted,
@@ -49,7 +50,14 @@ from policies.benchmark.tables import (
 
 LEADERBOARD = Kind(
     "leaderboard",
-    ("leaderboard.csv", "leaderboard.md", "overview.png", "summary.csv"),
+    (
+        "leaderboard.csv",
+        "leaderboard.md",
+        "overview.pdf",
+        "overview.png",
+        "summary.csv",
+        "table.tex",
+    ),
     settings_may_change=True,
 )
 _HOW_TO_READ = (
@@ -64,7 +72,7 @@ _OVERVIEW = (
 
 
 @dataclass(frozen=True)
-class Options(RunOptions):
+class Options(PaperOptions):
     """Rank schedulers in the settings of a file.
 
     With the same seed all schedulers meet the same channel. If a run is interrupted, the same
@@ -116,6 +124,10 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
         ]
         if writes:
             _write(boards, settings, sentences, folder, f"Leaderboard: {options.file.stem}")
+            if options.latex:
+                text = comparison_latex(boards, folder.resolve().name, leader=True)
+                write_text(folder / "table.tex", text)
+            save_overview(boards, folder / "overview.png", options.formats)
     tables = comparison_tables(list(boards.values()), width=console.width, leader=True)
     for setting, table, sentence in zip(settings, tables, sentences, strict=True):
         console.print(setting.name, style="bold", highlight=False)
@@ -149,7 +161,7 @@ def _write(
     folder: Path,
     title: str,
 ) -> None:
-    """Write all files but the configuration."""
+    """Write the numbers, and the page with their tables."""
     summaries = {name: board.summary for name, board in boards.items()}
     ranks = {name: standings(board) for name, board in boards.items()}
     for file, each in (("summary", summaries), ("leaderboard", ranks)):
@@ -164,7 +176,6 @@ def _write(
     for setting, table, sentence in zip(settings, tables, sentences, strict=True):
         sections += [f"## {setting.name}", table, sentence]
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
-    save_overview(boards, folder / "overview.png")
 
 
 def _sentence(told: FileSetting, setting: Setting, board: Board) -> str:

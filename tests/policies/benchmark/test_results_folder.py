@@ -12,7 +12,8 @@ import pytest
 
 from policies.benchmark import bound
 from policies.benchmark.live import RoundsFile
-from policies.benchmark.results_folder import _only_one
+from policies.benchmark.options import CompareOptions
+from policies.benchmark.results_folder import _only_one, default_folder
 from train_fl.command_line import main
 
 COMMANDS = {
@@ -73,6 +74,39 @@ def test_commands__keep_to_their_folder_and_go_on_in_it(name, call, tmp_path, mo
         status, said = call(other, f"--out {folder}")
         assert (status, contents(folder)) == (2, before)
         assert f"{str(folder)!r} holds a {json.loads(config.read_text())['experiment']}: " in said
+
+
+@pytest.mark.parametrize("name", ["compare", "leaderboard"])
+def test_paper__a_finished_folder_gives_table_and_figure_and_runs_nothing(
+    name, call, tmp_path, monkeypatch
+):
+    folder = tmp_path / "a_result"
+    assert call(name, f"--out {folder}")[0] == 0
+    before = contents(folder)
+    monkeypatch.setattr("policies.benchmark.jobs.run_episode", lambda *_: pytest.fail("ran"))
+    assert call(name, f"--resume {folder} --latex --pdf")[0] == 0
+    after = contents(folder)
+    added = {path for path in after if path not in before}
+    assert {"table.tex", "overview.pdf"} <= {path.name for path in added}
+    assert {path.suffix for path in added} == {".tex", ".pdf"}
+    assert {path.name for path in before if after[path] != before[path]} == {"config.json"}
+    assert r"\label{tab:a-result}" in (folder / "table.tex").read_text()
+    # What was asked for once is still wanted by --resume, and no reason to refuse a command.
+    (folder / "table.tex").unlink()
+    assert call(name, f"--resume {folder}")[0] == 0
+    assert contents(folder) == after
+    assert call(name, f"--out {folder}")[0] == 0
+    assert contents(folder) == after | before
+    for path in added:
+        path.unlink()
+    assert call(name, f"--out {folder} --latex --pdf")[0] == 0
+    assert contents(folder) == after
+    # Of nobody else's are they overwritten.
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "table.tex").write_text("mine")
+    status, said = call(name, f"--out {tmp_path / 'mine'} --latex")
+    assert (status, "holds table.tex, which no" in said) == (2, True)
+    assert default_folder(CompareOptions(latex=True, pdf=True), "x") == Path("runs") / "x"
 
 
 def test_compare__replaces_no_results_but_its_own(call, tmp_path):

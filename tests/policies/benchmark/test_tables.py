@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from rich.console import Console
+from scipy.stats import sem, t
 
 from policies.benchmark.tables import (
     Board,
     coinciding,
+    comparison_columns,
     comparison_markdowns,
     comparison_tables,
     curve_table,
@@ -105,27 +110,59 @@ def test_comparison__a_narrow_terminal_leaves_out_columns_and_no_digits():
 
 
 def test_comparison__few_seeds_are_told_by_their_values():
-    table = summary(a={})[:2].assign(total_time=[100.0, 104.5])
+    table = summary(**{"a longer name": {}})[:2]
+    table = table.assign(total_time=[100.0, 104.5], never_seen=[13, 4], gap=[-1e-9, 0.01])
     text = " ".join(" ".join(printed(table)).split())
-    assert " 100, 104.5 " in text
+    for values in (" 100, 104.5 ", " 13, 4 ", " 0, 1"):
+        assert values in text
     assert "±" not in text
+    lines = printed(table, 50)
+    assert max(map(len, lines)) <= 50
+    assert any(" ok " in line for line in lines)
+
+
+@given(
+    st.integers(-9, 9).flatmap(
+        lambda decade: st.lists(st.floats(-1, 1).map(lambda x: x * 10.0**decade), min_size=3)
+    )
+)
+@example([9.9, 10.0, 10.1])
+@example([0.0, 996.0, 1992.0])
+@example([-1e-9, -1e-9, -2e-9])
+def test_comparison__an_interval_has_two_digits_and_the_mean_no_more_than_it(values):
+    sample = np.array(values)
+    rows = [{"policy": "a", "seed": seed, "aggregate_noise": x} for seed, x in enumerate(values)]
+    common = {"total_time": 1.0, "status": "ok"}
+    board = Board(pd.DataFrame([row | common for row in rows]))
+    ((_, _, column),) = comparison_columns([board], "status", leader=False)
+    mean, _, half = column.cells["a"].partition("±")
+    assert not (mean.startswith("-") and float(mean) == 0)
+    error = t.ppf(0.975, len(sample) - 1) * sem(sample)
+    if not half:
+        assert error <= 1e-9 * abs(sample.mean())
+        return
+    shown, width = Decimal(mean), Decimal(half)
+    # In units of the last digit, which is no finer than the thousandths of this column.
+    unit = max(Decimal(1).scaleb(width.adjusted() - 1), Decimal("0.001"))
+    assert shown % unit == width % unit == 0
+    assert shown.as_tuple().exponent == width.as_tuple().exponent
+    assert abs(float(shown) - sample.mean()) <= 0.5001 * float(unit)
+    assert float(width) >= error * (1 - 1e-9)
+    assert float(width) - error <= float(unit)
 
 
 def test_comparisons__have_the_same_columns_whatever_was_run_and_however_wide_the_terminal_is():
-    trained, untrained = summary(a={}, b={}), summary(c={}, d={})
+    trained, untrained = summary(a={}, b={}), summary(c={})
     untrained = untrained.drop(columns=["time_to_target", "final_accuracy", "gap"])
     boards = [Board(trained, 0.9), Board(untrained.assign(outcome_gap=0.1))]
     for width in (200, 80):
         first, second = comparison_tables(boards, width=width)
         console = Console(width=width, record=True, file=io.StringIO())
-        one, other = (
-            [str(column.header) for column in table.columns if "than\n" not in str(column.header)]
-            for table in (first, second)
-        )
-        assert one[2:] == other[2:]
-        assert one[1].replace("90 %", "target") == other[1]
+        one, other = ([str(column.header) for column in each.columns] for each in (first, second))
+        # The target, and with whom times are compared, are those of each.
+        assert [x.replace("90 %", "target").replace("than\na", "than\nc") for x in one] == other
         console.print(second)
-        (row,) = (line for line in console.export_text().splitlines() if line.startswith("c"))
+        (row,) = (line for line in console.export_text().splitlines() if line.startswith(" c "))
         assert row.split()[1:3] == ["–", "–"]
         assert "ok" in row
     hidden = str(second.caption).partition("Not shown, as the terminal is narrow: ")[2]
@@ -140,7 +177,9 @@ def test_comparisons__have_the_same_columns_whatever_was_run_and_however_wide_th
 def test_comparison__influence_is_told_as_the_range_over_runs():
     table = summary(a={})
     table["influence"] = [0.651, 0.7, 0.849]
-    assert " 65–85 " in " ".join(printed(table))
+    text = " ".join(printed(table))
+    assert " 65–85 " in text
+    assert "A range is that from the lowest to the highest run." in text
 
 
 def test_overview__brackets_who_is_not_ok_and_marks_who_leads():

@@ -10,20 +10,21 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import pandas as pd
 import tyro
 from rich.console import Console
 
 from fl_edge_env import Scenario
 from policies.base import Policy
-from policies.belief import best_delay
 from policies.benchmark.console import PlainConsole
 from policies.benchmark.experiment import Entrant, Results, Setting, run_settings
 from policies.benchmark.options import RunOptions, ScenarioOptions
 from policies.benchmark.protocol import (
+    KNOWS_GAINS,
+    RULES,
     TABLE_WIDTH,
-    TEST_SEEDS,
     VALIDATION_SEEDS,
-    Cost,
+    analytic_policies,
     decision_time,
     method_table,
     printed_table,
@@ -39,23 +40,25 @@ from policies.benchmark.results_folder import (
     reopened,
     write_csv,
 )
-from policies.lroa import LROA
-from policies.uniform import UniD
+from policies.opportunistic import Opportunistic
 
 EVALUATION = Kind("evaluation of agents", ("agents.csv", "runs.csv"))
 
 
 @dataclass(frozen=True)
 class Options(RunOptions, ScenarioOptions):
-    """Compare trained agents with LROA and Uni-D, as they are and tuned."""
+    """Compare trained agents with LROA and Uni-D, as they are and tuned.
+
+    For the objective outcome with Opportunistic, as it is and tuned, LROA and proportional fair.
+    """
 
     agents: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
     """Folders of trained agents, each with a run for every training seed."""
     scenario: str = "cifar10"
     """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, chen2021,
     fedl2019, yang2021, or a TOML file."""
-    seeds: int = len(TEST_SEEDS)
-    """Number of test seeds: 0, 1, 2, and so on."""
+    seeds: int | None = None
+    """Number of test seeds: 0, 1, 2, and so on; 30, for the objective outcome 10 by default."""
 
 
 def evaluate_agents(options: Options, console: Console) -> None:
@@ -66,57 +69,58 @@ def evaluate_agents(options: Options, console: Console) -> None:
     `JobsFailedError` if a run has failed.
     """
     options = reopened(options, EVALUATION)
-    if not 1 <= options.seeds < VALIDATION_SEEDS[0]:
-        raise ValueError(f"seeds must be from 1 to {VALIDATION_SEEDS[0] - 1}, got {options.seeds}")
     scenario = options.make_scenario()
-    if scenario.objective == "outcome":
-        raise ValueError(
-            "the score of agents is one of the penalty: those that decide on the outcome are "
-            "compared by what a user pays, for which fl-edge compare takes them among its policies"
-        )
-    if scenario.deadline_s < math.inf:
-        raise ValueError(
-            "the score of agents counts from a bound that needs rounds without a deadline, got "
-            f"deadline_s = {scenario.deadline_s!r}: fl-edge compare takes such a system, and "
-            "trained agents among its policies"
-        )
-    if scenario.drops_out:
-        raise ValueError(
-            "the score of agents counts from a bound that needs availability = 1 for every device, "
-            f"got {float(scenario.availability.min())!r}: fl-edge compare takes such a system, and "
-            "trained agents among its policies"
-        )
-    delay = best_delay(scenario)
-    methods: dict[str, list[Policy]] = {
-        kind.name: [kind(scenario, delay=delay)] for kind in (LROA, UniD)
-    }
+    rules = RULES[scenario.objective]
+    number = rules.seeds if options.seeds is None else options.seeds
+    if not 1 <= number < VALIDATION_SEEDS[0]:
+        raise ValueError(f"seeds must be from 1 to {VALIDATION_SEEDS[0] - 1}, got {number}")
+    seeds = range(number)
+    if scenario.objective == "penalty":
+        _check_bounded(scenario)
+    # Agents hold the queues of the outcome themselves, and LROA needs those of its paper.
+    system = scenario.replace(objective="penalty")
+    methods = {policy.name: [policy] for policy in analytic_policies(system, scenario.objective)}
     for folder in options.agents:
-        methods |= _training_seeds(folder, scenario, taken=methods)
-    candidates = tuning_candidates(scenario)
-    tuning = _setting("tuning", scenario, candidates, VALIDATION_SEEDS, bounded=False)
+        methods |= _training_seeds(folder, system, taken=methods)
+    candidates = tuning_candidates(system, scenario.objective)
     agents = [str(path) for folder in options.agents for path in sorted(folder.glob("seed-*"))]
     folder = options.out or default_folder(options, options.scenario, "-agents")
 
-    def run(setting: Setting) -> Results:
-        return run_settings([setting], folder, options, console)[0]
+    def run(name: str, policies: Sequence[Policy], seeds: range, system: Scenario) -> Results:
+        entrants = tuple(Entrant(policy.name, policy, system) for policy in policies)
+        return run_settings([Setting(name, entrants, seeds)], folder, options, console)[0]
 
     with claimed(folder, EVALUATION, options, [described(scenario)], agents, console) as writes:
-        best = tuned(candidates, run(tuning).rounds)
+        validation = run("tuning", candidates, VALIDATION_SEEDS, system)
+        best = tuned(candidates, validation.rounds, rules)
         kept = [policy.name for policy in best if policy.name in methods]
         methods |= {policy.name: [policy] for policy in best}
         policies = [policy for several in methods.values() for policy in several]
-        test = run(_setting("test", scenario, policies, range(options.seeds), bounded=True))
+        test = run("test", policies, seeds, system)
+        runs = run_table(test.rounds, rules)
+        one = test.bounds.groupby("seed")["bound"].mean()
+        if scenario.objective == "outcome":
+            name = Opportunistic.name
+            if system.csi != "full":
+                name, system = KNOWS_GAINS, system.replace(csi="full")
+                knowing = Opportunistic(system)
+                knowing.name = name
+                known = run("gains known", [knowing], seeds, system)
+                runs = pd.concat([runs, run_table(known.rounds, rules)], ignore_index=True)
+                methods[name] = [knowing]
+            one = runs[runs["policy"] == name].set_index("seed")["cost"]
+        rival = best[0].name
         names = {label: [policy.name for policy in several] for label, several in methods.items()}
-        table = method_table(test.rounds, names, test.bounds)
+        table = method_table(runs, names, one, rival, rules)
         if writes:
             write_csv(folder / "agents.csv", table)
-            write_csv(folder / "runs.csv", run_table(test.rounds))
-    costs = {method: _cost(several, scenario) for method, several in methods.items()}
+            write_csv(folder / "runs.csv", runs)
     wide = PlainConsole(width=max(console.width, TABLE_WIDTH))
-    wide.print(printed_table(table, costs, _title(scenario, options)))
+    wide.print(printed_table(table, _title(scenario, options), rival, rules))
     if kept:
         console.print(f"Tuning has kept {' and '.join(kept)} as the scenario has it.")
     for method, several in methods.items():
+        console.print(_cost(method, several), soft_wrap=True, highlight=False)
         # All training seeds of a method have the same.
         if (origin := getattr(several[0], "trained_in", scenario)) != scenario:
             told = f"{method} was trained in another scenario: {_differences(origin, scenario)}."
@@ -124,11 +128,17 @@ def evaluate_agents(options: Options, console: Console) -> None:
     console.print(f"Results: {folder}", soft_wrap=True)
 
 
-def _setting(
-    name: str, scenario: Scenario, policies: Sequence[Policy], seeds: range, *, bounded: bool
-) -> Setting:
-    entrants = tuple(Entrant(policy.name, policy, scenario) for policy in policies)
-    return Setting(name, entrants, seeds, bounded=bounded)
+def _check_bounded(scenario: Scenario) -> None:
+    """Raise `ValueError` for a system without the bound that is score 1 for the penalty."""
+    told = "the score of agents counts from a bound that needs"
+    instead = "--objective outcome has another score"
+    if scenario.deadline_s < math.inf:
+        raise ValueError(
+            f"{told} rounds without a deadline, got deadline_s = {scenario.deadline_s!r}: {instead}"
+        )
+    if scenario.drops_out:
+        least = float(scenario.availability.min())
+        raise ValueError(f"{told} availability = 1 for every device, got {least!r}: {instead}")
 
 
 def _training_seeds(
@@ -180,20 +190,18 @@ def _differences(one: Scenario, other: Scenario) -> str:
     return "; ".join(told)
 
 
-def _cost(policies: Sequence[Policy], scenario: Scenario) -> Cost:
-    """Time of a decision of the first, and mean cost of training."""
-    spent = [getattr(policy, "cost", {}) for policy in policies]
-    return Cost(
-        decision_time(policies[0], scenario),
-        len(policies) if any(spent) else 0,
-        float(np.mean([one.get("rounds", 0) for one in spent])),
-        float(np.mean([one.get("minutes", 0.0) for one in spent])),
-    )
+def _cost(method: str, policies: Sequence[Policy]) -> str:
+    """The time of a decision of a method, and of its trainings."""
+    told = f"{method}: {1e3 * decision_time(policies[0]):.2f} ms a decision"
+    if minutes := [cost["minutes"] for p in policies if (cost := getattr(p, "cost", None))]:
+        told += f", {len(minutes)} trainings of {np.mean(minutes):.1f} minutes"
+    return f"{told}."
 
 
 def _title(scenario: Scenario, options: Options) -> str:
     """The title of the table."""
     told = [f"{Path(options.scenario).stem}, N = {scenario.num_devices}"]
+    told += ["objective outcome"] if scenario.objective == "outcome" else []
     told += [f"channel {options.channel}"] if options.channel else []
     told += ["delayed channel state"] if scenario.csi == "delayed" else []
     told += ["gains of participants"] if scenario.csi == "participants" else []

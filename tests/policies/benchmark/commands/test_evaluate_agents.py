@@ -9,6 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from policies import Opportunistic, evaluate, make_policy
+from policies.benchmark.options import ScenarioOptions
 from policies.learned import SB3Policy
 from train_fl.command_line import main
 
@@ -59,6 +61,32 @@ def test_agents__from_training_to_the_table(call, agents, monkeypatch):
     assert penalty == pytest.approx(table.loc["PPO team", "penalty"], rel=1e-9)
 
 
+def test_evaluate_agents__of_the_outcome_by_the_distances_to_the_bound(call, tmp_path):
+    options = {"scenario": "cell", "num_devices": 6, "cohort_size": 2, "rounds": 30}
+    options |= {"csi": "participants", "objective": "outcome", "energy_budget_j": 300.0}
+    system = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
+    quick = "--train-rounds 400 --imitation-rounds 200 --num-envs 4"
+    for seed in (0, 1):
+        call(f"train {system} {quick} --seed {seed} --out {tmp_path}/agents")
+    call(f"evaluate-agents {system} {tmp_path}/agents --seeds 2 --out {tmp_path}/out")
+    table = pd.read_csv(tmp_path / "out" / "agents.csv").set_index("method")
+
+    scenario = ScenarioOptions(**options).make_scenario()
+    full = scenario.replace(csi="full")
+    agents = [SB3Policy.load(tmp_path / "agents" / f"seed-{seed}") for seed in (0, 1)]
+    fair = make_policy("proportional-fair:static", scenario)
+    gaps = [
+        evaluate([policy], policy.scenario, range(2))["outcome_gap"].to_numpy()
+        for policy in (fair, Opportunistic(full), *agents)
+    ]
+    scores = (gaps[0] - gaps[2:]) / (gaps[0] - gaps[1])
+    assert table.loc["PPO taught privileged", "score"] == pytest.approx(scores.mean(), rel=1e-6)
+    assert table.loc["Opportunistic, gains known", "score"] == pytest.approx(1.0)
+    assert table.loc["Proportional fair, static", "score"] == 0.0
+    assert {"LROA", "Opportunistic"} < set(table.index)
+    assert sum(name.startswith("Opportunistic, common prices") for name in table.index) == 1
+
+
 def test_compare__resume_refuses_an_agent_that_has_changed(call, refused, agents):
     run = agents / "devices" / "seed-0"
     call(f"compare {SYSTEM} --policies lroa {run} --no-train --seeds 2 --out {agents}/compare")
@@ -106,7 +134,6 @@ def test_agents__of_other_kinds_are_trained_and_compared(call, tmp_path, system,
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (f"evaluate-agents {SYSTEM} --objective outcome", "fl-edge compare takes them among"),
         (f"evaluate-agents {SYSTEM} --availability 0.5", "needs availability = 1 for every"),
         (f"evaluate-agents {SYSTEM} --deadline-s 9", "needs rounds without a deadline, got"),
         ("train --scenario nowhere", "scenario must be one of"),

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,17 @@ class Options:
     out: Path = Path("runs/measured")
     """Folder for <policy>.csv, the log of each run, and <policy>.json, its times and accuracies."""
 
+    def check(self) -> None:
+        """End the program where a run cannot begin, or would take the place of an earlier one."""
+        if find_spec("flwr") is None:
+            sys.exit('error: Flower is needed: pip install -e ".[federation]"')
+        if len(set(self.policies)) < len(self.policies):
+            sys.exit(f"error: each policy is run once, got {' '.join(self.policies)}")
+        names = [f"{policy}.{kind}" for policy in self.policies for kind in ("csv", "json")]
+        for path in [self.out / name for name in (*names, "summary.csv")]:
+            if path.exists():
+                sys.exit(f"error: {str(path)!r} is there already: give another folder, --out")
+
     def config(self, policy: str) -> dict[str, Any]:
         """What the app is told of a run."""
         named = {name: getattr(self, name) for name in ("rounds", "seed", "compression")}
@@ -94,16 +106,20 @@ def federation() -> Iterator[dict[str, str]]:
             "OMP_NUM_THREADS": "1",
         }
 
-        def start(*command: str) -> None:
+        def start(*command: str) -> subprocess.Popen[bytes]:
             log = running.enter_context((Path(home) / "log.txt").open("a"))
             process = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
             running.callback(process.wait)
             running.callback(process.terminate)
+            return process
 
-        start("flower-superlink", "--insecure", "--port", str(port), _NO_INSTALL)
-        while socket.socket().connect_ex(("127.0.0.1", port)):
+        server = start("flower-superlink", "--insecure", "--port", str(port), _NO_INSTALL)
+        while not listens(port):
+            if server.poll() is not None:
+                told = (Path(home) / "log.txt").read_text()[-3000:]
+                raise RuntimeError(f"flower-superlink has ended:\n{told}")
             time.sleep(0.2)
         for device in range(NUM_DEVICES):
             with socket.socket() as free:
@@ -119,14 +135,18 @@ def federation() -> Iterator[dict[str, str]]:
         yield environment
 
 
+def listens(port: int) -> bool:
+    """Tell if a program of this machine takes connections at a port."""
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
 _NO_INSTALL = "--disable-runtime-dependency-installation"
 
 
 def run(options: Options, policy: str, environment: dict[str, str]) -> dict[str, list[float]]:
     """One federation; the end of each round [s], and the accuracy of its model."""
     config = options.config(policy)
-    for name in ("log", "report"):
-        Path(config[name]).unlink(missing_ok=True)
     told = " ".join(f"{name}={value!r}" for name, value in config.items())
     done = subprocess.run(
         ["flwr", "run", str(APP), "measured", "--stream", "--run-config", told],
@@ -164,6 +184,7 @@ def first_time(report: dict[str, list[float]], target: float) -> float:
 
 def main(options: Options) -> None:
     """Run all, and print the table."""
+    options.check()
     options.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     with federation() as environment:

@@ -103,7 +103,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         name, options = selector, options | {"resources": resources}
     if name in POLICIES:
         return POLICIES[name](scenario, **options)
-    if Path(name).exists():
+    if name and Path(name).exists():
         from policies.learned import SB3Policy
 
         return SB3Policy.load(name, scenario, **options)

@@ -60,14 +60,13 @@ COMMAND = (
 def test_soak__holds_what_always_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(bound, "_PRICE_ROUNDS", 50)
     monkeypatch.setattr(prices, "_STAGES", (20,))
-    end = time.monotonic() + float(os.environ.get("SOAK_SECONDS", "600"))
+    seconds = float(os.environ.get("SOAK_SECONDS", "600"))
+    end = time.monotonic() + seconds
     seed = first = int(os.environ.get("SOAK_SEED", "0"))
     played: Counter[str] = Counter()
     while seed == first or time.monotonic() < end:
         rng = np.random.default_rng(seed)
-        case: Callable[[np.random.Generator, Path], int] = rng.choice(
-            [play_batch, play_gaps, play_training, play_killed], p=[0.8, 0.1, 0.07, 0.03]
-        )
+        case = CASES[37 * seed % 100]  # of 100 successive seeds each once, well mixed
         folder = tmp_path / str(seed)
         folder.mkdir()
         try:
@@ -82,6 +81,8 @@ def test_soak__holds_what_always_holds(tmp_path, monkeypatch):
         print(f"seed {seed}: {case.__name__}, {rounds} rounds", flush=True)
         seed += 1
     print(dict(played))
+    assert played["rounds"] >= LEAST_ROUNDS * seconds, "it hardly plays"
+    assert seconds < 600 or {case.__name__ for case in CASES} <= {*played}
 
 
 def play_batch(rng: np.random.Generator, folder: Path) -> int:
@@ -150,6 +151,15 @@ def play_killed(rng: np.random.Generator, folder: Path) -> int:
         assert (killed / name).read_bytes() == (folder / "whole" / name).read_bytes()
     assert {path.name for path in folder.rglob(".*")} <= {".lock"}
     return 2 * len(pd.read_csv(killed / "rounds.csv"))
+
+
+CASES: list[Callable[[np.random.Generator, Path], int]] = [
+    *[play_batch] * 80,
+    *[play_gaps] * 10,
+    *[play_training] * 7,
+    *[play_killed] * 3,
+]
+LEAST_ROUNDS = 10  # in a second: a few batches; on average they are hundreds
 
 
 def run(command: str, kind: int | None = None, after: float = 0.0) -> None:

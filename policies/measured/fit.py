@@ -234,7 +234,7 @@ def fit(table: pd.DataFrame, spells: pd.DataFrame | None = None) -> Fit:
     model_bits = 32.0 * sizes[0]
     bits_up = 8.0 * float(rows["bytes_up"].median())
     whole = bits_up >= _WHOLE * model_bits
-    upload_bits = model_bits if whole else round(bits_up)
+    upload_bits = model_bits if whole else max(round(bits_up), 1)
     uplink = shape * np.exp(upload.mean - psi(shape)) * (8.0 * upload_bits / bits_up)
 
     download, download_bps = _download(rows, device, count, model_bits, unknown)
@@ -340,8 +340,8 @@ def _availability(
     spells, device = spells[device >= 0], device[device >= 0]
     if spells.empty:
         raise ValueError(
-            f"no device of the availability is in the log, which has {devices[0]!r} and others: "
-            "name devices in both alike"
+            "no device of the availability is in the log, which has "
+            f"{devices.tolist()[0]!r} and others: name devices in both alike"
         )
     start, end = spells["from_s"].to_numpy(), spells["to_s"].to_numpy()
     first, last = start.min(), end.max()

@@ -51,12 +51,15 @@ _CHUNK_ROWS = 50_000
 _MOST_COLUMNS, _LONGEST_LINE = 1_000, 1_000_000
 _LONGEST_TEXT = 1_000  # bytes of a device's name, or of a number as text
 _LARGEST_INTEGER = 2**53  # what a float holds exactly
+_LARGEST = 1e15  # of all other numbers, so that sums and squares of them are finite
 _NOTHING = ("nan", "NaN")
 
 # Values that far from the others are named: a thousand is the mistake of milliseconds.
 _FAR = 300.0
-_SLOWEST_BPS = 100.0
+_SLOWEST_BPS = 10_000.0
+_SLOWEST_HZ = 1e6
 _LONG_PAUSE = 100.0
+_LONG_REST_S = 3600.0
 
 
 class Log(NamedTuple):
@@ -149,8 +152,7 @@ def append_rows(path: str | Path, rows: pd.DataFrame | Sequence[Mapping[str, Any
     """
     path = Path(path)
     what = f"log {str(path)!r}"
-    if path.suffix == ".parquet":
-        raise ValueError(f"cannot write the {what} round by round: give a CSV file instead")
+    _check_csv(path)
     if not len(rows):
         return
     table = check_table(pd.DataFrame(rows), f"the rows for the {what}").table
@@ -172,6 +174,81 @@ def append_rows(path: str | Path, rows: pd.DataFrame | Sequence[Mapping[str, Any
             except BaseException:  # an interrupt as well
                 file.truncate(size)
                 raise
+
+
+def new_log(path: str | Path) -> Path:
+    """The path of a log that `append_rows` can begin; else a `ValueError`."""
+    path = Path(path)
+    _check_csv(path)
+    if path.exists():
+        raise ValueError(f"the log {str(path)!r} is there already: give another name")
+    if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+        raise ValueError(
+            f"cannot write the log {str(path)!r}: {str(path.parent)!r} is no folder to write to"
+        )
+    return path
+
+
+def append_round(
+    path: str | Path, number: int, start_s: float, told: Mapping[int, Mapping[str, Any]]
+) -> dict[str, list[Any]]:
+    """Add to a log what devices tell of their participations in a round, as far as that can be.
+
+    As a federation must not end for its log, there is a warning where `append_rows` has an error: a
+    device of which something is missing or wrong has no row, and a round that cannot be written
+    none at all.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        As of `append_rows`.
+    number : int
+        Number of the round.
+    start_s : float
+        When it started [s].
+    told : mapping
+        For each device all that `COLUMNS` names but ``round``, ``device`` and ``start_s``, and what
+        was measured of `OPTIONAL`; all else is ignored.
+
+    Returns
+    -------
+    dict
+        The columns of the rows, but for ``round``, as `policies.measured.read_flower` takes them;
+        also those of a round that could not be written. Empty if there are no rows.
+    """
+    tables, reasons = [], {}
+    for device, values in told.items():
+        row = {name: values[name] for name in MEANING if name in values}
+        row |= {"round": number, "device": device, "start_s": start_s}
+        try:
+            tables.append(check_table(pd.DataFrame([row]), f"what device {device} tells").table)
+        except ValueError as error:
+            reasons[device] = str(error)
+    if reasons:
+        _warn(
+            f"no row in the log {str(path)!r} for device {', '.join(map(str, reasons))} in round "
+            f"{number}: {next(iter(reasons.values()))}"
+        )
+    if not tables:
+        return {}
+    table = pd.concat(tables)
+    try:
+        append_rows(path, table)
+    except ValueError as error:
+        _warn(f"round {number} is not in the log: {error}")
+    names = [name for name in MEANING if name in table and name != "round"]
+    return {name: table[name].to_list() for name in names}
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=4)  # who called the strategy
+
+
+def _check_csv(path: Path) -> None:
+    if path.suffix == ".parquet":
+        raise ValueError(
+            f"cannot write the log {str(path)!r} round by round: give a CSV file instead"
+        )
 
 
 def _check_end(file: Any, header: bytes) -> None:
@@ -211,7 +288,11 @@ def _read_csv(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Ite
         if not file.read(1):
             raise ValueError("it is empty")
     with _opened(path) as file:
-        names = pd.read_csv(file, nrows=0, encoding="utf-8-sig").columns
+        # As values: pandas gives names that come twice others.
+        first = pd.read_csv(
+            file, header=None, nrows=1, dtype=str, keep_default_na=False, encoding="utf-8-sig"
+        )
+    names = first.iloc[0].to_list()
     _check_names(names, needed)
     if len(names) > _MOST_COLUMNS:  # short rows are filled up
         raise ValueError(f"it has {len(names)} columns, more than {_MOST_COLUMNS}")
@@ -262,7 +343,7 @@ class _Lines(io.FileIO):
 
 def _opened(path: Path) -> io.BufferedReader:
     """A file in CSV as it is: what is packed may grow without end."""
-    return io.BufferedReader(_Lines(path))
+    return io.BufferedReader(_Lines(str(path)))  # errors name it
 
 
 def _read_parquet(
@@ -305,6 +386,9 @@ def _check_longest(name: str, length: int | None) -> None:
 
 
 def _check_names(names: Collection[str], needed: Sequence[str]) -> None:
+    for name in (*needed, *OPTIONAL):
+        if list(names).count(name) > 1:
+            raise ValueError(f"it has several columns {name}: leave one of them")
     missing = [name for name in needed if name not in names]
     if not missing:
         return
@@ -363,12 +447,13 @@ def _checked_rows(table: pd.DataFrame, unit: str) -> pd.DataFrame:
     checked["round"] = checked["round"].astype(np.int64)
     for name in [name for name in MEANING if name in table and name not in checked]:
         values = checked[name] = _numbers(table[name])
+        allowed, right = f"at most {_LARGEST:g}", np.abs(values) <= _LARGEST
         if name == "start_s":
-            allowed, right = "finite", np.isfinite(values)
+            allowed = f"a number {allowed} in size"
         elif name in _ZERO_ALLOWED:
-            allowed, right = "at least zero and finite", (values >= 0) & np.isfinite(values)
+            allowed, right = f"at least zero and {allowed}", right & (values >= 0)
         else:
-            allowed, right = "positive and finite", (values > 0) & np.isfinite(values)
+            allowed, right = f"positive and {allowed}", right & (values > 0)
         if name in OPTIONAL:
             allowed += " or empty"
             right |= table[name].isna().to_numpy()
@@ -461,7 +546,7 @@ def _checked_log(table: pd.DataFrame, left_out: int, unit: str) -> Log:
 def _rounds(table: pd.DataFrame) -> pd.DataFrame:
     """For each round its beginning ``start_s``, and ``gap_s`` until the next, NaN for the last."""
     rounds = table.groupby("round")[["start_s"]].min()
-    rounds["gap_s"] = -rounds["start_s"].diff(-1)
+    rounds["gap_s"] = rounds["start_s"].shift(-1) - rounds["start_s"]
     return rounds
 
 
@@ -500,11 +585,17 @@ def _suspect_rounds(table: pd.DataFrame, rounds: pd.DataFrame) -> list[str]:
             raise ValueError(f"{told}: are train_s, up_s and down_s in milliseconds? Give seconds")
         notes.append(f"{told}.")
     gaps = rounds["gap_s"].dropna()
-    idle = float((gaps / taken.groupby(table["round"]).max().reindex(gaps.index)).median())
+    longest = taken.groupby(table["round"]).max().reindex(gaps.index)
+    idle, rest = float((gaps / longest).median()), float((gaps - longest).median())
     if idle > _FAR:
         notes.append(
             f"Half the rounds take more than {idle:.6g} times as long as their longest "
             "participation: is start_s in milliseconds?"
+        )
+    elif rest > _LONG_REST_S:
+        notes.append(
+            f"Half the rounds take {rest:.6g} s or more beside their longest participation: are "
+            "all times in milliseconds?"
         )
     paused = gaps[gaps > _LONG_PAUSE * gaps.median()]
     if len(paused):
@@ -539,8 +630,12 @@ def _suspect_devices(table: pd.DataFrame) -> list[str]:
             notes.append(f"So have {len(far) - 3} more devices.")
     if (rate := float(bits_per_second.median())) < _SLOWEST_BPS:
         notes.append(
-            f"Half the uploads have at most {rate:.3g} bit/s: is up_s in milliseconds, or bytes_up "
-            "in kilobytes?"
+            f"Half the uploads have at most {rate:.3g} bit/s: are times in milliseconds, or is "
+            "bytes_up in kilobytes?"
+        )
+    if "frequency_hz" in table and (hz := float(table["frequency_hz"].median())) < _SLOWEST_HZ:
+        notes.append(
+            f"Half the frequencies are {hz:.6g} Hz or less: is frequency_hz in GHz or MHz?"
         )
     counts = table["device"].value_counts(sort=False)
     once = list(counts.index[counts == 1])
@@ -561,7 +656,8 @@ def _checked_spells(table: pd.DataFrame, unit: str) -> pd.DataFrame:
     checked = pd.DataFrame({"device": devices}, index=table.index)
     for name in ("from_s", "to_s"):
         checked[name] = _numbers(table[name])
-        _refuse(name, "finite", ~np.isfinite(checked[name].to_numpy()), table, unit)
+        wrong = ~(np.abs(checked[name].to_numpy()) <= _LARGEST)
+        _refuse(name, f"a number at most {_LARGEST:g} in size", wrong, table, unit)
     ended = (checked["to_s"] <= checked["from_s"]).to_numpy()
     _refuse("to_s", "after from_s", ended, table, unit)
     checked = checked.sort_values(["device", "from_s"], kind="stable")

@@ -16,6 +16,8 @@ LEVEL = 0.8
 _QUANTILES = (0.5, 0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
 # Of each participation, and fewer where there are very many.
 _MOST_DRAWS, _LEAST_DRAWS, _NUMBERS = 1000, 100, 20_000_000
+# Logarithms of times are drawn within these: what a few wild rows tell may lie anywhere.
+_LEAST_LOG, _MOST_LOG = -600.0, 600.0
 
 
 class Prediction(NamedTuple):
@@ -118,8 +120,13 @@ def _draw(
         sign = -1.0 if law is fitted.upload else 1.0  # bytes a second, and not seconds a byte
         mean, freedom = law.mean[device], law.freedom[device]
         noise = np.sqrt(law.variance[device]) * noise
-        known += amount * np.exp(sign * (mean + noise))
+        known += amount * _exp(sign * (mean + noise))
         mean = mean + np.sqrt(law.mean_variance[device]) * rng.standard_normal(size)
-        noise = noise / np.sqrt(rng.chisquare(freedom, size) / freedom)
-        likely += amount * np.exp(sign * (mean + noise))
+        # With a fraction of a degree of freedom a draw may underflow.
+        noise = noise / np.sqrt(np.maximum(rng.chisquare(freedom, size), 1e-200) / freedom)
+        likely += amount * _exp(sign * (mean + noise))
     return likely, known
+
+
+def _exp(logarithm: FloatArray) -> FloatArray:
+    return np.exp(np.clip(logarithm, _LEAST_LOG, _MOST_LOG))

@@ -109,10 +109,11 @@ def centre_and_spread(estimates: FloatArray, variances: FloatArray) -> tuple[flo
         return mu, float(weight @ (estimates - mu) ** 2) - (len(estimates) - 1)
 
     mu, excess = centre(0.0)
-    if excess <= 0:
+    if excess <= 0 or len(estimates) == 1:  # whose excess is rounding
         return mu, 0.0
-    # Weights are at most 1 / tau^2, so that nothing is in excess at the plain variance.
-    most = float(np.var(estimates, ddof=1))
+    # Weights are at most 1 / tau^2, so that nothing is in excess at the plain variance; at twice
+    # that, no rounding puts it there.
+    most = 2.0 * float(np.var(estimates, ddof=1))
     tau2 = float(brentq(lambda tau2: centre(tau2)[1], 0.0, most, xtol=1e-12 * most))
     return centre(tau2)[0], tau2
 

@@ -79,3 +79,10 @@ def test_own_policy__what_is_wrong_is_said(mine, name, message):
 def test_make_policy__says_what_a_name_is(wrong):
     with pytest.raises(ValueError, match=r"policy must be a name or .* string, got "):
         make_policy(wrong, SCENARIO)
+
+
+def test_make_policy__no_name_is_no_folder_with_an_agent(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("agent.pt").touch()
+    with pytest.raises(ValueError, match=r"policy must be one of lroa, .*, got ''"):
+        make_policy("", SCENARIO)

@@ -17,7 +17,7 @@ from torchvision.datasets import CIFAR10, FashionMNIST, ImageFolder
 from torchvision.transforms.functional import to_tensor
 
 from fl_edge_env.checks import integer_at_least
-from fl_edge_env.files import as_value_error, check_regular
+from fl_edge_env.files import as_value_error, check_regular, in_bytes
 from fl_edge_env.typing import IntArray
 from policies.own import running_own
 from train_fl.objective import ACCURACY, Loss, Metric, cross_entropies, make_loss, make_metric
@@ -26,8 +26,9 @@ from train_fl.objective import ACCURACY, Loss, Metric, cross_entropies, make_los
 _MOST_CLASSES = 1_000_000
 # Formats of pictures: of others some run programs, as EPS does Ghostscript.
 _FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")
-# A small file may hold a huge picture of one colour.
+# A small file may hold a huge picture of one colour, and a small folder many of them.
 _MOST_PIXELS = 2048 * 2048
+_MOST_BYTES = 4e9  # of all pictures as they are kept, in float32; reading takes four times that
 
 # Changes a batch of inputs at random, such as images of shape (batch, channels, height, width).
 Augmentation = Callable[[Tensor, np.random.Generator], Tensor]
@@ -269,15 +270,16 @@ class Dataset:
         path : str or Path
             Folder with ``train/<class>/<picture>`` and ``test/<class>/<picture>``. All pictures
             have one size, of at most 2048 by 2048 pixels, and 8 bits a channel, and are read in
-            colour. They are PNG, JPEG, BMP, PPM, TIFF or WebP, whatever their names say. Classes
-            are numbered by their names' order.
+            colour, 12 bytes a pixel and 4 GB in all. They are PNG, JPEG, BMP, PPM, TIFF or WebP,
+            whatever their names say. Classes are numbered by their names' order.
         augment : callable, optional
             As of a `Dataset`.
 
         Raises
         ------
         ValueError
-            If a folder is missing, its classes differ or a picture cannot be read.
+            If a folder is missing, its classes differ, a picture cannot be read, or they are too
+            many.
         """
         path = Path(path)
         splits = []
@@ -401,7 +403,7 @@ def _below_2_63(name: str, array: NDArray[Any]) -> IntArray:
 
 
 def _check_sizes(files: Sequence[str]) -> None:
-    """Raise `ValueError` for pictures of several sizes or a huge one, before any is decoded."""
+    """Raise `ValueError` for pictures of several sizes or huge ones, before any is decoded."""
     first: tuple[int, int] | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -419,22 +421,29 @@ def _check_sizes(files: Sequence[str]) -> None:
                     f"{file} has {width} by {height} pixels, more than {_MOST_PIXELS}: make them "
                     "smaller"
                 )
+            if (total := 12 * width * height * len(files)) > _MOST_BYTES:
+                raise ValueError(
+                    f"{len(files)} pictures of {width} by {height} pixels are {in_bytes(total)} at "
+                    f"12 bytes a pixel, more than {in_bytes(_MOST_BYTES)}: make them smaller or "
+                    "fewer"
+                )
 
 
 def _opened(path: str) -> Image.Image:
     """A picture of which only the head is read."""
-    check_regular(Path(path))
-    try:
-        picture: Image.Image = Image.open(path, formats=_FORMATS)
-    except UnidentifiedImageError:
-        raise ValueError(f"{path} is none of {', '.join(_FORMATS)}") from None
+    with as_value_error(f"{path}: "):
+        check_regular(Path(path))
+        try:
+            picture: Image.Image = Image.open(path, formats=_FORMATS)
+        except UnidentifiedImageError:
+            raise ValueError(f"it is none of {', '.join(_FORMATS)}") from None
     return picture
 
 
 def _picture(path: str) -> Image.Image:
-    with _opened(path) as picture:
+    with _opened(path) as picture, as_value_error(f"{path}: "):
         if picture.mode.startswith(("I", "F")):  # which convert would cut off at 255
-            raise ValueError(f"{path} has more than 8 bits a channel: convert it to 8")
+            raise ValueError("it has more than 8 bits a channel: convert it to 8")
         colours: Image.Image = picture.convert("RGB")
     return colours
 

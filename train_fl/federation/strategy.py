@@ -6,12 +6,11 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import pandas as pd
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -26,7 +25,7 @@ from fl_edge_env.decision import shares_band
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
-from policies.measured.log import COLUMNS, OPTIONAL, append_rows
+from policies.measured.log import append_round, new_log
 from train_fl.compression import Compressor, Uploads, make_compressor
 from train_fl.federation.messages import AS_IT_IS, DEVICE, flat, named
 from train_fl.local_sgd import LocalTrainer
@@ -99,8 +98,9 @@ class PolicyStrategy(Strategy):
         Seed of channel, cohorts and training, as in `FLEdgeEnv.reset`; the policy's is
         `fl_edge_env.streams.policy_seed` of it.
     server : str or ServerOptimizer
-        Turns the weighted sum of a round's updates into the step of the model, such as that of a
-        `Task`; by default the sum is the step.
+        Turns the weighted sum of a round's updates into the step of the model; by default the sum
+        is the step. Where clients do not train with the usual batch size and momentum, ``fednova``
+        must be that of their `Task`, ``task.server``.
     compressor : Compressor, optional
         The clients' own, where the scenario's compression is not one by name.
     measure_gains : callable, optional
@@ -112,7 +112,8 @@ class PolicyStrategy(Strategy):
         `policies.measured.log`: what ``fl-edge calibrate`` makes a scenario of. A client's reply
         then has these in its ``metrics``, but ``round``, ``device`` and ``start_s``, which the
         server knows; `train_reply` gives all but ``up_s`` and ``down_s``. The round's metrics hold
-        the same columns.
+        the same columns. What is missing or cannot be written is not in it, with a warning: the
+        federation goes on, see `policies.measured.log.append_round`.
     wait : float
         How long the server waits for the clients to be there, to say which devices they are, and
         to report the norms of their first updates if the policy needs those [s].
@@ -155,7 +156,7 @@ class PolicyStrategy(Strategy):
         self._broadcast = make_compressor(scenario.download_compression)
         self._kept: dict[str, Tensor] = {}
         self._measure_gains = measure_gains
-        self._log = None if log is None else Path(log)
+        self._log = None if log is None else new_log(log)
         self._wait = finite_number("wait", wait, zero_allowed=True)
         self._env = FLEdgeEnv(scenario)
         self._observation, _ = self._env.reset(seed=self.seed)
@@ -299,9 +300,8 @@ class PolicyStrategy(Strategy):
                 np.average(losses, weights=self.scenario.num_samples[participants])
             )
         if self._log is not None:
-            columns = _columns(sent, participants, metrics)
-            append_rows(self._log, pd.DataFrame({"round": server_round} | columns))
-            record |= columns
+            replied = dict(zip(participants.tolist(), metrics, strict=True))
+            record |= append_round(self._log, server_round, round(sent.start_s, 6), replied)
         self._tell(info)
         return arrays, MetricRecord(record)
 
@@ -330,8 +330,8 @@ class PolicyStrategy(Strategy):
                     f"all arrays of the model must be floating-point numbers, got {name} of "
                     f"{array.dtype}: leave out counters and the like"
                 )
-        if self._log is not None and self._log.exists():
-            raise ValueError(f"the log {str(self._log)!r} is there already: give another name")
+        if self._log is not None:
+            new_log(self._log)  # not that of an earlier run
         # The time of day at the start, and from then on a clock that does not jump.
         self._begun = time.time() - time.monotonic()
         self._kept = {}
@@ -439,27 +439,13 @@ class PolicyStrategy(Strategy):
 _LOSSES = {"local-loss": "local_losses", "local-loss-rms": "local_loss_rms"}
 
 
-def _told(device: int, metrics: MetricRecord, name: str, who: str = "policy") -> float:
+def _told(device: int, metrics: MetricRecord, name: str) -> float:
     if name not in metrics:
         raise ValueError(
-            f"the {who} needs the {name} of each participant, and the reply of device {device} "
+            f"the policy needs the {name} of each participant, and the reply of device {device} "
             f"has only {', '.join(metrics) or 'no metrics'}"
         )
     return float(metrics[name])
-
-
-def _columns(
-    sent: _Round, participants: IntArray, metrics: Sequence[MetricRecord]
-) -> dict[str, Any]:
-    """The round's rows of the log, each column a list."""
-    known = {
-        "device": participants.tolist(),
-        "start_s": [round(sent.start_s, 6)] * len(participants),
-    }
-    told = [name for name in COLUMNS if name not in ("round", *known)]
-    told += [name for name in OPTIONAL if metrics and all(name in one for one in metrics)]
-    replies = list(zip(participants.tolist(), metrics, strict=True))
-    return known | {name: [_told(n, one, name, "log") for n, one in replies] for name in told}
 
 
 def _like(arrays: ArrayRecord, flat: NDArray[Any]) -> ArrayRecord:

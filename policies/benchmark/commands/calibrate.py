@@ -72,16 +72,20 @@ def device_rows(fitted: Fit) -> list[dict[str, str]]:
     """What is known of each device, in text; of very many, of the first."""
     numbered = fitted.devices == tuple(range(len(fitted.devices)))
     always_there = np.all(fitted.availability == 1)
+    several = fitted.rows.max() > 1  # else nothing says how much times vary
     rows = []
     for n, name in enumerate(fitted.devices[:_LISTED]):
         one_pass = duration(float(fitted.seconds_per_sample[n] * fitted.samples[n]))
         upload = f"{fitted.uplink_bps[n] / 1e6:.3g}"
         row = {"device": str(n)} | ({} if numbered else {"name": str(name)})
         row["rows"], row["samples"] = str(fitted.rows[n]), f"{fitted.samples[n]:g}"
-        row["one epoch"] = f"{one_pass} ± {_percent(fitted.seconds_error[n])}"
-        row["it varies by"] = _percent(fitted.train_spread[n])
-        row["upload [Mbit/s]"] = f"{upload} ± {_percent(fitted.uplink_error[n])}"
-        row["deviation"] = f"{fitted.uplink_deviation_bps[n] / 1e6:.2g}"
+        varies, error, upload_error = (
+            _percent(values[n]) if several else "–"
+            for values in (fitted.train_spread, fitted.seconds_error, fitted.uplink_error)
+        )
+        deviation = f"{fitted.uplink_deviation_bps[n] / 1e6:.2g}" if several else "–"
+        row["one epoch"], row["it varies by"] = f"{one_pass} ± {error}", varies
+        row["upload [Mbit/s]"], row["deviation"] = f"{upload} ± {upload_error}", deviation
         row["download"] = f"{fitted.download_bps[n] / 1e6:.3g}"
         rows.append(row | ({} if always_there else {"there": _percent(fitted.availability[n])}))
     return rows
@@ -99,10 +103,11 @@ def sentences(fitted: Fit, log: Log) -> list[str]:
         f"{_percent(np.median(law.own[:-1]))} in {what} ({_percent(law.own[:-1].min())} at least)"
         for law, what in ((fitted.training, "training time"), (fitted.upload, "upload rate"))
     )
-    said.append(
-        "Devices lean on each other: in the median a device's own rows count "
-        f"{' and '.join(lean)}, and the mean of all devices the rest."
-    )
+    if count > 1:
+        said.append(
+            "Devices lean on each other: in the median a device's own rows count "
+            f"{' and '.join(lean)}, and the mean of all devices the rest."
+        )
     said.append(
         f"{fitted.cohort_size} devices in a round; {parameters:.0f} parameters, compression "
         f"{fitted.compression}; a device keeps its rate with probability {fitted.persistence:.2g}; "
@@ -117,8 +122,9 @@ def predicted(prediction: Prediction | None) -> list[str]:
         return ["The log has one round, so that there is nothing to predict, and no picture."]
     each, rounds = prediction.participations, prediction.rounds
     first, last = rounds["round"].iloc[[0, -1]]
+    told = f"Round {last}" if first == last else f"Rounds {first} to {last}"
     errors = (
-        f"Rounds {first} to {last}, predicted from those before: the median error of a "
+        f"{told}, predicted from those before: the median error of a "
         f"participation is {_percent(median_error(each))} and of a round "
         f"{_percent(median_error(rounds))}; {_percent(coverage(each))} of {len(each)} "
         f"participations and {_percent(coverage(rounds))} of {len(rounds)} rounds lie in their "
@@ -138,7 +144,7 @@ def save_prediction(prediction: Prediction, path: Path) -> None:
         partial(_draw, predicted=prediction.participations, title="Participations"),
         partial(_draw, predicted=prediction.rounds, title="Rounds: longest participation"),
     ]
-    save_figure([panels], [path], panel_size=(4.2, 4.2))
+    save_figure([panels], [path], panel_size=(3.5, 3.6))
 
 
 def _draw(axes: Axes, predicted: pd.DataFrame, title: str) -> None:
@@ -172,4 +178,4 @@ def _draw(axes: Axes, predicted: pd.DataFrame, title: str) -> None:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.995 else "100 %"
+    return f"{round(100 * share, 2):.2g} %" if share < 0.995 else "100 %"

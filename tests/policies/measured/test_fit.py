@@ -169,6 +169,10 @@ def test_fit__size_of_the_upload_is_that_of_the_model_or_a_compression():
     assert packed.compression == "bits:8000"
     assert packed.uplink_bps == pytest.approx([80_000, 16_000], rel=1e-3)
     # What goes with the model counts as part of the rate.
+    tiny = fit(one_round(bytes_up=0.01))  # the least that can be sent is a bit
+    assert tiny.compression == "bits:1"
+    assert tiny.uplink_bps == pytest.approx([10, 2], rel=1e-3)
+    tiny.scenario()
     larger = fit(one_round(bytes_up=4400.0))
     assert larger.compression == "none"
     assert larger.uplink_bps == pytest.approx([320_000, 64_000], rel=1e-3)
@@ -209,5 +213,5 @@ def test_fit__availability_is_that_of_on_and_off_spells(rng):
     slow = np.exp(-gap * (1 / 60 + (1 - share.max()) / share.max() / 60))
     fast = np.exp(-gap * (1 / 60 + (1 - share.min()) / share.min() / 60))
     assert fast < fitted.availability_persistence < slow
-    with pytest.raises(ValueError, match="no device of the availability is in the log"):
+    with pytest.raises(ValueError, match="availability is in the log, which has 0 and others"):
         fit(table, spells.assign(device="x"))

@@ -15,8 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.measured import log
-from policies.measured.log import COLUMNS, MEANING, append_rows, check_table, read_log, read_spells
+from policies.measured import log, read_flower
+from policies.measured.log import (
+    COLUMNS,
+    MEANING,
+    append_round,
+    append_rows,
+    check_table,
+    new_log,
+    read_log,
+    read_spells,
+)
 from tests.support import little_memory, outcome, room_for_files_of
 
 
@@ -172,10 +181,16 @@ BAD = {
     ),
     "text": (
         changed(9, train_s="2.5 s"),
-        ["train_s must be positive and finite", "got '2.5 s' in line 11 (device 1, round 2)"],
+        [
+            "train_s must be positive and at most 1e+15",
+            "got '2.5 s' in line 11 (device 1, round 2)",
+        ],
     ),
     "true": (changed(9, epochs=True), ["epochs must be positive", "got 'True' in line 11"]),
-    "a date": (changed(9, start_s="2024-05-01T10:00"), ["start_s must be finite", "got '2024-05"]),
+    "a date": (
+        changed(9, start_s="2024-05-01T10:00"),
+        ["start_s must be a number at most 1e+15 in size", "got '2024-05"],
+    ),
     "NaN": (changed(9, up_s=np.nan), ["up_s must be", "got nothing in line 11"]),
     "infinite": (changed(9, samples=np.inf), ["samples must be", "got inf in line 11"]),
     "negative": (changed(9, train_s=-1.5), ["train_s must be positive", "got -1.5 in line 11"]),
@@ -214,9 +229,19 @@ BAD = {
             "are train_s, up_s and down_s in milliseconds? Give seconds",
         ],
     ),
+    "a time beyond all": (
+        changed(9, start_s=1e300),
+        ["start_s must be a number at most 1e+15 in size", "got 1e+300 in line 11"],
+    ),
+    "a size beyond all": (changed(9, bytes_up=1e200), ["positive and at most 1e+15"]),
+    "rounds that start at once": (lambda t: t.assign(start_s=5.0), ["6 s against 0 s for"]),
+    "a column twice": (
+        lambda t: t.set_axis([*t.columns[:-1], "train_s"], axis=1).assign(down_s=t["down_s"]),
+        ["it has several columns train_s: leave one of them"],
+    ),
     "energy": (
         lambda t: changed(9, energy_j=-1)(t.assign(energy_j=np.nan)),
-        ["energy_j must be positive and finite or empty; got -1", "in line 11"],
+        ["energy_j must be positive and at most 1e+15 or empty; got -1", "in line 11"],
     ),
 }
 
@@ -249,6 +274,8 @@ def test_log__no_regular_file_and_damaged_parquet_are_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=f"cannot read the log .*{name}.*{part}"):
             read_log(tmp_path / name)
+    with pytest.raises(ValueError, match=f"No such file or directory: '{tmp_path}/nothing.csv'$"):
+        read_log(tmp_path / "nothing.csv")
 
 
 def test_log__a_small_file_that_would_fill_the_memory_is_refused(tmp_path):
@@ -308,7 +335,21 @@ SUSPECT = {
     ),
     "kilobytes": (
         lambda t: t.assign(bytes_up=30.0),
-        ["Half the uploads have at most 69.*is up_s in milliseconds, or bytes_up in kilobytes"],
+        ["Half the uploads have at most 69.*are times in milliseconds, or is bytes_up in kilo"],
+    ),
+    "all times in milliseconds": (
+        lambda t: t.assign(**{name: 1000 * t[name] for name in t if name.endswith("_s")}),
+        ["Half the uploads have at most .* bit/s: are times in milliseconds"],
+    ),
+    "of fast uplinks, too": (
+        lambda t: t.assign(
+            bytes_up=4e7, **{name: 2000 * t[name] for name in t if name.endswith("_s")}
+        ),
+        ["Half the rounds take 4400 s or more beside .*: are all times in milliseconds"],
+    ),
+    "frequencies in GHz": (
+        lambda t: t.assign(frequency_hz=2.4),
+        ["Half the frequencies are 2.4 Hz or less: is frequency_hz in GHz"],
     ),
     "a clock in milliseconds": (
         lambda t: t.assign(start_s=1000 * t["start_s"]),
@@ -373,6 +414,48 @@ def test_append__to_another_file_is_refused(tmp_path, content, part):
         append_rows(tmp_path / "log.parquet", small(rounds=1))
 
 
+def test_append_round__what_is_missing_or_cannot_be_written_is_warned_of_and_all_else_kept(
+    tmp_path,
+):
+    path, table = new_log(tmp_path / "log.csv"), small(rounds=4)
+    told = {
+        number: {row.pop("device"): row for row in rows.to_dict("records")}
+        for number, rows in table.groupby("round")
+    }
+    del told[1][2]["up_s"]
+    told[1][3]["up_s"] = 0.0
+    told[3] = {0: {"train-loss": 1.0}}
+
+    def add(number: int) -> dict[str, list]:
+        return append_round(path, number, 100.0 + 10 * number, told[number])
+
+    metrics = {0: add(0)}
+    with pytest.warns(RuntimeWarning, match=r"no row in .*log.csv' for device 2, 3 .*lacks up_s"):
+        metrics[1] = add(1)
+    with (
+        room_for_files_of(path.stat().st_size + 50),
+        pytest.warns(RuntimeWarning, match=r"round 2 is not in the log: cannot write .*log\.csv'"),
+    ):
+        metrics[2] = add(2)
+    with pytest.warns(RuntimeWarning, match="for device 0 in round 3: .* it lacks"):
+        metrics[3] = add(3)
+    right = table.drop([6, 7]).query("round < 3").reset_index(drop=True)
+    pd.testing.assert_frame_equal(read_flower(metrics), right)
+    pd.testing.assert_frame_equal(read_log(path).table, right.query("round < 2"))
+
+
+def test_new_log__is_refused_before_a_federation_begins(tmp_path):
+    (tmp_path / "there.csv").touch()
+    for name, part in (
+        ("log.parquet", "round by round: give a CSV file instead"),
+        ("there.csv", "is there already: give another name"),
+        ("absent/log.csv", "absent' is no folder to write to"),
+        ("there.csv/log.csv", "there.csv' is no folder to write to"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}'.*{part}"):
+            new_log(tmp_path / name)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_spells__are_sorted_and_checked(tmp_path, suffix):
     table = pd.DataFrame({"device": [10, 9, 9], "from_s": [0.0, 5.0, 1.0], "to_s": [3.0, 6.0, 5.0]})
@@ -386,7 +469,11 @@ def test_spells__are_sorted_and_checked(tmp_path, suffix):
     for change, part in (
         (changed(1, to_s=5.0), f"to_s must be after from_s; got 5.0 in {unit} {second} .device 9."),
         (changed(2, to_s=5.1), f"in {unit} {second + 1} and {second} of device 9 do"),
-        (changed(1, from_s=np.nan), f"from_s must be finite; got nothing in {unit} {second}"),
+        (
+            changed(1, from_s=np.nan),
+            f"from_s must be a number at most 1e.15 in size; got nothing in {unit} {second}",
+        ),
+        (changed(2, to_s=1e308), "to_s must be a number at most 1e.15 in size; got 1e.308"),
         (lambda t: t.drop(columns="to_s"), "it lacks to_s"),
     ):
         bad = change(table)

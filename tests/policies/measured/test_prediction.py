@@ -54,6 +54,19 @@ def test_predict__is_wider_for_a_device_with_few_rows_and_widest_for_a_new_one(r
     assert width[1] > 1.3 * width[0] > 1.3 * width[always].max()
 
 
+def test_predict__wild_rows_give_numbers():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        table = simulate(rng, (truth := draw_truth(rng, devices=6)), round_robin(truth, 6, 2))
+        table["up_s"] = np.exp(8 * rng.standard_normal(len(table)))
+        table["start_s"] = 1e6 * table["round"]
+        prediction = predict(table)
+        for predicted in (prediction.participations, prediction.rounds):
+            assert np.isfinite(predicted.to_numpy()).all()
+            assert (predicted["low_s"] <= predicted["high_s"]).all()
+        assert np.isfinite(prediction.predicted_total_s)
+
+
 def test_predict__one_round_says_nothing(rng):
     truth = draw_truth(rng)
     table = simulate(rng, truth, round_robin(truth, 1, 5))

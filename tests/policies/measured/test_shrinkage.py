@@ -61,6 +61,20 @@ def test_estimate__is_nearer_the_truth_than_plain_means_and_variances(rng):
     assert np.all(np.mean(leaning, axis=0) < 0.6 * np.mean(plain, axis=0))
 
 
+@pytest.mark.parametrize("rows", [1, 4])
+def test_estimate__is_found_where_a_device_at_most_has_several_rows(rows):
+    # Then what is in excess of a spread may be rounding alone.
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        count = int(rng.integers(1, 100))
+        device = np.append(np.zeros(rows - 1, dtype=np.int64), np.arange(count))
+        value = rng.choice([0.01, 0.8, 5.0]) * rng.standard_normal(len(device)).round(3)
+        law = estimate(value, device, count)
+        assert all(np.isfinite(values).all() for values in law)
+        if rows == 1:
+            assert law.mean[:-1] == pytest.approx(value, abs=1e-9)
+
+
 def test_estimate__of_devices_without_noise_keeps_each_own_mean():
     law = estimate(np.array([1.0, 1.0, 2.0, 2.0, 4.0]), np.array([0, 0, 1, 1, 2]), 3)
     assert law.mean[:-1] == pytest.approx([1.0, 2.0, 4.0])

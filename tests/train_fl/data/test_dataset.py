@@ -178,7 +178,7 @@ def test_from_folder__numbers_classes_by_name_and_standardises(tmp_path):
     deviation = np.std(pixels, axis=(0, 2, 3), keepdims=True, ddof=1)
     np.testing.assert_allclose(dataset.train_inputs, (pixels - mean) / deviation, atol=1e-5)
     Image.fromarray(np.full((5, 4), 300, dtype=np.uint16)).save(tmp_path / "test/dog/0.png")
-    with pytest.raises(ValueError, match=r"0\.png has more than 8 bits a channel: convert it"):
+    with pytest.raises(ValueError, match=r"0\.png: it has more than 8 bits a channel: convert it"):
         Dataset.from_folder(tmp_path)
     (tmp_path / "test" / "dog" / "0.png").write_bytes(b"no picture")
     with pytest.raises(ValueError, match=f"cannot read the pictures in '{tmp_path}"):
@@ -210,18 +210,25 @@ def bomb(path: Path, side: int) -> None:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda p: Image.new("RGB", (4, 5)).save(p, "EPS"), r"9\.png is none of PNG, JPEG, BMP"),
-        (lambda p: Image.new("RGB", (4, 5)).save(p, "GIF"), r"9\.png is none of PNG, JPEG, BMP"),
+        (
+            lambda p: Image.new("RGB", (4, 5)).save(p, "EPS"),
+            r"9\.png: it is none of PNG, JPEG",
+        ),
+        (
+            lambda p: Image.new("RGB", (4, 5)).save(p, "GIF"),
+            r"9\.png: it is none of PNG, JPEG",
+        ),
         (
             lambda p: Image.new("RGB", (4, 6)).save(p),
             r"one size, .*png is 4 by 5 and .*9\.png 4 by 6",
         ),
         (lambda p: bomb(p, 9_000), r"one size, .*9\.png 9000 by 9000"),
-        (lambda p: bomb(p, 60_000), "exceeds limit of [0-9]+ pixels"),
-        (os.mkfifo, "it is not a regular file"),
-        (Path.touch, r"9\.png is none of"),
+        (lambda p: bomb(p, 60_000), r"9\.png: .*exceeds limit of [0-9]+ pixels"),
+        (os.mkfifo, r"9\.png: it is not a regular file"),
+        (lambda p: p.symlink_to("/dev/zero"), r"9\.png: it is not a regular file"),
+        (Path.touch, r"9\.png: it is none of"),
     ],
-    ids=["eps", "gif", "size", "large", "bomb", "pipe", "empty"],
+    ids=["eps", "gif", "size", "large", "bomb", "pipe", "link", "empty"],
 )
 def test_from_folder__a_picture_of_a_stranger_is_refused_before_any_is_decoded(
     pictures, monkeypatch, write, message
@@ -236,6 +243,22 @@ def test_from_folder__pictures_that_are_all_huge_are_refused(pictures):
     for path in pictures.rglob("*.png"):
         bomb(path, 3_000)
     with pytest.raises(ValueError, match=r"has 3000 by 3000 pixels, more than 4194304"):
+        Dataset.from_folder(pictures)
+
+
+def test_from_folder__pictures_that_are_too_many_together_are_refused(pictures):
+    first = pictures / "train" / "cat" / "0.png"
+    for path in [*pictures.rglob("*.png"), *(first.with_name(f"{n}.png") for n in range(96))]:
+        bomb(path, 2_048)
+    message = "98 pictures of 2048 by 2048 pixels are 4.9 GB at 12 bytes a pixel, more than 4.0 GB"
+    with pytest.raises(ValueError, match=f"cannot read the pictures in .*: {message}"):
+        Dataset.from_folder(pictures)
+
+
+def test_from_folder__a_picture_that_is_cut_off_is_named(pictures):
+    path = pictures / "test" / "cat" / "1.png"
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=f"cannot read the pictures in .*: {path}: .*truncated"):
         Dataset.from_folder(pictures)
 
 

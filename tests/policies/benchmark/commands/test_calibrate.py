@@ -46,12 +46,24 @@ def test_calibrate__lists_the_first_of_very_many_devices_and_draws_no_picture_of
     assert "And 170 more devices." in printed
     assert "nothing to predict" in printed
     assert {path.name for path in tmp_path.iterdir()} == {"log.csv", "system.toml"}
+    # A row alone does not tell how much times vary.
+    (first,) = [line.split() for line in printed.splitlines() if line.split()[:2] == ["0", "1"]]
+    assert first.count("–") == 4
+    assert "%" not in first
+
+
+def test_calibrate__one_device_leans_on_nobody_and_one_round_is_one(call, tmp_path, table):
+    alone = table[table["device"] == 0].iloc[:4]
+    alone.to_csv(tmp_path / "log.csv", index=False)
+    printed = call(f"calibrate {tmp_path}/log.csv --out {tmp_path}/system.toml")
+    assert "lean on each other" not in printed
+    assert f"\nRound {alone['round'].iloc[-1]}, predicted from those before" in printed
 
 
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("train_s", -1.0, "train_s must be positive and finite"),
+        ("train_s", -1.0, "train_s must be positive and at most 1e+15"),
         ("parameters", np.r_[np.ones(119), 2.0], "models of 1 to 2 parameters"),
     ],
 )

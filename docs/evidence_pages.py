@@ -692,6 +692,65 @@ def _federation() -> Told:
     yield Block("settings", table(["setting", *head], both))
 
 
+def agents(letter: str) -> pd.DataFrame:
+    """The stored table of a setting of the agents' protocol, by policy."""
+    return pd.read_csv(ROOT / f"docs/evidence/agents-{letter}.csv", index_col="method")
+
+
+def _agents(letter: str) -> Told:
+    penalty = letter[0] in "abcd"
+    rows = []
+    for policy, row in agents(letter).iterrows():
+        low, high = row["better_low"], row["better_high"]
+        rows.append([
+            str(policy),
+            f"{row['penalty']:.1f}" if penalty else f"{row['total_time'] / UNITS['d']:.1f}",
+            f"{row['worst_energy']:.{4 if penalty else 2}f}" + ("" if row["allowed"] else "!"),
+            f"{row['influence']:.2f}",
+            interval(row["score"], row["score_low"], row["score_high"]),
+            "–" if low == high == 0.5 else f"{row['better']:.2f} [{low:.2f}, {high:.2f}]",
+            row["status"],
+        ])  # fmt: skip
+    counted = "penalty, s" if penalty else "days"
+    head = ["policy", counted, "energy", "influence", "score", "better", "status"]
+    yield Block(f"agents-{letter}", table(head, rows))
+
+
+for _letter in "abcdefghij":
+    part("docs/agents.md", f"agents-{_letter}")(partial(_agents, _letter))
+part("docs/agents.md", "agents-a")(partial(_agents, "d500"))
+
+
+@part("docs/agents.md", "agents-b")
+def _agents_win() -> Told:
+    b = agents("b")
+    ours, tuned = b.loc["PPO privileged"], b.loc["LROA μ×0.7 ν×0.8"]
+    every = ours["better"] == 1.0 and b.loc["LROA", "better"] == 0.0
+    yield Claim("every agent costs less than LROA, tuned or not, on every test seed", every)
+    less = ours["worst_energy"] <= b.loc["LROA", "worst_energy"]
+    yield Claim("at no more energy than LROA's worst device", less)
+    less = 100 * (1 - ours["penalty"] / tuned["penalty"])
+    yield f"The penalty is {n(less, '.1f')} % below that of LROA as tuned"
+
+
+@part("docs/agents.md", "agents-e", "agents-f", "agents-h")
+def _agents_lose() -> Told:
+    e, f, h = (agents(letter) for letter in "efh")
+    ours = "PPO taught privileged"
+    never = all(each.loc[ours, "better"] == 0.0 for each in (e, f, h))
+    yield Claim("No run of an agent costs less than the tuned Opportunistic", never)
+    over = [each.loc[ours, "status"] for each in (e, f, h)] == ["ok", *["over budget"] * 2]
+    yield Claim("The agents are ok in e, and over budget in f and h.", over)
+    first = e.index[e["better_low"] == 0.5][0]
+    above = e.loc[ours, "score"] > 1.0 and first == f"{OURS}, eighth steps"
+    yield Claim("Their score in e is above 1 because their prices move in eighth steps, as", above)
+    tuned = "Opportunistic, common prices, eighth steps"
+    days = [h.loc[name, "total_time"] / UNITS["d"] for name in (tuned, ours, LROA)]
+    yield f"{n(days[0], '.0f')} and {n(days[1], '.0f')} days in place of LROA's {n(days[2], '.0f')}"
+    lowest = max(h.loc[[tuned, ours], "influence"]) < 0.1
+    yield Claim("by asking far devices hardly ever and spending more than the budgets", lowest)
+
+
 @part("README.md", "system", "animate")
 def _readme() -> Told:
     s = standings("system")

@@ -35,6 +35,7 @@ from policies.benchmark.jobs import code_hash
 from policies.benchmark.results_folder import made_with, write_text
 
 INDEX = ROOT / "docs/evidence/index.toml"
+CODE = ("fl_edge_env", "policies", "train_fl", "examples/*.py")
 PRINTED = "printed"  # in place of a file: what the command printed
 _NUMBER = r"(-?\w[\w±.,]*(?<=\w)|\w)"
 _BLOCK = r"(<!-- evidence: {} -->\n\n)(.*?)(\n\n<!-- end -->)"
@@ -46,12 +47,12 @@ def index() -> dict[str, dict[str, Any]]:
 
 
 def is_there(result: dict[str, Any]) -> bool:
-    """Whether all files of a result are there."""
-    return all((ROOT / path).exists() for path in result["files"])
+    """True if a result was made, and all of its files are there."""
+    return "commit" in result and all((ROOT / path).exists() for path in result["files"])
 
 
 def is_stale(result: dict[str, Any]) -> bool:
-    """Whether a result is missing or was made by other code."""
+    """True if a result is missing or was made by other code."""
     return not is_there(result) or result.get("code") != code_hash()[:12]
 
 
@@ -74,8 +75,12 @@ def run(name: str) -> None:
         )
     for path, source in result["files"].items():
         _copy(folder / source, ROOT / path)
+    # Results beside the code make a checkout dirty, too.
+    changed = ["git", "status", "--porcelain", "--", *CODE]
+    clean = not subprocess.run(changed, cwd=ROOT, capture_output=True, check=False).stdout
+    commit = made["commit"] or "unknown"
     told = {
-        "commit": made["commit"] or "unknown",
+        "commit": commit.removesuffix("-dirty") if clean else commit,
         "code": made["code"][:12],
         "date": datetime.now(UTC).date().isoformat(),
         "versions": ", ".join(

@@ -751,6 +751,11 @@ def _agents_lose() -> Told:
     yield Claim("by asking far devices hardly ever and spending more than the budgets", lowest)
 
 
+@part("docs/tour.md", "tour")
+def _tour() -> Told:
+    yield Claim("The first draws this picture, `overview.png`:", True)
+
+
 @part("README.md", "system", "animate")
 def _readme() -> Told:
     s = standings("system")

@@ -721,6 +721,16 @@ for _letter in "abcdefghij":
 part("docs/agents.md", "agents-a")(partial(_agents, "d500"))
 
 
+@part("docs/agents.md", "agents-a")
+def _agents_tie() -> Told:
+    few, many = (
+        100 * (one.loc["PPO privileged", "penalty"] / one.loc[LROA, "penalty"] - 1)
+        for one in (agents("a"), agents("d500"))
+    )
+    yield Claim("the mean penalty of the agents is within 0.01 % of it", abs(few) < 0.01)
+    yield f"the same agents are {n(many, '.1f')} % above it"
+
+
 @part("docs/agents.md", "agents-b")
 def _agents_win() -> Told:
     b = agents("b")

@@ -22,7 +22,7 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 LEFT_OUT = {
     "<": "a place holder",
     "seed in 0 1 2 3 4": "takes an hour",
-    "runs/agents/cifar10": "needs agents of a command that takes an hour",
+    "runs/agents/a": "needs agents of a command that takes an hour",
     "leaderboards/": "takes more than ten minutes",
     "--num-devices 100000": "takes more than ten minutes on a busy machine",
     "fashion_mnist": "needs data that is not installed with the package",

@@ -14,7 +14,9 @@ from types import FrameType
 def interrupts_in_one_line() -> Iterator[None]:
     """End the program at Ctrl-C and SIGTERM with a message and the status that shells expect.
 
-    Within the block both are a `KeyboardInterrupt`, so that what is begun is cleaned up.
+    Within the block both are a `KeyboardInterrupt`, so that what is begun is cleaned up. One that
+    is raised where Python ignores all exceptions, as in a callback of numba's compiler, comes again
+    a moment later.
     """
     status = 128 + signal.SIGINT
 
@@ -23,8 +25,18 @@ def interrupts_in_one_line() -> Iterator[None]:
         status = 128 + number
         raise KeyboardInterrupt
 
+    def ignored(what: sys.UnraisableHookArgs) -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            main = threading.main_thread().ident
+            again = threading.Timer(0.1, signal.pthread_kill, [main, status - 128])
+            again.daemon = True
+            again.start()
+        else:
+            hook(what)
+
     alone = threading.current_thread() is threading.main_thread()  # no other can set a handler
     before = signal.signal(signal.SIGTERM, terminated) if alone else None
+    hook, sys.unraisablehook = sys.unraisablehook, ignored
     try:
         yield
     except KeyboardInterrupt:
@@ -32,5 +44,6 @@ def interrupts_in_one_line() -> Iterator[None]:
         print(f"{told}: what is finished is kept, and the same command goes on from there")
         sys.exit(status)
     finally:
+        sys.unraisablehook = hook
         if alone:
             signal.signal(signal.SIGTERM, before)

@@ -100,6 +100,36 @@ def test_command__told_to_end_while_it_is_imported_does_so_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
+SWALLOWED = """
+import ctypes, signal, time
+from train_fl.interrupts import interrupts_in_one_line
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+@ctypes.CFUNCTYPE(None)
+def callback():
+    signal.raise_signal({number})
+
+with interrupts_in_one_line():
+    callback()
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("kind", STATUS)
+def test_interrupt__in_a_callback_that_ignores_exceptions_is_not_lost(kind):
+    done = subprocess.run(
+        [sys.executable, "-c", SWALLOWED.format(number=int(kind))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    status, said = STATUS[kind]
+    assert done.returncode == status, done
+    assert said in done.stdout
+    assert not done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def interrupts_in_one_line() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         told = "interrupted" if status == 128 + signal.SIGINT else "terminated"
-        print(f"{told}: what is finished is kept, and the same command goes on from there")
+        print(f"{told}: give the same command again, which keeps the runs that are finished")
         sys.exit(status)
     finally:
         sys.unraisablehook = hook

@@ -12,6 +12,7 @@ every policy and counts what a user pays: the time, the energy really spent and 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -103,14 +104,16 @@ def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     rounds = _PRICE_NUMBERS // scenario.num_devices
     rounds = min(_PRICE_ROUNDS, max(_LEAST_PRICE_ROUNDS, rounds))
     # What the bound counts, whatever the server knows and the reward counts.
-    system = scenario.replace(
-        num_rounds=rounds,
-        csi="full",
-        latency="proxy",
-        objective="penalty",
-        initial_queue=0.0,
-        V=V,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # told when the scenario was made
+        system = scenario.replace(
+            num_rounds=rounds,
+            csi="full",
+            latency="proxy",
+            objective="penalty",
+            initial_queue=0.0,
+            V=V,
+        )
     simulator = Simulator(system)
     simulator.reset([int(price_seed.generate_state(1)[0])])
     policy = LROA(system)

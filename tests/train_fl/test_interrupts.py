@@ -96,7 +96,7 @@ def test_command__told_to_end_while_it_is_imported_does_so_in_one_line(
     process = start(f"{LONG} --out out")
     time.sleep(seconds)
     process.send_signal(kind)
-    assert_ends(process, status, f"{said}: what is finished is kept")
+    assert_ends(process, status, f"{said}: give the same command again")
     assert not list(tmp_path.iterdir())
 
 

@@ -247,7 +247,7 @@ def test_compare__an_interrupted_run_resumes_to_the_same_result(
     with pytest.raises(SystemExit) as raised:
         call(f"compare {SHORT} --workers 1 --out {tmp_path}")
     assert raised.value.code == 130
-    assert "interrupted: what is finished is kept" in capsys.readouterr().out
+    assert "interrupted: give the same command again" in capsys.readouterr().out
     assert list(tmp_path.glob("jobs/checkpoints/[!.]*"))
     monkeypatch.setattr(Checkpoints, "save", save)
     assert_resumed(tmp_path, whole)
@@ -283,7 +283,7 @@ def test_compare__stopped_at_any_moment_resumes_to_the_same_result(tmp_path):
         said, errors = process.communicate()
         if kind != signal.SIGKILL:
             assert process.returncode == 128 + kind
-            assert ": what is finished is kept" in said
+            assert ": give the same command again" in said
             assert "Traceback" not in said + errors
         arguments = ["--resume", str(killed)]
     assert_resumed(killed, whole)

@@ -522,7 +522,7 @@ def _shares() -> Told:
 @part("docs/shares.md", "bc-bn2")
 def _bc_bn2() -> Told:
     runs = played("bc-bn2")
-    names = ("BC-BN2", "Best channel, dynamic", "Optimal sampling, dynamic", OURS)
+    names = ("BC-BN2, dynamic", "Best channel, dynamic", "Optimal sampling, dynamic", OURS)
     bc, best, sampling, ours = (n(runs.shown(name, "time_to_target", "min")) for name in names)
     yield (
         f"It reaches 90 % after {bc} minutes, the best channels after {best}, optimal sampling, "
@@ -778,6 +778,31 @@ def _readme() -> Told:
     yield Claim(
         "Opportunistic is the fastest scheduler that is ok in all four systems.",
         first,
+    )
+
+
+@part("docs/tune.md", "tune")
+def _tune() -> Told:
+    text = printed("tune")
+    low, high = re.search(r"interval: (\d+) to (\d+) %", text).groups()
+    yield f"own setting takes {span([100 / int(high), 100 / int(low)])} times as long"
+    best, own = (re.search(rf"^ {row} .*±.*$", text, re.MULTILINE)[0] for row in ("best", "own"))
+    accuracy = [n(float(row.split()[2].split("±")[0]), ".1f") for row in (own, best)]
+    yield f"the own setting is more accurate, {accuracy[0]} against {accuracy[1]} %"
+
+
+@part("docs/tune.md", "tune-fashion-mnist")
+def _tune_fashion_mnist() -> Told:
+    # Each scheduler with all else as in the scenario, over the best setting.
+    rows = r"^ +(\S+) +none +.* ([\d.]+)$"
+    found = re.findall(rows, printed("tune-fashion-mnist"), re.MULTILINE)
+    over = {policy: float(factor) for policy, factor in found}
+    ours, fair, lot = over["opportunistic"], over["proportional-fair:static"], over["uni-s"]
+    yield (
+        f"takes {n(ours, '.1f')} times as long as the best setting, proportional fair "
+        f"{n(fair, '.1f')} and Uni-S {n(lot, '.1f')} times: the scheduler is worth a factor of up "
+        f"to {n(lot / ours, '.1f')}, and bits, cohort, epochs and learning rate together another "
+        f"of {n(ours, '.1f')}."
     )
 
 

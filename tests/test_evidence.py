@@ -30,15 +30,7 @@ from evidence_pages import MARK, Block, Claim, Part, n  # noqa: E402
 INDEX = evidence.index()
 PAGES = sorted({part.page for part in evidence_pages.PARTS})
 # Results that are waited for: their tables and numbers are those of earlier code.
-WAITED_FOR = {
-    *(f"agents-{letter}" for letter in "cdgj"),
-    "bc-bn2",
-    "fashion_mnist_small",
-    "large-weights",
-    "topk",
-    "tradeoff",
-    "tune-fashion-mnist",
-}
+WAITED_FOR = {"fashion_mnist_small", *(f"agents-{letter}" for letter in "cdgj")}
 # Results whose pages give their commands in other words.
 NOT_TOLD = {"animate", "large-weights", *(f"agents-{letter}" for letter in "abcdefghij")}
 # First cells of tables that are no results, but text.
@@ -189,7 +181,7 @@ def test_full_tables__are_those_of_the_standings(name):
                     s.of(setting, row[1], f"{column}_{end}", unit) for end in ("low", "high")
                 )
                 assert s.of(setting, row[1], column, unit) == pytest.approx(mean, abs=last)
-                assert (high - low) / 2 == pytest.approx(half, abs=last)
+                assert (high - low) / 2 == pytest.approx(half, abs=2 * last)  # rounded up
                 checked += 1
     assert checked > 5
 

@@ -9,6 +9,7 @@ the files bear it out. `docs/evidence.py` writes and checks them.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from functools import lru_cache, partial
@@ -817,7 +818,8 @@ def _search(text: str) -> str:
     first = next(i for i, line in enumerate(lines) if "The best settings on the seeds" in line)
     last = next(i for i, line in enumerate(lines) if re.match(r"\d+ settings tried: ", line))
     own = max(i for i, line in enumerate(lines[:last]) if line.split()[:1] == ["own"])
-    return "\n".join([*lines[first : own + 1], "", *lines[last:]])
+    sentences = [textwrap.fill(line, 100, break_on_hyphens=False) for line in lines[last:]]
+    return "\n".join([*lines[first : own + 1], "", *sentences])
 
 
 def _four_devices(text: str) -> str:

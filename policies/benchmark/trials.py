@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 from rich import box
@@ -114,10 +115,13 @@ def at_an_end(point: Point, choices: Mapping[str, Sequence[Value]]) -> list[str]
 
 
 def rich_table(rows: Sequence[Mapping[str, str]], title: str) -> Table:
-    """Rows of text for the terminal."""
+    """Rows of text for the terminal, under headings in as many lines as keep columns narrow."""
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     for name in rows[0]:
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+        width = max(10, *(len(row[name]) for row in rows))
+        heading = textwrap.fill(name, width, break_long_words=False)
+        justify: Literal["left", "right"] = "right" if name else "left"
+        table.add_column(heading, justify=justify, vertical="bottom", no_wrap=True)
     for row in rows:
         table.add_row(*row.values())
     return table

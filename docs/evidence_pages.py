@@ -259,6 +259,8 @@ def _leaderboard_digits() -> Told:
         f"{shown(places, BEST, final)} %, and the tenth"
     )
     yield f"has {shown(places, BEST, tenth)} % in place of {shown(places, OURS, tenth)} %."
+    out = [n(s.counted(each, "Oort, dynamic", "leaves out {}")) for each in s.settings[:2]]
+    yield f"in the first two settings leaves out {out[0]} and {out[1]} of 40."
 
 
 @part("docs/leaderboard.md", "fashion_mnist")

@@ -463,7 +463,7 @@ def _draw(axes: Axes, frame: pd.DataFrame, what: str, system: str, least: float)
         for start, rows in frame.groupby("start", sort=False):
             (line,) = axes.plot(rows["V"], rows[column], label=f"{name}{start} start")
             line.set(color=color, linestyle=_LINES[str(start)], marker=marker)
-    axes.set(xscale="log", xlabel="V, in multiples of its own")
+    axes.set(xscale="log", xlabel="V over its default")
     axes.set(ylabel=ylabel, title=f"{system}: {what}")
     if what == "time":
         draw_bound(axes, least, "cannot be beaten within the constraints")

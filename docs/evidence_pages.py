@@ -724,14 +724,19 @@ for _letter in "abcdefghij":
 part("docs/agents.md", "agents-a")(partial(_agents, "d500"))
 
 
-@part("docs/agents.md", "agents-a")
+@part("docs/agents.md", "agents-a", "agents-c", "agents-d")
 def _agents_tie() -> Told:
-    few, many = (
-        100 * (one.loc["PPO privileged", "penalty"] / one.loc[LROA, "penalty"] - 1)
-        for one in (agents("a"), agents("d500"))
-    )
-    yield Claim("the mean penalty of the agents is within 0.01 % of it", abs(few) < 0.01)
-    yield f"the same agents are {n(many, '.1f')} % above it"
+    above = {
+        letter: 100 * (rows.loc["PPO privileged", "penalty"] / rows.loc[LROA, "penalty"] - 1)
+        for letter in ("a", "c", "d", "d500")
+        for rows in [agents(letter)]
+    }
+    tie = max(abs(above["a"]), abs(above["d"])) < 0.01
+    yield Claim("the mean penalty of the agents is within 0.01 % of LROA's", tie)
+    yield f"the agents of a are {n(above['d500'], '.1f')} % above it"
+    yield f"In c they are {n(above['c'], '.2f')} % above it"
+    never = agents("c").loc["PPO privileged", "better"] == 0.0
+    yield Claim("none of their runs costs less", never)
 
 
 @part("docs/agents.md", "agents-b")
@@ -746,14 +751,20 @@ def _agents_win() -> Told:
     yield f"The penalty is {n(less, '.1f')} % below that of LROA as tuned"
 
 
-@part("docs/agents.md", "agents-e", "agents-f", "agents-h", "agents-i")
+@part("docs/agents.md", *(f"agents-{letter}" for letter in "efghij"))
 def _agents_lose() -> Told:
-    e, f, h, i = (agents(letter) for letter in "efhi")
+    e, f, g, h, i, j = (agents(letter) for letter in "efghij")
     ours = "PPO taught privileged"
     never = all(each.loc[ours, "better"] == 0.0 for each in (e, f, h, i))
     yield Claim("No run of an agent costs less than the tuned Opportunistic", never)
-    over = [each.loc[ours, "status"] for each in (e, f, h, i)] == ["ok", *["over budget"] * 3]
-    yield Claim("The agents are ok in e, and over budget in f, h and i.", over)
+    shares = [n(100 * each.loc[ours, "better"], ".0f") for each in (g, j)]
+    yield f"but for {shares[0]} % of them in g and {shares[1]} % in j"
+    status = [each.loc[ours, "status"] for each in (e, f, g, h, i, j)]
+    told = ["ok", "over budget", "8 ok, 2 leaves out", *["over budget"] * 3]
+    yield Claim(
+        "The agents are ok in e and under eight of ten trainings in g, and over budget elsewhere.",
+        status == told,
+    )
     first = e.index[e["better_low"] == 0.5][0]
     above = e.loc[ours, "score"] > 1.0 and first == f"{OURS}, eighth steps"
     yield Claim("Their score in e is above 1 because their prices move in eighth steps, as", above)

@@ -58,7 +58,7 @@ def test_steps__are_told_from_none_to_all_also_where_the_work_is_given_up(monkey
 @pytest.mark.parametrize("workers", [1, 2])
 def test_run_jobs__tells_how_much_is_done_of_jobs_that_run(workers, monkeypatch):
     monkeypatch.setattr("policies.benchmark.board._LOOK_EVERY", 1e-3)
-    scenario = Scenario.digits(num_devices=6, num_rounds=5000)
+    scenario = Scenario.digits(num_devices=6, num_rounds=1000)
     heard: list[float] = []
     jobs = make_jobs([UniS(scenario)], scenario, [0])
     run_jobs([*jobs, *jobs], workers=workers, on_progress=heard.append)

@@ -16,6 +16,7 @@ from policies.benchmark.options import CompareOptions
 from policies.benchmark.results_folder import _only_one, default_folder
 from train_fl.command_line import main
 
+pytestmark = pytest.mark.usefixtures("plain_pictures")
 COMMANDS = {
     "compare": "--scenario digits --num-devices 4 --no-train --rounds 2 --seeds 1 --policies uni-d",
     "leaderboard": "{file}",

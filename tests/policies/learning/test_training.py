@@ -89,6 +89,7 @@ def test_training__keeps_the_best_agent_within_lroas_energy(tmp_path):
     assert mine["worst_energy_ratio"].max() == pytest.approx(kept["worst_energy_ratio"], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_training__comes_close_to_lroa(tmp_path):
     scenario = Scenario.digits(num_devices=10, num_rounds=100)
     settings = AgentSettings(episode_rounds=50)

@@ -29,6 +29,7 @@ from train_fl.data.dataset import DataSource
 from train_fl.data.digits import digits
 from train_fl.models import DigitsCNN, SmallCNN
 
+pytestmark = pytest.mark.usefixtures("plain_pictures")
 TRAINED = (
     "--policies lroa uni-d uni-s divfl --rounds 6 --seeds 2 --eval-every 3 --target-accuracy 0.01"
 )

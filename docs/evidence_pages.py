@@ -656,6 +656,29 @@ def _fashion_small() -> Told:
             ]
             rows.append([*row, str(s.rows.loc[(setting, name), "status"])])
     yield Block("fashion-mnist", table(head, rows))
+    full, few = s.settings
+    best, ours = (n(s.ratio(full, name, LROA), ".2f") for name in (BEST, OURS))
+    yield f"are at 80 % first, in {best} and {ours} of LROA's time;"
+    leaders = s.ok(full)[:2] == [BEST, OURS]
+    low, high = (s.of(full, OURS, f"longer_than_leader_{end}") for end in ("low", "high"))
+    yield Claim("which of the two is ahead is luck.", leaders and low < 0 < high)
+    most, least = (
+        extreme(s.of(full, name, f"final_accuracy_{end}") for name in s.ok(full))
+        for extreme, end in ((max, "low"), (min, "high"))
+    )
+    yield Claim("that are ok end at the same accuracy within", most < least)
+    shown = partial(s.shown, full, DIVFL)
+    yield f"DivFL leaves out {n(shown('never_seen'))} of the 120 devices,"
+    yield f"another spend {n(s.of(full, DIVFL, 'worst_spent_ratio'), '.0f')} times its budget,"
+    yield f"times its budget, and ends at {n(shown('final_accuracy', '%', 2))} %."
+    lroa = [n(s.ratio(each, LROA, OURS), ".1f") for each in (few, full)]
+    yield f"LROA takes {lroa[0]} times as long as Opportunistic, after {lroa[1]} times with 32."
+    kept = {name: s.of(few, name, "time") / s.of(full, name, "time") for name in s.ran(few)}
+    yield Claim("With 4 bits all five are faster,", len(kept) == 5 and max(kept.values()) < 1)
+    yield Claim("Uni-S gains most,", min(kept, key=kept.__getitem__) == UNI_S)
+    yield f"and needs {n(kept[UNI_S], '.2f')} of its time."
+    over = {n(s.counted(few, name, "all together {} % over")) for name in (LROA, UNI_D)}
+    yield f"LROA and Uni-D then spend {' and '.join(sorted(over))} % more than the budgets."
 
 
 @part("docs/training.md", "large-weights")

@@ -30,8 +30,6 @@ from evidence_pages import MARK, Block, Claim, Part, n  # noqa: E402
 
 INDEX = evidence.index()
 PAGES = sorted({part.page for part in evidence_pages.PARTS})
-# Results that are waited for: their tables and numbers are those of earlier code.
-WAITED_FOR = {"fashion_mnist_small"}
 # Results whose pages give their commands in other words.
 NOT_TOLD = {"animate", "large-weights", *(f"agents-{letter}" for letter in "abcdefghij")}
 # First cells of tables that are no results, but text.
@@ -63,7 +61,7 @@ def leaderboards() -> dict[str, list[FileSetting]]:
     found = {}
     for name, result in INDEX.items():
         file = re.search(r"fl-edge leaderboard (\S+)", result["command"])
-        if file and evidence.is_there(result):
+        if file:
             found[name] = read_leaderboard(ROOT / file[1])
     return found
 
@@ -85,12 +83,11 @@ def test_page__says_what_the_files_say(page):
 
 
 def test_results__are_there_and_on_pages():
-    assert {name for name, result in INDEX.items() if not evidence.is_there(result)} == WAITED_FOR
     assert {name for part in evidence_pages.PARTS for name in part.results} == set(INDEX)
     for result in INDEX.values():
         assert result["minutes"] > 0
-        if evidence.is_there(result):
-            assert re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", result["commit"])
+        assert evidence.is_there(result)
+        assert re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", result["commit"])
     kept = {str(p.relative_to(ROOT)) for p in (ROOT / "docs/evidence").glob("*.[ct]*")}
     kept |= {str(p.relative_to(ROOT)) for p in (ROOT / "docs/leaderboards").iterdir()}
     files = {path for result in INDEX.values() for path in result["files"]}
@@ -112,8 +109,6 @@ def test_page__has_no_table_of_results_outside_the_markers(page):
 
 
 def blocks(part: Part) -> list[str]:
-    if not all(evidence.is_there(INDEX[name]) for name in part.results):
-        return []
     return [told.name for told in part.tell() if isinstance(told, Block)]
 
 
@@ -133,7 +128,7 @@ def test_command__is_that_of_the_page(part):
     pages = (ROOT / part.page, ROOT / "docs/leaderboard.md")  # which names those of the others
     text = " ".join(plain(page.read_text()) for page in pages)
     for name in part.results:
-        if name not in NOT_TOLD | WAITED_FOR:
+        if name not in NOT_TOLD:
             assert plain(re.sub(r" --out \S+|COLUMNS=\S+ ", "", INDEX[name]["command"])) in text
 
 

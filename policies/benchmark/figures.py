@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
 from fl_edge_env.files import atomic_path
@@ -55,8 +55,8 @@ _PRINT: dict[Any, Any] = {
 # of text, are legible.
 _POLICY, _LEVEL = "policy", "level"
 _MOST_POLICIES, _MOST_LINES = 8, 14
-# Ticks in a decade, by the ratio of the ends of the axis.
-_TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1.6, (1, 1.5, 2, 3, 5, 7)))
+# Ticks in a decade, by the least ratio of the ends of the axis.
+_TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1, (1, 1.5, 2, 3, 5, 7)))
 
 _NAMES = (
     "accuracy_over_rounds accuracy_over_time energy loss metric_over_rounds metric_over_time "
@@ -507,7 +507,12 @@ def draw_bound(axes: Axes, level: float, label: str = "cannot be beaten") -> Non
 def log_ticks(axis: Axis) -> None:
     """Ticks of an axis of logarithms that are read as numbers, a few whatever its range."""
     low, high = axis.get_view_interval()
-    subs = next((subs for least, subs in _TICKS if high / low > least), None)
-    axis.set_major_locator(MaxNLocator(4) if subs is None else LogLocator(subs=subs))
+    locator: Locator = MaxNLocator(5, steps=(1, 2, 5, 10))
+    for least, subs in _TICKS:
+        ticks = LogLocator(subs=subs).tick_values(low, high)
+        if high / low > least and sum(low <= tick <= high for tick in ticks) > 1:
+            locator = LogLocator(subs=subs)
+            break
+    axis.set_major_locator(locator)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter("{x:g}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,6 +24,7 @@ from policies.benchmark.figures import (
     draw_accuracy_over_time,
     draw_energy,
     draw_outcome,
+    log_ticks,
     save_figure,
     save_plots,
     spread,
@@ -200,3 +201,13 @@ def test_thinned__keeps_the_ends_and_no_more_points_than_a_picture_shows(rounds)
     assert few.index[[0, -1]].tolist() == [1, rounds]
     assert np.diff(few.index).max(initial=1) <= rounds // 2000 + 1
     pd.testing.assert_frame_equal(few, values.loc[few.index])
+
+
+@given(st.floats(-6, 6), st.floats(0.01, 8))
+@example(-0.12, 0.25)
+def test_log_ticks__are_a_few_of_any_range(low, decades):
+    axes = Figure().subplots()
+    axes.set(xscale="log", xlim=(10**low, 10 ** (low + decades)))
+    log_ticks(axes.xaxis)
+    first, last = axes.get_xlim()
+    assert 2 <= sum(first <= tick <= last for tick in axes.get_xticks()) <= 9

@@ -667,10 +667,14 @@ def _fashion_small() -> Told:
         for extreme, end in ((max, "low"), (min, "high"))
     )
     yield Claim("that are ok end at the same accuracy within", most < least)
-    shown = partial(s.shown, full, DIVFL)
-    yield f"DivFL leaves out {n(shown('never_seen'))} of the 120 devices,"
-    yield f"another spend {n(s.of(full, DIVFL, 'worst_spent_ratio'), '.0f')} times its budget,"
-    yield f"times its budget, and ends at {n(shown('final_accuracy', '%', 2))} %."
+    out, final = (
+        n(s.shown(full, DIVFL, *of)) for of in (("never_seen",), ("final_accuracy", "%", 2))
+    )
+    spent = n(s.of(full, DIVFL, "worst_spent_ratio"), ".0f")
+    yield (
+        f"In a run DivFL leaves out {out} of the 120 devices, lets another spend {spent} times its "
+        f"budget, and ends at {final} %."
+    )
     lroa = [n(s.ratio(each, LROA, OURS), ".1f") for each in (few, full)]
     yield f"LROA takes {lroa[0]} times as long as Opportunistic, after {lroa[1]} times with 32."
     kept = {name: s.of(few, name, "time") / s.of(full, name, "time") for name in s.ran(few)}

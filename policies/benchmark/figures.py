@@ -507,12 +507,13 @@ def draw_bound(axes: Axes, level: float, label: str = "cannot be beaten") -> Non
 def log_ticks(axis: Axis) -> None:
     """Ticks of an axis of logarithms that are read as numbers, a few whatever its range."""
     low, high = axis.get_view_interval()
-    locator: Locator = MaxNLocator(5, steps=(1, 2, 5, 10))
     for least, subs in _TICKS:
-        ticks = LogLocator(subs=subs).tick_values(low, high)
+        locator: Locator = LogLocator(subs=subs)
+        ticks = locator.tick_values(low, high)
         if high / low > least and sum(low <= tick <= high for tick in ticks) > 1:
-            locator = LogLocator(subs=subs)
             break
+    else:
+        locator = MaxNLocator(5, steps=(1, 2, 5, 10))
     axis.set_major_locator(locator)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter("{x:g}")

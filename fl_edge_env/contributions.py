@@ -54,9 +54,8 @@ def contributions(
     Where devices drop out, the draws are from the q of the available devices, and the expected
     update is ``sum w_n delta_n`` over them. An upload that failed brings nothing. In a scenario
     with failures the weights of draws and those that a decision gives are therefore divided by
-    each device's probability of arrival, ``1 - upload_failure`` where that does not depend on the
-    channel, which leaves the expected update as it is without failures; the shares of a cohort's
-    data are those of the data that arrived. A device that is late brings nothing
+    ``1 - upload_failure``, which leaves the expected update as it is without failures; the shares
+    of a cohort's data are those of the data that arrived. A device that is late brings nothing
     either. Nothing makes up for it, as it is the slow ones that are late, not those of a lot: the
     expected update is then another one.
 
@@ -65,10 +64,10 @@ def contributions(
     decision : Allocation
         The decision, with q or cohort of shape (..., N) or (..., k).
     info : mapping
-        The round's `cohort` of shape (..., K) or (..., k), and where there are such `q`, `failed`,
-        `arrival` and `late`, as in `fl_edge_env.simulator.Round` and in the info of a step.
+        The round's `cohort` of shape (..., K) or (..., k), and where there are such `q`, `failed`
+        and `late`, as in `fl_edge_env.simulator.Round` and in the info of a step.
     scenario : Scenario
-        Supplies the data weights and the probability of a failure that depends on nothing.
+        Supplies the data weights and the probability of a failure.
     """
     data = scenario.weights
     cohort = np.asarray(info["cohort"])
@@ -95,7 +94,4 @@ def contributions(
         total = np.array([data[row].sum() for row in there]).reshape(*batch, 1)
         np.divide(data, total, out=weight, where=arrived)
         return Contributions(arrived, weight)
-    if info.get("arrival") is None:
-        return Contributions(arrived, weight / (1.0 - scenario.upload_failure))
-    np.divide(weight, info["arrival"], out=weight, where=arrived)
-    return Contributions(arrived, weight)
+    return Contributions(arrived, weight / (1.0 - scenario.upload_failure))

@@ -69,9 +69,8 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     ## Info
     The fields of `fl_edge_env.simulator.Round`, for this one system: times [s], energies [J],
     the cohort and the parts of the objective. ``available`` and ``q`` are there where devices drop
-    out, ``failed`` where uploads fail, ``arrival``, the probability that they do not, where it
-    depends on the channel (``waterfall_threshold`` above 0), and ``late`` where the server does not
-    wait for all. What the server cannot know is NaN.
+    out, ``failed`` where uploads fail, and ``late`` where the server does not wait for all. What
+    the server cannot know is NaN.
 
     ## Arguments
     ``gym.make("FLEdge-v0", scenario="cifar10", softmax_scale=2.0, **fields)``. Every field of

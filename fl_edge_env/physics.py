@@ -33,37 +33,13 @@ def upload_rate(
     otherwise, each device has its own `bandwidth` [Hz], (..., N), with noise of the same density,
     ``N0 K / B``; a device with none is counted as if it had an equal part.
     """
-    part, noise = _part_and_noise(system, bandwidth)
+    part: FloatArray | float = system.bandwidth_hz / system.cohort_size
+    noise: FloatArray | float = system.noise_power_w
+    if bandwidth is not None:
+        own = np.where(bandwidth > 0, bandwidth, part)
+        part, noise = own, noise * (own / part)
     rate: FloatArray = (part / math.log(2)) * np.log1p(channel_gain * p / noise)
     return rate
-
-
-def _part_and_noise(
-    system: Scenario, bandwidth: FloatArray | None
-) -> tuple[FloatArray | float, FloatArray | float]:
-    """Each device's part of the band [Hz] and the noise in it [W]; see `upload_rate`."""
-    part, noise = system.bandwidth_hz / system.cohort_size, system.noise_power_w
-    if bandwidth is None:
-        return part, noise
-    own = np.where(bandwidth > 0, bandwidth, part)
-    return own, noise * (own / part)
-
-
-def arrival_probability(
-    channel_gain: FloatArray, p: FloatArray, system: Scenario, bandwidth: FloatArray | None = None
-) -> FloatArray:
-    """Probability that an upload arrives, ``(1 - upload_failure) exp(-m N / (h p))``, (..., N).
-
-    m is the system's `waterfall_threshold`, and N the noise in the device's part of the band [W];
-    arguments as in `upload_rate`. ``1 - exp(-m / snr)`` is the packet error rate of Chen et al., "A
-    joint learning and communications framework for federated learning over wireless networks",
-    IEEE Transactions on Wireless Communications, 2021, at the gain of the round; after Xi, Burr,
-    Wei and Grace, "A general upper bound to evaluate packet error rate over quasi-static fading
-    channels", IEEE Transactions on Wireless Communications, 2011.
-    """
-    _, noise = _part_and_noise(system, bandwidth)
-    error_free: FloatArray = np.exp(-system.waterfall_threshold * noise / (channel_gain * p))
-    return (1.0 - system.upload_failure) * error_free
 
 
 def upload_time(

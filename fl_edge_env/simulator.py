@@ -96,9 +96,6 @@ class Round(NamedTuple):
     failed : ndarray of bool, shape (B, N), or None
         Devices of the cohort whose upload failed: they spent time and energy, and the server got
         nothing. None in scenarios without failures.
-    arrival : ndarray, shape (B, N), or None
-        Probability that the upload of each device arrives, or would arrive, if it is not late; see
-        `fl_edge_env.physics.arrival_probability`. None where it does not depend on the channel.
     late : ndarray of bool, shape (B, N), or None
         Devices of the cohort that were not finished when the round ended: they spent energy until
         then, and the server got nothing. In the terms of the outcome they took no part, x = 0.
@@ -126,7 +123,6 @@ class Round(NamedTuple):
     available: BoolArray | None = None
     q: FloatArray | None = None
     failed: BoolArray | None = None
-    arrival: FloatArray | None = None
     late: BoolArray | None = None
     measured: BoolArray | None = None
 
@@ -137,15 +133,13 @@ class Round(NamedTuple):
     def info(self) -> dict[str, Any]:
         """All that the server gets to know, by name, without the fields that are None.
 
-        Where it knows the gains of participants alone, the times, energies and probabilities of
-        arrival of the others are NaN, and so is what is expected of a sampled round.
+        Where it knows the gains of participants alone, the times and energies of the others are
+        NaN, and so is what is expected of a sampled round.
         """
         info = self.account()
         if (measured := info.pop("measured", None)) is None:
             return info
         hidden = {"device_time": np.where(measured, self.device_time, np.nan)}
-        if self.arrival is not None:
-            hidden["arrival"] = np.where(measured, self.arrival, np.nan)
         if not np.isnan(self.sampling_error).any():
             hidden["energy_expected"] = np.where(measured, self.energy_expected, np.nan)
             hidden |= {name: np.full_like(info[name], np.nan)[()] for name in _EXPECTED}
@@ -203,7 +197,7 @@ class Simulator:
         self._block_gains = np.ones(ahead)
         self._block_draws = np.zeros((rounds, *batch, scenario.cohort_size))
         self._block_available = np.ones(ahead, dtype=np.bool_) if scenario.drops_out else None
-        self._block_uploads = np.zeros(ahead) if scenario.loses_uploads else None
+        self._block_uploads = np.zeros(ahead) if scenario.upload_failure > 0 else None
         self._position = 0
         # The gains that the server knows where these are not the present ones, and the rounds
         # since the participants' were measured.
@@ -394,12 +388,7 @@ class Simulator:
         device_time, device_energy, late = physics.by_deadline(
             self.channel_gain, system=scenario, **settings
         )
-        bandwidth = settings.pop("bandwidth", None)  # no later account depends on it
-        arrival = None
-        if scenario.waterfall_threshold > 0:
-            arrival = physics.arrival_probability(
-                self.channel_gain, allocation.p, scenario, bandwidth
-            )
+        settings.pop("bandwidth", None)  # no later account depends on it
         if allocation.first is not None:
             end = _first_finished(allocation, device_time)
             device_time, device_energy, later = physics.cut(
@@ -423,8 +412,7 @@ class Simulator:
         participates = account.participates
         in_time, failed = participates & ~late, None
         if self._block_uploads is not None:
-            fails = scenario.upload_failure if arrival is None else 1.0 - arrival
-            failed = in_time & (self._block_uploads[self._position] < fails)
+            failed = in_time & (self._block_uploads[self._position] < scenario.upload_failure)
         if self.participation_queue is None:
             reward_latency = -scenario.V * latency
             reward_sampling_error = -scenario.V * scenario.lambda_ * sampling_error
@@ -466,7 +454,6 @@ class Simulator:
             available=available,
             q=drawn_from,
             failed=failed,
-            arrival=arrival,
             late=participates & late if ends_early else None,
             measured=participates if scenario.csi == "participants" else None,
         )

@@ -81,7 +81,7 @@ class Streams:
                 scenario.availability_persistence,
                 self._there,
             )
-        if scenario.loses_uploads:
+        if scenario.upload_failure > 0:
             uploads = self._uploads.random((count, scenario.num_devices))
         draws = self._cohort.random((count, scenario.cohort_size))
         return Drawn(gains, draws, available, uploads)

@@ -15,14 +15,6 @@ from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
 from policies.own import load_class, names_own, running_own
-from policies.published import (
-    FEDL,
-    OCEAN,
-    GreedyLatency,
-    Hungarian,
-    MinEnergy,
-    UpdateAware,
-)
 from policies.resources import ResourceName, ResourceRule
 from policies.selection import Scheduler, Selector
 from policies.uniform import UniD, UniS
@@ -40,8 +32,6 @@ SELECTORS: dict[str, type[Selector]] = {
     "oort": selection.Oort,
     "adaptive-sampling": selection.AdaptiveSampling,
     "optimal-sampling": selection.OptimalSampling,
-    "bc-bn2": UpdateAware,
-    "greedy-latency": GreedyLatency,
 }
 
 
@@ -61,10 +51,6 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "uni-s": UniS,
     "divfl": DivFL,
     "opportunistic": Opportunistic,
-    "hungarian": Hungarian,
-    "ocean": OCEAN,
-    "fedl": FEDL,
-    "min-energy": MinEnergy,
 } | {name: partial(_scheduler, kind) for name, kind in SELECTORS.items()}
 
 

@@ -18,7 +18,6 @@ WITH_CODE = {
     "agents.md",
     "libraries.md",
     "not_modelled.md",
-    "shares.md",
     "uploads.md",
 }
 

@@ -41,7 +41,6 @@ TEXT_TABLES = {
     "docs/not_modelled.md": ("of devices", "of the radio", "of servers"),
     "docs/opportunistic.md": (),
     "docs/paper.md": (),
-    "docs/shares.md": ("resources", "algorithm"),
     "docs/status.md": (),
     "docs/training.md": ("`--scenario`", "option", "report"),
     "docs/tune.md": (),
@@ -53,7 +52,6 @@ REPLAYS = [
     ("uploads", "CIFAR-10, 4 bits", ("uni-d", "round-robin:dynamic")),
     ("work", "phones, work by speed", ("uni-s",)),
     ("partial", "cell, gains of participants", ("uni-d", "proportional-fair:static")),
-    ("shares", "Chen's system", ("hungarian", "best-channel:static", "uni-s")),
 ]
 
 

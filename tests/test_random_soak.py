@@ -237,7 +237,6 @@ def random_fields(rng: np.random.Generator, folder: Path, saved: bool) -> dict[s
         "availability": rng.uniform(0.2, 1.0, devices),
         "availability_persistence": rng.uniform(0, 0.95),
         "upload_failure": rng.uniform(0, 0.5),
-        "waterfall_threshold": rng.uniform(0, 0.05),
         "deadline_s": 10 ** rng.uniform(1, 5),
         "overhead_s": some(10.0),
     }

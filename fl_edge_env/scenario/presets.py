@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fl_edge_env.channels import CellChannel, UplinkChannel
-from fl_edge_env.scenario import papers
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.typing import FloatArray
 
@@ -102,7 +101,4 @@ PRESETS = {
     "cell": Preset(_cell, dataset="cifar10"),
     "phones": Preset(_phones, dataset="cifar10"),
     "mobile": Preset(_mobile, dataset="cifar10"),
-    "chen2021": Preset(papers.chen2021, num_devices=9),
-    "fedl2019": Preset(papers.fedl2019, num_devices=50, dataset="digits"),
-    "yang2021": Preset(papers.yang2021, num_devices=50, dataset="digits"),
 }

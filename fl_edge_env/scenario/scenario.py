@@ -127,10 +127,6 @@ class Scenario:
         otherwise its state is drawn anew.
     upload_failure : float
         Probability that an upload fails after the device has spent its time and energy, in [0, 1).
-    waterfall_threshold : float
-        m of packet errors that depend on the channel: at the signal-to-noise ratio s of its part of
-        the band, an upload fails with probability ``1 - exp(-m / s)``, too. Zero, the default, is
-        without. See `fl_edge_env.physics.arrival_probability`.
     bandwidth_split : {"equal", "shared"}
         How the band is split: B/K for each of the K draws, or for a chosen cohort as the decision
         says, with noise of the same density (see `Allocation`). A sampled decision has equal parts
@@ -217,7 +213,6 @@ class Scenario:
     availability: PerDevice = 1.0
     availability_persistence: float = 0.0
     upload_failure: float = 0.0
-    waterfall_threshold: float = 0.0
     bandwidth_split: str = "equal"
     deadline_s: float = math.inf
     compression: str = "none"
@@ -235,7 +230,7 @@ class Scenario:
         counts = ("num_devices", "cohort_size", "num_rounds", "model_tensors")
         set_checked(self, positive_integer, *counts)
         set_checked(self, finite_number, "bandwidth_hz", "noise_power_w", "model_bits", "nu")
-        zero_too = ("mu", "waterfall_threshold", "hook_passes", "hook_bits", *REPORT_FIELDS)
+        zero_too = ("mu", "hook_passes", "hook_bits", *REPORT_FIELDS)
         set_checked(self, finite_or_zero, *zero_too)
         set_checked(self, positive_number, "deadline_s")
         for name, factor, check in (("lambda_", "mu", finite_or_zero), ("V", "nu", finite_number)):
@@ -318,7 +313,6 @@ class Scenario:
             slow, dear = (settings_at(self, p) | least_band(self) for p in ("slowest", "max"))
             slowest, _ = physics.time_and_energy(worst, system=self, **slow)
             fastest = physics.upload_time(best, self.p_max, self)
-            arrival = physics.arrival_probability(best, self.p_max, self)
             _, energy = physics.time_and_energy(worst, system=self, **dear)
             # Of no report they are zero.
             first_time, first_energy = self.first_report
@@ -333,7 +327,6 @@ class Scenario:
                     "local_epochs, report_passes, cycles_per_sample, num_samples or f_max",
                 ),
                 ("compute power [W]", self.capacitance * self.f_max**3, "capacitance or f_max"),
-                ("largest probability of arrival", arrival, "waterfall_threshold"),
                 ("upload time [s]", fastest, "model_bits, report_bits, bandwidth_hz or p_max"),
                 (
                     "round time [s]",
@@ -361,8 +354,7 @@ class Scenario:
         """A preset by name, with any fields changed.
 
         The names are ``"cifar10"``, ``"femnist"``, ``"fashion_mnist"``, ``"digits"``, ``"cell"``,
-        ``"phones"``, ``"mobile"``, and the systems of published algorithms, ``"chen2021"``,
-        ``"fedl2019"`` and ``"yang2021"``. Raises `ValueError` if there is no preset of that name.
+        ``"phones"`` and ``"mobile"``. Raises `ValueError` if there is no preset of that name.
         """
         cls._check_names(fields)
         preset = PRESETS[one_of("scenario", name, list(PRESETS))]
@@ -582,11 +574,6 @@ class Scenario:
     def drops_out(self) -> bool:
         """True if some device is not always available."""
         return bool(np.any(self.availability < 1))
-
-    @cached_property
-    def loses_uploads(self) -> bool:
-        """True if uploads may fail."""
-        return self.upload_failure > 0 or self.waterfall_threshold > 0
 
     @cached_property
     def upload_bits(self) -> float:

@@ -37,8 +37,7 @@ class ScenarioOptions:
     """
 
     scenario: str = "digits"
-    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, chen2021,
-    fedl2019, yang2021, or a TOML file."""
+    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, or a TOML file."""
     channel: str | None = None
     """Channel: clip, resample, markov:P, cell, cell:P, uplinks, a trace file, or rates:FILE.
     P is the probability that a gain stays for the next round; rates are measured ones [bit/s]."""
@@ -60,8 +59,6 @@ class ScenarioOptions:
     bandwidth_split: str | None = None
     """How the band is split.
     equal: a K-th for each; shared: as a decision says that names its cohort."""
-    waterfall_threshold: float | None = None
-    """m of packet errors by the channel: uploads fail with probability 1 - exp(-m / SNR), too."""
     compression: str | None = None
     """Compression of the updates: none, qsgd:BITS a parameter or topk:SHARE of the parameters."""
     download_compression: str | None = None

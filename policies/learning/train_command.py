@@ -21,8 +21,7 @@ class Options(ScenarioOptions):
     """
 
     scenario: str = "cifar10"
-    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, chen2021,
-    fedl2019, yang2021, or a TOML file."""
+    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, or a TOML file."""
     credit: str = "difference"
     """Reward of a device: difference (needs the system's model) or team."""
     seed: int = 0

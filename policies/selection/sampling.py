@@ -20,9 +20,10 @@ _UNIFORM_SHARE = 0.1
 _HALVINGS, _LEAST_DISTANCE = 80, 1e-60
 
 
-class NewestNorms(Selector):
-    """Remembers the newest norm of each device's update."""
+class _NormSampling(Selector):
+    """Draws by the newest norm of each device's update, and a share uniformly."""
 
+    samples = True
     uses_update_norms = True
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
@@ -32,12 +33,6 @@ class NewestNorms(Selector):
     def learn(self, info: Mapping[str, Any]) -> None:
         """Keep the `update_norms` of the `participants`; see `Selector.learn`."""
         self.memory["norm"][info["participants"]] = info["update_norms"]
-
-
-class _NormSampling(NewestNorms):
-    """Draws by the norms, and a share uniformly."""
-
-    samples = True
 
     def _mixed(self, q: FloatArray) -> FloatArray:
         mixed: FloatArray = (1.0 - _UNIFORM_SHARE) * q + _UNIFORM_SHARE / q.shape[-1]

@@ -33,8 +33,8 @@ class Scheduler(Policy):
         as its queue grows; the devices of a chosen cohort finish together. Where the scenario
         shares out the band, ``"static-shared"`` adds the parts of the band with which the cohort
         finishes together, and ``"dynamic-shared"`` minimises over f, p and these. A callable is a
-        rule of one's own, see `policies.resources.ResourceRule`. By default those that go with the
-        selector, mostly dynamic, and shared where the scenario is.
+        rule of one's own, see `policies.resources.ResourceRule`. By default dynamic, and shared
+        where the scenario is.
 
     Attributes
     ----------
@@ -65,8 +65,7 @@ class Scheduler(Policy):
             raise ValueError(f"selector must be a Selector, got {given!r}{made}")
         super().__init__(selector.scenario)
         if resources is None:
-            shared = "-shared" if shares_band(selector.scenario) else ""
-            resources = f"{selector.resources}{shared}"  # type: ignore[assignment]
+            resources = "dynamic-shared" if shares_band(selector.scenario) else "dynamic"
         if callable(resources):
             self._resources, label = resources, getattr(resources, "__name__", "own")
         elif resources in RESOURCES:

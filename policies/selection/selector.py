@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,8 +69,6 @@ class Selector(ABC):
     first : int or None
         The round ends when so many of the cohort have finished, or all if it has fewer; None waits
         for all. See `fl_edge_env.Allocation`.
-    resources : {"static", "dynamic"}
-        The resources that go with the rule unless others are named; see `Scheduler`.
     memory : dict of ndarray
         The memory of the episode, as `start` made it.
     """
@@ -80,7 +78,6 @@ class Selector(ABC):
     uses_losses: bool = False
     uses_update_norms: bool = False
     first: int | None = None
-    resources: Literal["static", "dynamic"] = "dynamic"
     memory: dict[str, NDArray[Any]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

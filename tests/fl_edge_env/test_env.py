@@ -107,7 +107,7 @@ def test_info__has_the_documented_keys_and_the_parts_of_the_reward():
     env = gym.make("FLEdge-v0")
     env.reset(seed=0)
     _, reward, _, _, info = env.step(np.zeros((3, 120), np.float32))
-    options = {"available", "q", "failed", "arrival", "late", "measured"}
+    options = {"available", "q", "failed", "late", "measured"}
     assert set(info) == set(Round._fields) - options
     vectors = {"device_time", "energy_expected", "energy_spent"}
     assert {name for name, value in info.items() if np.shape(value) == (120,)} == vectors

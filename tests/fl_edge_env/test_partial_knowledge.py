@@ -40,7 +40,7 @@ def change_unmeasured(env, allocation, rng):
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["penalty", "outcome"]), st.booleans())
 def test_nothing_that_is_told_depends_on_a_gain_that_was_not_measured(seed, objective, chosen):
     rng = np.random.default_rng(seed)
-    scenario = SCENARIO.replace(objective=objective, upload_failure=0.3, waterfall_threshold=0.1)
+    scenario = SCENARIO.replace(objective=objective, upload_failure=0.3)
     env, twin = FLEdgeEnv(scenario), FLEdgeEnv(scenario)
     told = [each.reset(seed=seed % 1000) for each in (env, twin)]
     for _ in range(scenario.num_rounds):

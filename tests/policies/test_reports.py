@@ -125,7 +125,6 @@ def test_with_reports__each_kind_has_its_price_and_the_aims_stay():
         ("power-of-choice", (1 / 3, 64, 0, 0)),
         ("oort", (1 / 3, 64, 0, 0)),
         ("optimal-sampling", (0, 0, 3, 32)),
-        ("bc-bn2", (0, 0, 3, 32)),
     ):
         policy = make_policy(name, scenario)
         assert tuple(report_costs(policy, scenario).values()) == pytest.approx(costs)

@@ -301,7 +301,6 @@ def test_no_reply_at_all__leaves_the_model():
     ("lost", "fields"),
     [
         ("failed", {"upload_failure": 0.5}),
-        ("failed", {"waterfall_threshold": 0.5}),
         ("late", {"deadline_s": 4.0}),
     ],
 )

@@ -55,8 +55,7 @@ class Options(RunOptions, ScenarioOptions):
     agents: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
     """Folders of trained agents, each with a run for every training seed."""
     scenario: str = "cifar10"
-    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, chen2021,
-    fedl2019, yang2021, or a TOML file."""
+    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, or a TOML file."""
     seeds: int | None = None
     """Number of test seeds: 0, 1, 2, and so on; 30, for the objective outcome 10 by default."""
 
@@ -208,7 +207,7 @@ def _title(scenario: Scenario, options: Options) -> str:
     told += ["latency of the slowest"] if scenario.latency == "round_time" else []
     told += [f"tiers {options.tiers}"] if options.tiers else []
     told += ["the band shared out"] if scenario.bandwidth_split == "shared" else []
-    for name in ("upload_failure", "waterfall_threshold", "mu", "nu", "cohort_size", "rounds"):
+    for name in ("upload_failure", "mu", "nu", "cohort_size", "rounds"):
         value = getattr(options, name)
         told += [f"{name} {value:g}"] if value is not None else []
     return ", ".join(told)

@@ -18,7 +18,7 @@ from policies.selection.sampling import adaptive_probabilities, norm_probabiliti
 from policies.selection.selector import smallest
 
 SMALL = Scenario.cifar10(num_devices=7, cohort_size=3, num_rounds=60)
-NEEDS_TRAINING = ["power-of-choice", "oort", "adaptive-sampling", "optimal-sampling", "bc-bn2"]
+NEEDS_TRAINING = ["power-of-choice", "oort", "adaptive-sampling", "optimal-sampling"]
 WITHOUT_TRAINING = sorted(SELECTORS.keys() - set(NEEDS_TRAINING))
 
 

@@ -14,8 +14,8 @@ from fl_edge_env.files import as_value_error, check_regular
 from fl_edge_env.typing import FloatArray
 
 # A small file of a stranger must not fill the memory.
-MOST_GAINS = 10_000_000
-_MOST_BYTES = 100 * MOST_GAINS
+_MOST_GAINS = 10_000_000
+_MOST_BYTES = 100 * _MOST_GAINS
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def read_trace(path: Path, column: str = "gain") -> FloatArray:
         else:
             check_regular(path, _MOST_BYTES)
             # What is packed may grow without end.
-            table = pd.read_csv(path, compression=None, usecols=columns, nrows=MOST_GAINS + 1)
+            table = pd.read_csv(path, compression=None, usecols=columns, nrows=_MOST_GAINS + 1)
         _check_number(len(table))
         rounds, devices, values = table[columns].to_numpy(dtype=np.float64).T
     if not len(values):
@@ -162,5 +162,5 @@ def _check_parquet(path: Path, columns: Sequence[str]) -> None:
 
 
 def _check_number(rows: int) -> None:
-    if rows > MOST_GAINS:
-        raise ValueError(f"it has more than {MOST_GAINS} rows")
+    if rows > _MOST_GAINS:
+        raise ValueError(f"it has more than {_MOST_GAINS} rows")

@@ -43,8 +43,6 @@ class Opportunistic(BelievingPolicy):
     falls when it takes part and rises by its target, ``min(K w, 1)``. In the long run devices then
     keep within their budgets, and their data count their weight w. See ``docs/opportunistic.md``.
 
-    Where the scenario shares out the band, the decision splits it, too.
-
     Where devices drop out, the choice is among the available ones. A device that is available less
     often than its target cannot reach it, and its price of participation then rises for ever. So
     does that of a device that the scenario's deadline leaves too few rounds: the cohort is chosen
@@ -214,8 +212,7 @@ class Opportunistic(BelievingPolicy):
         cohort = _cohorts(self.solution, min(self.scenario.cohort_size, shape[-1]))
         # A device that takes part in a share rho of the rounds counts w / rho each time.
         weights = (self.scenario.weights / self._target)[cohort]
-        f, p, bandwidth = self.solution.f, self.solution.p, self.solution.bandwidth
-        return Allocation(f, p, cohort=cohort, weights=weights, bandwidth=bandwidth)
+        return Allocation(self.solution.f, self.solution.p, cohort=cohort, weights=weights)
 
 
 def _check_prices(prices: object, scenario: Scenario) -> None:

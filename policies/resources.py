@@ -1,4 +1,4 @@
-"""Rules for f, p and shares of the band of devices that take part."""
+"""Rules for the f, p and bandwidth of the devices that take part."""
 
 from __future__ import annotations
 
@@ -90,45 +90,6 @@ def deadline_resources(
     ValueError
         If a shape or a value is wrong.
     """
-    f, p, _ = _meet(channel_gain, queue, participates, scenario, V, shared=False)
-    return f, p
-
-
-def shared_resources(
-    channel_gain: ArrayLike | GainLaw,
-    queue: ArrayLike,
-    participates: BoolArray,
-    scenario: Scenario,
-    *,
-    V: float | None = None,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The f, p and parts of the band of a given cohort that minimise ``V max T + sum Q E``.
-
-    The problem is convex in the energies, the parts and the deadline: every device buys its part at
-    one price, at which the cohort has the whole band. Parameters and errors are those of
-    `deadline_resources`. A member that is late whatever the others do gets next to no part, and the
-    least f and p; where only some of the cohort can meet the scenario's deadline, those that need
-    the largest parts for it give way.
-
-    Returns
-    -------
-    f, p, bandwidth : ndarray, shape (N,) or (B, N)
-        Frequencies [Hz], powers [W] and parts of the band [Hz], zero outside the cohort.
-    """
-    f, p, share = _meet(channel_gain, queue, participates, scenario, V, shared=True)
-    return f, p, scenario.bandwidth_hz * share
-
-
-def _meet(
-    channel_gain: ArrayLike | GainLaw,
-    queue: ArrayLike,
-    participates: BoolArray,
-    scenario: Scenario,
-    V: float | None,
-    *,
-    shared: bool,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The f, p and, where the band is shared out, shares of a given cohort."""
     V = scenario.V if V is None else finite_number("V", V)
     rounds, shape = check_rounds(channel_gain, queue, scenario)
     members = np.asarray(participates)
@@ -146,12 +107,11 @@ def _meet(
         )
     from policies.outcome import kernel  # here, because numba takes half a second to import
 
-    decided = tuple(np.empty_like(rounds.queue) for _ in range(3))
+    f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
     mask = np.atleast_2d(for_kernel(members))
-    options = (float(V), scenario.cohort_size, mask, scenario.deadline_s, shared)
-    rounds.run(kernel.meet_rows, *options, *decided, whole_band=shared)
-    f, p, share = (values.reshape(shape) for values in decided)
-    return f, p, np.where(members, np.maximum(share, LEAST_SHARE), 0.0) if shared else share
+    options = (float(V), scenario.cohort_size, mask, scenario.deadline_s)
+    rounds.run(kernel.meet_rows, *options, f, p)
+    return f.reshape(shape), p.reshape(shape)
 
 
 def share_band(
@@ -244,18 +204,6 @@ def _static(
     return static_resources(gains, scenario)
 
 
-def _static_shared(
-    channel_gain: FloatArray, queue: FloatArray, scenario: Scenario, taking_part: TakingPart = None
-) -> tuple[FloatArray, ...]:
-    """`static_resources`, and the parts of the band with which the cohort finishes together."""
-    f, p = _static(channel_gain, queue, scenario)
-    if taking_part is None or taking_part.dtype != np.bool_:
-        return f, p
-    members = taking_part.astype(np.bool_)
-    cohort = highest(members.astype(np.float64), scenario.cohort_size, members)
-    return f, p, share_band(channel_gain, cohort, f, p, scenario)
-
-
 def _dynamic(
     channel_gain: FloatArray, queue: FloatArray, scenario: Scenario, taking_part: TakingPart = None
 ) -> tuple[FloatArray, FloatArray]:
@@ -269,13 +217,23 @@ def _dynamic(
     return best_resources(channel_gain, queue, q, scenario)
 
 
-def _dynamic_shared(
-    channel_gain: FloatArray, queue: FloatArray, scenario: Scenario, taking_part: TakingPart = None
-) -> tuple[FloatArray, ...]:
-    """The f, p and parts of the band that minimise the drift-plus-penalty of a chosen cohort."""
-    if taking_part is not None and taking_part.dtype == np.bool_:
-        return shared_resources(channel_gain, queue, taking_part.astype(np.bool_), scenario)
-    return _dynamic(channel_gain, queue, scenario, taking_part)
+def _shared(rule: ResourceRule) -> ResourceRule:
+    """A rule's f and p, and the bandwidths with which a chosen cohort then finishes together."""
+
+    def with_bandwidth(
+        channel_gain: FloatArray,
+        queue: FloatArray,
+        scenario: Scenario,
+        taking_part: TakingPart = None,
+    ) -> tuple[FloatArray, ...]:
+        f, p, *_ = rule(channel_gain, queue, scenario, taking_part)
+        if taking_part is None or taking_part.dtype != np.bool_:
+            return f, p
+        members = taking_part.astype(np.bool_)
+        cohort = highest(members.astype(np.float64), scenario.cohort_size, members)
+        return f, p, share_band(channel_gain, cohort, f, p, scenario)
+
+    return with_bandwidth
 
 
 ResourceName = Literal["static", "dynamic", "static-shared", "dynamic-shared"]
@@ -283,6 +241,6 @@ ResourceName = Literal["static", "dynamic", "static-shared", "dynamic-shared"]
 RESOURCES: dict[str, ResourceRule] = {
     "static": _static,
     "dynamic": _dynamic,
-    "static-shared": _static_shared,
-    "dynamic-shared": _dynamic_shared,
+    "static-shared": _shared(_static),
+    "dynamic-shared": _shared(_dynamic),
 }

@@ -19,11 +19,6 @@ from policies.compiled import run_rows
 
 T = TypeVar("T", bound=np.generic)
 
-# Work of a device where the band is shared out, in that of one with an equal part, at a guess.
-_SHARED_WORK = 5
-# Rows of `device_constants` that depend on the part of the band.
-_UPLOAD, _NOISE = 1, 3
-
 
 class Rounds(NamedTuple):
     """The states of a batch of rounds, in arrays as the kernels take them."""
@@ -33,22 +28,11 @@ class Rounds(NamedTuple):
     queue: FloatArray  # (B, N)
     scenario: Scenario
 
-    def run(
-        self, function: Callable[..., None], *arguments: object, whole_band: bool = False
-    ) -> None:
-        """Run a function of a kernel over the rounds, for devices with equal parts of the band.
-
-        With `whole_band` for devices that have the whole of it.
-        """
+    def run(self, function: Callable[..., None], *arguments: object) -> None:
+        """Run a function of a kernel over the rounds."""
         *state, scenario = self
-        constants = device_constants(scenario)
-        rows, work = self.queue.shape
-        if whole_band:
-            work *= _SHARED_WORK
-            constants = constants.copy()
-            constants[_UPLOAD] /= scenario.cohort_size
-            constants[_NOISE] *= scenario.cohort_size
-        run_rows(function, rows, work, *state, constants, *arguments)
+        rows, devices = self.queue.shape
+        run_rows(function, rows, devices, *state, device_constants(scenario), *arguments)
 
 
 def check_rounds(

@@ -238,6 +238,8 @@ class _Records:
                 values["worst_tenth_accuracy"] = np.mean(known[: math.ceil(len(known) / 10)])
         if decision.epochs is not None:  # the bounds are those of the scenario's work
             values |= {name: math.nan for name in values if name.startswith("priced")}
+        if decision.bandwidth is not None and "priced_outcome" in values:
+            values["priced_outcome"] = math.nan  # its bound is for equal parts of the band
         for name, value in values.items():
             if name not in self._columns:
                 self._columns[name] = self._empty()

@@ -325,6 +325,11 @@ def caption(columns: Sequence[Column], board: Board) -> str:
             "really spent and missing participation all count at their prices. Read it beside the "
             "status: who leaves devices out pays no more than the price."
         )
+        if board.summary["outcome_gap"].isna().any():
+            told.append(
+                "It holds for equal parts of the band and uploads as those of the first policy; a "
+                "dash stands elsewhere."
+            )
     return "\n".join(told)
 
 

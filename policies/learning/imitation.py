@@ -40,9 +40,8 @@ _STEP, _STEEPEST, _FOLLOWED, _TOP, _SPAN = 1e-3, 5.0, 0.1, 0.5, 4.0
 def oracle_decision(view: DeviceView) -> tuple[_Rows, _Rows]:
     """Actions of `solve_round` on the true gains, (B, parts, N), and weights in a fit, (B, N).
 
-    The score of a device grows with what it costs less than the dearest one that has a place. Where
-    the band is shared out, a device without a place is counted with an equal part, and its score
-    for a part is zero. Weights have mean one.
+    The score of a device grows with what it costs less than the dearest one that has a place.
+    Weights have mean one.
     """
     scenario, simulator = view.scenario, view.batch.simulator
     gain, queue = simulator.channel_gain.copy(), simulator.queue.copy()
@@ -59,8 +58,6 @@ def oracle_decision(view: DeviceView) -> tuple[_Rows, _Rows]:
     )
     middle = {n: np.broadcast_to(v, gain.shape) for n, v in settings_at(scenario, "mid").items()}
     settings: dict[str, Any] = middle | {"f": solution.f, "p": solution.p}
-    if solution.bandwidth is not None:
-        settings["bandwidth"] = solution.bandwidth
     time, energy = physics.time_and_energy(gain, system=scenario, **settings)
     late = np.maximum(time - np.asarray(solution.deadline)[:, None], 0.0)
     cost = late + (queue * energy - worth) / scenario.V

@@ -14,7 +14,6 @@ The best prices are found by stochastic ascent on rounds that are drawn from the
 from __future__ import annotations
 
 import math
-import warnings
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,7 +22,6 @@ import numpy as np
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, lyapunov, physics
 from fl_edge_env.availability import sample_presence
 from fl_edge_env.checks import integer_at_least
-from fl_edge_env.decision import shares_band
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.outcome.solver import RoundSolution, solve_round
 from policies.progress import steps, track
@@ -78,8 +76,6 @@ def outcome_prices(scenario: Scenario, *, seed: int = 0) -> DualPrices:
     takes. Devices that are slow even in their best rounds begin with a higher u. Devices whose
     gradients have the same mean share them.
 
-    Where the band is shared out, a short ascent begins at the prices for equal parts.
-
     The work is bounded, so that in a difficult scenario the prices may stop short of the best.
     Any prices give valid bounds; four significant digits keep them the same on every machine.
 
@@ -131,19 +127,11 @@ def _ascend(scenario: Scenario, seed: int) -> DualPrices:
     level = 2.0 * float(np.median(time))
     # Far above what energy can be worth; reached only where the budgets cannot be met.
     most = 1e3 * level / float(np.median(energy))
-    stages: tuple[int, ...] = _STAGES
-    if shares_band(scenario):  # near the prices with equal parts, which take less work
-        with warnings.catch_warnings():  # of a system that nobody asked for
-            warnings.simplefilter("ignore")
-            equal = scenario.replace(bandwidth_split="equal")
-        m, z = _ascend(equal, seed)
-        u, level, stages = z - m * allowed, 0.0, _STAGES[:1]
-    else:
-        common = _common_price(scenario, rng, energy, level, most)
-        m = np.full(scenario.num_devices, common)
-        level = _play(scenario, rng, m, level + m * energy).time
-        u = m * (energy - allowed) + _head_start(scenario, rng, target, groups)
-    for stage, length in enumerate(stages, start=1):
+    common = _common_price(scenario, rng, energy, level, most)
+    m = np.full(scenario.num_devices, common)
+    level = _play(scenario, rng, m, level + m * energy).time
+    u = m * (energy - allowed) + _head_start(scenario, rng, target, groups)
+    for stage, length in enumerate(_STAGES, start=1):
         sums = np.zeros((4, scenario.num_devices))  # of m, u, participation and energy
         for index in track(range(length), f"prices of the outcome, stage {stage}"):
             sample = _play(scenario, rng, m, u + m * allowed + level)
@@ -222,8 +210,7 @@ def solve_sample(
 def _play(scenario: Scenario, rng: np.random.Generator, m: FloatArray, z: FloatArray) -> _Sample:
     """Means over a batch of rounds at given prices."""
     solution, gains = solve_sample(scenario, rng, m, z, tolerance=_TOLERANCE)
-    decided = (solution.f, solution.p, scenario, None, solution.bandwidth)
-    _, energy = physics.time_and_energy(gains, *decided)
+    _, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
     return _Sample(
         float(np.mean(solution.deadline)),
         solution.participates.mean(axis=0),

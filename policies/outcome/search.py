@@ -20,17 +20,6 @@ into the cohort. Devices that are absent never come in, nor those that cannot me
 the system: their least time is infinite. The axis of tau ends at that deadline, and all bounds stay
 what they are.
 
-Where the band is shared out, a device pays for its share s at a price c of the whole band, and the
-price is paid back once. By weak duality
-
-    minimise over tau  V tau + (sum of the K smallest min over s of c_n(tau, s) + c s) - c
-
-bounds every cohort and every split from below, for every c >= 0. It is concave in c, and the costs
-are again convex in tau (see `policies.band`), so that the search is the same, with a price of its
-own for each interval. The best split of a given cohort is that at the price at which the shares sum
-to one, with the deadline that is best there; the cohort which is best at both is tried next. What a
-bound may then be off by is what no price can tell between two cohorts for the same deadline.
-
 Where gains are not known but the law of them is, times and energies are expected ones, and V weighs
 the longest of the cohort's expected times.
 """
@@ -43,7 +32,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.band import Purchase, cheapest, cheapest_by
 from policies.compiled import compiled
 from policies.device import (
     F_MIN,
@@ -62,19 +50,15 @@ from policies.device import (
 # Intervals that the search may spend; what is then left open gets a plain bound.
 _MOST_INTERVALS = 2000
 # Relative rounding error of a bound, as a share of the magnitudes that are added up in it.
-ROUNDING = 1e-13
-# How near a device's search comes to its worth of time: for what it does, and for a tangent, which
-# may be any.
-EXACT, _ROUGH = 1e-8, 1e-4
+_ROUNDING = 1e-13
 
 # A finite number above all deadlines.
 _LARGEST = 1.7976931348623157e308
 
 # Rows of the tangents: lines ``value + slope (time - tau)`` below the costs c_n(tau), ...
 VALUE, SLOPE, TIME = range(3)  # the slope is Q / y, not negative
-START = 3  # ... where the next search starts, for a power or, with shares, a worth of time, ...
-RENEWED = 4  # ... the deadline for which the tangent was last renewed, ...
-START_U = 5  # ... and where the next search for a power density starts
+START = 3  # ... the power at which the next search starts, ...
+RENEWED = 4  # ... and the deadline for which the tangent was last renewed
 
 
 class Problem(NamedTuple):
@@ -83,12 +67,10 @@ class Problem(NamedTuple):
     V: float
     t: FloatArray  # the table of the devices
     nodes: FloatArray
-    tangents: FloatArray  # (6, N)
+    tangents: FloatArray  # (5, N)
     # The cheapest devices found, a heap with the dearest on top; arrays of shape (K,).
     members: IntArray
     costs: FloatArray
-    # Price of the whole band, and that for which the tangents hold; negative where parts are equal.
-    band: FloatArray
 
 
 # The cohort
@@ -99,9 +81,9 @@ def new_problem(V: float, cohort_size: int, constants: FloatArray, num_nodes: in
     """Room for the problems of rounds with so many nodes."""
     t, nodes = begin_table(constants, num_nodes)
     size = min(cohort_size, t.shape[1])
-    tangents = np.zeros((6, t.shape[1]))
-    members, costs, band = np.empty(size, dtype=np.int64), np.empty(size), np.full(2, -1.0)
-    return Problem(V, t, nodes, tangents, members, costs, band)
+    tangents = np.zeros((5, t.shape[1]))
+    members, costs = np.empty(size, dtype=np.int64), np.empty(size)
+    return Problem(V, t, nodes, tangents, members, costs)
 
 
 @compiled
@@ -139,53 +121,18 @@ def _offer(n: int, cost: float, size: int, members: IntArray, costs: FloatArray)
 
 
 @compiled
-def buy(tau: float, n: int, near: float, problem: Problem) -> tuple[float, float, Purchase]:
-    """`cheapest_by` from where the last search has ended."""
-    _, t, nodes, tangents, _, _, band = problem
-    worth, fall, bought = cheapest_by(
-        tau, tangents[START, n], tangents[START_U, n], near, band[0], n, t, nodes
-    )
-    tangents[START, n], tangents[START_U, n] = worth, bought.u
-    return worth, fall, bought
-
-
-@compiled
-def _worth(tau: float, n: int, problem: Problem) -> tuple[float, float]:
-    """What a second more than the deadline tau saves device n, and how much less the next one."""
-    _, t, nodes, tangents, _, _, band = problem
-    if band[0] >= 0.0:
-        worth, fall, _ = buy(tau, n, EXACT, problem)
-        return worth, fall
-    _, tangents[START, n], rate, fall = on_time(tau, tangents[START, n], n, t, nodes)
-    return t[QUEUE, n] * rate, t[QUEUE, n] * fall
-
-
-@compiled
-def _tangent(at: float, n: int, problem: Problem) -> tuple[float, float, float]:
-    """Cost, slope and time of the tangent of device n at a deadline.
-
-    By duality it bounds the cost from below at every deadline, whatever the slope.
-    """
-    _, t, nodes, tangents, _, _, band = problem
-    if band[0] >= 0.0:
-        worth, _, bought = buy(at, n, _ROUGH, problem)
-        return bought.cost, worth, bought.time
-    _, tangents[START, n], rate, _ = on_time(at, tangents[START, n], n, t, nodes)
-    _, _, time, energy = best_at(1.0 / rate, n, t, nodes)
-    return t[QUEUE, n] * energy, t[QUEUE, n] * rate, time
-
-
-@compiled
 def _renew(n: int, at: float, tau: float, problem: Problem) -> float:
     """Take the tangent of device n at the deadline ``at`` if it is higher at tau; its cost there.
 
-    For a device that cannot meet that deadline it is the one at its least time.
+    By duality a tangent bounds the cost from below at every deadline, whatever its slope. For a
+    device that cannot meet the deadline it is the one at its least time.
     """
-    t, tangents = problem.t, problem.tangents
-    cost, slope, time = _tangent(at, n, problem)
+    t, nodes, tangents = problem.t, problem.nodes, problem.tangents
+    _, tangents[START, n], rate, _ = on_time(at, tangents[START, n], n, t, nodes)
+    _, _, time, energy = best_at(1.0 / rate, n, t, nodes)
     tangents[RENEWED, n] = at
     old = tangents[VALUE, n] + tangents[SLOPE, n] * (tangents[TIME, n] - tau)
-    value = cost - t[PARTICIPATION, n]
+    value, slope = t[QUEUE, n] * energy - t[PARTICIPATION, n], t[QUEUE, n] * rate
     new = value + slope * (time - tau)
     if old > new:
         return float(old)
@@ -202,7 +149,7 @@ def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[floa
     cohort, less what rounding may have added, the derivative with respect to tau, and the number
     of devices in the cohort.
     """
-    V, t, _, tangents, members, costs, _ = problem
+    V, t, _, tangents, members, costs = problem
     size, bar = 0, math.inf
     for n in range(t.shape[1]):
         if t[FIRST, n] > latest:
@@ -223,7 +170,7 @@ def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[floa
         slope -= tangents[SLOPE, n]
         magnitude += abs(tangents[VALUE, n]) + 2.0 * abs(t[PARTICIPATION, n])
         magnitude += tangents[SLOPE, n] * (tangents[TIME, n] + tau)
-    return value - ROUNDING * magnitude, slope, size
+    return value - _ROUNDING * magnitude, slope, size
 
 
 @compiled
@@ -234,7 +181,7 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
     cohort saves by a second more is worth V at the optimum. Newton's method on that worth to the
     power -1/3, which is nearly linear: computing alone would make it so.
     """
-    V, t, members = problem.V, problem.t, problem.members
+    V, t, nodes, tangents, members, _ = problem
     least = 0.0
     for member in range(size):
         least = max(least, t[LEAST, members[member]])
@@ -244,9 +191,10 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
     for _ in range(100):
         saved, bend = 0.0, 0.0
         for member in range(size):
-            worth, fall = _worth(tau, members[member], problem)
-            saved += worth
-            bend += fall
+            n = members[member]
+            _, tangents[START, n], rate, fall = on_time(tau, tangents[START, n], n, t, nodes)
+            saved += t[QUEUE, n] * rate
+            bend += t[QUEUE, n] * fall
         if saved >= V:
             if tau == latest:
                 return tau
@@ -274,48 +222,20 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
 
 
 @compiled
-def first_tangents(problem: Problem) -> None:
-    """Tangents at the prices at which K devices would share the worth of time evenly.
-
-    Where the band is shared out, at the worths of time found last.
-    """
-    V, t, nodes, tangents, _, costs, band = problem
-    share = V / costs.size
-    for n in range(t.shape[1]):
-        slope = share
-        if band[0] >= 0.0:
-            slope = tangents[START, n]
-            bought = cheapest(slope, band[0], tangents[START_U, n], n, t, nodes)
-            tangents[START_U, n] = bought.u
-            cost, time = bought.cost, bought.time
-        else:
-            _, tangents[START, n], time, energy = best_at(t[QUEUE, n] / share, n, t, nodes)
-            cost = t[QUEUE, n] * energy
-        tangents[VALUE, n] = cost - t[PARTICIPATION, n]
-        tangents[SLOPE, n], tangents[TIME, n], tangents[RENEWED, n] = slope, time, -1.0
-
-
-@compiled
-def least_costs(problem: Problem) -> float:
+def _least_costs(problem: Problem) -> float:
     """Cost of the best cohort beside its time if it has all the time it wants."""
-    _, t, nodes, _, members, costs, band = problem
+    _, t, _, _, members, costs = problem
     size = 0
     for n in range(t.shape[1]):
         if t[FIRST, n] < math.inf:
-            if band[0] >= 0.0:
-                # With free energy, and time enough, the share and so the cost vanish.
-                patient = t[QUEUE, n] > 0.0
-                cost = cheapest(0.0, band[0], 0.0, n, t, nodes).cost if patient else 0.0
-            else:
-                _, energy = spent(t[F_MIN, n], t[P_MIN, n], t[LOG_MIN, n], n, t)
-                cost = t[QUEUE, n] * energy
-            cost -= t[PARTICIPATION, n]
+            _, energy = spent(t[F_MIN, n], t[P_MIN, n], t[LOG_MIN, n], n, t)
+            cost = t[QUEUE, n] * energy - t[PARTICIPATION, n]
             if not cost >= _bar(size, costs):
                 size = _offer(n, cost, size, members, costs)
     total = 0.0
     for member in range(size):
         queue = abs(t[PARTICIPATION, members[member]])
-        total += costs[member] - ROUNDING * (abs(costs[member]) + queue)
+        total += costs[member] - _ROUNDING * (abs(costs[member]) + queue)
     return total
 
 
@@ -339,7 +259,7 @@ def _descend(tau: float, best: float, latest: float, problem: Problem) -> tuple[
 
 
 @compiled
-def reach_right(
+def _reach_right(
     at: float, end: float, goal: float, aim: float, problem: Problem
 ) -> tuple[float, float]:
     """Deadline to the right, at most ``end``, up to which tangents at ``at`` meet the goal.
@@ -370,7 +290,7 @@ def reach_right(
 
 
 @compiled
-def reach_left(
+def _reach_left(
     at: float, end: float, goal: float, aim: float, problem: Problem
 ) -> tuple[float, float]:
     """The same to the left, where nobody comes in."""
@@ -386,11 +306,16 @@ def reach_left(
 
 @compiled
 def start(latest: float, problem: Problem) -> float:
-    """Take the first tangents, and give a deadline to start from."""
-    t, tangents, members = problem.t, problem.tangents, problem.members
-    first_tangents(problem)
-    slowest = 0.0
+    """Take the first tangents, and give a deadline to start from.
+
+    The tangents are those at the prices at which K devices would share the worth of time evenly.
+    """
+    V, t, nodes, tangents, members, costs = problem
+    share, slowest = V / costs.size, 0.0
     for n in range(t.shape[1]):
+        _, tangents[START, n], time, energy = best_at(t[QUEUE, n] / share, n, t, nodes)
+        tangents[VALUE, n] = t[QUEUE, n] * energy - t[PARTICIPATION, n]
+        tangents[SLOPE, n], tangents[TIME, n], tangents[RENEWED, n] = share, time, -1.0
         if t[FIRST, n] < math.inf:
             slowest = max(slowest, tangents[TIME, n])
     _, _, size = select(slowest, _LARGEST, -1.0, problem)
@@ -412,7 +337,7 @@ def search(tau: float, problem: Problem, tolerance: float, latest: float) -> tup
         if t[FIRST, n] < math.inf:
             least = min(least, t[LEAST, n])
     tau, best = _descend(tau, math.inf, latest, problem)
-    floor = least_costs(problem)
+    floor = _least_costs(problem)
     if not (abs(best) < math.inf and abs(floor) < math.inf):
         return tau, -math.inf  # beyond the range of floats nothing is proven
     lower, at = best, tau
@@ -422,7 +347,7 @@ def search(tau: float, problem: Problem, tolerance: float, latest: float) -> tup
     while size > 0:
         size -= 1
         a, b = stack[size, 0], stack[size, 1]
-        b = min(b, (1.0 + ROUNDING) * (best - floor) / V)  # beyond, time alone costs too much
+        b = min(b, (1.0 + _ROUNDING) * (best - floor) / V)  # beyond, time alone costs too much
         if not a <= b:
             continue
         used += 1
@@ -440,9 +365,9 @@ def search(tau: float, problem: Problem, tolerance: float, latest: float) -> tup
                 select(at, at, at, problem)
         slack = tolerance * max(abs(best), V * least)
         goal, aim = best - slack, best - 0.9 * slack
-        right, bound = reach_right(at, b, goal, aim, problem)
+        right, bound = _reach_right(at, b, goal, aim, problem)
         lower = min(lower, bound)
-        left, bound = reach_left(at, a, goal, aim, problem)
+        left, bound = _reach_left(at, a, goal, aim, problem)
         lower = min(lower, bound)
         if a < left:
             stack[size, 0], stack[size, 1] = a, left

@@ -5,9 +5,8 @@ It chooses a cohort S of at least one and at most K distinct devices and their f
     V max_{n in S} T_n + sum_{n in S} (Q_n E_n - Z_n),
 
 with T_n and E_n the time and energy of a device, Q_n its energy queue and Z_n its participation
-queue. A device has B/K of the bandwidth however many take part, or, where the scenario shares out
-the band, what the solution gives it: at most B for all of S together. Where the scenario has a
-deadline, all devices of S meet it; in rounds in which nobody can, it is left out. The work is in
+queue. A device has B/K of the bandwidth however many take part. Where the scenario has a deadline,
+all devices of S meet it; in rounds in which nobody can, it is left out. The work is in
 `policies.outcome.search`.
 """
 
@@ -20,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import all_true, finite_number, is_real, real_array
-from fl_edge_env.decision import BOUND_TOLERANCE, LEAST_SHARE, shares_band
+from fl_edge_env.decision import BOUND_TOLERANCE
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.state import Rounds, check_rounds, for_kernel
@@ -44,13 +43,10 @@ class RoundSolution:
     lower_bound : float or ndarray, shape (B,)
         A lower bound on the value of every decision that meets the scenario's deadline, or of every
         one where none does [J^2].
-    bandwidth : ndarray, shape (N,) or (B, N), or None
-        Parts of the band [Hz], zero outside the cohort; None where they are equal.
     gap : float or ndarray, shape (B,)
         Proven distance to the optimum, relative: ``(objective - lower_bound) / scale``. The scale
         is the larger of the objective's magnitude and its part ``V deadline``, because the
-        objective itself passes through zero. Where the band is shared out, part of the distance may
-        be that no price of the band proves more, whatever the tolerance.
+        objective itself passes through zero.
     """
 
     f: FloatArray
@@ -60,7 +56,6 @@ class RoundSolution:
     objective: float | FloatArray
     lower_bound: float | FloatArray
     gap: float | FloatArray
-    bandwidth: FloatArray | None = None
 
     @property
     def cohort(self) -> IntArray:
@@ -138,23 +133,16 @@ def solve_round(
     V = scenario.V if V is None else finite_number("V", V)
     rounds, shape = check_rounds(channel_gain, energy_queue, scenario)
     options = (participation_queue, available, shape, V, tolerance)
-    f, p, share = (np.empty_like(rounds.queue) for _ in range(3))
+    f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
     participates = np.empty(rounds.queue.shape, np.bool_)
     objective, lower, deadline = np.empty((3, len(rounds.queue)))
-    decided = (f, p, share, participates)
+    decided = (f, p, participates)
     _search(rounds, *options, scenario.deadline_s, False, *decided, objective, lower, deadline)
     gap = (objective - lower) / np.maximum(np.abs(objective), V * deadline)
-    bandwidth = None
-    if shares_band(scenario):
-        share = np.where(participates, np.maximum(share, LEAST_SHARE), 0.0)
-        bandwidth = scenario.bandwidth_hz * share
     if len(shape) == 2:
-        return RoundSolution(
-            f, p, participates, deadline, objective, lower, gap, bandwidth=bandwidth
-        )
-    time, value, bound, distance = (float(v[0]) for v in (deadline, objective, lower, gap))
-    parts = None if bandwidth is None else bandwidth[0]
-    return RoundSolution(f[0], p[0], participates[0], time, value, bound, distance, parts)
+        return RoundSolution(f, p, participates, deadline, objective, lower, gap)
+    values = (float(v[0]) for v in (deadline, objective, lower, gap))
+    return RoundSolution(f[0], p[0], participates[0], *values)
 
 
 def bound_rounds(
@@ -202,7 +190,7 @@ def bound_rounds(
     rounds, shape = check_rounds(channel_gain, prices, scenario)
     options = (_as_rows(participation_price, shape), available, shape, 1.0, tolerance)
     bound, nothing, others = np.empty(len(rounds.queue)), np.empty((0, 0)), np.empty(0)
-    decided = (nothing, nothing, nothing, np.empty((0, 0), np.bool_))
+    decided = (nothing, nothing, np.empty((0, 0), np.bool_))
     # A little later, as decisions may miss their bounds by as much and be in time.
     latest = scenario.deadline_s * (1.0 + 2.0 * BOUND_TOLERANCE)
     _search(rounds, *options, latest, True, *decided, others, bound, others)
@@ -232,9 +220,8 @@ def _search(
     there = _check_available(available, shape)
     weights = (float(V), rounds.scenario.cohort_size)
     bound_only, *arrays = results
-    shared = shares_band(rounds.scenario)
-    options = (latest, float(tolerance), bound_only, shared)
-    rounds.run(kernel.solve_rows, *weights, queues, there, *options, *arrays, whole_band=shared)
+    options = (latest, float(tolerance), bound_only)
+    rounds.run(kernel.solve_rows, *weights, queues, there, *options, *arrays)
 
 
 def _as_rows(prices: ArrayLike, shape: tuple[int, ...]) -> ArrayLike:

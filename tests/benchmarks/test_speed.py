@@ -13,7 +13,7 @@ from fl_edge_env import Allocation, Scenario
 from policies import LROA
 from policies.benchmark.jobs import Job, make_jobs
 from policies.benchmark.runner import run_jobs
-from policies.outcome import outcome_prices, solve_round
+from policies.outcome import solve_round
 from policies.p2 import solve_p2
 from policies.p2.reference import solve_p2_cvxpy
 
@@ -73,24 +73,6 @@ def test_decision__cost_against_the_number_of_devices(problem, report, seconds):
         )
     told = {n: f"{1e9 * value / n:.0f} ns" for n, value in cost.items()}
     report(f"{problem}, per device against N: {told}; N = 1,000,000: {cost[1_000_000]:.2f} s")
-
-
-@pytest.mark.parametrize("cohort_size", [2, 10])
-@pytest.mark.parametrize("preset", ["cifar10", "cell", "phones"])
-def test_decision__with_shares_against_equal_parts(preset, cohort_size, report, seconds):
-    budget = Scenario.preset(preset).energy_budget_j * cohort_size / 2
-    equal = Scenario.preset(preset, cohort_size=cohort_size, energy_budget_j=budget)
-    rounds = equal.channel.sample(np.random.default_rng(0), 50, equal.num_devices)
-    prices = outcome_prices(equal)
-    told = []
-    for scenario in (equal, equal.replace(bandwidth_split="shared")):
-
-        def decide(system: Scenario = scenario) -> None:
-            for gain in rounds:
-                solve_round(gain, *prices, system, V=1.0, tolerance=1e-5)
-
-        told.append(1e3 * seconds(decide, 1) / len(rounds))
-    report(f"{preset}, K = {cohort_size}: {told[0]:.2f} ms equal, {told[1]:.2f} ms with shares")
 
 
 def test_vector_env__against_a_loop_of_single_environments(report, seconds):

@@ -1,4 +1,4 @@
-"""Resources of a given cohort against a search that knows no theorem."""
+"""Resources of a given cohort against searches that know no theorem."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
-from policies.resources import deadline_resources
+from policies.resources import RESOURCES, deadline_resources, share_band
 
 SYSTEM = Scenario.cifar10(num_devices=6, cohort_size=3, energy_budget_j=1500.0)
 
@@ -103,3 +104,82 @@ def test_deadline_resources__refuses_what_is_no_cohort(members, message):
     gain, queue, _ = state_of(0, 0.0)
     with pytest.raises(ValueError, match=message):
         deadline_resources(gain, queue, members, SYSTEM)
+
+
+# Bandwidth
+
+
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 3), power=st.floats(-4, 1))
+def test_share_band__all_finish_together_and_no_split_is_faster(seed, size, power):
+    rng = np.random.default_rng(seed)
+    scenario = SYSTEM.replace(noise_power_w=10.0**power, download_rate_bps=1e6)
+    gain = scenario.channel.sample(rng, 2, 6)
+    f, p = rng.uniform(1e9, 2e9, (2, 6)), rng.uniform(1e-3, 0.1, (2, 6))
+    cohort = np.full((2, 3), -1)
+    cohort[:, :size] = [rng.choice(6, size, replace=False) for _ in range(2)]
+    bandwidth = share_band(gain, cohort, f, p, scenario)
+    for row in range(2):
+        members = cohort[row, :size]
+        assert np.sum(bandwidth[row]) == pytest.approx(scenario.bandwidth_hz, rel=1e-12)
+        assert np.all(np.delete(bandwidth[row], members) == 0.0)
+        time, _ = physics.time_and_energy(
+            gain[row], f[row], p[row], scenario, bandwidth=bandwidth[row]
+        )
+        np.testing.assert_allclose(time[members], time[members].max(), rtol=1e-8)
+        for _ in range(20):
+            other = np.zeros(6)
+            other[members] = scenario.bandwidth_hz * rng.dirichlet(np.ones(size))
+            others, _ = physics.time_and_energy(
+                gain[row], f[row], p[row], scenario, bandwidth=other
+            )
+            assert others[members].max() >= time[members].max() * (1 - 1e-9)
+
+
+@given(seed=st.integers(0, 2**32 - 1), decades=st.floats(-2, 2))
+def test_share_band__of_two_devices_is_where_their_times_cross(seed, decades):
+    rng = np.random.default_rng(seed)
+    system = SYSTEM.replace(model_bits=SYSTEM.model_bits * 10**decades)
+    gain, f, p = system.channel.sample(rng, 1, 6)[0], system.f_mid, rng.uniform(1e-3, 0.1, 6)
+    density = system.noise_power_w * system.cohort_size / system.bandwidth_hz
+
+    def lead(part: float) -> float:
+        """How much earlier device 4 finishes than device 1 with a part of the band in hertz."""
+        times = []
+        for n, b in ((1, system.bandwidth_hz - part), (4, part)):
+            rate = b * math.log2(1 + gain[n] * p[n] / (density * b))
+            times.append(system.cycles_per_round[n] / f[n] + system.model_bits / rate)
+        return times[0] - times[1]
+
+    B = system.bandwidth_hz
+    part = scipy.optimize.brentq(lead, 1e-6 * B, (1 - 1e-6) * B, xtol=1e-9, rtol=1e-14)
+    found = share_band(gain, [4, 1], f, p, system)
+    assert found[[1, 4]] == pytest.approx([B - part, part], rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("cohort", "message"),
+    [
+        ([3, 3], "cohort must name each device once"),
+        ([-1, -1], "cohort must name at least one device"),
+        ([300], "cohort must hold device indices from 0 to 5"),
+        ([0.5, 1.0], "cohort"),
+    ],
+)
+def test_share_band__names_a_cohort_that_is_none(cohort, message):
+    with pytest.raises(ValueError, match=message):
+        share_band(np.full(6, 0.1), cohort, SYSTEM.f_mid, SYSTEM.p_mid, SYSTEM)
+
+
+@pytest.mark.parametrize("rule", ["static", "dynamic"])
+def test_shared_resources__add_the_bandwidth_to_the_f_and_p_of_the_rule(rule):
+    gain, queue, members = state_of(seed=4, decade=0.0)
+    f, p = RESOURCES[rule](gain, queue, SYSTEM, members)
+    found = RESOURCES[f"{rule}-shared"](gain, queue, SYSTEM, members)
+    expected = (f, p, share_band(gain, np.flatnonzero(members), f, p, SYSTEM))
+    np.testing.assert_equal(found, expected)
+    drawn = np.full(6, 1 / 6)
+    for unknown in (None, drawn):
+        np.testing.assert_equal(
+            RESOURCES[f"{rule}-shared"](gain, queue, SYSTEM, unknown),
+            RESOURCES[rule](gain, queue, SYSTEM, unknown),
+        )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, MarkovChannel, Scenario, physics
 from fl_edge_env.checks import available
-from policies import LROA, Opportunistic, Policy, evaluate, lower_bound
+from policies import LROA, Opportunistic, Policy, evaluate, lower_bound, make_policy
 from policies.benchmark.bound import Prices, outcome_path_bound
 from policies.benchmark.jobs import BoundJob, make_jobs
 from policies.benchmark.runner import run_jobs
@@ -151,3 +151,12 @@ def test_evaluate__tells_the_gap_of_sampled_cohorts_where_it_can_and_of_all_the_
     if message:
         with pytest.raises(ValueError, match=message):
             lower_bound(scenario)
+
+
+def test_outcome_gap__is_not_defined_where_a_policy_gives_bandwidths():
+    scenario = Scenario.digits(
+        num_devices=6, energy_budget_j=0.7, num_rounds=5, bandwidth_split="shared"
+    )
+    policies = [make_policy(f"best-channel:{r}", scenario) for r in ("dynamic", "dynamic-shared")]
+    table = evaluate(policies, scenario, [0, 1])
+    assert table["outcome_gap"].isna().tolist() == [False, False, True, True]

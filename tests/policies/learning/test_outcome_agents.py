@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from fl_edge_env import Allocation, CellChannel, Scenario, Simulator
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.lyapunov import participation_target, participation_weight
-from policies.check_policy import check_policy
 from policies.learned import SB3Policy
 from policies.learning.imitation import oracle_decision
 from policies.learning.settings import AgentSettings
@@ -26,7 +24,6 @@ FULL = Scenario.cifar10().replace(
     num_devices=12, num_rounds=40, energy_budget_j=150.0, objective="outcome"
 )
 PARTIAL = FULL.replace(channel=CellChannel(persistence=0.9), csi="participants")
-SHARED = PARTIAL.replace(bandwidth_split="shared")
 SETTINGS = AgentSettings(
     num_envs=4, episode_rounds=40, width=16, nu_factor=1.0, imitation_rounds=240
 )
@@ -39,7 +36,7 @@ def train(folder: Path, scenario: Scenario, **options) -> SB3Policy:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> dict[str, tuple[Path, SB3Policy]]:
     """The folder of a training that was not interrupted, and its agent."""
-    systems = {"full": FULL, "partial": PARTIAL, "shared": SHARED}
+    systems = {"full": FULL, "partial": PARTIAL}
     folders = {name: tmp_path_factory.mktemp(name) for name in systems}
     return {name: (folders[name], train(folders[name], systems[name])) for name in systems}
 
@@ -87,33 +84,7 @@ def test_teacher__decides_as_the_solution_of_the_round_on_the_true_gains():
         view.step(by_device(actions))
 
 
-def test_teacher__shares_out_the_band_as_the_solution_of_the_round():
-    scenario = priced_scenario(SHARED.replace(cohort_size=4))
-    view = DeviceView(scenario, 30, seed=3)
-    view.reset()
-    simulator = view.batch.simulator
-    solution = solve_round(
-        simulator.channel_gain,
-        simulator.queue,
-        participation_weight(scenario) * simulator.participation_queue,
-        scenario,
-        tolerance=1e-4,
-    )
-    actions, _ = oracle_decision(view)
-    assert np.all(actions[:, 3][~solution.participates] == 0)
-    decided = decode_action(actions, scenario, view.softmax_scale)
-    taught, best = decided.bandwidth, solution.bandwidth
-    inside = np.where(best > 0, best, np.nan)
-    factor = np.nanmax(inside, axis=-1) / np.nanmin(inside, axis=-1)
-    full = solution.participates.sum(axis=-1) == 4
-    np.testing.assert_array_equal(decided.participates[full], solution.participates[full])
-    exact = full & (factor < np.exp(2 * view.softmax_scale))
-    assert exact.sum() > 10
-    assert np.median(factor[exact]) > 1.1  # equal parts would not pass
-    np.testing.assert_allclose(taught[exact], best[exact], rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["full", "partial", "shared"])
+@pytest.mark.parametrize("kind", ["full", "partial"])
 def test_agent__learns_from_the_teacher_and_is_better_than_its_start(trained, tmp_path, kind):
     folder, agent = trained[kind]
     scenario = agent.trained_in
@@ -125,7 +96,7 @@ def test_agent__learns_from_the_teacher_and_is_better_than_its_start(trained, tm
     assert start.name == "PPO privileged 0"
 
 
-@pytest.mark.parametrize("kind", ["full", "partial", "shared"])
+@pytest.mark.parametrize("kind", ["full", "partial"])
 def test_agent__loaded_and_in_whatever_environment_decides_the_same(trained, kind):
     folder, agent = trained[kind]
     scenario = agent.trained_in
@@ -181,45 +152,3 @@ def test_agents__are_refused_where_they_would_see_other_features(trained):
         SB3Policy.load(folder, PARTIAL)
     with pytest.raises(ValueError, match="are for the objective 'outcome'"):
         train_agent(SETTINGS, FULL.replace(objective="penalty"), Budget(rounds=400), folder)
-
-
-def test_agents__share_out_the_band_if_they_were_trained_to(trained):
-    folder, agent = trained["shared"]
-    simulator = Simulator(SHARED, 2)
-    simulator.reset([0, 1])
-    agent.reset([0, 1])
-    for _ in range(6):  # until it has measured some
-        decision = agent.decide(simulator.observe())
-        agent.feedback(simulator.advance(decision).info())
-    parts = decision.bandwidth
-    np.testing.assert_allclose(parts.sum(axis=-1), SHARED.bandwidth_hz, rtol=1e-9)
-    assert np.all(np.ptp(parts[parts > 0].reshape(2, -1), axis=-1) > 0)
-    check_policy(agent)
-    with pytest.raises(ValueError, match=r"trained to share out the band .* run with .*'equal'"):
-        SB3Policy.load(folder, PARTIAL)
-    # One that was not keeps to equal parts: its decisions are valid and the same in both systems.
-    folder, equal = trained["partial"]
-    loaded = SB3Policy.load(folder, SHARED)
-    np.testing.assert_array_equal(episode(loaded, SHARED, [0]), episode(equal, PARTIAL, [0]))
-
-
-def test_reward__of_a_device_in_a_shared_band_is_held_against_the_round_without_it():
-    view = DeviceView(priced_scenario(FULL.replace(bandwidth_split="shared")), 2, seed=1)
-    view.reset()
-    action = np.random.default_rng(0).uniform(-1.2, 1.2, (2, 4, 12)).astype(np.float32)
-    simulators = []
-    for n in range(12):  # the same state, and the device behind all others
-        other = Simulator(view.scenario, 2)
-        other.reset([0, 1])
-        other.measure(view.batch.simulator.channel_gain.copy())
-        for name, now in view.batch.simulator.state().items():
-            if "queue" in name:
-                getattr(other, name)[...] = now
-        without = action.copy()
-        without[:, 2, n] = -np.inf
-        simulators.append(other.advance(decode_action(without, view.scenario, 2.0)).reward)
-    _, team, *_ = copy.deepcopy(view.batch).step(action)
-    expected = view.scaling.device_reward(team[:, None] - np.stack(simulators, axis=1))
-    _, reward, *_ = view.step(by_device(action))
-    np.testing.assert_allclose(reward.reshape(2, 12), expected, rtol=1e-4, atol=1e-6)
-    assert np.count_nonzero(reward) == 2 * view.scenario.cohort_size

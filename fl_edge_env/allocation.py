@@ -16,8 +16,6 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 _NAMES = tuple(part.name for part in PARTS)
 _SETTINGS = tuple(part.name for part in SETTINGS)
-_MOST_EPOCHS = 1000
-_REQUIRED = tuple(part.name for part in SETTINGS if part.default is None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +44,6 @@ class Allocation:
     weights : ndarray, shape (..., k), optional
         How much the update of each device of a chosen cohort counts when the server aggregates;
         by default its share of the cohort's data. Entries beside a -1 do not count.
-    epochs : ndarray, shape (..., N), optional
-        Local epochs of each device in place of the scenario's, positive and at most a thousand
-        times these; fractions are parts of a pass over the data.
     first : int or ndarray of int, shape (...), optional
         The round ends when so many devices of a chosen cohort have finished, or at the scenario's
         deadline. The others are late: they have spent what they did until then, and their updates
@@ -71,14 +66,13 @@ class Allocation:
     q: FloatArray | None = None
     cohort: IntArray | None = None
     weights: FloatArray | None = None
-    epochs: FloatArray | None = None
     first: IntArray | int | None = None
     bandwidth: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        for name in (*_NAMES, "epochs", "weights"):
+        for name in (*_NAMES, "weights"):
             value = getattr(self, name)
-            if value is not None or name in _REQUIRED:
+            if value is not None or name in _SETTINGS:
                 array = real_array(name, value)
                 if array is not value:
                     object.__setattr__(self, name, array)
@@ -88,7 +82,7 @@ class Allocation:
                 "a decision has either q, from which K devices are drawn, or cohort, the devices "
                 f"chosen; got {given}"
             )
-        named = [name for name in (*_NAMES, "epochs") if getattr(self, name) is not None]
+        named = [name for name in _NAMES if getattr(self, name) is not None]
         shapes = [getattr(self, name).shape for name in named]
         if len(set(shapes)) > 1 or self.f.ndim == 0:
             raise ValueError(
@@ -148,13 +142,6 @@ class Allocation:
             )
         for part in scenario.decision:
             part.check(self, scenario)
-        if self.epochs is not None:
-            most = _MOST_EPOCHS * scenario.local_epochs
-            if not all_true((self.epochs > 0) & (self.epochs <= most)):
-                raise ValueError(
-                    f"epochs must be positive and at most {_MOST_EPOCHS} times the scenario's for "
-                    f"every device, got {extremes(self.epochs)}"
-                )
         for part in PARTS if len(scenario.decision) < len(PARTS) else ():
             if part not in scenario.decision and getattr(self, part.name) is not None:
                 raise ValueError(
@@ -174,8 +161,7 @@ class Allocation:
 
         Where the decision shares out the band, devices outside the cohort have none of it.
         """
-        names = (*_SETTINGS, "epochs")
-        values = {n: value for n in names if (value := getattr(self, n)) is not None}
+        values = {name: getattr(self, name) for name in _SETTINGS}
         if self.bandwidth is not None:
             values["bandwidth"] = np.where(self.participates, self.bandwidth, 0.0)
         return values

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,12 +89,9 @@ class Part(ABC):
 class Setting(Part):
     """A number for each device, in the range from the scenario's ``name_min`` to ``name_max``.
 
-    A row maps linearly to the range. A device takes most energy at the upper end, and most time at
-    the end `slowest`. An allocation may leave out what has a `default`, that of the physics.
+    A row maps linearly to the range. A device takes most time at the lower end, and most energy at
+    the upper one.
     """
-
-    slowest: Literal["min", "max"] = "min"
-    default: float | None = None
 
     @cached_property
     def _range(self) -> Callable[[Scenario], tuple[FloatArray, FloatArray, FloatArray]]:
@@ -102,11 +99,7 @@ class Setting(Part):
         return attrgetter(*(f"{self.name}_{point}" for point in ("min", "mid", "max")))
 
     def at(self, scenario: Scenario, point: str) -> FloatArray:
-        """Value at a point of the range, shape (N,): min, mid, max, slowest or fastest."""
-        if point == "slowest":
-            point = self.slowest
-        elif point == "fastest":
-            point = "max" if self.slowest == "min" else "min"
+        """Value at a point of the range, shape (N,): min, mid or max."""
         value: FloatArray = getattr(scenario, f"{self.name}_{point}")
         return value
 
@@ -134,16 +127,15 @@ class Setting(Part):
     ) -> FloatArray:
         """See `Part.encode`."""
         low, _, high = self._range(scenario)
-        given: FloatArray | None = getattr(allocation, self.name)
-        value = given if given is not None else np.full(allocation.f.shape, self.default)
+        value: FloatArray = getattr(allocation, self.name)
         span = np.where(high > low, high - low, 1.0)  # an empty range maps to 0
         return np.where(high > low, 2.0 * (value - low) / span - 1.0, 0.0)
 
     def check(self, allocation: Allocation, scenario: Scenario) -> None:
         """See `Part.check`."""
-        value: FloatArray | None = getattr(allocation, self.name)
+        value: FloatArray = getattr(allocation, self.name)
         low, _, high = self._range(scenario)
-        if value is None or all_true((value >= low) & (value <= high)):
+        if all_true((value >= low) & (value <= high)):
             return
         inside = (value >= low * (1 - BOUND_TOLERANCE)) & (value <= high * (1 + BOUND_TOLERANCE))
         if not all_true(inside):
@@ -311,8 +303,8 @@ SETTINGS = tuple(part for part in PARTS if isinstance(part, Setting))
 def settings_at(scenario: Scenario, point: str) -> dict[str, FloatArray]:
     """Settings at a point of their ranges by name, as `physics.time_and_energy` takes them.
 
-    The `point` is ``"min"``, ``"mid"``, ``"max"``, ``"slowest"`` or ``"fastest"``. A device takes
-    the most energy at ``"max"``.
+    The `point` is ``"min"``, at which a device takes the most time, ``"mid"``, or ``"max"``, at
+    which it takes the most energy.
     """
     return {part.name: part.at(scenario, point) for part in SETTINGS if part.exists(scenario)}
 

@@ -49,22 +49,14 @@ def upload_time(
     return system.upload_bits / upload_rate(channel_gain, p, system, bandwidth)
 
 
-def compute_time(f: FloatArray, system: Scenario, epochs: FloatArray | None = None) -> FloatArray:
-    """Time of local epochs and reports [s] at CPU frequency `f` [Hz], equation (8).
-
-    The `epochs`, of shape (..., N), are those of the system by default.
-    """
-    cycles = system.cycles_per_round if epochs is None else system.cycles(epochs)
-    time: FloatArray = cycles / f
-    return time
+def compute_time(f: FloatArray, system: Scenario) -> FloatArray:
+    """Time of local epochs and reports [s] at CPU frequency `f` [Hz], equation (8)."""
+    return system.cycles_per_round / f
 
 
-def compute_energy(f: FloatArray, system: Scenario, epochs: FloatArray | None = None) -> FloatArray:
-    """Energy of local epochs and reports [J], equation (12); arguments as in `compute_time`."""
-    if epochs is None:
-        return system.energy_per_hz2 * f**2
-    energy: FloatArray = 0.5 * system.capacitance * system.cycles(epochs) * f**2
-    return energy
+def compute_energy(f: FloatArray, system: Scenario) -> FloatArray:
+    """Energy of local epochs and reports [J] at CPU frequency `f` [Hz], equation (12)."""
+    return system.energy_per_hz2 * f**2
 
 
 def time_and_energy(
@@ -72,19 +64,17 @@ def time_and_energy(
     f: FloatArray,
     p: FloatArray,
     system: Scenario,
-    epochs: FloatArray | None = None,
     bandwidth: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Time [s] and energy [J] of each device if it takes part in the round, (9) and (15).
 
     The time is that of overhead, download, computing and upload together, at the channel gains h_n,
-    CPU frequencies f [Hz], transmission powers p [W], local epochs, by default those of the system,
-    and parts of the band [Hz], by default equal ones, all of shape (..., N); the energy is that of
-    computing and upload.
+    CPU frequencies f [Hz], transmission powers p [W], and parts of the band [Hz], by default equal
+    ones, all of shape (..., N); the energy is that of computing and upload.
     """
     upload = upload_time(channel_gain, p, system, bandwidth)
-    device_time = compute_time(f, system, epochs) + upload + system.waiting_time
-    device_energy = compute_energy(f, system, epochs) + p * upload  # upload: equation (14)
+    device_time = compute_time(f, system) + upload + system.waiting_time
+    device_energy = compute_energy(f, system) + p * upload  # upload: equation (14)
     return device_time, device_energy
 
 
@@ -93,14 +83,13 @@ def by_deadline(
     f: FloatArray,
     p: FloatArray,
     system: Scenario,
-    epochs: FloatArray | None = None,
     bandwidth: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """`time_and_energy` up to the system's deadline, and who is late then."""
-    device_time, device_energy = time_and_energy(channel_gain, f, p, system, epochs, bandwidth)
+    device_time, device_energy = time_and_energy(channel_gain, f, p, system, bandwidth)
     if system.deadline_s == math.inf:
         return device_time, device_energy, np.zeros(device_time.shape, dtype=np.bool_)
-    return cut(system.deadline_s, device_time, device_energy, f, p, system, epochs)
+    return cut(system.deadline_s, device_time, device_energy, f, p, system)
 
 
 def cut(
@@ -110,7 +99,6 @@ def cut(
     f: FloatArray,
     p: FloatArray,
     system: Scenario,
-    epochs: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Times [s] and energies [J] of devices that stop at a time, and who is late then.
 
@@ -119,7 +107,7 @@ def cut(
     has shape (..., 1).
     """
     late = device_time > (1.0 + _ROUNDING) * end
-    device_energy = np.where(late, energy_until(end, f, p, system, epochs), device_energy)
+    device_energy = np.where(late, energy_until(end, f, p, system), device_energy)
     return np.minimum(device_time, end), device_energy, late
 
 
@@ -128,7 +116,6 @@ def energy_until(
     f: FloatArray,
     p: FloatArray,
     system: Scenario,
-    epochs: FloatArray | None = None,
 ) -> FloatArray:
     """Energy [J] that a device which is not done before has spent `end` seconds into the round.
 
@@ -136,7 +123,7 @@ def energy_until(
     the energy of equation (12) over the time of equation (8), and then it uploads at the power p.
     """
     working = np.maximum(end - system.waiting_time, 0.0)
-    computing = np.minimum(working, compute_time(f, system, epochs))
+    computing = np.minimum(working, compute_time(f, system))
     energy: FloatArray = 0.5 * system.capacitance * f**3 * computing + p * (working - computing)
     return energy
 

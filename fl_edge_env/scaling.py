@@ -249,7 +249,7 @@ class Scaling:
         channel = scenario.channel
         (best, _), (worst, _) = (
             physics.time_and_energy(gain * ones, system=scenario, **settings_at(scenario, point))
-            for gain, point in ((channel.gain_max, "fastest"), (channel.gain_min, "slowest"))
+            for gain, point in ((channel.gain_max, "max"), (channel.gain_min, "min"))
         )
         return float(np.log(best.min() / self.time)), float(np.log(worst.max() / self.time))
 

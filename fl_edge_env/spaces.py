@@ -25,7 +25,7 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
 
     A queue grows in a round by at most the largest energy a device can spend (at the largest
     settings, the worst channel and, where the band is shared out, the least part of it) less its
-    budget. Decisions with more local epochs than the scenario's can lead beyond that.
+    budget.
     """
     shape = (scenario.num_devices,)
     channel = scenario.channel

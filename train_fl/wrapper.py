@@ -283,11 +283,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         number = int(self._base.simulator.round_index)
         received = self._received(number)
         info |= self._gradients(participants, received) | self._losses(participants, received)
-        epochs = self.scenario.local_epochs if action.epochs is None else action.epochs
-        trained = [
-            self._train(device, number - 1, received, float(epochs[device]))
-            for device in participants
-        ]
+        trained = [self._train(device, number - 1, received) for device in participants]
         losses = np.array([loss for _, loss in trained])
         client_updates = self._parameters.new_empty((len(trained), len(self._parameters)))
         for row, (update, _) in zip(client_updates, trained, strict=True):
@@ -298,7 +294,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
                 self._upload(row, device, number)
         info["skipped_devices"] = skipped
         server = self.task.server
-        weights = weights * server.balance(epochs, self.task.num_samples)[participants]
+        balance = server.balance(self.scenario.local_epochs, self.task.num_samples)
+        weights = weights * balance[participants]
         apply_contributions(self._parameters, client_updates, weights, server, self._kept, number)
         evaluated = truncated or number % self._options.eval_every == 0
         info |= self._evaluate() if evaluated else self._not_evaluated()
@@ -315,19 +312,16 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         """Norms of the updates that devices would have in the first round, shape (k,)."""
         norms = np.empty(len(devices))
         for index, device in enumerate(devices):  # one by one, as together they may be large
-            epochs = float(self.scenario.local_epochs[device])
-            update = self._train(device, 0, self._parameters, epochs)[0][None]
+            update = self._train(device, 0, self._parameters)[0][None]
             self._skip_non_finite(update, devices[index : index + 1], 1)
             norms[index] = norms_of(update)[0]
         return norms
 
-    def _train(
-        self, device: int, completed_rounds: int, received: Tensor, epochs: float
-    ) -> tuple[Tensor, float]:
+    def _train(self, device: int, completed_rounds: int, received: Tensor) -> tuple[Tensor, float]:
         return self._trainer.update(
             received,
             *self._data[device],
-            epochs=epochs,
+            epochs=float(self.scenario.local_epochs[device]),
             learning_rate=self.task.learning_rate(completed_rounds, self.scenario.num_rounds),
             rng=self._seeds.sample_order(completed_rounds, device),
             augment=self.task.dataset.augment,

@@ -98,7 +98,7 @@ def warn_of_budget(system: Scenario) -> None:
 
 def warn_of_deadline(system: Scenario) -> None:
     """Warn where every device is late at the mean gain, however fast it works."""
-    fastest = settings_at(system, "fastest")
+    fastest = settings_at(system, "max")
     if system.bandwidth_split == "shared":  # a device may have the whole band
         fastest["bandwidth"] = np.full(system.num_devices, system.bandwidth_hz)
     least, _ = physics.time_and_energy(system.mean_gain, system=system, **fastest)

@@ -310,7 +310,7 @@ class Scenario:
         worst, best = channel.gain_min * ones, channel.gain_max * ones
         with np.errstate(all="ignore"):
             snr = np.append(worst * self.p_min, best * self.p_max) / self.noise_power_w
-            slow, dear = (settings_at(self, p) | least_band(self) for p in ("slowest", "max"))
+            slow, dear = (settings_at(self, p) | least_band(self) for p in ("min", "max"))
             slowest, _ = physics.time_and_energy(worst, system=self, **slow)
             fastest = physics.upload_time(best, self.p_max, self)
             _, energy = physics.time_and_energy(worst, system=self, **dear)
@@ -587,13 +587,8 @@ class Scenario:
     @cached_property
     def cycles_per_round(self) -> FloatArray:
         """CPU cycles of a round, (E_n + hook_passes + report_passes) c_n D_n, shape (N,)."""
-        return read_only(self.cycles(self.local_epochs))
-
-    def cycles(self, epochs: FloatArray) -> FloatArray:
-        """CPU cycles of a round with other local epochs, shape (..., N)."""
-        passes = epochs + (self.hook_passes + self.report_passes)
-        cycles: FloatArray = passes * self.cycles_per_sample * self.num_samples
-        return cycles
+        passes = self.local_epochs + (self.hook_passes + self.report_passes)
+        return read_only(passes * self.cycles_per_sample * self.num_samples)
 
     @cached_property
     def energy_per_hz2(self) -> FloatArray:

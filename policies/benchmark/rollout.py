@@ -189,10 +189,9 @@ class _Records:
         self.num_rounds += 1
         expected, spent = info["energy_expected"], info["energy_spent"]
         weight = contributions(decision, info, self._scenario).weight
-        work = None if decision.epochs is None else decision.epochs / self._scenario.local_epochs
         self._sums["participations"] += in_time(info)
-        self._sums["influence"] += weight / self._scenario.weights * (1.0 if work is None else work)
-        self._count_places(decision, info, work)
+        self._sums["influence"] += weight / self._scenario.weights
+        self._count_places(decision, info)
         first_time, first_energy = 0.0, np.zeros(())
         if self.num_rounds == 1:  # which accounts for what was reported before it
             first_time, first_energy = self._scenario.first_report
@@ -236,8 +235,6 @@ class _Records:
                 known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
                 values["mean_device_accuracy"] = np.mean(known)
                 values["worst_tenth_accuracy"] = np.mean(known[: math.ceil(len(known) / 10)])
-        if decision.epochs is not None:  # the bounds are those of the scenario's work
-            values |= {name: math.nan for name in values if name.startswith("priced")}
         if decision.bandwidth is not None and "priced_outcome" in values:
             values["priced_outcome"] = math.nan  # its bound is for equal parts of the band
         for name, value in values.items():
@@ -245,14 +242,12 @@ class _Records:
                 self._columns[name] = self._empty()
             self._columns[name][self.num_rounds - 1] = value
 
-    def _count_places(
-        self, decision: Allocation, info: Mapping[str, Any], work: FloatArray | None
-    ) -> None:
+    def _count_places(self, decision: Allocation, info: Mapping[str, Any]) -> None:
         """Note who was available, and how many of the places of the round the decision filled.
 
-        Work of so many times the scenario's fills so many times a place, and a late device none.
+        A late device fills none.
         """
-        done = in_time(info) * (1.0 if work is None else work)
+        done = in_time(info)
         available = info.get("available", np.True_)
         self._sums["available"] += available
         if decision.cohort is None:

@@ -34,16 +34,14 @@ def started(scenario: Scenario, seed: int = 0) -> Simulator:
     return simulator
 
 
-@given(st.integers(0, 2**32 - 1), st.floats(0.01, 3.0), st.booleans(), st.booleans())
-def test_energy_until__is_the_integral_of_the_power(seed, share, decided, delayed):
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 3.0), st.booleans())
+def test_energy_until__is_the_integral_of_the_power(seed, share, delayed):
     rng = np.random.default_rng(seed)
     overhead = rng.uniform(0, typical_time(), 6) * delayed
     system = SYSTEM.replace(overhead_s=overhead)
     gain = rng.uniform(0.01, 0.5, 6)
     f, p = random_decision(SYSTEM, rng).settings.values()
-    epochs = rng.uniform(0.1, 4, 6) if decided else None
-    time, energy = physics.time_and_energy(gain, f, p, system, epochs)
-    work = np.broadcast_to(SYSTEM.local_epochs, 6) if epochs is None else epochs
+    time, energy = physics.time_and_energy(gain, f, p, system)
     end = share * float(np.median(time))
     # The power at every moment, a device at a time: nothing, computing, uploading, nothing.
     steps = 20_000
@@ -51,11 +49,11 @@ def test_energy_until__is_the_integral_of_the_power(seed, share, decided, delaye
     expected = np.zeros(6)
     for n in range(6):
         waiting = overhead[n] + SYSTEM.model_bits / SYSTEM.download_rate_bps[n]
-        cycles = work[n] * SYSTEM.cycles_per_sample[n] * SYSTEM.num_samples[n]
+        cycles = SYSTEM.local_epochs[n] * SYSTEM.cycles_per_sample[n] * SYSTEM.num_samples[n]
         power = np.where(moments < waiting, 0.0, SYSTEM.capacitance[n] * f[n] ** 3 / 2)
         power = np.where(moments < waiting + cycles / f[n], power, p[n])
         expected[n] = np.where(moments < time[n], power, 0.0).sum() * end / steps
-    cut_time, cut_energy, late = physics.cut(end, time, energy, f, p, system, epochs)
+    cut_time, cut_energy, late = physics.cut(end, time, energy, f, p, system)
     highest = np.maximum(p, SYSTEM.capacitance * f**3 / 2)
     np.testing.assert_allclose(cut_energy, expected, atol=3 * highest.max() * end / steps)
     np.testing.assert_array_equal(late, time > end)

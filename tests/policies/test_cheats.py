@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -104,40 +102,6 @@ def test_status__of_half_the_devices_that_are_others_in_a_few_runs(scenario):
     status, reason = judged(cheat, scenario, range(20))
     assert status == "over budget"
     assert reason.startswith("10 of 20 devices over")
-
-
-class Idle(Policy):
-    """Lets devices do a part of the work that the scenario asks for."""
-
-    def __init__(self, scenario: Scenario, share: object) -> None:
-        super().__init__(scenario)
-        self._inner, self._share = make_policy("round-robin:static", scenario), share
-
-    def reset(self, seed):
-        self._inner.reset(seed)
-
-    def feedback(self, info):
-        self._inner.feedback(info)
-
-    def decide(self, observation):
-        decided = self._inner.decide(observation)
-        epochs = np.broadcast_to(self.scenario.local_epochs * self._share, decided.f.shape)
-        return dataclasses.replace(decided, epochs=epochs)
-
-
-@pytest.mark.parametrize(
-    ("share", "reason"),
-    [
-        (0.8, "fills 80 % of the places"),
-        (np.where(np.arange(20) < 10, 1.7, 0.3), "leaves out 10 of 20"),
-        (np.where(np.arange(20) < 10, 0.95, 0.9), ""),
-    ],
-)
-def test_status__counts_the_work_of_decided_epochs(share, reason, scenario):
-    rows = evaluate([Idle(scenario, share)], scenario, SEEDS)
-    assert rows["status_reason"].iloc[0].endswith(reason)
-    assert (rows["status"].iloc[0] == "ok") == (reason == "")
-    assert rows["outcome_gap"].isna().all()  # the bound is that of the scenario's work
 
 
 class Drawn(Policy):

@@ -212,7 +212,7 @@ class PolicyStrategy(Strategy):
         decision = self.policy.decide(self._observation)
         self._observation, _, _, _, info = self._env.step(decision)
         came = contributions(decision, info, self.scenario)
-        epochs = self.scenario.local_epochs if decision.epochs is None else decision.epochs
+        epochs = self.scenario.local_epochs
         weights = came.weight * self._server.balance(epochs, self.scenario.num_samples)
         packed, received = self._sent(server_round, arrays)
         self._round = _Round(

@@ -163,10 +163,10 @@ def test_trace__a_table_of_text_is_read_up_to_a_size(table, tmp_path, monkeypatc
     path = tmp_path / "trace.csv"
     table.assign(rate_bps=1e6 * table["gain"]).to_csv(path, index=False)
     with monkeypatch.context() as patch:
-        patch.setattr(trace, "MOST_GAINS", 14)
+        patch.setattr(trace, "_MOST_GAINS", 14)
         with pytest.raises(ValueError, match="it has more than 14 rows"):
             channel(path)
-        patch.setattr(trace, "MOST_GAINS", 15)
+        patch.setattr(trace, "_MOST_GAINS", 15)
         channel(path)
     with path.open("ab") as file:
         file.truncate(2 * 10**9)  # takes no room on the disk

@@ -34,7 +34,7 @@ LEFT_OUT = {
     "tradeoff": "takes more than ten minutes",
     "tail -F": "never ends",
     "fl-edge tune": "goes another way where the last digits of a processor differ",
-    "fl-edge suite": "needs a policy of one's own",
+    "suite-1 my_file": "needs a policy of one's own",
 }
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```|`((?:python examples/|fl-edge )[^`]*)`", re.M | re.S)
 # What is not run of a block: installing, testing, remarks.

@@ -48,13 +48,6 @@ def _leaderboard() -> _Command:
     return _Command(Options, partial(leaderboard, make_training=make_training))
 
 
-def _suite() -> _Command:
-    """Run a policy through the frozen suite, or verify its result."""
-    from policies.benchmark.commands.suite import Options, suite
-
-    return _Command(Options, partial(suite, make_training=make_training))
-
-
 def _tune() -> _Command:
     """Search the setting that is the first at a test accuracy."""
     from policies.benchmark.commands.tune import Options, tune
@@ -106,7 +99,6 @@ def _calibrate() -> _Command:
 _COMMANDS: dict[str, Callable[[], _Command]] = {
     "compare": _compare,
     "leaderboard": _leaderboard,
-    "suite": _suite,
     "tune": _tune,
     "reproduce": _reproduce,
     "train": _train,

@@ -334,7 +334,7 @@ def default_folder(options: RunOptions, scenario: str, after: str = "") -> Path:
     words = [Path(scenario).stem + after]
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
-        if value == field.default or field.name in ("scenario", *SAME_RESULT):
+        if value == field.default or field.name in ("scenario", "file", *SAME_RESULT):
             continue
         name = field.name.replace("_", "-")
         if isinstance(value, bool):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fl_edge_env import Allocation
-from fl_edge_env.streams import Streams, episode_gains
+from fl_edge_env.streams import Streams
 from policies import Policy, UniS
 
 
@@ -17,12 +17,8 @@ class Prophet(Policy):
     """
 
     def reset(self, seed):
-        self.foresee(np.atleast_1d(seed).tolist())
-
-    def foresee(self, seeds):
-        """Draw ahead, in the systems whose seed is known."""
         self.number = 0
-        self.draws = [None if seed is None else self._draws(seed) for seed in seeds]
+        self.draws = [self._draws(one) for one in np.atleast_1d(seed).tolist()]
 
     def _draws(self, seed):
         streams = Streams(self.scenario)
@@ -34,31 +30,12 @@ class Prophet(Policy):
         honest = UniS(scenario).decide(observation)
         f, p, cdf = honest.f.copy(), honest.p.copy(), np.atleast_2d(honest.q)[0].cumsum()
         for row, draws in enumerate(self.draws):
-            if draws is not None:
-                fast = np.zeros(scenario.num_devices, bool)
-                fast[np.searchsorted(cdf, draws[self.number], side="right")] = True
-                np.atleast_2d(f)[row] = np.where(fast, scenario.f_max, scenario.f_min)
-                np.atleast_2d(p)[row] = np.where(fast, scenario.p_max, scenario.p_min)
+            fast = np.zeros(scenario.num_devices, bool)
+            fast[np.searchsorted(cdf, draws[self.number], side="right")] = True
+            np.atleast_2d(f)[row] = np.where(fast, scenario.f_max, scenario.f_min)
+            np.atleast_2d(p)[row] = np.where(fast, scenario.p_max, scenario.p_min)
         self.number += 1
         return Allocation(f, p, honest.q)
-
-
-class KnowsSeeds(Prophet):
-    """Finds the seed, if it is one of those known, by the first gains that it sees."""
-
-    def __init__(self, scenario, *, known=range(30)):
-        super().__init__(scenario)
-        first = ((seed, next(episode_gains(scenario, seed, block_rounds=1))) for seed in known)
-        self.seed_of = {gains.tobytes(): seed for seed, gains in first}
-
-    def reset(self, _):
-        self.draws = None
-
-    def decide(self, observation):
-        if self.draws is None:
-            gains = np.atleast_2d(observation["channel_gain"])
-            self.foresee([self.seed_of.get(row.tobytes()) for row in gains])
-        return super().decide(observation)
 
 
 class Writer(UniS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +15,14 @@ from policies.benchmark.command_line import print_whole
 from policies.benchmark.commands.leaderboard_file import (
     SETTING_KEYS,
     FileSetting,
+    find_leaderboard,
     read_leaderboard,
 )
 from policies.benchmark.commands.training import (
     MakeTraining,
+    Scheduler,
     dataset_of,
+    make_entrant,
     make_setting,
     named_by,
     network_note,
@@ -35,6 +38,7 @@ from policies.benchmark.results_folder import (
     Kind,
     check_trusted,
     claimed,
+    default_folder,
     described,
     plain,
     reopened,
@@ -80,7 +84,10 @@ class Options(PaperOptions):
     """
 
     file: Annotated[Path | None, tyro.conf.Positional] = None
-    """TOML file with the settings and the schedulers."""
+    """TOML file with the settings and the schedulers, or suite-1: frozen, with stored results."""
+    policies: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Newcomers to suite-1, such as my_file.py:MyPolicy. Only they are run, and they are ranked
+    among the stored results; without any, its own schedulers are run."""
     data_dir: Path = Path("data")
     """Folder with the files of the data sets."""
     tensorboard: bool = False
@@ -97,33 +104,43 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     options = reopened(options, LEADERBOARD)
     if options.file is None:
         raise ValueError("name the TOML file with the settings, or an interrupted folder: --resume")
-    told = read_leaderboard(options.file, options.data_dir)
+    path, stored = find_leaderboard(options.file)
+    told = read_leaderboard(path, options.data_dir)
+    if options.policies:
+        if stored is None:
+            raise ValueError(
+                f"{str(path)!r} has no stored results for {', '.join(options.policies)} to be "
+                "ranked among: add them to its schedulers"
+            )
+        told = _newcomers(told, options.policies, stored)
     if options.resume is not None:
         given = [
             [vars(one.options), [{"policy": s.name, **s.options} for s in one.schedulers]]
             for one in told
         ]
-        check_trusted(options, options.file, given)
+        check_trusted(options, path, given)
     settings = [_setting(one, make_training) for one in told]
+    if stored is not None:
+        settings = [_as_stored(setting, stored) for setting in settings]
     trained = any(setting.target is not None for setting in settings)
     check_tensorboard(options.tensorboard, trained=trained)
     named = [name for one in told for name in named_by(one.options, one.schedulers)]
     described_settings = [_described(*each) for each in zip(told, settings, strict=True)]
-    folder = options.out or Path("runs") / "leaderboard" / options.file.stem
+    folder = options.out or Path("runs") / "leaderboard" / default_folder(options, path.stem).name
     with claimed(folder, LEADERBOARD, options, described_settings, named, console) as writes:
         results = run_settings(settings, folder, options, console, tensorboard=options.tensorboard)
-        boards = {
-            setting.name: Board(
-                result.summary(), setting.target, result.caution(), setting.left_out
-            )
-            for setting, result in zip(settings, results, strict=True)
-        }
+        boards = {}
+        for setting, result in zip(settings, results, strict=True):
+            runs = result.summary()
+            if stored is not None and options.policies:
+                runs = _among(stored[stored["setting"] == setting.name], runs)
+            boards[setting.name] = Board(runs, setting.target, result.caution(), setting.left_out)
         sentences = [
             _sentence(one, setting, boards[setting.name])
             for one, setting in zip(told, settings, strict=True)
         ]
         if writes:
-            _write(boards, settings, sentences, folder, f"Leaderboard: {options.file.stem}")
+            _write(boards, settings, sentences, folder, f"Leaderboard: {path.stem}")
             if options.latex:
                 text = comparison_latex(boards, folder.resolve().name, leader=True)
                 write_text(folder / "table.tex", text)
@@ -143,6 +160,34 @@ def _setting(told: FileSetting, make_training: MakeTraining) -> Setting:
         return make_setting(told.name, told.options, told.schedulers, make_training, in_file=True)
     except ValueError as error:
         raise ValueError(f"setting {told.name!r}: {error}") from None
+
+
+def _newcomers(
+    told: Sequence[FileSetting], names: Sequence[str], stored: pd.DataFrame
+) -> list[FileSetting]:
+    """The settings with newcomers alone, without those in which none of them can run."""
+    schedulers = tuple(Scheduler(name) for name in names)
+
+    def can_run(one: FileSetting) -> bool:
+        scenario = one.options.make_scenario()
+        entrants = [make_entrant(scheduler, scenario, None) for scheduler in schedulers]
+        if taken := {each.label for each in entrants} & set(stored["policy"]):
+            raise ValueError(f"stored results have the name {taken.pop()!r}: rename the policy")
+        return one.options.train or not all(each.policy.needs_training for each in entrants)
+
+    return [replace(one, schedulers=schedulers) for one in told if can_run(one)]
+
+
+def _as_stored(setting: Setting, stored: pd.DataFrame) -> Setting:
+    """The setting under the seeds of its stored runs, which have no bounds."""
+    seeds = stored.loc[stored["setting"] == setting.name, "seed"].unique()
+    return replace(setting, seeds=seeds.tolist(), bounded=False)
+
+
+def _among(stored: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Stored runs and those of newcomers in one summary, which has what both tell."""
+    known = stored.drop(columns="setting").dropna(axis="columns", how="all")
+    return pd.concat([known, runs], ignore_index=True)[known.columns]
 
 
 def _described(told: FileSetting, setting: Setting) -> dict[str, object]:
@@ -182,6 +227,8 @@ def _sentence(told: FileSetting, setting: Setting, board: Board) -> str:
     """Facts that a reader must know of a setting beside its name."""
     scenario, seeds, options = setting.scenario, setting.seeds, told.options
     number = f"Seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"Seed {seeds[0]}"
+    if seeds[-1] - seeds[0] >= len(seeds):
+        number = f"{len(seeds)} seeds from {seeds[0]} to {seeds[-1]}"
     sentence = (
         f"{number}, {scenario.num_rounds} rounds, {scenario.num_devices} devices, "
         f"{scenario.cohort_size} a round"

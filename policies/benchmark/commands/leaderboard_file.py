@@ -9,10 +9,15 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
+import pandas as pd
+
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import as_value_error, read_text
 from policies.benchmark.commands.training import Scheduler
 from policies.benchmark.options import HOW_TO_RUN, LEFT_BEHIND, CompareOptions, fits
+
+# Leaderboards of this package, and beside each the runs of its schedulers.
+SUITES = Path(__file__).parents[1] / "suites"
 
 # The options of a comparison that are not a setting's.
 _OF_THE_COMMAND = (*HOW_TO_RUN, *LEFT_BEHIND, "data_dir", "policies")
@@ -31,6 +36,24 @@ class FileSetting:
     schedulers: tuple[Scheduler, ...]
 
 
+def find_leaderboard(file: Path) -> tuple[Path, pd.DataFrame | None]:
+    """The path of a leaderboard, with its stored runs if `file` names one of this package's.
+
+    `ValueError` for a name without suffix that is neither a leaderboard's nor a file's.
+    """
+    names = sorted(path.stem for path in SUITES.glob("*.toml"))
+    if str(file) in names:
+        path = SUITES / f"{file}.toml"
+        runs = pd.read_csv(path.with_suffix(".csv"), dtype={"status_reason": str})
+        return path, runs.fillna({"status_reason": ""})
+    if not file.suffix and not file.exists():
+        raise ValueError(
+            f"a leaderboard must be a TOML file or one of {', '.join(names)}, got {str(file)!r}"
+            f"{did_you_mean(str(file), names)}"
+        )
+    return file, None
+
+
 def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[FileSetting]:
     """Read the file of a leaderboard.
 
@@ -41,13 +64,7 @@ def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[FileSett
     """
     with as_value_error(f"cannot read the leaderboard {str(path)!r}: "):
         values = tomllib.loads(read_text(path))
-    return file_settings(values, path.name, data_dir)
-
-
-def file_settings(
-    values: dict[str, Any], where: str, data_dir: Path = Path("data")
-) -> list[FileSetting]:
-    """The settings of such a file, whose content is given; `where` is its name in messages."""
+    where = path.name
     tables = values.pop("settings", None)
     if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
         raise ValueError(f"{where} needs one or more tables [[settings]]")

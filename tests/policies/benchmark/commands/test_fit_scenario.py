@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tomli_w
 
-from policies.benchmark.commands.leaderboard_file import file_settings
+from policies.benchmark.commands.leaderboard_file import read_leaderboard
 from policies.benchmark.commands.training import Scheduler, make_setting
 from policies.benchmark.commands.tune import Options as TuneOptions
 from policies.benchmark.options import CompareOptions
@@ -63,7 +64,9 @@ def test_scenario__of_a_file_is_refused_where_training_would_change_it(
         with pytest.raises(ValueError, match=message):
             scenario_of(each)
     settings = {"settings": [{"name": "a", "train": True, "scenario": compared.scenario, **given}]}
-    (told,) = file_settings(settings | {"schedulers": ["uni-s"], "fit_scenario": True}, "board")
+    board = tmp_path / "board.toml"
+    board.write_text(tomli_w.dumps(settings | {"schedulers": ["uni-s"], "fit_scenario": True}))
+    (told,) = read_leaderboard(board)
     replaced = scenario_of(told.options)
     for name, value in (FITTED | {"hook_passes": 0.0}).items():
         np.testing.assert_array_equal(getattr(replaced, name), value)

@@ -15,7 +15,7 @@ import pytest
 
 from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, DivFL, Opportunistic, UniD, evaluate, make_policy
-from policies.benchmark.commands.leaderboard_file import read_leaderboard
+from policies.benchmark.commands.leaderboard_file import find_leaderboard, read_leaderboard
 from policies.benchmark.leaderboard import Board, standings
 from policies.benchmark.tables import ranked
 from tests.policies import own_policies
@@ -289,3 +289,117 @@ def test_leaderboard__resume_asks_for_an_agent_of_another_library(tmp_path, caps
     with pytest.raises(SystemExit):
         main(["leaderboard", "--resume", str(folder), "--workers", "1"])
     assert "names code, which would be run here: predict. If" in capsys.readouterr().out
+
+
+TINY = """
+schedulers = ["lroa", "uni-s"]
+rounds = 12
+num_devices = 6
+[[settings]]
+name = "iid"
+scenario = "cifar10"
+energy_budget_j = 10000.0
+[[settings]]
+name = "digits"
+scenario = "digits"
+train = true
+target_accuracy = 0.01
+"""
+
+
+@pytest.fixture
+def suite(tmp_path, monkeypatch) -> pd.DataFrame:
+    """The stored runs of a suite called tiny, in a folder with policies of a user's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("policies.benchmark.commands.leaderboard_file.SUITES", tmp_path / "suites")
+    student = "\n\nclass Student(Steady):\n    needs_training = True\n"
+    (tmp_path / "mine.py").write_text(Path(own_policies.__file__).read_text() + student)
+    seeds = {"iid": [7, 8, 20], "digits": [3]}
+    stored = [
+        {"setting": setting, "policy": policy, "seed": seed, "total_time": 1e-3 * (place + seed)}
+        | {"time_to_target": 1.0 if setting == "digits" else np.nan}
+        | {"status": status, "status_reason": "" if status == "ok" else "2 of 6 devices over"}
+        for setting, its in seeds.items()
+        for place, (policy, status) in enumerate((("LROA", "ok"), ("Uni-S", "over budget")))
+        for seed in its
+    ]
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "tiny.toml").write_text(TINY)
+    pd.DataFrame(stored).to_csv(tmp_path / "suites" / "tiny.csv", index=False)
+    return pd.DataFrame(stored)
+
+
+def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call):
+    printed = call("leaderboard tiny mine.py:Steady mine.py:Student --workers 1 --out out")
+    assert "3 seeds from 7 to 20, 12 rounds" in printed
+    assert "not run: Student (needs training)" in printed
+    summary = pd.read_csv("out/summary.csv").fillna({"status_reason": ""})
+    kept = summary[summary["policy"].isin(suite["policy"])].reset_index(drop=True)
+    pd.testing.assert_frame_equal(kept[suite.columns], suite)
+    scenario = Scenario.cifar10(num_devices=6, num_rounds=12, energy_budget_j=10000.0)
+    alone = evaluate([make_policy("mine.py:Steady", scenario)], scenario, [7, 8, 20], gaps=False)
+    mine = summary[(summary["setting"] == "iid") & (summary["policy"] == "Steady")]
+    np.testing.assert_allclose(mine["total_time"], alone["total_time"], rtol=1e-12)
+    ranks = pd.read_csv("out/leaderboard.csv")
+    assert ranks["scheduler"].tolist()[:4] == ["LROA", "Steady", "Uni-S", "Student"]
+    trained = ranks[ranks["setting"] == "digits"].set_index("scheduler")
+    assert trained.loc[["Steady", "Student"], "reached"].tolist() == [1, 1]
+
+
+@pytest.mark.usefixtures("suite")
+def test_suite__a_learner_is_run_where_models_are_trained(call):
+    call("leaderboard tiny mine.py:Student --workers 1")
+    (folder,) = Path("runs/leaderboard").iterdir()
+    assert folder.name == "tiny-policies-mine.py-Student"
+    assert set(pd.read_csv(folder / "summary.csv")["setting"]) == {"digits"}
+
+
+def test_suite__without_newcomers_its_own_schedulers_are_run(suite, call):
+    call("leaderboard tiny --workers 1 --out out")
+    runs = pd.read_csv("out/summary.csv")
+    key = ["setting", "policy", "seed"]
+    pd.testing.assert_frame_equal(runs[key], suite[key])
+    assert (runs["total_time"] > 1).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("tini", "must be a TOML file or one of tiny, got 'tini': did you mean 'tiny'?"),
+        ("tiny lroa", "stored results have the name 'LROA': rename the policy"),
+        ("tiny lora", "got 'lora': did you mean 'lroa'?"),
+        ("tiny.toml mine.py:Steady", "cannot read the leaderboard 'tiny.toml'"),
+        ("suites/tiny.toml mine.py:Steady", "has no stored results for mine.py:Steady to be"),
+    ],
+)
+@pytest.mark.usefixtures("suite")
+def test_suite__wrong_input_ends_with_one_line(refused, given, message):
+    assert message in refused(f"leaderboard {given}")
+    assert not Path("runs").exists()
+
+
+def test_suite_1__has_stored_results_of_every_scheduler_in_every_setting():
+    path, stored = find_leaderboard(Path("suite-1"))
+    settings = read_leaderboard(path)
+    assert stored.groupby("setting", sort=False).ngroups == len(settings) == 14
+    assert not stored.duplicated(["setting", "policy", "seed"]).any()
+    for told in settings:
+        scenario = told.options.make_scenario()
+        names = {make_policy(one.name, scenario).name for one in told.schedulers}
+        seeds = [*range(100, 105 if told.options.train else 110), *range(500, 505)]
+        runs = stored[stored["setting"] == told.name]
+        found = {name: group["seed"].tolist() for name, group in runs.groupby("policy")}
+        assert found == dict.fromkeys(names, seeds)
+        assert runs["time_to_target"].notna().any() == told.options.train
+        assert (runs.groupby("policy")["status"].nunique() == 1).all()
+
+
+def test_suite_1__a_stored_result_comes_out_again():
+    _, stored = find_leaderboard(Path("suite-1"))
+    scenario = Scenario.cell(num_rounds=1000)
+    ours = stored[(stored["setting"] == "cell") & (stored["policy"] == "LROA")]
+    runs = evaluate([LROA(scenario)], scenario, ours["seed"].tolist(), gaps=False)
+    columns = [name for name in ours if name in runs]
+    pd.testing.assert_frame_equal(
+        runs[columns], ours[columns].reset_index(drop=True), rtol=1e-6, check_dtype=False
+    )

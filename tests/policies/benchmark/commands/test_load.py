@@ -15,7 +15,7 @@ import pytest
 from fl_edge_env import Scenario
 from policies import LROA, UniD, evaluate
 from policies.benchmark import load
-from policies.benchmark.commands import compare, evaluate_agents, leaderboard, suite, tune
+from policies.benchmark.commands import compare, evaluate_agents, leaderboard, tune
 from policies.benchmark.results_folder import _SUMMARISED
 from train_fl.command_line import main
 
@@ -78,7 +78,6 @@ def test_load__reads_each_kind_that_has_a_summary():
         compare.COMPARISON,
         evaluate_agents.EVALUATION,
         leaderboard.LEADERBOARD,
-        suite.SUITE,
         tune.TUNING,
     ]
     assert {kind.name for kind in kinds if "summary.csv" in kind.results} == set(_SUMMARISED)
@@ -98,12 +97,12 @@ def test_load__says_what_is_wrong_with_a_folder(folders, tmp_path):
 
     config = json.loads((folders / "trained" / "config.json").read_text())
     no_options, other = (
-        json.dumps(config | change) for change in ({"options": None}, {"experiment": ["suite"]})
+        json.dumps(config | change) for change in ({"options": None}, {"experiment": ["other"]})
     )
     for content in (None, "", "[]", "[" * 100_000, "\0", no_options):
         told = refused({"config.json": content})
         assert "is no folder of results: cannot use config.json (" in told
-    assert "holds a ['suite'], and load reads the runs of: " in refused({"config.json": other})
+    assert "holds a ['other'], and load reads the runs of: " in refused({"config.json": other})
     unfinished = refused({"summary.csv": None})
     assert "is not finished, as there is no summary.csv: fl-edge compare --resume" in unfinished
     assert "holds a leaderboard, which keeps no rounds" in refused({}, "board", rounds=True)

@@ -43,7 +43,7 @@ _DEVIATIONS = (
 # fmt: on
 MEASURED_UPLINKS_BPS = tuple((1e3 * m, 1e3 * d) for m, d in zip(_MEANS, _DEVIATIONS, strict=True))
 # Standard deviations of one's own, over their means. Those of the list are 0.08 to 0.69.
-_LEAST_DEVIATION, _MOST_DEVIATION = 0.03, 2.0
+LEAST_DEVIATION, MOST_DEVIATION = 0.03, 2.0
 # Nodes of the integral over a rate: the narrowest distribution is wider than one of their gaps.
 _NODES = 256
 
@@ -148,11 +148,11 @@ class UplinkChannel:
                 f"device, got shapes {mean.shape} and {deviation.shape}"
             )
         per_device("mean_bps", mean, mean.size)
-        least, most = _LEAST_DEVIATION * mean, _MOST_DEVIATION * mean
+        least, most = LEAST_DEVIATION * mean, MOST_DEVIATION * mean
         if (wrong := ~((deviation >= least) & (deviation <= most))).any():
             device = int(wrong.argmax())
             raise ValueError(
-                f"deviation_bps must be from {_LEAST_DEVIATION:g} to {_MOST_DEVIATION:g} times "
+                f"deviation_bps must be from {LEAST_DEVIATION:g} to {MOST_DEVIATION:g} times "
                 "mean_bps, as narrower laws are not resolved and of wider ones most is cut off, "
                 f"got {float(deviation[device])!r} with the mean {float(mean[device])!r}, first "
                 f"at device {device}"

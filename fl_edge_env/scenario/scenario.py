@@ -39,6 +39,7 @@ from fl_edge_env.scenario.calibration import (
     warn_of_collapse,
     warn_of_deadline,
 )
+from fl_edge_env.scenario.from_log import system_of_log
 from fl_edge_env.scenario.presets import PRESETS, RESNET18_PARAMETERS, RESNET18_TENSORS
 from fl_edge_env.typing import FloatArray
 
@@ -426,6 +427,30 @@ class Scenario:
         Speedtest Global Index, from the same time as the speeds of the phones.
         """
         return cls.preset("mobile", **fields)
+
+    @classmethod
+    def from_log(cls, path: str | Path, **fields: Any) -> Scenario:
+        """The system that the log of a federation describes, with any fields changed.
+
+        The log is a CSV file as `fl_edge_env.scenario.from_log` describes it and
+        `train_fl.federation.PolicyStrategy` writes it. Its devices are in sorted order, numbers by
+        their value and before names. Each has the medians of its own samples, epochs, training
+        time and upload rate; where no time of a device was measured, the median of the others. K is
+        the largest number of participants in a round.
+
+        The frequency is 1 GHz and the power 0.1 W for all, and cycles and gains are those that give
+        the logged times. The mean rate of an `UplinkChannel` is the logged median, and its relative
+        deviation, common to all, is 1.48 times the median distance of a rate from its device's
+        median, and at least 3 %. The energy budget is a hundred times the energy of a
+        participation, so that it binds no device. All else is as in the paper's CIFAR-10 system.
+
+        Raises `ValueError` if the file is missing or has another form, or no time of training or of
+        uploads was measured; the message names the file, row and column.
+        """
+        cls._check_names(fields)
+        capacitance = fields.get("capacitance", cls.capacitance)
+        own = system_of_log(path, fields.get("cohort_size"), capacitance)
+        return cls(**own | fields)
 
     def replace(self, **fields: Any) -> Scenario:
         """A copy with some fields changed.

@@ -20,8 +20,6 @@ from train_fl.federation.messages import AS_IT_IS, DEVICE, flat, named
 from train_fl.local_sgd import LocalTrainer
 from train_fl.task import Task, TrainingSeeds
 
-_FLOAT32 = 4  # bytes of a parameter that is sent as it is
-
 
 def device_reply(message: Message, context: Context) -> Message:
     """A client's reply to the query of `PolicyStrategy` which device it is.
@@ -41,9 +39,9 @@ def train_reply(
     """Train a device's part of a task as `TrainingWrapper` does, and reply with the local model.
 
     The task is the same for all clients; the split over the devices is that of the episode. The
-    training alone runs inside the context that `around` makes, and is timed with it. The reply has
-    what the log of `PolicyStrategy` needs but ``up_s`` and ``down_s``, which only the client's own
-    transport can tell: add them to its ``metrics``.
+    training alone runs inside the context that `around` makes, and is timed with it, as ``train_s``
+    in the reply's ``metrics``. Add ``up_s`` there for the log of `PolicyStrategy`: only the
+    client's own transport knows it.
     """
     config, device = message.content["config"], _device(context)
     entropy, key = int(config["training-entropy"]), tuple(config["training-key"])
@@ -54,23 +52,12 @@ def train_reply(
     shapes = [tuple(p.shape) for p in model.parameters()]
     if "packed" in message.content:
         uploads = Uploads(shapes, make_compressor(config["download-compression"]))
-        received = message.content["packed"]["model"]
-        parameters = torch.from_numpy(uploads.decoded(received))
-        bytes_down = len(received)
+        parameters = torch.from_numpy(uploads.decoded(message.content["packed"]["model"]))
     else:
         parameters = flat(message.content["arrays"], model)
-        bytes_down = _FLOAT32 * len(parameters)
     part = _parts(task, entropy, key)[device]
     data = task.dataset.train_inputs[part], task.dataset.train_targets[part]
-    epochs = float(config["local-epochs"])
-    metrics: dict[str, Any] = {
-        "num-examples": len(part),
-        "samples": len(part),
-        "epochs": epochs,
-        "parameters": len(parameters),
-        "bytes_up": _FLOAT32 * len(parameters),
-        "bytes_down": bytes_down,
-    }
+    metrics: dict[str, Any] = {"num-examples": len(part)}
     if config["report-losses"]:
         metrics["local-loss"], metrics["local-loss-rms"] = trainer.losses(parameters, *data)
     started = time.perf_counter()
@@ -78,7 +65,7 @@ def train_reply(
         update, metrics["train-loss"] = trainer.update(
             parameters,
             *data,
-            epochs=epochs,
+            epochs=float(config["local-epochs"]),
             learning_rate=task.learning_rate(completed_rounds, int(config["num-rounds"])),
             rng=seeds.sample_order(completed_rounds, device),
             augment=task.dataset.augment,
@@ -105,7 +92,6 @@ def train_reply(
         context.state["left"] = ArrayRecord({"update": torch.from_numpy(left)})
         context.state["episode"] = ConfigRecord({"key": episode})
     content["packed"] = ConfigRecord({"update": packed})
-    content["metrics"]["bytes_up"] = len(packed)
     return Message(content, reply_to=message)
 
 

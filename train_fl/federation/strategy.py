@@ -25,8 +25,8 @@ from fl_edge_env.decision import shares_band
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
-from policies.measured.log import append_round, new_log
 from train_fl.compression import Compressor, Uploads, make_compressor
+from train_fl.federation.log import append_rows, begin_log
 from train_fl.federation.messages import AS_IT_IS, DEVICE, flat, named
 from train_fl.local_sgd import LocalTrainer
 from train_fl.server import (
@@ -52,7 +52,14 @@ class _Round(NamedTuple):
     participants: IntArray
     weights: FloatArray
     info: dict[str, Any]
-    start_s: float  # when its messages were sent
+
+
+class _Reply(NamedTuple):
+    """What came from a participant."""
+
+    update: NDArray[Any]  # shape (d,)
+    bytes_up: int
+    metrics: MetricRecord
 
 
 class PolicyStrategy(Strategy):
@@ -108,12 +115,10 @@ class PolicyStrategy(Strategy):
         channel gains of the coming round, shape (N,), for example as the clients report them. By
         default they are drawn from the scenario's channel.
     log : str or Path, optional
-        A CSV file, new, to which each round adds a row for each participation, with the columns of
-        `policies.measured.log`: what ``fl-edge calibrate`` makes a scenario of. A client's reply
-        then has these in its ``metrics``, but ``round``, ``device`` and ``start_s``, which the
-        server knows; `train_reply` gives all but ``up_s`` and ``down_s``. The round's metrics hold
-        the same columns. What is missing or cannot be written is not in it, with a warning: the
-        federation goes on, see `policies.measured.log.append_round`.
+        A CSV file, new, to which each round adds a row for each reply: what
+        `fl_edge_env.Scenario.from_log` makes a scenario of. Its times ``train_s`` and ``up_s`` [s]
+        are those of the reply's ``metrics``, and empty where these have none; the samples are the
+        ``num-examples`` there, or else those of the scenario.
     wait : float
         How long the server waits for the clients to be there, to say which devices they are, and
         to report the norms of their first updates if the policy needs those [s].
@@ -156,7 +161,7 @@ class PolicyStrategy(Strategy):
         self._broadcast = make_compressor(scenario.download_compression)
         self._kept: dict[str, Tensor] = {}
         self._measure_gains = measure_gains
-        self._log = None if log is None else new_log(log)
+        self._log = None if log is None else Path(log)
         self._wait = finite_number("wait", wait, zero_allowed=True)
         self._env = FLEdgeEnv(scenario)
         self._observation, _ = self._env.reset(seed=self.seed)
@@ -222,7 +227,6 @@ class PolicyStrategy(Strategy):
             came.participants,
             weights[came.arrived],
             info,
-            self._begun + time.monotonic(),
         )
         settings = {"frequency": decision.f, "power": decision.p, "local-epochs": epochs}
         if shares_band(self.scenario):
@@ -275,7 +279,8 @@ class PolicyStrategy(Strategy):
             lost = "late" if self.scenario.deadline_s < math.inf else "failed"
             info[lost] = info.get(lost, np.zeros(self.scenario.num_devices, bool)).copy()
             info[lost][missing] = True
-        updates, metrics = ([received[int(n)][i] for n in participants] for i in (0, 1))
+        replied = [received[int(n)] for n in participants]
+        updates, metrics = [reply.update for reply in replied], [one.metrics for one in replied]
         arrays, norms = sent.arrays, np.empty(0, dtype=np.float32)
         if updates:
             together = torch.from_numpy(np.stack(updates))
@@ -300,8 +305,13 @@ class PolicyStrategy(Strategy):
                 np.average(losses, weights=self.scenario.num_samples[participants])
             )
         if self._log is not None:
-            replied = dict(zip(participants.tolist(), metrics, strict=True))
-            record |= append_round(self._log, server_round, round(sent.start_s, 6), replied)
+            append_rows(
+                self._log,
+                (
+                    self._row(server_round, int(n), reply)
+                    for n, reply in zip(participants, replied, strict=True)
+                ),
+            )
         self._tell(info)
         return arrays, MetricRecord(record)
 
@@ -331,9 +341,7 @@ class PolicyStrategy(Strategy):
                     f"{array.dtype}: leave out counters and the like"
                 )
         if self._log is not None:
-            new_log(self._log)  # not that of an earlier run
-        # The time of day at the start, and from then on a clock that does not jump.
-        self._begun = time.time() - time.monotonic()
+            begin_log(self._log)
         self._kept = {}
         self._nodes = _find_devices(grid, self.scenario.num_devices, self._wait)
         self.policy.reset(policy_seed(self.seed))
@@ -345,6 +353,18 @@ class PolicyStrategy(Strategy):
             info |= self._first_norms(arrays, config, grid)
         self._tell(info)
 
+    def _row(self, number: int, device: int, reply: _Reply) -> dict[str, Any]:
+        """A participation for the log, with whatever else the client reports."""
+        samples = reply.metrics.get("num-examples", self.scenario.num_samples[device])
+        return dict(reply.metrics) | {
+            "round": number,
+            "device": device,
+            "samples": samples,
+            "epochs": self.scenario.local_epochs[device],
+            "parameters": len(reply.update),
+            "bytes_up": reply.bytes_up,
+        }
+
     def _tell(self, info: dict[str, Any]) -> None:
         """Let the policy learn from what is no longer needed here."""
         freeze(info.values())
@@ -355,7 +375,7 @@ class PolicyStrategy(Strategy):
     ) -> dict[str, NDArray[Any]]:
         """Norms of the updates that all devices would have in the first round."""
         everyone = np.arange(self.scenario.num_devices)
-        sent = _Round(1, arrays, arrays, everyone, np.empty(0), {}, 0.0)
+        sent = _Round(1, arrays, arrays, everyone, np.empty(0), {})
         scenario = self.scenario
         settings = {
             "frequency": scenario.f_mid,
@@ -371,7 +391,7 @@ class PolicyStrategy(Strategy):
                 f"{self.policy.name} needs the norm of every device's first update, and device "
                 f"{', '.join(map(str, missing))} did not reply within {self._wait:g} s"
             )
-        rows = [torch.from_numpy(received[int(n)][0][None]) for n in everyone]
+        rows = [torch.from_numpy(received[int(n)].update[None]) for n in everyone]
         norms = np.concatenate([norms_of(row) for row in rows])
         return {"participants": everyone, "update_norms": norms.astype(np.float64)}
 
@@ -421,8 +441,8 @@ class PolicyStrategy(Strategy):
 
     def _received(
         self, sent: _Round, replies: Iterable[Message]
-    ) -> tuple[dict[int, tuple[NDArray[Any], MetricRecord]], dict[int, str]]:
-        """Update and metrics of the devices that sent them, and the errors of others."""
+    ) -> tuple[dict[int, _Reply], dict[int, str]]:
+        """The replies of the devices that sent an update, and the errors of others."""
         device_of = {self._nodes[device]: int(device) for device in sent.participants}
         received, reasons = {}, {}
         for reply in replies:
@@ -430,8 +450,7 @@ class PolicyStrategy(Strategy):
             if reply.has_error():
                 reasons[device] = str(reply.error.reason)
             else:
-                update = _update(device, sent, reply.content, self._compressor)
-                received[device] = update, reply.content.get("metrics", MetricRecord())
+                received[device] = _reply(device, sent, reply.content, self._compressor)
         return received, reasons
 
 
@@ -460,13 +479,13 @@ def _like(arrays: ArrayRecord, flat: NDArray[Any]) -> ArrayRecord:
     )
 
 
-def _update(
-    device: int, sent: _Round, content: RecordDict, compressor: Compressor | None
-) -> NDArray[Any]:
-    """The local model less the one it was sent, all arrays in one, shape (d,)."""
+def _reply(device: int, sent: _Round, content: RecordDict, compressor: Compressor | None) -> _Reply:
+    """A reply with the local model less the one that was sent, all arrays in one."""
+    metrics = content.get("metrics", MetricRecord())
     if compressor is not None and "packed" in content:
         uploads = Uploads([array.numpy().shape for array in sent.arrays.values()], compressor)
-        return uploads.decoded(content["packed"]["update"])
+        packed = content["packed"]["update"]
+        return _Reply(uploads.decoded(packed), len(packed), metrics)
     local = content.get("arrays", ArrayRecord())
     if set(local) != set(sent.arrays):
         raise ValueError(
@@ -487,7 +506,7 @@ def _update(
             f"the update of device {device} in round {sent.number} is not finite: choose a "
             f"smaller learning rate, or {LARGER_MU}"
         )
-    return update
+    return _Reply(update, sum(array.numpy().nbytes for array in local.values()), metrics)
 
 
 def _find_devices(grid: Grid, num_devices: int, wait: float) -> list[int]:

@@ -1,0 +1,168 @@
+"""The system that the log of a federation describes.
+
+A log is a CSV file with a row for each participation of a device in a round, and the columns of
+`COLUMNS` in any order, in SI units:
+
+- ``round``: number of the round, an integer from 0;
+- ``device``: name of the device, any text; at most once in a round;
+- ``samples``, ``epochs``: the device's samples, and its passes over them;
+- ``parameters``: parameters of the model;
+- ``bytes_up``: size of the upload [bytes];
+- ``train_s``, ``up_s``: time of training and of the upload [s]; empty if it was not measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fl_edge_env.channels.uplink import LEAST_DEVIATION, MOST_DEVIATION, UplinkChannel
+from fl_edge_env.checks import per_device, positive_integer
+from fl_edge_env.files import as_value_error
+from fl_edge_env.typing import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("round", "device", "samples", "epochs", "parameters", "bytes_up", "train_s", "up_s")
+_TIMES = ("train_s", "up_s")
+
+# What a log does not tell: the frequency, and how many times a round's energy a budget is.
+_FREQUENCY_HZ = 1e9
+_BUDGET = 100.0
+# The standard deviation of a normal law over its median absolute deviation.
+_NORMAL = 1.4826
+# An upload of at least this share of the model is not compressed.
+_WHOLE = 0.98
+
+
+def system_of_log(path: str | Path, cohort_size: Any, capacitance: Any) -> dict[str, Any]:
+    """Fields of the scenario that a log describes; see `fl_edge_env.Scenario.from_log`."""
+    table = _read(Path(path))
+    table["cycles"] = _FREQUENCY_HZ * table["train_s"] / (table["samples"] * table["epochs"])
+    table["rate"] = 8.0 * table["bytes_up"] / table["up_s"]
+    medians = table.groupby("device", observed=True).median()
+    samples, epochs, cycles, rate = (
+        medians[name].fillna(medians[name].median()).to_numpy()
+        for name in ("samples", "epochs", "cycles", "rate")
+    )
+    model_bits, sent_bits = 32.0 * table["parameters"].iloc[0], 8.0 * table["bytes_up"].median()
+    compressed = sent_bits < _WHOLE * model_bits
+    upload_bits = round(sent_bits) if compressed else model_bits
+    rate = rate * (upload_bits / sent_bits)  # headers of messages change no time
+    if cohort_size is None:
+        cohort_size = table.groupby("round").size().max()
+    cohort_size = positive_integer("cohort_size", cohort_size)
+    channel = UplinkChannel(
+        # With a smaller share the fastest rates would need gains far above one.
+        share_hz=max(UplinkChannel.share_hz, float(rate.max())),
+        mean_bps=tuple(rate),
+        deviation_bps=tuple(_relative_deviation(table) * rate),
+    )
+    power_w = channel.reference_power_w
+    capacitance = per_device("capacitance", capacitance, len(rate))
+    compute_j = 0.5 * capacitance * cycles * samples * epochs * _FREQUENCY_HZ**2
+    return {
+        "num_devices": len(rate),
+        "cohort_size": cohort_size,
+        "bandwidth_hz": cohort_size * channel.share_hz,
+        "noise_power_w": channel.noise_power_w,
+        "model_bits": model_bits,
+        "num_samples": samples,
+        "local_epochs": epochs,
+        "cycles_per_sample": cycles,
+        "f_min": _FREQUENCY_HZ,
+        "f_max": _FREQUENCY_HZ,
+        "p_min": power_w,
+        "p_max": power_w,
+        "energy_budget_j": _BUDGET * (compute_j + power_w * upload_bits / rate),
+        "channel": channel,
+        "compression": f"bits:{upload_bits}" if compressed else "none",
+    }
+
+
+def _relative_deviation(table: pd.DataFrame) -> float:
+    """Standard deviation of a rate over the median of its device: robust, and one for all."""
+    rates = table.groupby("device", observed=True)["rate"]
+    distance = (table["rate"] / rates.transform("median") - 1.0).abs()
+    distance = distance[rates.transform("count") > 1]
+    deviation = 0.0 if distance.empty else _NORMAL * distance.median()
+    return float(np.clip(deviation, LEAST_DEVIATION, MOST_DEVIATION))
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """The rows of a log, checked; devices are categories in their order."""
+    import pandas as pd  # only here and for traces: the environment itself does without
+
+    with as_value_error(f"cannot read the log {str(path)!r}: "):
+        rows = pd.read_csv(
+            path,
+            header=None,  # so that a row with more fields than names is an error
+            dtype=str,
+            keep_default_na=False,
+            skip_blank_lines=False,  # they count as rows of the file
+            encoding="utf-8-sig",
+        )
+        names = rows.iloc[0].tolist()
+        if sorted(names) != sorted(COLUMNS):
+            raise ValueError(
+                f"its first row must name the columns {', '.join(COLUMNS)}, got {', '.join(names)}"
+            )
+        rows = rows.set_axis(names, axis=1).set_axis(rows.index + 1, axis=0)[1:]
+        rows = rows[(rows != "").any(axis=1)]
+        if rows.empty:
+            raise ValueError("it must have rows, got none")
+        table = pd.DataFrame(
+            {name: pd.to_numeric(rows[name], errors="coerce") for name in names}, dtype=np.float64
+        )
+        for name in names:
+            _check(rows, name, table[name].to_numpy())
+        _refuse(
+            rows,
+            "device",
+            "a device that has no other row in this round",
+            rows.assign(round=table["round"]).duplicated(["round", "device"]).to_numpy(),
+        )
+        _refuse(
+            rows,
+            "parameters",
+            "as in the first row, as a scenario has one model",
+            (table["parameters"] != table["parameters"].iloc[0]).to_numpy(),
+        )
+        for name in _TIMES:
+            if table[name].isna().all():
+                raise ValueError(f"{name} must have been measured at least once, got no time")
+        devices = sorted(rows["device"].unique(), key=_place)
+        table["device"] = pd.Categorical(rows["device"], devices, ordered=True)
+    return table
+
+
+def _check(rows: pd.DataFrame, name: str, value: FloatArray) -> None:
+    """Refuse the first row with a wrong value in a column."""
+    empty = (rows[name] == "").to_numpy()
+    if name == "device":
+        _refuse(rows, name, "a name", empty)
+    elif name == "round":
+        _refuse(rows, name, "an integer from 0", ~((value >= 0) & (value % 1 == 0)))
+    else:
+        right = (value > 0) & np.isfinite(value)
+        allowed = "a positive number"
+        if name in _TIMES:
+            right, allowed = right | empty, f"{allowed}, or empty"
+        _refuse(rows, name, allowed, ~right)
+
+
+def _refuse(rows: pd.DataFrame, name: str, allowed: str, wrong: BoolArray) -> None:
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"{name} must be {allowed}, got {rows[name].iloc[row]!r} in row {rows.index[row]}"
+        )
+
+
+def _place(device: str) -> tuple[bool, int, str]:
+    """Sorts devices: numbers first, by their value, and then names."""
+    number = int(device) if device.isdecimal() else -1
+    return number < 0, number, device

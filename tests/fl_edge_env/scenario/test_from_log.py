@@ -1,0 +1,200 @@
+"""A scenario of a federation's log: its times are the logged medians."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fl_edge_env import FLEdgeEnv, Scenario, physics
+from fl_edge_env.channels.uplink import gain_of_rate
+from fl_edge_env.scenario.from_log import COLUMNS
+
+N, PARAMETERS = 5, 10_000
+CYCLES, RATE = np.geomspace(1e6, 2e7, N), np.geomspace(2e5, 9e6, N)
+SAMPLES, EPOCHS = np.array([10, 30, 20, 55, 40]), np.array([1.0, 2.0, 0.5, 3.0, 1.5])
+TRAIN_S = CYCLES * SAMPLES * EPOCHS / 1e9
+
+
+def log(rounds=12, cohort_size=3, bytes_up=4 * PARAMETERS) -> pd.DataFrame:
+    """The log of a system whose participations always take the same times."""
+    device = np.concatenate([(np.arange(cohort_size) + n) % N for n in range(rounds)])
+    return pd.DataFrame(
+        {
+            "round": np.repeat(np.arange(rounds), cohort_size),
+            "device": device,
+            "samples": SAMPLES[device],
+            "epochs": EPOCHS[device],
+            "parameters": PARAMETERS,
+            "bytes_up": bytes_up,
+            "train_s": TRAIN_S[device],
+            "up_s": 8.0 * bytes_up / RATE[device],
+        }
+    )
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(table, **fields) -> Scenario:
+        path = tmp_path / "log.csv"
+        table.to_csv(path, index=False)
+        return Scenario.from_log(path, **fields)
+
+    return load
+
+
+def times(scenario: Scenario) -> tuple[np.ndarray, np.ndarray]:
+    """Times of training and of uploads at the channel's mean rates [s]."""
+    channel = scenario.channel
+    gain = gain_of_rate(
+        np.array(channel.mean_bps),
+        share_hz=channel.share_hz,
+        power_w=channel.reference_power_w,
+        noise_power_w=channel.noise_power_w,
+    )
+    up_s = physics.upload_time(gain, scenario.p_max, scenario)
+    return physics.compute_time(scenario.f_max, scenario), up_s
+
+
+@pytest.mark.parametrize(
+    ("bytes_up", "compression"),
+    [(40_000, "none"), (40_600, "none"), (39_500, "none"), (5_000, "bits:40000")],
+)
+def test_scenario__has_the_speeds_rates_and_times_of_the_log(load, bytes_up, compression):
+    scenario = load(log(bytes_up=bytes_up))
+    assert (scenario.num_devices, scenario.cohort_size) == (N, 3)
+    assert scenario.model_bits == 32 * PARAMETERS
+    assert scenario.compression == compression
+    np.testing.assert_array_equal(scenario.num_samples, SAMPLES)
+    np.testing.assert_array_equal(scenario.local_epochs, EPOCHS)
+    np.testing.assert_allclose(scenario.cycles_per_sample, CYCLES)
+    np.testing.assert_allclose(
+        scenario.channel.mean_bps, RATE * scenario.upload_bits / (8 * bytes_up)
+    )
+    train_s, up_s = times(scenario)
+    np.testing.assert_allclose(train_s, TRAIN_S)
+    np.testing.assert_allclose(up_s, 8 * bytes_up / RATE)
+    # Without noise a rate hardly varies, and budgets bind nobody.
+    np.testing.assert_allclose(scenario.channel.deviation_bps, 0.03 * RATE, rtol=0.02)
+    drawn = scenario.channel.sample(np.random.default_rng(0), 1000, N)
+    up_s = np.median(physics.upload_time(drawn, scenario.p_max, scenario), axis=0)
+    np.testing.assert_allclose(up_s, 8 * bytes_up / RATE, rtol=0.01)
+    _, energy = physics.time_and_energy(
+        scenario.mean_gain, scenario.f_max, scenario.p_max, scenario
+    )
+    np.testing.assert_allclose(scenario.energy_budget_j, 100 * energy, rtol=0.01)
+
+
+def test_scenario__has_medians_where_times_vary_and_some_are_far_off(load):
+    table, rng = log(rounds=3000), np.random.default_rng(0)
+    rate = 8 * table["bytes_up"] / table["up_s"] * (1 + 0.2 * rng.standard_normal(len(table)))
+    table["up_s"] = 8 * table["bytes_up"] / rate.clip(lower=1e3)
+    table["train_s"] *= np.exp(0.3 * rng.standard_normal(len(table)))
+    expected = table.groupby("device")["train_s"].median()
+    scenario = load(table)
+    np.testing.assert_allclose(times(scenario)[0], expected)
+    np.testing.assert_allclose(times(scenario)[0], TRAIN_S, rtol=0.05)
+    np.testing.assert_allclose(scenario.channel.mean_bps, RATE, rtol=0.03)
+    relative = np.divide(scenario.channel.deviation_bps, scenario.channel.mean_bps)
+    np.testing.assert_allclose(relative, 0.2, rtol=0.05)
+    table.loc[::9, ["train_s", "up_s"]] *= 1000.0
+    far = load(table)
+    np.testing.assert_allclose(far.cycles_per_sample, scenario.cycles_per_sample, rtol=0.1)
+    np.testing.assert_allclose(far.channel.mean_bps, scenario.channel.mean_bps, rtol=0.1)
+
+
+def test_devices__are_in_sorted_order_numbers_before_names(load):
+    table = log()
+    table["device"] = table["device"].map({0: "b, c", 1: "10", 2: "9", 3: "NA", 4: "007"})
+    scenario = load(table.iloc[::-1])
+    np.testing.assert_array_equal(scenario.num_samples, SAMPLES[[4, 2, 1, 3, 0]])
+
+
+def test_times__that_were_not_measured_are_the_median_of_the_others(load):
+    table = log()
+    table.loc[table["device"] == 2, "train_s"] = np.nan
+    table.loc[table["device"] == 4, "up_s"] = np.nan
+    table.loc[0, ["train_s", "up_s"]] = np.nan  # others of the device were
+    scenario = load(table)
+    np.testing.assert_allclose(
+        scenario.cycles_per_sample,
+        np.where(np.arange(N) == 2, np.median(CYCLES[[0, 1, 3, 4]]), CYCLES),
+    )
+    np.testing.assert_allclose(
+        scenario.channel.mean_bps, np.where(np.arange(N) == 4, np.median(RATE[:4]), RATE)
+    )
+
+
+def test_fields__take_the_place_of_the_logs(load):
+    table = log()
+    scenario = load(table, cohort_size=2, num_rounds=7, f_max=2e9, capacitance=[1e-27] * N)
+    assert (scenario.cohort_size, scenario.num_rounds) == (2, 7)
+    assert scenario.f_max[0] == 2e9
+    # K changes no rate.
+    np.testing.assert_allclose(times(scenario)[1], 8 * 4 * PARAMETERS / RATE)
+    env = FLEdgeEnv(load(table, num_rounds=3))
+    env.reset(seed=0)
+    for _ in range(3):
+        assert np.isfinite(env.step(env.action_space.sample())[1])
+    with pytest.raises(TypeError, match=r"'cohort', .*did you mean 'cohort_size'"):
+        load(table, cohort=2)
+    for name in ("cohort_size", "capacitance"):
+        with pytest.raises(ValueError, match=f"{name} must"):
+            load(table, **{name: "fast"})
+
+
+def test_one_row__is_a_system(load):
+    scenario = load(log(rounds=1, cohort_size=1))
+    assert (scenario.num_devices, scenario.cohort_size) == (1, 1)
+    np.testing.assert_allclose(times(scenario)[0], TRAIN_S[:1])
+
+
+HEAD = ",".join(COLUMNS)
+ROW = "0,a,10,1,100,400,1.5,2.5"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "No such file"),
+        ("", "No columns"),
+        (HEAD, "it must have rows, got none"),
+        (HEAD + "\n\n,,,,,,,\n", "it must have rows, got none"),
+        (HEAD.replace(",up_s", "") + "\n" + ROW, "Expected 7 fields in line 2, saw 8"),
+        (
+            HEAD.replace("up_s", "up"),
+            "first row must name the columns round, .*, got .*train_s, up$",
+        ),
+        (f"{HEAD},energy_j\n{ROW},1", "first row must name the columns .* up_s, energy_j$"),
+        (HEAD.replace(",", ";"), "first row must name the columns"),
+        (f"{HEAD}\n{ROW},7", "Expected 8 fields in line 2, saw 9"),
+        (f"{HEAD}\n{ROW}\n1,a,10,1", "parameters must be a positive number, got '' in row 3"),
+        (f"{HEAD}\n0,a,ten,1,100,400,1,2", "samples must be a positive number, got 'ten' in row 2"),
+        (f"{HEAD}\n\n0,a,0,1,100,400,1,2", "samples must be a positive number, got '0' in row 3"),
+        (f"{HEAD}\n0,a,9,-1,100,400,1,2", "epochs must be a positive number, got '-1' in row 2"),
+        (f"{HEAD}\n0,a,9,1,100,inf,1,2", "bytes_up must be a positive number, got 'inf' in row 2"),
+        (f"{HEAD}\n{ROW}\n1,a,9,1,100,400,0,2", "train_s must be .*, or empty, got '0' in row 3"),
+        (f"{HEAD}\n0,a,9,1,100,400,1,-2", "up_s must be .*, or empty, got '-2' in row 2"),
+        (f"{HEAD}\n0,a,9,1,100,400,1,nan", "up_s must be .*, or empty, got 'nan' in row 2"),
+        (f"{HEAD}\n0.5,a,9,1,100,400,1,2", "round must be an integer from 0, got '0.5' in row 2"),
+        (f"{HEAD}\n-1,a,9,1,100,400,1,2", "round must be an integer from 0, got '-1' in row 2"),
+        (f"{HEAD}\n0,,9,1,100,400,1,2", "device must be a name, got '' in row 2"),
+        (f"{HEAD}\n{ROW}\n{ROW}", "no other row in this round, got 'a' in row 3"),
+        (f"{HEAD}\n{ROW}\n{ROW.replace('0', '00', 1)}", "no other row in this round, got 'a'"),
+        (
+            f"{HEAD}\n{ROW}\n1,a,9,1,99,400,1,2",
+            "parameters must be as in .* model, got '99' in row 3",
+        ),
+        (f"{HEAD}\n0,a,9,1,100,400,,2", "train_s must have been measured at least once"),
+        (f"{HEAD}\n0,a,9,1,100,400,1,", "up_s must have been measured at least once"),
+        (b"\xff\xfe\x00", "can't decode|codec"),
+    ],
+)
+def test_log__of_another_form_is_refused(tmp_path, text, message):
+    path = tmp_path / "log.csv"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=r"^cannot read the log '.*log.csv': ") as refused:
+        Scenario.from_log(path)
+    assert refused.match(message)
+    assert "\n" not in str(refused.value)

@@ -689,7 +689,7 @@ def _tour() -> Told:
     yield Claim("The first draws this picture, `overview.png`:", True)
 
 
-@part("README.md", "system", "animate")
+@part("README.md", "system")
 def _readme() -> Told:
     s = standings("system")
     yield f"is within {n(s.of(IID, LROA, 'gap', '%'), '.2f')} % of the best that sampling can reach"

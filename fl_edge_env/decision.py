@@ -1,8 +1,8 @@
 """The parts of a decision: the one table of what the server sets in a round.
 
 Every part is a field of `Allocation` and a row of an action; `Scenario.decision` holds those of a
-scenario, in the order of the rows. Encoding, spaces, checks, scaling and pictures go over the
-table, so that a part is added here, to `Allocation`, and to the scenario and physics that use it.
+scenario, in the order of the rows. Encoding, spaces, checks and scaling go over the table, so that
+a part is added here, to `Allocation`, and to the scenario and physics that use it.
 """
 
 from __future__ import annotations
@@ -54,21 +54,15 @@ def _always(scenario: Scenario) -> bool:  # noqa: ARG001
 class Part(ABC):
     """A part of the decision.
 
-    `name` is the field of `Allocation`, `plural` names its values in messages, and `label` its
-    panel in pictures, in a unit of `shown_in` SI units. `exists` tells if decisions of a scenario
-    have it, and actions its row; `absent` is the end of the message to who gives it where not.
+    `name` is the field of `Allocation`, and `plural` names its values in messages. `exists` tells
+    if decisions of a scenario have it, and actions its row; `absent` is the end of the message to
+    who gives it where not.
     """
 
     name: str
     plural: str
-    label: str
-    shown_in: float = 1.0
     exists: Callable[[Scenario], bool] = _always
     absent: str = ""
-
-    @abstractmethod
-    def ends(self, scenario: Scenario) -> tuple[float, float]:
-        """Least and largest value over all devices, in the unit of the label."""
 
     @abstractmethod
     def decode(self, row: FloatArray, by: Decoding) -> None:
@@ -102,11 +96,6 @@ class Setting(Part):
         """Value at a point of the range, shape (N,): min, mid or max."""
         value: FloatArray = getattr(scenario, f"{self.name}_{point}")
         return value
-
-    def ends(self, scenario: Scenario) -> tuple[float, float]:
-        """See `Part.ends`."""
-        low, _, high = self._range(scenario)
-        return float(low.min()) / self.shown_in, float(high.max()) / self.shown_in
 
     def decode(self, row: FloatArray, by: Decoding) -> None:
         """See `Part.decode`."""
@@ -154,10 +143,6 @@ class Selection(Part):
     A row holds scores. A softmax turns them into probabilities; where the scenario's objective is
     the outcome, the K devices with the highest scores are the cohort.
     """
-
-    def ends(self, scenario: Scenario) -> tuple[float, float]:  # noqa: ARG002
-        """See `Part.ends`."""
-        return 0.0, 1.0
 
     def decode(self, row: FloatArray, by: Decoding) -> None:
         """See `Part.decode`."""
@@ -213,10 +198,6 @@ class Shares(Part):
     A row holds scores, which a softmax over the cohort turns into shares of the whole band. In a
     sampled decision each draw has an equal part, whatever the row.
     """
-
-    def ends(self, scenario: Scenario) -> tuple[float, float]:
-        """See `Part.ends`."""
-        return 0.0, scenario.bandwidth_hz / self.shown_in
 
     def decode(self, row: FloatArray, by: Decoding) -> None:
         """See `Part.decode`."""
@@ -284,14 +265,12 @@ def shares_band(scenario: Scenario) -> bool:
 
 
 PARTS: tuple[Part, ...] = (
-    Setting("f", "frequencies", "CPU f, GHz", shown_in=1e9),
-    Setting("p", "powers", "power p, W"),
-    Selection("q", "scores", "sampling q"),
+    Setting("f", "frequencies"),
+    Setting("p", "powers"),
+    Selection("q", "scores"),
     Shares(
         "bandwidth",
         "parts of the band",
-        "band b, kHz",
-        shown_in=1e3,
         exists=shares_band,
         absent=", in which each device has an equal part of the band: leave it out, or give the "
         'scenario bandwidth_split="shared"',

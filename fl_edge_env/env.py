@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,9 +15,6 @@ from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Round, Simulator
 from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from fl_edge_env.rendering import Dashboard
 
 Observation = dict[str, FloatArray]
 
@@ -77,8 +74,8 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     `Scenario` is also a keyword, for example ``cohort_size=4``.
 
     ## Rendering
-    With ``render_mode="rgb_array"``, `render` returns a picture of the last round; with
-    ``"human"`` a window shows it after each step, for which pygame is needed.
+    With ``render_mode="rgb_array"``, `render` draws the last round. Gymnasium's wrapper
+    ``HumanRendering`` shows it in a window, and ``RecordVideo`` records a video.
 
     ## Version History
     * v0: initial version
@@ -89,8 +86,8 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         The system, or the name of a preset.
     softmax_scale : float
         Factor on the scores in the q row of an action, and in the fourth where there is one.
-    render_mode : {"rgb_array", "human"}, optional
-        How rounds are shown; not at all by default.
+    render_mode : {"rgb_array"}, optional
+        Needed for `render`. Steps take the same time with it and without.
     **fields
         Fields of the scenario to change.
 
@@ -103,7 +100,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     """
 
     metadata = {  # noqa: RUF012 - the attribute Gymnasium prescribes
-        "render_modes": ["rgb_array", "human"],
+        "render_modes": ["rgb_array"],
         "render_fps": 10,
     }
 
@@ -126,11 +123,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         self.action_space = action_space(self.scenario)
         self._started = False
         self._last_round: Round | None = None
-        self._dashboard: Dashboard | None = None
-        if render_mode is not None:
-            from fl_edge_env.rendering import Dashboard  # matplotlib only where it is needed
-
-            self._dashboard = Dashboard(self.scenario)
+        self._decision: Allocation | None = None
 
     def reset(
         self,
@@ -148,13 +141,9 @@ class FLEdgeEnv(gym.Env[Any, Any]):
 
     def _start(self) -> Observation:
         self._started = True
-        self._last_round = None
-        observation = self.simulator.observe()
-        if self._dashboard is not None:
-            self._dashboard.begin(observation, int(self.simulator.round_index))
-        if self.render_mode == "human":
-            self.render()
-        return observation
+        self._last_round = self._decision = None
+        self._observation = self._decided_on = self.simulator.observe()
+        return dict(self._observation)
 
     def step(
         self, action: NDArray[np.float32] | Allocation
@@ -171,18 +160,12 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         if not isinstance(action, Allocation):
             available = self.simulator.available
             action = decode_action(action, self.scenario, self.softmax_scale, available)
-        if self._dashboard is None:
-            outcome = self.simulator.advance(action)
-        else:
-            observation = self.simulator.observe()
-            outcome = self.simulator.advance(action)
-            self._dashboard.record(observation, action, outcome)
-        self._last_round = outcome
-        if self.render_mode == "human":
-            self.render()
+        self._last_round = outcome = self.simulator.advance(action)
+        self._decision, self._decided_on = action, self._observation
+        self._observation = self.simulator.observe()
         truncated = bool(self.simulator.done)
         return (
-            self.simulator.observe(),
+            dict(self._observation),
             float(outcome.reward),
             False,
             truncated,
@@ -212,28 +195,23 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         self.simulator.restore([seed], state)
         return self._start()
 
-    def render(self) -> NDArray[np.uint8] | None:
-        """Show the last round: every device, the cohort, time and energy so far.
+    def render(self) -> NDArray[np.uint8]:
+        """Draw the last round: every device, the cohort, time and energy.
 
-        Returns the picture, of type uint8 and shape (800, 1200, 3), or None in mode ``"human"``,
-        which shows it in a window. Raises `gymnasium.error.ResetNeeded` if no episode was started,
-        and `gymnasium.error.Error` without a render mode, or without the window's library.
+        Returns a picture of type uint8 and shape (800, 1200, 3). Raises
+        `gymnasium.error.ResetNeeded` if no episode was started, and `gymnasium.error.Error` without
+        a render mode.
         """
-        if self._dashboard is None:
+        if self.render_mode is None:
             raise gym.error.Error(
                 'no render_mode was given: gym.make("FLEdge-v0", render_mode="rgb_array")'
             )
         if not self._started:
             raise gym.error.ResetNeeded("no episode was started: call reset() before render()")
-        if self.render_mode == "rgb_array":
-            return self._dashboard.draw()
-        self._dashboard.show(self.metadata["render_fps"])
-        return None
+        from fl_edge_env.rendering import draw  # matplotlib only where it is needed
 
-    def close(self) -> None:
-        """Close the window, if one is open."""
-        if self._dashboard is not None:
-            self._dashboard.close()
+        played = int(self.simulator.round_index)
+        return draw(self.scenario, played, self._decided_on, self._decision, self._last_round)
 
     @property
     def training_seed(self) -> np.random.SeedSequence:

@@ -1,144 +1,119 @@
-"""Pictures of a round, with every device or with counts of them, as an array or in a window."""
+"""A picture of a round: what was observed of each device, what was decided, and the cohort."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import gymnasium as gym
+import matplotlib as mpl
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.canvas import BarCanvas, Canvas, CountCanvas
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     from fl_edge_env.simulator import Round
 
-# With more devices than this, pictures count devices instead of showing each.
-MOST_BARS = 1000
+_WIDTH, _HEIGHT, _DPI = 1200, 800, 100  # of the picture [px]
+_LEFT, _RIGHT, _BOTTOM, _TOP = 0.08, 0.985, 0.06, 0.88  # edges of the panels in the figure
+_OTHERS, _COHORT = "#9DB8CC", "#D55E00"
 
 
-class Dashboard:
-    """A picture of the last round: what was observed, what was decided, who took part.
+class _Panel(NamedTuple):
+    label: str
+    values: FloatArray  # shape (N,)
+    top: float  # of the axis, which begins at `bottom`
+    bottom: float = 0.0
+    scale: str = "linear"
 
-    One bar a device in each panel; the devices of the cohort stand out in another colour and have a
-    mark above the panels. Of more than a thousand devices each panel is a histogram instead, which
-    counts every device once, and those of the cohort in another colour.
 
-    `numbers`, above the panels, are the rounds played, the time of the last one, the time so far,
-    and the expected energy over the budget in the rounds recorded: the mean over devices and, in
-    brackets, the worst one.
+def draw(
+    scenario: Scenario,
+    round_index: int,
+    observation: Mapping[str, FloatArray],
+    decision: Allocation | None = None,
+    outcome: Round | None = None,
+) -> NDArray[np.uint8]:
+    """Draw a bar for each device in each panel, in orange for the cohort.
+
+    Before the first round of an episode there is no decision and no outcome, and the picture shows
+    the observation. Returns an array of shape (height, width, 3).
     """
-
-    def __init__(
-        self, scenario: Scenario, title: str = "FLEdge", size: tuple[int, int] = (1200, 800)
-    ) -> None:
-        self.scenario = scenario
-        self.title = title
-        self.size = size
-        self._canvas: Canvas | None = None
-        self._window: _Window | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_canvas": None, "_window": None}  # made anew by the copy
-
-    def begin(self, observation: Mapping[str, FloatArray], round_index: int = 0) -> None:
-        """Start with the observation that the next decision will be made from."""
-        nothing = np.zeros(self.scenario.num_devices)
-        self._bars = {part.name: nothing for part in self.scenario.decision} | dict(observation)
-        self._drawn: BoolArray = nothing > 0
-        self._round = round_index
-        self._recorded = 0
-        self._energy: FloatArray = nothing
-        self._note = ""
-        self.numbers = [f"{round_index} / {self.scenario.num_rounds}", "", "", ""]
-
-    def record(
-        self, observation: Mapping[str, FloatArray], allocation: Allocation, outcome: Round
-    ) -> None:
-        """Take in a round: the observation that the decision was made from, and what came of it."""
-        scenario = self.scenario
-        decided = {}
-        for part in scenario.decision:
-            values = getattr(allocation, part.name)
-            nothing = np.zeros(scenario.num_devices)
-            decided[part.name] = nothing if values is None else values / part.shown_in
-        if outcome.q is not None:
-            decided["q"] = outcome.q
-        self._drawn = np.isin(np.arange(scenario.num_devices), outcome.cohort)
-        if "bandwidth" in decided:  # who takes part has some, also where nobody decided on it
-            decided["bandwidth"] = self._drawn * allocation.band(scenario) / 1e3
-        self._note = "cohort chosen by the policy, not drawn from q" if allocation.q is None else ""
-        self._bars = dict(observation) | decided
-        self._round += 1
-        self._recorded += 1
-        self._energy = self._energy + outcome.energy_expected
-        ratio = self._energy / self._recorded / scenario.energy_budget_j
-        self.numbers = [
-            f"{self._round} / {scenario.num_rounds}",
-            _duration(float(outcome.round_time)),
-            _duration(float(outcome.elapsed_time)),
-            f"{ratio.mean():.3f} ({ratio.max():.3f})",
-        ]
-
-    def draw(self, beside: Sequence[Dashboard] = ()) -> NDArray[np.uint8]:
-        """The picture, shape (height, width, 3); its axes have room for those `beside` it, too."""
-        if self._canvas is None:
-            many = self.scenario.num_devices > MOST_BARS
-            kind = CountCanvas if many else BarCanvas
-            self._canvas = kind(self.scenario, self.title, self.size)
-        shown = [name for name in ("queue", "q", "bandwidth") if name in self._bars]
-        largest: dict[str, float] = {
-            name: max(float(one._bars[name].max()) for one in (self, *beside)) for name in shown
-        }
-        return self._canvas.draw(self._bars, largest, self._drawn, self.numbers, self._note)
-
-    def show(self, frames_per_second: float) -> None:
-        """Draw into a window, and wait until the picture before has stood long enough.
-
-        Raises `gymnasium.error.DependencyNotInstalled` without pygame.
-        """
-        if self._window is None:
-            self._window = _Window(self.title, self.size)
-        self._window.show(self.draw(), frames_per_second)
-
-    def close(self) -> None:
-        """Close the window, if one is open."""
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+    member = np.zeros(scenario.num_devices, dtype=np.bool_)
+    if outcome is not None:
+        member[outcome.cohort[outcome.cohort >= 0]] = True
+    places = np.argsort(member, kind="stable")  # the cohort in front, where bars overlap
+    colors = np.where(member[places], _COHORT, _OTHERS)
+    panels = _panels(scenario, observation, member, decision, outcome)
+    with mpl.rc_context(mpl.rcParamsDefault):
+        figure = Figure((_WIDTH / _DPI, _HEIGHT / _DPI), dpi=_DPI)
+        canvas: Any = FigureCanvasAgg(figure)  # without types in matplotlib
+        rows = figure.subplots(len(panels), sharex=True)
+        figure.subplots_adjust(_LEFT, _BOTTOM, _RIGHT, _TOP)
+        room = (_RIGHT - _LEFT) * figure.get_figwidth() * 72  # [pt]
+        bar = max(0.8 * room / scenario.num_devices, 1.0)
+        for axes, panel in zip(rows, panels, strict=True):
+            axes.vlines(places, panel.bottom, panel.values[places], colors, linewidth=bar)
+            axes.set(ylabel=panel.label, yscale=panel.scale, ylim=(panel.bottom, panel.top))
+            axes.yaxis.set_label_coords(-0.055, 0.5)
+            axes.spines[["top", "right"]].set_visible(False)
+        marks, above = np.flatnonzero(member), rows[0].get_xaxis_transform()
+        rows[0].plot(marks, 0 * marks + 1.08, "v", color=_COHORT, transform=above, clip_on=False)
+        rows[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+        rows[-1].set(xlim=(-0.5, scenario.num_devices - 0.5), xlabel="device (orange: the cohort)")
+        figure.suptitle(_title(scenario, round_index, outcome))
+        canvas.draw()
+        return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
-def _duration(seconds: float) -> str:
-    """A number and its unit: s, min, h or d, whichever gives at least one."""
-    units = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0))
-    unit, length = next((each for each in units if seconds >= each[1]), ("s", 1.0))
-    value = seconds / length
-    return f"{value:.1f} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+def _panels(
+    scenario: Scenario,
+    observation: Mapping[str, FloatArray],
+    member: BoolArray,
+    decision: Allocation | None,
+    outcome: Round | None,
+) -> list[_Panel]:
+    """What the panels show, from top to bottom; always as many, so that a video stands still."""
+    # The bounds of some channels are far beyond all gains that occur.
+    least = max(scenario.channel.gain_min, 1e-2 * float(scenario.mean_gain.min())) / 1.5
+    most = min(scenario.channel.gain_max, 10.0 * float(scenario.mean_gain.max()))
+    queue, nothing = observation["queue"], np.zeros(scenario.num_devices)
+    f, p, label, selection = nothing, nothing, "sampling q", nothing
+    if decision is not None and outcome is not None:
+        f, p = decision.f / 1e9, decision.p
+        if decision.q is not None:
+            selection = decision.q if outcome.q is None else outcome.q
+        elif decision.bandwidth is not None:
+            label, selection = "band b [kHz]", np.where(member, decision.bandwidth, 0.0) / 1e3
+        else:
+            label, selection = "chosen", member.astype(np.float64)
+    return [
+        _Panel("gain h", observation["channel_gain"], most, least, "log"),
+        _Panel("queue Q [J]", queue, _round_up(max(queue.max(), scenario.energy_budget_j.min()))),
+        _Panel(label, selection, _round_up(max(selection.max(), 1 / scenario.num_devices))),
+        _Panel("CPU f [GHz]", f, 1.05 * float(scenario.f_max.max()) / 1e9),
+        _Panel("power p [W]", p, 1.05 * float(scenario.p_max.max())),
+    ]
 
 
-class _Window:
-    def __init__(self, title: str, size: tuple[int, int]) -> None:
-        try:
-            import pygame
-        except ImportError as error:
-            raise gym.error.DependencyNotInstalled(
-                'render_mode="human" needs pygame: pip install "fl-edge-env[render]"'
-            ) from error
-        self._pygame = pygame
-        pygame.display.init()
-        pygame.display.set_caption(title)
-        self._screen = pygame.display.set_mode(size)
-        self._clock = pygame.time.Clock()
+def _round_up(largest: float) -> float:
+    """1, 2, 5 or 10 times a power of ten, so that an axis seldom changes."""
+    power = 10.0 ** math.floor(math.log10(largest))
+    return next((k * power for k in (1.0, 2.0, 5.0) if k * power >= largest), 10.0 * power)
 
-    def show(self, frame: NDArray[np.uint8], frames_per_second: float) -> None:
-        self._pygame.event.pump()
-        self._pygame.surfarray.blit_array(self._screen, frame.swapaxes(0, 1))
-        self._pygame.display.flip()
-        self._clock.tick(frames_per_second)
 
-    def close(self) -> None:
-        self._pygame.display.quit()
+def _title(scenario: Scenario, round_index: int, outcome: Round | None) -> str:
+    title = f"round {round_index} of {scenario.num_rounds}"
+    if outcome is None:
+        return title
+    ratio = outcome.energy_expected / scenario.energy_budget_j
+    return (
+        f"{title}:  {outcome.round_time:,.2f} s,  all rounds: {outcome.elapsed_time:,.2f} s\n"
+        f"expected energy / budget:  mean {ratio.mean():.2f},  largest {ratio.max():.2f}"
+    )

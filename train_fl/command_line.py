@@ -26,7 +26,6 @@ class _Command(NamedTuple):
     options: Any  # what tyro reads from the command line
     run: Callable[[Any, Console], None]
     description: str | None = None  # what ``--help`` says, the docstring of the options by default
-    errors_to_stderr: bool = False
 
 
 def _compare() -> _Command:
@@ -82,13 +81,6 @@ def _evaluate_agents() -> _Command:
     return _Command(Options, evaluate_agents)
 
 
-def _animate() -> _Command:
-    """Draw the rounds of policies side by side as an animated GIF."""
-    from policies.benchmark.commands.animate import Options, animate
-
-    return _Command(Options, animate, errors_to_stderr=True)
-
-
 def _calibrate() -> _Command:
     """Make the system of a real federation's log."""
     from policies.benchmark.commands.calibrate import Options, calibrate
@@ -103,7 +95,6 @@ _COMMANDS: dict[str, Callable[[], _Command]] = {
     "reproduce": _reproduce,
     "train": _train,
     "evaluate-agents": _evaluate_agents,
-    "animate": _animate,
     "calibrate": _calibrate,
 }
 
@@ -162,8 +153,7 @@ def _run(arguments: Sequence[str] | None, command: str | None, description: str 
     from policies.benchmark.console import PlainConsole
 
     console = PlainConsole()
-    told = PlainConsole(stderr=True) if chosen.errors_to_stderr else console
-    with errors_in_one_line(told), bars_shown(console):
+    with errors_in_one_line(console), bars_shown(console):
         chosen.run(options, console)
 
 

@@ -21,7 +21,6 @@ from policies.benchmark.runner import JobsFailedError, WorkerKilledError, is_int
 _EXTRAS = {
     "cvxpy": "reference",
     "optuna": "train",
-    "pygame": "render",
     "ray": "cluster",
     "sklearn": "train",
     "stable_baselines3": "rl",

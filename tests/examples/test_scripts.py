@@ -19,7 +19,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.parametrize(
     ("script", "command"),
     [
-        ("animate", "animate"),
         ("compare", "compare"),
         ("evaluate_agents", "evaluate-agents"),
         ("leaderboard", "leaderboard"),
@@ -32,8 +31,7 @@ def test_script__is_its_command(monkeypatch, script, command):
     monkeypatch.setattr("train_fl.command_line.main", given.update)
     runpy.run_path(str(EXAMPLES / f"{script}.py"), run_name="__main__")
     assert given["command"] == command
-    if script != "animate":
-        assert f"python examples/{script}.py" in given["description"]
+    assert f"python examples/{script}.py" in given["description"]
 
 
 def test_script__help_shows_how_it_is_called(capsys, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 import train_fl
 from train_fl.command_line import main
 
-COMMANDS = ("compare", "leaderboard", "reproduce", "train", "evaluate-agents", "animate")
+COMMANDS = ("compare", "leaderboard", "reproduce", "train", "evaluate-agents")
 EXTRAS = ("torch", "torchvision", "stable_baselines3", "cvxpy", "sklearn", "ijson", "pyarrow")
 
 
@@ -42,7 +42,6 @@ finally:
         ("reproduce", "Reproduce the figures of the paper's Section VII"),
         ("train", "Train an agent."),
         ("evaluate-agents", "Compare trained agents with LROA and Uni-D"),
-        ("animate", "Draw the rounds of policies"),
     ],
 )
 def test_command__help_describes_it(capsys, command, description):

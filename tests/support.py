@@ -151,16 +151,6 @@ def field_values(draw, decades: float) -> dict[str, Any]:
     }
 
 
-def scenario_of(fields: dict[str, Any]) -> Scenario | None:
-    """The scenario, or None where it is refused because its numbers would overflow."""
-    try:
-        return Scenario(**fields)
-    except ValueError as error:
-        message = str(error)
-    assert message.startswith("the fields give ")
-    return None
-
-
 def layouts(values: np.ndarray) -> dict[str, Any]:
     """The same numbers in other memory."""
     read_only = values.copy()

@@ -1,4 +1,4 @@
-"""Scenarios and channels of any values give finite rounds or a clear error."""
+"""Scenarios far from the defaults give finite rounds, and wrong ones a clear error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fl_edge_env import FLEdgeEnv, Scenario, TraceChannel
 from fl_edge_env.allocation import decode_action, encode_action
 from fl_edge_env.scaling import Scaling
-from tests.support import Constant, Odd, assert_round, field_values, scenario_of
+from tests.support import Constant, Odd, assert_round, field_values
 
 EXTREMES = np.array([-1, 1, 0, 0.3, -1e300, 1e300, 1e-300, -math.inf, math.inf])
 
@@ -40,13 +40,9 @@ def assert_finite_episode(scenario: Scenario, seed: int) -> None:
     assert result[3]
 
 
-@given(st.data(), st.integers(0, 2**32 - 1))
-@pytest.mark.parametrize("decades", [10, 120])
-def test_round__is_finite_around_the_defaults_or_the_scenario_is_refused(decades, data, seed):
-    scenario = scenario_of(data.draw(field_values(decades)))
-    assert scenario is not None or decades > 10
-    if scenario is not None:
-        assert_finite_episode(scenario, seed)
+@given(field_values(10), st.integers(0, 2**32 - 1))
+def test_round__is_finite_around_the_defaults(fields, seed):
+    assert_finite_episode(Scenario(**fields), seed)
 
 
 # Scenarios and channels that must be refused

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, Scenario, Simulator, physics
 from fl_edge_env.allocation import decode_action, encode_action
 from fl_edge_env.decision import LEAST_SHARE
-from tests.support import assert_round, field_values, scenario_of
+from tests.support import assert_round, field_values
 
 SHARED = Scenario.femnist(
     num_devices=6,
@@ -57,9 +57,7 @@ def random_choice(scenario: Scenario, rng: np.random.Generator, *batch: int) -> 
     st.sampled_from(["penalty", "outcome"]),
 )
 def test_round__with_equal_parts_is_that_of_the_equal_system(fields, seed, batch, objective):
-    if (equal := scenario_of(fields)) is None:
-        return
-    equal = equal.replace(objective=objective)
+    equal = Scenario(**fields, objective=objective)
     shared, rng = equal.replace(bandwidth_split="shared"), np.random.default_rng(seed)
     chosen = random_choice(equal, rng, *batch)
     others = rng.choice([0.0, 0.3, 1.0], chosen["f"].shape)  # which does not count
@@ -92,8 +90,7 @@ def test_time_and_energy__follow_from_shannons_formula_with_noise_of_the_same_de
 
 @given(field_values(3), st.floats(-11.9, 0), st.floats(-11.9, 0), st.floats(0, 1), st.floats(0, 1))
 def test_more_band__makes_no_device_slower_and_no_upload_dearer(fields, one, other, high, strong):
-    if (scenario := scenario_of(fields)) is None:
-        return
+    scenario = Scenario(**fields)
     gain = scenario.channel.gain_min * (1 - strong) + scenario.channel.gain_max * strong
     p = scenario.p_min * (1 - high) + scenario.p_max * high
     less, more = (
@@ -338,8 +335,7 @@ def test_validate__takes_lists_integers_rounding_and_what_leaves_a_rest(bandwidt
 @given(field_values(5), st.integers(0, 2**32 - 1))
 def test_round__with_the_least_parts_is_finite_and_in_its_space(fields, seed):
     fields |= {"bandwidth_split": "shared", "objective": "outcome"}
-    if (scenario := scenario_of(fields)) is None:
-        return
+    scenario = Scenario(**fields)
     # A softmax of this scale makes parts that are clipped to the least.
     env, rng = FLEdgeEnv(scenario, softmax_scale=100.0), np.random.default_rng(seed)
     env.reset(seed=seed)
@@ -351,17 +347,13 @@ def test_round__with_the_least_parts_is_finite_and_in_its_space(fields, seed):
         assert_round(env, env.step(decided))
 
 
-def test_least_part__is_counted_where_a_system_is_checked_and_its_space_is_made():
+def test_least_part__is_counted_where_a_space_is_made():
     worst = np.full(6, SHARED.channel.gain_min)
     least = np.full(6, LEAST_SHARE * SHARED.bandwidth_hz)
     _, energy = physics.time_and_energy(worst, SHARED.f_max, SHARED.p_max, SHARED, bandwidth=least)
     limit = FLEdgeEnv(SHARED).observation_space["queue"].high
     assert np.all(limit >= 5.0 + 4 * (energy - SHARED.energy_budget_j))
     assert np.all(limit <= 1.001 * (5.0 + 4 * energy))
-    # Slow as it can be, a round of 1e90 s is within the limits, and 1e12 times as long is not.
-    slow = SHARED.replace(bandwidth_split="equal", model_bits=1e96, V=1.0, lambda_=1.0)
-    with pytest.raises(ValueError, match=r"round time \[s\] of"):
-        slow.replace(bandwidth_split="shared")
 
 
 def test_scenario__keeps_the_split_in_its_file_and_says_nothing_of_the_default():

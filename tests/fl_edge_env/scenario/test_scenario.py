@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fl_edge_env import ExponentialChannel, Scenario
-from tests.support import Constant, arrays_in
+from tests.support import arrays_in
 
 
 def test_presets__hold_the_parameters_of_the_paper():
@@ -159,22 +159,11 @@ def test_repr__is_a_short_line_by_which_to_build_it_again():
         ({"nu": 1e4, "V": 1.0}, "nu scales the calibrated V: give one of them"),
         # Where float64 cannot hold a wider float.
         ({"f_max": np.longdouble("1e4000")}, "f_max must .*got inf"),
-        # Each is far from any system, and would overflow within a round.
-        (
-            {"noise_power_w": 1e-300},
-            r"^the fields give .* which must lie in \[1e-100, 1e\+100\]: choose another channel",
-        ),
-        ({"num_samples": [1e-200, 1.0, 1.0]}, "data weight of .* num_samples"),
-        ({"cycles_per_sample": 1e-200, "energy_budget_j": 1e-5}, r"compute time \[s\] of"),
-        ({"model_bits": 1e-150}, r"upload time \[s\] of"),
-        ({"download_rate_bps": 1e-250}, r"round time \[s\] of .* download_rate_bps"),
         ({"overhead_s": [0, -1, 0]}, "overhead_s must be finite and at least 0 .*got -1.0, .*ce 1"),
-        ({"overhead_s": 1e101}, r"round time \[s\] of .* or overhead_s"),
-        ({"capacitance": 1e-200}, r"compute power \[W\] of .* capacitance or f_max"),
-        ({"energy_budget_j": 1e120, "nu": 1e-100}, r"queue \[J\] of .* energy_budget_j"),
-        ({"mu": 1e150}, r"lambda = .*; lambda must be at most 1e\+100"),
-        ({"nu": 1e120}, r"V = .* V lie in \[1e-100, 1e\+100\]: choose another mu"),
-        ({"channel": Constant(1e-200)}, "signal-to-noise ratio"),
+        # Each field alone is valid.
+        ({"model_bits": 1e300, "bandwidth_hz": 1e-9}, "the fields give a time of inf"),
+        ({"capacitance": 1e300}, "the fields give an energy of inf"),
+        ({"nu": 1e-320, "mu": 1e9}, "V = 0.0, which must be finite, and V positive"),
     ],
 )
 def test_scenario__names_what_is_wrong(fields, message):

@@ -21,8 +21,6 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 # What a command holds that is not run here, and why.
 LEFT_OUT = {
     "<": "a place holder",
-    "seed in 0 1 2 3 4": "takes an hour",
-    "runs/agents/a": "needs agents of a command that takes an hour",
     "leaderboards/": "takes more than ten minutes",
     "--num-devices 100000": "takes more than ten minutes on a busy machine",
     "fashion_mnist": "needs data that is not installed with the package",

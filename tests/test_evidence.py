@@ -31,11 +31,10 @@ from evidence_pages import MARK, Block, Claim, Part, n  # noqa: E402
 INDEX = evidence.index()
 PAGES = sorted({part.page for part in evidence_pages.PARTS})
 # Results whose pages give their commands in other words.
-NOT_TOLD = {"large-weights", *(f"agents-{letter}" for letter in "abcdefghij")}
+NOT_TOLD = {"large-weights"}
 # First cells of tables that are no results, but text.
 TEXT_TABLES = {
     "README.md": (),
-    "docs/agents.md": (),
     "docs/leaderboard.md": (),
     "docs/measured.md": ("column",),
     "docs/not_modelled.md": ("of devices", "of the radio", "of servers"),

@@ -74,13 +74,6 @@ def _train() -> _Command:
     return _Command(Options, train)
 
 
-def _evaluate_agents() -> _Command:
-    """Compare trained agents with the analytic policies."""
-    from policies.benchmark.commands.evaluate_agents import Options, evaluate_agents
-
-    return _Command(Options, evaluate_agents)
-
-
 def _calibrate() -> _Command:
     """Make the system of a real federation's log."""
     from policies.benchmark.commands.calibrate import Options, calibrate
@@ -94,7 +87,6 @@ _COMMANDS: dict[str, Callable[[], _Command]] = {
     "tune": _tune,
     "reproduce": _reproduce,
     "train": _train,
-    "evaluate-agents": _evaluate_agents,
     "calibrate": _calibrate,
 }
 

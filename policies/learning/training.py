@@ -27,7 +27,7 @@ from policies.belief import best_delay
 from policies.benchmark.bound import Prices
 from policies.benchmark.evaluation import evaluate
 from policies.benchmark.jobs import code_hash, make_jobs
-from policies.benchmark.protocol import VALIDATION_SEEDS, allowed_energy, constrained_rank
+from policies.benchmark.rollout import ENERGY_TOLERANCE
 from policies.benchmark.runner import run_jobs
 from policies.learned import (
     AGENT_FILE,
@@ -42,6 +42,9 @@ from policies.learning.imitation import imitate
 from policies.learning.settings import AgentSettings
 from policies.lroa import LROA
 from policies.outcome import outcome_prices
+
+# Apart from the seeds of comparisons and of training episodes, which begin at a million.
+VALIDATION_SEEDS = range(10_000, 10_005)
 
 _CHECKPOINT_FILE = "checkpoint.pt"
 _HISTORY_FILE = "history.csv"
@@ -179,7 +182,7 @@ def train_agent(
     if scenario.objective == "penalty":
         lroa = LROA(scenario, delay=best_delay(scenario))
         reference = evaluate([lroa], scenario, VALIDATION_SEEDS, gaps=False, progress=False)
-        allowed = allowed_energy(reference["worst_energy_ratio"])
+        allowed = max(1.0, float(reference["worst_energy_ratio"].max()))
     elif budget.rounds is not None and settings.imitation_rounds >= budget.rounds:
         raise ValueError(
             f"imitation_rounds must be fewer than the rounds of the budget, {budget.rounds}, "
@@ -276,7 +279,9 @@ class _Run(BaseCallback):
         self._report()
 
     def _rank(self, row: dict[str, float]) -> tuple[float, float]:
-        return constrained_rank(row["penalty"], row["worst_energy_ratio"], self.allowed_energy)
+        """Least for the best: excess over the allowed energy first, then penalty [s]."""
+        excess = row["worst_energy_ratio"] - self.allowed_energy
+        return (excess if excess > ENERGY_TOLERANCE else 0.0), row["penalty"]
 
     def _report(self) -> None:
         best = min(self.history, key=self._rank, default={})

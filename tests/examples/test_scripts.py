@@ -20,7 +20,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
     ("script", "command"),
     [
         ("compare", "compare"),
-        ("evaluate_agents", "evaluate-agents"),
         ("leaderboard", "leaderboard"),
         ("reproduce_paper", "reproduce"),
         ("train_sb3", "train"),

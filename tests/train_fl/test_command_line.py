@@ -11,7 +11,7 @@ import pytest
 import train_fl
 from train_fl.command_line import main
 
-COMMANDS = ("compare", "leaderboard", "reproduce", "train", "evaluate-agents")
+COMMANDS = ("compare", "leaderboard", "reproduce", "train")
 EXTRAS = ("torch", "torchvision", "stable_baselines3", "cvxpy", "sklearn", "ijson", "pyarrow")
 
 
@@ -41,7 +41,6 @@ finally:
         ("leaderboard", "Rank schedulers in the settings of a file"),
         ("reproduce", "Reproduce the figures of the paper's Section VII"),
         ("train", "Train an agent."),
-        ("evaluate-agents", "Compare trained agents with LROA and Uni-D"),
     ],
 )
 def test_command__help_describes_it(capsys, command, description):

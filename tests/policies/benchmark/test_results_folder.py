@@ -21,7 +21,6 @@ COMMANDS = {
     "compare": "--scenario digits --num-devices 4 --no-train --rounds 2 --seeds 1 --policies uni-d",
     "leaderboard": "{file}",
     "reproduce": "v-sweep --scenarios digits --rounds 2 --seeds 1 --nu 1e5",
-    "evaluate-agents": "--scenario digits --num-devices 4 --rounds 2 --seeds 1",
 }
 
 

@@ -35,10 +35,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     zero action is the middle of both ranges and uniform sampling. Entries outside the box are
     clipped; NaN raises `ValueError`. Instead of an array, `step` also takes an `Allocation` in
     SI units, which may name the cohort. With ``objective="outcome"`` the third row ranks the
-    devices instead, and the K with the highest scores are the cohort. With
-    ``bandwidth_split="shared"`` there is a fourth row, ``Box(-1, 1, (4, N), float32)``, whose
-    scores a softmax over that cohort turns into parts of the whole band. It does not count where
-    the third row is a distribution: each of the K draws has an equal part.
+    devices instead, and the K with the highest scores are the cohort.
 
     ## Observation Space
     ``Dict(channel_gain, queue)``, both of shape (N,) and type float64: the gains of the coming
@@ -85,7 +82,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     scenario : Scenario or str
         The system, or the name of a preset.
     softmax_scale : float
-        Factor on the scores in the q row of an action, and in the fourth where there is one.
+        Factor on the scores in the q row of an action.
     render_mode : {"rgb_array"}, optional
         Needed for `render`. Steps take the same time with it and without.
     **fields
@@ -150,8 +147,8 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one round; see `gymnasium.Env.step`.
 
-        The `action` is an array with a row of N numbers for each part of the decision, or an
-        `Allocation` with fields of shape (N,). The info holds the fields of `Round`. Raises
+        The `action` is an array of shape (3, N) with rows f, p and q, or an `Allocation` with
+        fields of shape (N,). The info holds the fields of `Round`. Raises
         `ValueError` if the action is not valid, and `gymnasium.error.ResetNeeded` if no episode is
         under way.
         """

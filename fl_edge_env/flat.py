@@ -34,8 +34,8 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     The observation is the features of `fl_edge_env.scaling.Scaling` one device after the other,
     float32 of shape (N F,): ``observation.reshape(N, F)`` has a row for each device. The action is
     the rows of `FLEdgeEnv`'s one after the other, ``Box(-1, 1, (3 N,), float32)``: N frequencies, N
-    powers, N scores, and N scores for the band where it is shared out. The reward is scaled.
-    `scaling` holds the scales, and the `names` of the features.
+    powers and N scores. The reward is scaled. `scaling` holds the scales, and the `names` of the
+    features.
 
     The spec tells the length of an episode as ``max_episode_steps``, which some wrappers ask for,
     such as Gymnasium's ``TimeAwareObservation``.
@@ -63,9 +63,9 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
         return spec
 
     def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
-        """See `FLEdgeEnv.step`: the action has shape (rows N,), the observation (N F,)."""
+        """See `FLEdgeEnv.step`: the action has shape (3 N,), the observation (N F,)."""
         observation, reward, terminated, truncated, info = self.env.step(
-            _rows(action, self.scaling.scenario)
+            _rows(action, self.scaling.scenario.num_devices)
         )
         features = self._features(observation)
         return features, self.scaling.reward(reward), terminated, truncated, info
@@ -123,12 +123,12 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
     def step(
         self, actions: Any
     ) -> tuple[Features, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
-        """See `FLEdgeVectorEnv.step`: actions have shape (B, rows N), observations (B, N F).
+        """See `FLEdgeVectorEnv.step`: actions have shape (B, 3 N), observations (B, N F).
 
         The reward is scaled, and 0 where a step has only started the next episode. In same-step
         mode ``final_obs`` is flat, too.
         """
-        actions = _rows(actions, self.scaling.scenario, (self.num_envs,))
+        actions = _rows(actions, self.scaling.scenario.num_devices, (self.num_envs,))
         observation, reward, terminated, truncated, info = self.env.step(actions)
         played = info["_round_time"]  # everywhere but where the step was a reset
         if self._memory is not None:
@@ -180,12 +180,11 @@ def _flat_space(scaling: Scaling) -> Box:
     return Box(low.ravel(), high.ravel(), dtype=np.float32)
 
 
-def _rows(action: Any, scenario: Scenario, batch: tuple[int, ...] = ()) -> Any:
-    """An action with its rows apart, shape (*batch, rows, N); an allocation as it is."""
+def _rows(action: Any, devices: int, batch: tuple[int, ...] = ()) -> Any:
+    """An action with its rows apart, shape (*batch, 3, N); an allocation as it is."""
     if isinstance(action, Allocation):
         return action
-    devices, parts = scenario.num_devices, scenario.decision
-    flat, rows = (*batch, len(parts) * devices), (*batch, len(parts), devices)
+    flat, rows = (*batch, 3 * devices), (*batch, 3, devices)
     values = real_array("action", action)
     if values.shape == rows:
         raise ValueError(
@@ -194,9 +193,8 @@ def _rows(action: Any, scenario: Scenario, batch: tuple[int, ...] = ()) -> Any:
         )
     if values.shape != flat:
         raise ValueError(
-            f"action must be an Allocation or an array of shape {flat}, "
-            f"{', then '.join(f'the {part.plural}' for part in parts)} of {devices} devices, "
-            f"got shape {values.shape}"
+            f"action must be an Allocation or an array of shape {flat}, the frequencies, then the "
+            f"powers, then the scores of {devices} devices, got shape {values.shape}"
         )
     return values.reshape(rows)
 

@@ -29,9 +29,9 @@ def upload_rate(
     """Upload rate of each device [bit/s], equation (5): FDMA with B/K hertz for each draw.
 
     The paper calls N0 a density; with the bandwidth it states the figures only come out when N0 is
-    the total noise power in the part of a draw, as it is read here. Where the band is shared out
-    otherwise, each device has its own `bandwidth` [Hz], (..., N), with noise of the same density,
-    ``N0 K / B``; a device with none is counted as if it had an equal part.
+    the total noise power in the part of a draw, as it is read here. With `bandwidth` [Hz],
+    (..., N), each device has its own part, with noise of the same density, ``N0 K / B``; a device
+    with none is counted as if it had an equal part.
     """
     part: FloatArray | float = system.bandwidth_hz / system.cohort_size
     noise: FloatArray | float = system.noise_power_w

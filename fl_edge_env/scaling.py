@@ -17,7 +17,6 @@ from scipy import special
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.checks import available as who_is_there
 from fl_edge_env.checks import observed, real_array
-from fl_edge_env.decision import settings_at
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED, observation_space
 from fl_edge_env.typing import FloatArray
@@ -87,7 +86,6 @@ class Scaling:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.names = feature_names(scenario)
-        self._mid = settings_at(scenario, "mid")
         uniform = np.full(scenario.num_devices, 1.0 / scenario.num_devices)
         gain = scenario.mean_gain
         if scenario.csi == "participants":  # who is far the server does not know
@@ -114,7 +112,8 @@ class Scaling:
 
     def _middle(self, gain: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Time [s] and energy [J] of each device at the middle of all ranges."""
-        return physics.time_and_energy(gain, system=self.scenario, **self._mid)
+        scenario = self.scenario
+        return physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
 
     def features(self, observation: Mapping[str, FloatArray]) -> Features:
         """Features of each device, float32 of shape (..., N, F), in the order of `names`.
@@ -196,8 +195,7 @@ class Scaling:
         log = 1.0 + special.lambertw((ratio - 1.0) / np.e).real
         f = np.clip(f, scenario.f_min, scenario.f_max)
         p = np.clip(np.expm1(log) / snr, scenario.p_min, scenario.p_max)
-        settings = self._mid | {"f": f, "p": p}
-        time, energy = physics.time_and_energy(gain, system=scenario, **settings)
+        time, energy = physics.time_and_energy(gain, f, p, scenario)
         cost = time / places + m * energy - z
         ranked = np.sort(cost if there is None else np.where(there, cost, np.inf), axis=-1)
         last = ranked[..., min(places, scenario.num_devices) - 1]
@@ -247,10 +245,9 @@ class Scaling:
         """Logarithms of the shortest and the longest time that there can be, over the scale."""
         scenario, ones = self.scenario, np.ones(self.scenario.num_devices)
         channel = scenario.channel
-        (best, _), (worst, _) = (
-            physics.time_and_energy(gain * ones, system=scenario, **settings_at(scenario, point))
-            for gain, point in ((channel.gain_max, "max"), (channel.gain_min, "min"))
-        )
+        high, low = channel.gain_max * ones, channel.gain_min * ones
+        best, _ = physics.time_and_energy(high, scenario.f_max, scenario.p_max, scenario)
+        worst, _ = physics.time_and_energy(low, scenario.f_min, scenario.p_min, scenario)
         return float(np.log(best.min() / self.time)), float(np.log(worst.max() / self.time))
 
     def reward(self, reward: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
-from fl_edge_env.allocation import Allocation, listed
+from fl_edge_env.allocation import Allocation
 from fl_edge_env.channels import check_range
 from fl_edge_env.checks import (
     freeze,
@@ -379,8 +379,7 @@ class Simulator:
         available = None if self.available is None else self.available.copy()
         if allocation.f.shape != self.queue.shape:
             raise ValueError(
-                f"{listed(part.name for part in scenario.decision)} must have shape "
-                f"{self.queue.shape}, got {allocation.f.shape}"
+                f"f, p and q must have shape {self.queue.shape}, got {allocation.f.shape}"
                 f"{_other_batch(allocation.f.shape, self.queue.shape)}"
             )
         allocation.validate(scenario)

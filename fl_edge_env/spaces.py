@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fl_edge_env import physics
-from fl_edge_env.decision import BOUND_TOLERANCE, least_band, settings_at
+from fl_edge_env.allocation import BOUND_TOLERANCE
 from fl_edge_env.scenario import Scenario
 
 # The age of a gain that was not measured yet [rounds]: above that of any other, in episodes of any
@@ -23,17 +23,15 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
     is `NEVER_MEASURED` of a device that has not taken part; where the objective is the outcome,
     ``participation_queue``, in rounds; and where devices drop out ``available``: 1 or 0.
 
-    A queue grows in a round by at most the largest energy a device can spend (at the largest
-    settings, the worst channel and, where the band is shared out, the least part of it) less its
-    budget.
+    A queue grows in a round by at most the largest energy a device can spend (at the largest f and
+    p, an equal part of the band and the worst channel) less its budget. Decisions that give a
+    device less bandwidth can lead beyond that.
     """
     shape = (scenario.num_devices,)
     channel = scenario.channel
-    most = {n: (1 + BOUND_TOLERANCE) * v for n, v in settings_at(scenario, "max").items()}
+    most_f, most_p = ((1 + BOUND_TOLERANCE) * most for most in (scenario.f_max, scenario.p_max))
     worst = np.full(shape, channel.gain_min)
-    _, largest_energy = physics.time_and_energy(
-        worst, system=scenario, **most, **least_band(scenario)
-    )
+    _, largest_energy = physics.time_and_energy(worst, most_f, most_p, scenario)
     overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
     # Adding up rounds rounds; and a queue that never grows still needs an interval of some width.
     start = scenario.initial_queue + scenario.first_report[1]
@@ -58,8 +56,5 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
 
 
 def action_space(scenario: Scenario) -> spaces.Box:
-    """``Box(-1, 1, (3, N), float32)`` with a row for each part of the decision: f, p and q.
-
-    Where the band is shared out there is a fourth row.
-    """
-    return spaces.Box(-1.0, 1.0, (len(scenario.decision), scenario.num_devices), np.float32)
+    """``Box(-1, 1, (3, N), float32)`` with rows f, p and q."""
+    return spaces.Box(-1.0, 1.0, (3, scenario.num_devices), np.float32)

@@ -23,7 +23,6 @@ from fl_edge_env import Allocation, ExponentialChannel, Scenario, lyapunov
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import available, is_real, observed, saved_array
 from fl_edge_env.contributions import in_time
-from fl_edge_env.decision import shares_band
 from fl_edge_env.files import as_value_error, atomic_path, check_zip
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scaling import FEATURES, Features, Scaling, feature_names
@@ -68,8 +67,7 @@ class SB3Policy(Policy):
     One that was trained with the objective ``"outcome"`` chooses its cohorts by queues of its own,
     which begin at the dual prices and move by what the rounds take, as those of `Opportunistic` do:
     it runs in every environment of its scenario, whatever that counts. Where the server knows the
-    gains of participants alone, it also remembers what they have measured in the episode. One that
-    was trained with equal parts of the band keeps to them where the band may be shared out.
+    gains of participants alone, it also remembers what they have measured in the episode.
 
     Parameters
     ----------
@@ -112,16 +110,8 @@ class SB3Policy(Policy):
         self.name = f"{settings.label} {settings.seed}"
         # What it is for, and what it decides on, is that of its training, not of the environment.
         self._own = scenario
-        own = {n: getattr(self.trained_in, n) for n in ("objective", "bandwidth_split")}
-        if any(getattr(scenario, name) != value for name, value in own.items()):
-            self._own = scenario.replace(**own)
-        chooses = self._own.objective == "outcome"
-        if chooses and shares_band(self._own) and not shares_band(scenario):
-            raise ValueError(
-                f"the agent {self.name!r} was trained to share out the band and cannot run with "
-                f"bandwidth_split={scenario.bandwidth_split!r}: give it a scenario with "
-                'bandwidth_split="shared"'
-            )
+        if scenario.objective != self.trained_in.objective:
+            self._own = scenario.replace(objective=self.trained_in.objective)
         if feature_names(self._own) != feature_names(self.trained_in):
             raise ValueError(
                 f"the agent {self.name!r} was trained with csi={self.trained_in.csi!r} and cannot "

@@ -30,13 +30,13 @@ class PredictPolicy(Policy):
     """Decides by an agent's ``predict(observation)``, the observations and actions of `FlatEnv`.
 
     The agent sees one system at a time, float32 of shape (N F,), and gives its action, of shape
-    (rows N,), or a tuple that begins with it. If `predict` has a parameter ``deterministic``, it is
+    (3 N,), or a tuple that begins with it. If `predict` has a parameter ``deterministic``, it is
     True. It must remember nothing from call to call.
 
     Parameters
     ----------
     scenario : Scenario
-        The system it controls, with the `objective`, `csi` and `bandwidth_split` of its training.
+        The system it controls, with the `objective` and `csi` of its training.
     model : object or str
         The agent; or the file in which Stable-Baselines3 has saved one, such as ``"agent.zip"``.
         Such a file may run any code when it is loaded: take only those of people that you trust.
@@ -107,15 +107,14 @@ class PredictPolicy(Policy):
         with running_own(f"predict of {self.name} fails for an observation of {features.shape}"):
             action: Any = self.model.predict(features, **self._keywords)
         action = action[0] if isinstance(action, tuple) else action
-        parts, devices = self.scenario.decision, self.scenario.num_devices
+        devices = self.scenario.num_devices
         values = real_array(f"the action of {self.name}", action)
-        if values.shape != (len(parts) * devices,):
+        if values.shape != (3 * devices,):
             raise ValueError(
-                f"predict of {self.name} must give an action of shape ({len(parts) * devices},), "
-                f"{', '.join(part.plural for part in parts)} of {devices} devices, "
-                f"got {values.shape}"
+                f"predict of {self.name} must give an action of shape ({3 * devices},), "
+                f"frequencies, powers, scores of {devices} devices, got {values.shape}"
             )
-        return values.reshape(len(parts), devices)
+        return values.reshape(3, devices)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The gains that it remembers; see `Policy.state`."""

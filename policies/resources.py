@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from scipy.special import lambertw
 
 from fl_edge_env import Allocation, Scenario, physics
+from fl_edge_env.allocation import LEAST_SHARE, highest
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import finite_number
-from fl_edge_env.decision import LEAST_SHARE, highest
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.p2 import best_resources
 from policies.state import check_rounds, check_state, for_kernel
@@ -157,16 +157,16 @@ def share_band(
     ready = of_cohort(physics.compute_time(f, scenario) + scenario.waiting_time)
     snr = of_cohort(gain * p) / (scenario.cohort_size * scenario.noise_power_w)
     upload = scenario.upload_bits * math.log(2) / scenario.bandwidth_hz
-    _, share = finish_together(ready, snr, upload, named)
+    share = _finish_together(ready, snr, upload, named)
     bandwidth = np.zeros((*gain.shape[:-1], gain.shape[-1] + 1))  # the last column is nobody's
     np.put_along_axis(bandwidth, members, scenario.bandwidth_hz * share, axis=-1)
     return bandwidth[..., :-1]
 
 
-def finish_together(
+def _finish_together(
     ready: FloatArray, snr: FloatArray, upload: float, named: BoolArray
-) -> tuple[FloatArray, FloatArray]:
-    """When cohorts can finish together, (..., 1) [s], and their shares of the band, (..., k).
+) -> FloatArray:
+    """Shares of the band with which cohorts finish together, (..., k).
 
     `ready` is when devices begin to upload [s], `snr` their signal-to-noise ratio in the whole
     band, and `upload` the time of an upload at one nat a second and hertz there [s]. Places that
@@ -190,7 +190,7 @@ def finish_together(
             break
         step = (1.0 - total) / slope.sum(axis=-1, keepdims=True)
         end = np.where(open_, end + np.maximum(step, 0.0), end)
-    return end, np.where(named, np.maximum(share / total, LEAST_SHARE), 0.0)
+    return np.where(named, np.maximum(share / total, LEAST_SHARE), 0.0)
 
 
 def _static(

@@ -89,8 +89,7 @@ def play_batch(rng: np.random.Generator, folder: Path) -> int:
     """A policy on a batch, twice, and one of its systems alone."""
     scenario = random_scenario(rng, folder)
     policy = random_policy(rng, scenario)
-    # Where laws are shared out, a round takes a hundred times as long.
-    easy = scenario.csi == "full" and scenario.bandwidth_split == "equal"
+    easy = scenario.csi == "full"
     seeds = rng.choice(10**6, rng.choice([64, 256] if easy else [2, 4]), replace=False).tolist()
     batch, again = (make_jobs([policy], scenario, seeds)[0].run() for _ in range(2))
     assert_same(batch.rounds, again.rounds)
@@ -222,7 +221,6 @@ def random_fields(rng: np.random.Generator, folder: Path, saved: bool) -> dict[s
         "latency": str(rng.choice(["proxy", "round_time"])),
         "csi": str(rng.choice(["full", "full", "delayed", "participants"])),
         "objective": str(rng.choice(["penalty", "outcome"])),
-        "bandwidth_split": str(rng.choice(["equal", "equal", "shared"])),
         "compression": str(rng.choice(COMPRESSIONS)),
         "download_compression": str(rng.choice(COMPRESSIONS)),
     }

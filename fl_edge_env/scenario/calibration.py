@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fl_edge_env import lyapunov, physics
-from fl_edge_env.decision import settings_at
 from fl_edge_env.typing import FloatArray
 
 if TYPE_CHECKING:
@@ -35,8 +34,9 @@ def calibrate(system: Scenario, lambda_: float | None = None) -> Calibration:
     w``, which is one; a `lambda_` that is given takes its place. ``V = nu mean(a0**2) / (T0 +
     lambda F0)`` with a0 the energy excess there at ``q = 1/N``.
     """
-    middle = settings_at(system, "mid")
-    device_time, device_energy = physics.time_and_energy(system.mean_gain, system=system, **middle)
+    device_time, device_energy = physics.time_and_energy(
+        system.mean_gain, system.f_mid, system.p_mid, system
+    )
     time_0 = float(np.mean(device_time))
     error_0 = float(lyapunov.sampling_error(system.weights, system.weights))
     if lambda_ is None:
@@ -77,12 +77,11 @@ def warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
 def warn_of_budget(system: Scenario) -> None:
     """Warn where no sampled decision meets the budgets at the mean gain.
 
-    A device with energy E at its least settings meets its budget if it is drawn with a probability
+    A device with energy E at its least f and p meets its budget if it is drawn with a probability
     of at most ``budget / E``. The budgets can be met where probabilities so small still sum to one
     over the devices.
     """
-    least = settings_at(system, "min")
-    _, least_energy = physics.time_and_energy(system.mean_gain, system=system, **least)
+    _, least_energy = physics.time_and_energy(system.mean_gain, system.f_min, system.p_min, system)
     share = np.minimum(system.energy_budget_j / least_energy, 1.0)
     q = -np.expm1(np.log1p(-share[share < 1.0]) / system.cohort_size)
     total = float(q.sum()) + int(np.count_nonzero(share == 1.0))
@@ -98,10 +97,7 @@ def warn_of_budget(system: Scenario) -> None:
 
 def warn_of_deadline(system: Scenario) -> None:
     """Warn where every device is late at the mean gain, however fast it works."""
-    fastest = settings_at(system, "max")
-    if system.bandwidth_split == "shared":  # a device may have the whole band
-        fastest["bandwidth"] = np.full(system.num_devices, system.bandwidth_hz)
-    least, _ = physics.time_and_energy(system.mean_gain, system=system, **fastest)
+    least, _ = physics.time_and_energy(system.mean_gain, system.f_max, system.p_max, system)
     if float(least.min()) > system.deadline_s:
         warnings.warn(
             f"no device meets the deadline of {system.deadline_s:.6g} s at the mean gain: the "

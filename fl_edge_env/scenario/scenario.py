@@ -30,7 +30,6 @@ from fl_edge_env.checks import (
     set_checked,
 )
 from fl_edge_env.compression import Compression
-from fl_edge_env.decision import PARTS, SETTINGS, Part, settings_at
 from fl_edge_env.files import as_value_error, atomic_path
 from fl_edge_env.scenario import toml
 from fl_edge_env.scenario.calibration import (
@@ -48,9 +47,6 @@ PerDevice: TypeAlias = Any
 
 # What the server may know of the channel.
 _CSI = ("full", "delayed", "participants")
-
-# How the band is split among those who take part.
-_SPLITS = ("equal", "shared")
 
 # What reports cost.
 REPORT_FIELDS = ("report_passes", "report_bits", "first_report_passes", "first_report_bits")
@@ -125,10 +121,6 @@ class Scenario:
         otherwise its state is drawn anew.
     upload_failure : float
         Probability that an upload fails after the device has spent its time and energy, in [0, 1).
-    bandwidth_split : {"equal", "shared"}
-        How the band is split: B/K for each of the K draws, or for a chosen cohort as the decision
-        says, with noise of the same density (see `Allocation`). A sampled decision has equal parts
-        in both.
     deadline_s : float
         Time after which the server goes on without the devices that are not finished [s]; infinite
         by default. A late device has spent the energy of what it did until then, and its update is
@@ -210,7 +202,6 @@ class Scenario:
     availability: PerDevice = 1.0
     availability_persistence: float = 0.0
     upload_failure: float = 0.0
-    bandwidth_split: str = "equal"
     deadline_s: float = math.inf
     compression: str = "none"
     download_compression: str = "none"
@@ -240,7 +231,7 @@ class Scenario:
                     )
         self._set("_given", {name: getattr(self, name) for name in ("lambda_", "V")})
         set_checked(self, self._per_device, *self.per_device_fields)
-        for low, high in ((f"{part.name}_min", f"{part.name}_max") for part in SETTINGS):
+        for low, high in (("f_min", "f_max"), ("p_min", "p_max")):
             wrong = getattr(self, low) > getattr(self, high)
             if wrong.any():
                 raise ValueError(
@@ -252,7 +243,6 @@ class Scenario:
         one_of("latency", self.latency, lyapunov.LATENCIES)
         one_of("objective", self.objective, lyapunov.OBJECTIVES)
         one_of("csi", self.csi, _CSI)
-        one_of("bandwidth_split", self.bandwidth_split, _SPLITS)
         set_checked(self, number_below_one, "availability_persistence", "upload_failure")
         self._check_compression()
         if (beyond := self.availability > 1).any():
@@ -304,8 +294,8 @@ class Scenario:
         """Raise `ValueError` if the fields together give a time or an energy that overflows."""
         worst = np.full(self.num_devices, self.channel.gain_min)
         with np.errstate(all="ignore"):
-            time, _ = physics.time_and_energy(worst, system=self, **settings_at(self, "min"))
-            _, energy = physics.time_and_energy(worst, system=self, **settings_at(self, "max"))
+            time, _ = physics.time_and_energy(worst, self.f_min, self.p_min, self)
+            _, energy = physics.time_and_energy(worst, self.f_max, self.p_max, self)
         for what, values in (("a time", time), ("an energy", energy)):
             if not np.isfinite(values).all():
                 raise ValueError(
@@ -617,16 +607,6 @@ class Scenario:
         time = np.max(self.waiting_time + compute) + np.maximum.reduceat(upload, groups).sum()
         energy = share * physics.compute_energy(self.f_mid, self) + self.p_mid * upload
         return float(time), read_only(energy)
-
-    @cached_property
-    def decision(self) -> tuple[Part, ...]:
-        """The parts of a decision in this system, in the order of the rows of an action."""
-        return tuple(part for part in PARTS if part.exists(self))
-
-    @cached_property
-    def spans(self) -> dict[str, tuple[FloatArray, FloatArray, FloatArray]]:
-        """`Setting.span` of each setting by name."""
-        return {part.name: part.span(self) for part in SETTINGS if part.exists(self)}
 
     @cached_property
     def f_mid(self) -> FloatArray:

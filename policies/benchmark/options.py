@@ -56,9 +56,6 @@ class ScenarioOptions:
     """Probability that a device keeps its state of the round before; else it is drawn anew."""
     upload_failure: float | None = None
     """Probability that an upload fails."""
-    bandwidth_split: str | None = None
-    """How the band is split.
-    equal: a K-th for each; shared: as a decision says that names its cohort."""
     compression: str | None = None
     """Compression of the updates: none, qsgd:BITS a parameter or topk:SHARE of the parameters."""
     download_compression: str | None = None

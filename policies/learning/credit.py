@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fl_edge_env import Allocation, Scenario, lyapunov, physics
-from fl_edge_env.decision import membership, settings_at, split_band
+from fl_edge_env.allocation import membership
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 Credit = Literal["difference", "team"]
@@ -39,8 +39,7 @@ def difference_reward(
             systems.append(difference_reward(channel_gain[row], queue[row], own, scenario, here))
         return np.stack(systems)
     time, energy, _ = physics.by_deadline(channel_gain, system=scenario, **allocation.settings)
-    middle = settings_at(scenario, "mid")
-    default = physics.by_deadline(channel_gain, system=scenario, **middle)
+    default = physics.by_deadline(channel_gain, scenario.f_mid, scenario.p_mid, scenario)
     # In the rows of (N, N) one device after the other has decided otherwise.
     if available is None:
         uniform = np.full(q.shape, 1.0 / scenario.num_devices)
@@ -77,17 +76,12 @@ def ranked_difference_reward(
     allocation: Allocation,
     next_device: IntArray,
     scenario: Scenario,
-    band_score: FloatArray | None = None,
 ) -> FloatArray:
     """The additional cost of the round, had the device been left out of the ranking [J^2].
 
     Without a device of the cohort the `next_device` of the ranking, shape (...), takes its place,
     or nobody (-1) where none is left; without another one nothing changes, so that their reward is
     zero. State, decision and reward have shape (..., N), queues are in joules and rounds.
-
-    Where the band is shared out, `band_score` has the scores of the devices for `split_band`, which
-    shares it out anew in the other cohort: everybody there gets what the environment would give, so
-    that what a device's decision is held against does not depend on that decision.
     """
     assert allocation.cohort is not None
     cohort, num_devices = allocation.cohort, channel_gain.shape[-1]
@@ -97,8 +91,6 @@ def ranked_difference_reward(
     cohorts[..., range(places), range(places)] = next_device[..., None]
     member = membership(cohorts, num_devices)
     settings: dict[str, Any] = {n: v[..., None, :] for n, v in allocation.settings.items()}
-    if band_score is not None:
-        settings["bandwidth"] = split_band(band_score[..., None, :], member, scenario)
     time, energy, late = physics.by_deadline(
         channel_gain[..., None, :], system=scenario, **settings
     )

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 
 from fl_edge_env import Allocation, Scenario, physics
-from fl_edge_env.allocation import encode_action
-from fl_edge_env.decision import Setting, Shares, highest, settings_at
+from fl_edge_env.allocation import encode_action, highest
 from fl_edge_env.lyapunov import participation_weight
 from fl_edge_env.typing import FloatArray
-from policies.learning.views import DeviceView, by_device, score_row
+from policies.learning.views import SCORE, DeviceView, by_device
 from policies.outcome import solve_round
 
 _Rows = NDArray[np.float32]
@@ -38,7 +37,7 @@ _STEP, _STEEPEST, _FOLLOWED, _TOP, _SPAN = 1e-3, 5.0, 0.1, 0.5, 4.0
 
 
 def oracle_decision(view: DeviceView) -> tuple[_Rows, _Rows]:
-    """Actions of `solve_round` on the true gains, (B, parts, N), and weights in a fit, (B, N).
+    """Actions of `solve_round` on the true gains, (B, 3, N), and weights in a fit, (B, N).
 
     The score of a device grows with what it costs less than the dearest one that has a place.
     Weights have mean one.
@@ -56,9 +55,7 @@ def oracle_decision(view: DeviceView) -> tuple[_Rows, _Rows]:
         tolerance=_TOLERANCE,
         available=None if available is None else available.copy(),
     )
-    middle = {n: np.broadcast_to(v, gain.shape) for n, v in settings_at(scenario, "mid").items()}
-    settings: dict[str, Any] = middle | {"f": solution.f, "p": solution.p}
-    time, energy = physics.time_and_energy(gain, system=scenario, **settings)
+    time, energy = physics.time_and_energy(gain, solution.f, solution.p, scenario)
     late = np.maximum(time - np.asarray(solution.deadline)[:, None], 0.0)
     cost = late + (queue * energy - worth) / scenario.V
     inside = np.where(solution.participates, cost, -np.inf).max(axis=-1)
@@ -67,8 +64,9 @@ def oracle_decision(view: DeviceView) -> tuple[_Rows, _Rows]:
     distance = (cost - edge[:, None]) / view.scaling.time
     members = solution.participates
     cohort = highest(members.astype(np.float64), scenario.cohort_size, members)
-    actions = encode_action(Allocation(cohort=cohort, **settings), scenario, view.softmax_scale)
-    actions[:, score_row(scenario)] = np.clip(  # in the place of a mere cohort
+    decision = Allocation(solution.f, solution.p, cohort=cohort)
+    actions = encode_action(decision, scenario, view.softmax_scale)
+    actions[:, SCORE] = np.clip(  # in the place of a mere cohort
         -np.arcsinh(distance / _UNIT) / _LOGARITHMS, -1.0, 1.0
     )
     weights: FloatArray = 0.02 + 1.0 / (1.0 + (distance / _NEAR) ** 2)
@@ -78,24 +76,21 @@ def oracle_decision(view: DeviceView) -> tuple[_Rows, _Rows]:
 def costs_and_slopes(
     unit: FloatArray, gain: FloatArray, m: FloatArray, z: FloatArray, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
-    """Costs ``T/K + m E - z`` [s], (B, N), and their derivatives by the settings, (B, S, N).
+    """Costs ``T/K + m E - z`` [s], (B, N), and their derivatives by f and p, (B, 2, N).
 
-    `unit` has the settings in their ranges, from -1 to 1; each of K devices bears a share of T.
+    `unit` has f and p in their ranges, from -1 to 1; each of K devices bears a share of T.
     """
-    parts = [part for part in scenario.decision if isinstance(part, Setting)]
 
     def cost(inside: FloatArray) -> FloatArray:
-        settings: dict[str, Any] = {}
-        for row, part in enumerate(parts):
-            low, middle, high = (part.at(scenario, point) for point in ("min", "mid", "max"))
-            settings[part.name] = middle + 0.5 * (high - low) * inside[:, row]
-        time, energy = physics.time_and_energy(gain, system=scenario, **settings)
+        f = scenario.f_mid + 0.5 * (scenario.f_max - scenario.f_min) * inside[:, 0]
+        p = scenario.p_mid + 0.5 * (scenario.p_max - scenario.p_min) * inside[:, 1]
+        time, energy = physics.time_and_energy(gain, f, p, scenario)
         value: FloatArray = time / scenario.cohort_size + m * energy - z
         return value
 
     centre = np.clip(unit, _STEP - 1.0, 1.0 - _STEP)
     slopes = []
-    for step in _STEP * np.eye(len(parts))[:, :, None]:
+    for step in _STEP * np.eye(2)[:, :, None]:
         slopes.append((cost(centre + step) - cost(centre - step)) / (2.0 * _STEP))
     return cost(np.clip(unit, -1.0, 1.0)), np.stack(slopes, axis=1)
 
@@ -165,11 +160,6 @@ class _Costs(_Decisions):
     def __init__(self, view: DeviceView) -> None:
         super().__init__()
         self._view = view
-        parts = view.scenario.decision
-        self._score = score_row(view.scenario)
-        self._settings = [i for i, part in enumerate(parts) if isinstance(part, Setting)]
-        # Equal parts of the band are a start: those of the best cohort say nothing of the others.
-        self._shares = [i for i, part in enumerate(parts) if isinstance(part, Shares)]
 
     def add(self, rows: _Rows, actions: _Rows, weights: _Rows) -> None:  # noqa: ARG002
         scenario, simulator = self._view.scenario, self._view.batch.simulator
@@ -185,7 +175,7 @@ class _Costs(_Decisions):
         chosen = [self._kept[index] for index in rng.integers(len(self._kept), size=count)]
         rows, gain, m, z = (np.stack(part) for part in zip(*chosen, strict=True))
         means = _means(policy, torch.as_tensor(rows.reshape(-1, rows.shape[-1])))
-        settings = means[:, self._settings]
+        settings = means[:, :SCORE]
         unit = settings.detach().numpy().astype(np.float64).reshape(*gain.shape, -1)
         cost, slope = costs_and_slopes(unit.swapaxes(-1, -2), gain, m, z, scenario)
         scale = self._view.scaling.time
@@ -193,9 +183,8 @@ class _Costs(_Decisions):
         downhill = (torch.as_tensor(steep) * settings).sum(dim=-1)
         beyond = torch.relu(settings.abs() - 1.0).square().sum(dim=-1)
         score = np.clip(_TOP - cost.ravel() / (_SPAN * scale), -1.0, 1.0).astype(np.float32)
-        error = (means[:, self._score] - torch.as_tensor(score)) ** 2
-        unequal = means[:, self._shares].square().sum(dim=-1)
-        return (_FOLLOWED * downhill + beyond + error + unequal).mean()
+        error = (means[:, SCORE] - torch.as_tensor(score)) ** 2
+        return (_FOLLOWED * downhill + beyond + error).mean()
 
 
 def _means(policy: Any, rows: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from fl_edge_env import Scenario, physics
 from fl_edge_env.checks import is_real
-from fl_edge_env.decision import settings_at
 from fl_edge_env.scaling import FEATURES, Features, Scaling
 
 # A feature's lowest and highest value.
@@ -108,6 +107,7 @@ def _foreseen_ranges(scenario: Scenario) -> dict[str, Range]:
 
 def _error_weight(scenario: Scenario) -> float:
     """Weight lambda over the mean device time at the middle of everything."""
-    middle = settings_at(scenario, "mid")
-    device_time, _ = physics.time_and_energy(scenario.mean_gain, system=scenario, **middle)
+    device_time, _ = physics.time_and_energy(
+        scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario
+    )
     return float(scenario.lambda_ / device_time.mean())

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
 from fl_edge_env import FLEdgeVectorEnv, Scenario
-from fl_edge_env.allocation import decode_action
+from fl_edge_env.allocation import decode_action, highest
 from fl_edge_env.checks import is_integer, is_real
-from fl_edge_env.decision import Part, Selection, Shares, highest, shares_band
 from fl_edge_env.env import check_softmax_scale
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scaling import Features, Scaling
@@ -23,6 +22,8 @@ from fl_edge_env.typing import BoolArray, FloatArray
 from policies.learning.credit import CREDITS, Credit, difference_reward, ranked_difference_reward
 from policies.learning.ranges import SeenRange
 
+# The row of an action that holds the devices' scores.
+SCORE = 2
 # Training seed s plays the episodes of the seeds from FIRST_EPISODE * (s + 1) on: apart from
 # those of other training seeds, and from the small numbers used for validation and test.
 FIRST_EPISODE = 1_000_000
@@ -56,9 +57,8 @@ class DeviceView(VecEnv):
     """A batch of systems with a row for each device: one agent decides for every device.
 
     A row sees the features of its device beside their mean and spread over all devices, shape
-    (3 F,), and its action is the device's column of `FLEdgeEnv`'s: f, p and the score, and a score
-    for the band where it is shared out. So an agent can be used for any number of devices. Agents
-    do not see which devices are available.
+    (3 F,), and its action is the device's column of `FLEdgeEnv`'s: f, p and the score. So an agent
+    can be used for any number of devices. Agents do not see which devices are available.
 
     An episode starts with random queues, and at its end the next one starts in the same step; the
     observation before that is the ``terminal_observation`` in the info, with
@@ -124,7 +124,7 @@ class DeviceView(VecEnv):
                 np.concatenate([high, high, high - low]),
                 dtype=np.float32,
             ),
-            spaces.Box(-1.0, 1.0, (len(scenario.decision),), np.float32),
+            spaces.Box(-1.0, 1.0, (3,), np.float32),
         )
         self._first_episode = self._next_episode = FIRST_EPISODE * (seed + 1)
         self._episodes = np.zeros(self.batch.num_envs, dtype=np.int64)
@@ -163,14 +163,11 @@ class DeviceView(VecEnv):
         simulator, scenario = self.batch.simulator, self.scenario
         gain, queue = simulator.channel_gain.copy(), simulator.queue.copy()  # before they move on
         allocation = decode_action(action, scenario, self.softmax_scale, simulator.available)
-        backlog = next_device = band_score = None
+        backlog = next_device = None
         if simulator.participation_queue is not None:
             backlog = simulator.participation_queue.copy()
-            score = np.clip(action[:, score_row(scenario)], -1.0, 1.0)
+            score = np.clip(action[:, SCORE], -1.0, 1.0)
             next_device = highest(score, scenario.cohort_size + 1, simulator.available)[:, -1]
-            if shares_band(scenario):
-                band_score = action[:, score_row(scenario, Shares)].astype(np.float64)
-                band_score = self.softmax_scale * np.clip(band_score, -1.0, 1.0)
         observed, team_reward, _, truncated, info = self.batch.step(allocation)
         if self._memory is not None:
             self._memory.note(observed)
@@ -180,9 +177,7 @@ class DeviceView(VecEnv):
             reward = np.repeat(self.scaling.reward(team_reward), scenario.num_devices)
             return reward, truncated
         if backlog is not None and next_device is not None:
-            own = ranked_difference_reward(
-                gain, queue, backlog, allocation, next_device, scenario, band_score
-            )
+            own = ranked_difference_reward(gain, queue, backlog, allocation, next_device, scenario)
         else:
             if "q" in info:  # the decision's q as renormalised over the available devices
                 allocation = replace(allocation, q=info["q"])
@@ -269,12 +264,6 @@ class DeviceView(VecEnv):
         return [False] * len(list(self._get_indices(indices)))
 
 
-def score_row(scenario: Scenario, kind: type[Part] = Selection) -> int:
-    """The row of an action that holds the devices' scores, for the selection or another part."""
-    parts = scenario.decision
-    return next(row for row, part in enumerate(parts) if isinstance(part, kind))
-
-
 def device_rows(features: Features) -> NDArray[np.float32]:
     """Features (B, N, F) as rows (B N, 3 F): beside each device's their mean and spread."""
     mean = features.mean(axis=-2, keepdims=True)
@@ -285,7 +274,7 @@ def device_rows(features: Features) -> NDArray[np.float32]:
 
 
 def gather_rows(actions: NDArray[np.float32], num_devices: int) -> NDArray[np.float32]:
-    """Actions of devices, shape (B N, parts), as those of their systems, shape (B, parts, N)."""
+    """Actions of devices, shape (B N, 3), as those of their systems, shape (B, 3, N)."""
     return actions.reshape(-1, num_devices, actions.shape[-1]).swapaxes(-1, -2)
 
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fl_edge_env.allocation import BOUND_TOLERANCE
 from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import all_true, finite_number, is_real, real_array
-from fl_edge_env.decision import BOUND_TOLERANCE
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.state import Rounds, check_rounds, for_kernel

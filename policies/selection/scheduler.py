@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, physics
 from fl_edge_env.checks import available, observed, real_array
-from fl_edge_env.decision import shares_band
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.resources import RESOURCES, ResourceName, ResourceRule
@@ -21,7 +20,7 @@ _STREAM = 0x5EC7
 
 
 class Scheduler(Policy):
-    """A selector and a rule for f, p and, where these are decided, parts of the band.
+    """A selector and a rule for f, p and, if it gives them, bandwidths.
 
     Parameters
     ----------
@@ -30,11 +29,10 @@ class Scheduler(Policy):
     resources : {"static", "dynamic", "static-shared", "dynamic-shared"} or callable
         The rule for f and p. ``"static"``: those of Uni-S, for any cohort. ``"dynamic"``: those
         that minimise the round's drift-plus-penalty, which raise the price of a device's energy
-        as its queue grows; the devices of a chosen cohort finish together. Where the scenario
-        shares out the band, ``"static-shared"`` adds the parts of the band with which the cohort
-        finishes together, and ``"dynamic-shared"`` minimises over f, p and these. A callable is a
-        rule of one's own, see `policies.resources.ResourceRule`. By default dynamic, and shared
-        where the scenario is.
+        as its queue grows; the devices of a chosen cohort finish together.
+        ``"static-shared"`` and ``"dynamic-shared"`` add the bandwidths with which a chosen cohort
+        finishes together at this f and p. A callable is a rule of one's own, see
+        `policies.resources.ResourceRule`. By default dynamic.
 
     Attributes
     ----------
@@ -44,7 +42,7 @@ class Scheduler(Policy):
     Raises
     ------
     ValueError
-        If an argument is of another kind, or resources share out a band whose parts are equal.
+        If an argument is of another kind.
 
     Examples
     --------
@@ -65,7 +63,7 @@ class Scheduler(Policy):
             raise ValueError(f"selector must be a Selector, got {given!r}{made}")
         super().__init__(selector.scenario)
         if resources is None:
-            resources = "dynamic-shared" if shares_band(selector.scenario) else "dynamic"
+            resources = "dynamic"
         if callable(resources):
             self._resources, label = resources, getattr(resources, "__name__", "own")
         elif resources in RESOURCES:
@@ -73,13 +71,6 @@ class Scheduler(Policy):
         else:
             raise ValueError(
                 f"resources must be one of {', '.join(RESOURCES)}, or a callable, got {resources!r}"
-            )
-        equal = label.removesuffix("-shared")
-        if label in RESOURCES and label != equal and not shares_band(selector.scenario):
-            raise ValueError(
-                f"resources={label!r} share out the band, of which each device has an equal part "
-                f"in this scenario: give resources={equal!r}, or the scenario "
-                'bandwidth_split="shared"'
             )
         self.selector = selector
         self.name = f"{selector.name}, {label}"

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.allocation import decode_action, encode_action
-from fl_edge_env.decision import highest
+from fl_edge_env.allocation import decode_action, encode_action, highest
 
 SCENARIO = Scenario(num_devices=3, cohort_size=2, f_max=[2e9, 3e9, 1e9])
 VALID = {

@@ -69,19 +69,6 @@ def test_flat_env__passes_stable_baselines3s_checker(scenario):
     assert env.observation_space.contains(np.zeros_like(env.reset(seed=0)[0]))
 
 
-@pytest.mark.parametrize("name", ["FLEdge-v0", "FLEdgeFlat-v0"])
-def test_rows__are_those_of_the_table_of_the_decision_in_its_order(name):
-    turned = PLAIN.replace()
-    vars(turned)["decision"] = turned.decision[::-1]
-    rows = actions(1, 3, 5)[0]
-    one, other = gym.make(name, scenario=PLAIN), gym.make(name, scenario=turned)
-    one.reset(seed=1), other.reset(seed=1)
-    shape = one.action_space.shape
-    np.testing.assert_equal(one.step(rows.reshape(shape)), other.step(rows[::-1].reshape(shape)))
-    with pytest.raises(ValueError, match=r"rows q, p, f|scores, then the powers"):
-        other.step(np.zeros(2))
-
-
 # Rows 0 and 2 start anew after two rounds, so that the episodes end at different times.
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 @pytest.mark.parametrize("scenario", SCENARIOS)

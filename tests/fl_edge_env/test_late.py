@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -140,23 +139,6 @@ def test_deadline__that_nobody_misses_changes_no_number():
         assert not two.late.any()
         for name, value in one.account().items():
             np.testing.assert_array_equal(value, getattr(two, name))
-
-
-def test_deadline__that_one_device_meets_with_the_whole_band_is_not_warned_of():
-    fields = {"noise_power_w": 1e-6, "cohort_size": 6, "energy_budget_j": 1e4}
-    shared = SYSTEM.replace(bandwidth_split="shared", **fields)
-    fastest = {"f": shared.f_max, "p": shared.p_max, "system": shared}
-    whole = np.full(shared.num_devices, shared.bandwidth_hz)
-    alone, _ = physics.time_and_energy(shared.mean_gain, bandwidth=whole, **fastest)
-    together, _ = physics.time_and_energy(shared.mean_gain, **fastest)
-    between = (alone.min() + together.min()) / 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        shared.replace(deadline_s=between)
-    with pytest.warns(UserWarning, match="no device meets the deadline"):
-        shared.replace(deadline_s=between, bandwidth_split="equal")
-    with pytest.warns(UserWarning, match="no device meets the deadline"):
-        shared.replace(deadline_s=alone.min() * 0.99)
 
 
 def test_first__is_the_end_of_the_round_and_ties_are_in_time():

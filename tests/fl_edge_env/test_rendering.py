@@ -31,8 +31,7 @@ def heights(frame: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["sampled", "chosen", "with bands"])
 def test_bars__are_as_high_as_what_they_stand_for(kind):
-    fields = {"bandwidth_split": "shared"} if kind == "with bands" else {}
-    env, rng = make(**fields), np.random.default_rng(0)
+    env, rng = make(), np.random.default_rng(0)
     scenario = env.unwrapped.scenario
     env.reset(seed=0)
     f, p, q, band = (rng.uniform(0.5, 1.0, 12) for _ in range(4))

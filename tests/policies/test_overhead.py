@@ -16,10 +16,10 @@ SECONDS = 4.0  # a power of two, so that the rate below gives it back to the las
     "options",
     [
         {},
-        {"bandwidth_split": "shared", "objective": "outcome", "deadline_s": 12.0},
+        {"objective": "outcome", "deadline_s": 12.0},
         {"csi": "delayed", "first_report_passes": 1.0},
     ],
-    ids=["equal", "shared", "delayed"],
+    ids=["penalty", "outcome", "delayed"],
 )
 def test_overhead__is_a_download_that_takes_as_long(options):
     scenario = Scenario.digits(

@@ -15,17 +15,14 @@ from policies.benchmark.jobs import make_jobs
 from policies.benchmark.results_folder import file_hashes
 
 SMALL = Scenario.digits(num_devices=5, num_rounds=12)
-PARTICIPANTS = SMALL.replace(objective="outcome", csi="participants", bandwidth_split="shared")
+PARTICIPANTS = SMALL.replace(objective="outcome", csi="participants")
 
 
 class Plain:
     """An object with predict alone: what it sees decides, row by row."""
 
-    def __init__(self, parts: int = 3) -> None:
-        self.parts = parts
-
     def predict(self, observation):
-        return np.resize(np.sin(100.0 * observation), self.parts * 5)
+        return np.resize(np.sin(100.0 * observation), 3 * 5)
 
 
 def total_time(model, scenario: Scenario, **keywords) -> float:
@@ -41,13 +38,13 @@ def total_time(model, scenario: Scenario, **keywords) -> float:
     return time
 
 
-@pytest.mark.parametrize(("scenario", "parts"), [(SMALL, 3), (PARTICIPANTS, 4)])
-def test_predict__decides_what_the_agent_does_in_the_flat_environment(scenario, parts):
-    policy = make_policy("predict", scenario, model=Plain(parts))
+@pytest.mark.parametrize("scenario", [SMALL, PARTICIPANTS])
+def test_predict__decides_what_the_agent_does_in_the_flat_environment(scenario):
+    policy = make_policy("predict", scenario, model=Plain())
     check_policy(policy)
     found = evaluate([policy], scenario, [8, 3], gaps=False)
     assert found["policy"].unique().tolist() == ["Plain"]
-    assert found["total_time"].iloc[1] == pytest.approx(total_time(Plain(parts), scenario))
+    assert found["total_time"].iloc[1] == pytest.approx(total_time(Plain(), scenario))
     assert found["total_time"].iloc[1] != found["total_time"].iloc[0]
 
 

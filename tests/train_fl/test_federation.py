@@ -336,8 +336,8 @@ def test_measured_gains__are_what_is_decided_and_charged_by():
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_clients__are_told_their_parts_of_a_shared_band(given):
-    class Shares(UniD):
+def test_clients__are_told_the_bandwidth_if_the_decision_gives_it(given):
+    class GivesBandwidth(UniD):
         def decide(self, observation):
             cohort, parts = np.array([2, 5]), np.full(N, 1.0)
             parts[cohort] = 1e5, 4e5
@@ -346,14 +346,10 @@ def test_clients__are_told_their_parts_of_a_shared_band(given):
                 decided.f, decided.p, cohort=cohort, bandwidth=parts if given else None
             )
 
-    shared = SCENARIO.replace(bandwidth_split="shared")
-    grid, equal = LocalGrid(), LocalGrid()
-    federated(Shares(shared), grid, shared, rounds=1)
-    told = {device: config["bandwidth"] for _, device, config in grid.trained}
-    equal_part = SCENARIO.bandwidth_hz / SCENARIO.cohort_size
-    assert told == ({2: 1e5, 5: 4e5} if given else {2: equal_part, 5: equal_part})
-    federated("uni-d", equal, rounds=1)
-    assert not any("bandwidth" in config for *_, config in equal.trained)
+    grid = LocalGrid()
+    federated(GivesBandwidth(SCENARIO), grid, SCENARIO, rounds=1)
+    told = {device: config.get("bandwidth") for _, device, config in grid.trained}
+    assert told == ({2: 1e5, 5: 4e5} if given else {2: None, 5: None})
 
 
 def timed_app(slow=0.02, **times) -> ClientApp:

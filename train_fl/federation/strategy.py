@@ -21,7 +21,6 @@ from torch import Tensor
 from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.checks import finite_number, freeze, integer_at_least
 from fl_edge_env.contributions import contributions
-from fl_edge_env.decision import shares_band
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
@@ -75,7 +74,7 @@ class PolicyStrategy(Strategy):
     A message to a client has the model as ``arrays``, and a ``config`` with
 
     - ``frequency`` [Hz] and ``power`` [W]: the device's CPU frequency and transmission power;
-    - ``bandwidth`` [Hz], where the scenario's band is shared out: the device's part of it;
+    - ``bandwidth`` [Hz], if the decision gives it: the device's part of the band;
     - ``server-round``, ``num-rounds`` and the device's ``local-epochs``;
     - ``compression``: that of the scenario, see `fl_edge_env.Scenario`;
     - ``report-losses``: whether the policy needs ``local-loss`` and ``local-loss-rms``, the mean
@@ -229,8 +228,8 @@ class PolicyStrategy(Strategy):
             info,
         )
         settings = {"frequency": decision.f, "power": decision.p, "local-epochs": epochs}
-        if shares_band(self.scenario):
-            settings["bandwidth"] = decision.band(self.scenario)
+        if decision.bandwidth is not None:
+            settings["bandwidth"] = decision.bandwidth
         common = dict(config) | {
             "compression": self.scenario.compression,
             "download-compression": self.scenario.download_compression,

@@ -119,7 +119,7 @@ def test_equality__sees_every_field():
     others |= {"csi": "participants", "objective": "outcome"}
     others |= {"compression": "qsgd:4", "download_compression": "qsgd:8"}
     others |= {"availability": 0.9, "availability_persistence": 0.5, "upload_failure": 0.5}
-    others |= {"deadline_s": 100.0, "bandwidth_split": "shared"}
+    others |= {"deadline_s": 100.0}
     for name in (field.name for field in dataclasses.fields(Scenario)):
         value = getattr(scenario, name)
         if (other := others.get(name)) is None:

@@ -154,9 +154,7 @@ def test_evaluate__tells_the_gap_of_sampled_cohorts_where_it_can_and_of_all_the_
 
 
 def test_outcome_gap__is_not_defined_where_a_policy_gives_bandwidths():
-    scenario = Scenario.digits(
-        num_devices=6, energy_budget_j=0.7, num_rounds=5, bandwidth_split="shared"
-    )
+    scenario = Scenario.digits(num_devices=6, energy_budget_j=0.7, num_rounds=5)
     policies = [make_policy(f"best-channel:{r}", scenario) for r in ("dynamic", "dynamic-shared")]
     table = evaluate(policies, scenario, [0, 1])
     assert table["outcome_gap"].isna().tolist() == [False, False, True, True]

@@ -18,7 +18,7 @@ DEFAULT = ["LROA", "Uni-D", "Uni-S", "DivFL", "Best channel, static", "Opportuni
 @pytest.fixture(scope="module")
 def names() -> list[str]:
     """Every name of a policy that `make_policy` gives, with two compressions or none."""
-    scenario = Scenario.digits(bandwidth_split="shared")
+    scenario = Scenario.digits()
     made = [(name, {}) for name in POLICIES if name not in SELECTORS]
     made += [(name, {"resources": rule}) for name in SELECTORS for rule in RESOURCES]
     policies = [make_policy(name, scenario, **options).name for name, options in made]

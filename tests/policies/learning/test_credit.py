@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, Scenario, Simulator, lyapunov, physics, with_tiers
-from fl_edge_env.allocation import decode_action
-from fl_edge_env.decision import highest
+from fl_edge_env.allocation import decode_action, highest
 from policies.learning.credit import difference_reward, ranked_difference_reward
 
 MIXED = with_tiers(Scenario.femnist(num_devices=7, cohort_size=3))
@@ -138,44 +136,6 @@ def test_rewards__with_late_devices_are_differences_of_what_the_environment_pays
             other = Allocation(decision.f, decision.p, cohort=cohort)
         assert result[n] == pytest.approx(paid(decision) - paid(other), rel=1e-6)
     assert sum(late) > 0
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 7), st.booleans())
-def test_ranked_difference__with_a_shared_band_is_what_the_environment_pays(seed, places, late):
-    scenario = MIXED.replace(objective="outcome", cohort_size=places, bandwidth_split="shared")
-    rng = np.random.default_rng(seed)
-    gain, queue = rng.uniform(0.01, 0.5, 7), scenario.V * rng.uniform(0, 2, 7)
-    backlog, action = rng.uniform(-5, 50, 7), rng.uniform(-1, 1, (4, 7))
-    there = rng.random(7) < 0.7
-    there[rng.integers(7)] = True
-    decision = decode_action(action, scenario, 2.0, there)
-    time, _ = physics.time_and_energy(gain, system=scenario, **decision.settings)
-    if late:
-        fields = {"deadline_s": 0.9 * float(time[decision.participates].max())}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # at the mean gain all may be late
-            scenario = scenario.replace(**fields)
-
-    def paid(action: np.ndarray, there: np.ndarray) -> float:
-        if not there.any():
-            return float(queue @ scenario.energy_budget_j) - without
-        simulator = Simulator(scenario)
-        simulator.reset([0])
-        simulator.measure(gain)
-        simulator.queue[...], simulator.participation_queue[...] = queue, backlog
-        return float(simulator.advance(decode_action(action, scenario, 2.0, there)).reward)
-
-    weight = lyapunov.participation_weight(scenario)
-    without = weight * float(backlog @ lyapunov.participation_target(scenario))
-    after = highest(action[2], places + 1, there)[-1]
-    result = ranked_difference_reward(
-        gain, queue, backlog, decision, after, scenario, 2.0 * action[3]
-    )
-    whole = paid(action, there)
-    for n in range(7):
-        expected = whole - paid(action, there & (np.arange(7) != n)) if there[n] else 0.0
-        atol = 1e-9 * (abs(whole) + scenario.V * time.max())
-        assert result[n] == pytest.approx(expected, rel=1e-6, abs=atol)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 7))

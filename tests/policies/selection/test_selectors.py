@@ -313,10 +313,6 @@ def of_cohort(*chosen):
         (lambda: Scheduler(selection.BestChannel(SMALL), "greedy"), "static, dynamic"),
         (lambda: Scheduler(selection.BestChannel), "make one with the scenario"),
         (lambda: Scheduler(selection.BestChannel(SMALL), resources="greedy"), "static, dynamic"),
-        (
-            lambda: make_policy("fastest:static-shared", SMALL),
-            "each device has an equal part in this scenario: give resources='static', or the",
-        ),
         (lambda: make_policy("fastest:static", SMALL, resources="dynamic"), "does not fit"),
         (lambda: Fastest(SMALL, deadline=-1.0), "positive time"),
         (lambda: PowerOfChoice(SMALL, num_candidates=2), "at least 3"),

@@ -319,7 +319,7 @@ def test_compare__system_side_alone(call, tmp_path, monkeypatch):
     ("options", "channel"),
     [
         ("--channel markov:0.9 --tiers phones", "markov"),
-        ("--channel {trace} --bandwidth-split shared", "trace"),
+        ("--channel {trace}", "trace"),
     ],
 )
 def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, channel):
@@ -337,7 +337,6 @@ def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, 
     assert scenario["channel"]["type"] == channel
     assert (scenario["num_devices"], scenario["cycles_per_sample"]) == (6, 2e9)
     assert isinstance(scenario["f_max"], list) == ("--tiers" in options)
-    assert (scenario.get("bandwidth_split") == "shared") == ("shared" in options)
     expected = (tmp_path / "out" / "rounds.csv").read_bytes()
     (tmp_path / "out" / "rounds.csv").unlink()
     call(f"compare --resume {tmp_path / 'out'}")

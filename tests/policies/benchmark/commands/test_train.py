@@ -67,12 +67,6 @@ def test_compare__resume_refuses_an_agent_that_has_changed(call, refused, agents
             "policies that sample their cohort, where no device drops out",
         ),
         ("--csi participants", "--objective outcome --imitation-rounds 100", "PPO taught"),
-        pytest.param(
-            "--bandwidth-split shared",
-            "--objective outcome --imitation-rounds 100",
-            "PPO taught",
-            marks=pytest.mark.slow,
-        ),
     ],
 )
 def test_agents__of_other_kinds_are_trained_and_compared(call, tmp_path, system, training, told):

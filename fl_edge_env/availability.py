@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from fl_edge_env.typing import BoolArray, FloatArray
-
-
-class Presence(NamedTuple):
-    """Some rounds of the devices' on-off chains.
-
-    `available`, shape (rounds, N), has at least one device in every round; `last`, shape (N,), is
-    the chains' state in the last round, from which the next draw goes on.
-    """
-
-    available: BoolArray
-    last: BoolArray
 
 
 def draw_presence(
@@ -26,8 +13,8 @@ def draw_presence(
     availability: FloatArray,
     persistence: float = 0.0,
     previous: BoolArray | None = None,
-) -> Presence:
-    """Draw the available devices of some consecutive rounds.
+) -> tuple[BoolArray, BoolArray]:
+    """Draw the available devices of some consecutive rounds, shape (rounds, N).
 
     Each device is an on-off Markov chain of its own. With one uniform number u a round it keeps its
     state with probability `persistence`, in [0, 1), and is else drawn anew: on with probability
@@ -39,31 +26,19 @@ def draw_presence(
     the rule changes this round only.
 
     `previous`, shape (N,), is the chains' state in the round before; without it they start in their
-    long-run distribution. Rounds drawn in two calls are those drawn in one.
+    long-run distribution. The second result is their state in the last round: with it as `previous`
+    a second call draws the rounds that one call would have drawn.
     """
     uniform = rng.random((rounds, availability.size))
-    on_below = np.broadcast_to((1.0 - persistence) * availability, uniform.shape).copy()
+    off_likely = (1.0 - persistence) * availability
     # Written so that a device with availability 1 is never off, whatever rounding does.
-    off_from = np.broadcast_to(
-        np.maximum(on_below[0], 1.0 - (1.0 - persistence) * (1.0 - availability)), uniform.shape
-    ).copy()
-    if previous is None:
-        on_below[0] = off_from[0] = availability
-        previous = np.zeros(availability.shape, dtype=np.bool_)
-    # In between the state is that of the last round, 0 for `previous`, in which it was drawn anew.
-    drawn = (uniform < on_below) | (uniform >= off_from)
-    newest = np.maximum.accumulate(drawn * np.arange(1, rounds + 1)[:, None], axis=0)
-    states = np.concatenate([previous[None], uniform < on_below])
-    chain = np.take_along_axis(states, newest, axis=0)
-    available = chain.copy()
-    empty = np.flatnonzero(~chain.any(axis=1))
-    if empty.size:
-        before = np.concatenate([previous[None], chain[:-1]])[empty]
-        likely = np.where(before, off_from[empty], on_below[empty])
-        available[empty, np.argmax(likely - uniform[empty], axis=1)] = True
-    return Presence(available, chain[-1])
-
-
-def sample_presence(rng: np.random.Generator, count: int, availability: FloatArray) -> BoolArray:
-    """Available devices in independent rounds, at least one in each, shape (count, N)."""
-    return draw_presence(rng, count, availability).available
+    on_likely = np.maximum(off_likely, 1.0 - (1.0 - persistence) * (1.0 - availability))
+    available = np.empty(uniform.shape, dtype=np.bool_)
+    on = previous
+    for row, drawn in zip(available, uniform, strict=True):
+        likely = availability if on is None else np.where(on, on_likely, off_likely)
+        row[:] = on = drawn < likely
+        if not on.any():
+            row[np.argmax(likely - drawn)] = True
+    assert on is not None
+    return available, on

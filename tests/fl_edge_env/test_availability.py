@@ -47,18 +47,17 @@ def one_by_one(uniform, availability, persistence):
 def test_presence__equals_a_plain_loop_and_rounds_of_two_calls(seed, n, persistence, most, split):
     availability = most * np.random.default_rng(seed).uniform(0.1, 1, n)
     availability[0] = most
-    whole = draw_presence(np.random.default_rng(seed), 40, availability, persistence)
+    whole, last = draw_presence(np.random.default_rng(seed), 40, availability, persistence)
     uniform = np.random.default_rng(seed).random((40, n))
-    np.testing.assert_array_equal(whole.available, one_by_one(uniform, availability, persistence))
-    assert whole.available.any(axis=1).all()
+    np.testing.assert_array_equal(whole, one_by_one(uniform, availability, persistence))
+    assert whole.any(axis=1).all()
     if most == 1.0:
-        assert whole.available[:, 0].all()
+        assert whole[:, 0].all()
     rng = np.random.default_rng(seed)
-    first = draw_presence(rng, split, availability, persistence)
-    second = draw_presence(rng, 40 - split, availability, persistence, first.last)
-    parts = np.concatenate([first.available, second.available])
-    np.testing.assert_array_equal(parts, whole.available)
-    np.testing.assert_array_equal(second.last, whole.last)
+    first, between = draw_presence(rng, split, availability, persistence)
+    second, end = draw_presence(rng, 40 - split, availability, persistence, between)
+    np.testing.assert_array_equal(np.concatenate([first, second]), whole)
+    np.testing.assert_array_equal(end, last)
 
 
 def test_streams__those_of_the_channel_cohort_and_training_stay_as_they_are():

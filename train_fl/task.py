@@ -35,7 +35,6 @@ from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import (
     by_rank,
     by_writer,
-    dirichlet_by_class,
     dirichlet_equal,
     iid,
     label_histogram,
@@ -330,8 +329,8 @@ def make_task(
     seed : int, optional
         The option `split_seed`: seed of a split that all episodes share. By default each episode
         has a split of its own, from the stream of its seed, where the devices' numbers of samples
-        do not depend on it; splits ``"dirichlet-by-class"`` and ``"writer"`` are then those of
-        seed 0, as is the draw of FEMNIST's writers.
+        do not depend on it; a split by ``"writer"`` is then that of seed 0, as is the draw of
+        FEMNIST's writers.
     model : str or callable, optional
         The network: the option `model`, or a class or function without arguments that makes one's
         own, as `train_fl.models.check_network` wants it. Its initial parameters come from torch's
@@ -477,7 +476,4 @@ def _split(
                 "train_writers, a number from 0 on for each sample"
             )
         return by_writer(dataset.train_writers, num_devices)
-    by_class = options.partition == "dirichlet-by-class"
-    return (dirichlet_by_class if by_class else dirichlet_equal)(
-        labels, num_devices, concentration, rng
-    )
+    return dirichlet_equal(labels, num_devices, concentration, rng)

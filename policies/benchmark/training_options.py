@@ -16,7 +16,7 @@ from fl_edge_env.checks import (
 )
 from fl_edge_env.compression import Compression, names_own
 
-PARTITIONS = ("dirichlet", "dirichlet-by-class", "iid", "place", "speed", "writer")
+PARTITIONS = ("dirichlet", "iid", "place", "speed", "writer")
 
 # Options that say how a task is trained, and no part of the task itself.
 RUN_OPTIONS = ("eval_every", "precision", "channels_last", "on_non_finite", "device", "threads")
@@ -37,7 +37,7 @@ class TrainingOptions:
     download: bool = False
     """Fetch missing data from the internet."""
     partition: str | None = None
-    """Split of the data: dirichlet, dirichlet-by-class, iid, place, speed or writer.
+    """Split of the data: dirichlet, iid, place, speed or writer.
     By default writer for FEMNIST, iid where targets are numbers, and dirichlet otherwise."""
     concentration: float = 0.5
     """Parameter of the Dirichlet split: the smaller, the more the devices' data differ."""

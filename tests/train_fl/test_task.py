@@ -18,10 +18,10 @@ from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_ta
 from train_fl import task as task_module
 from train_fl.data.catalogue import own_dataset
 from train_fl.data.dataset import DataSource
-from train_fl.data.partition import by_rank, by_writer, dirichlet_by_class, dirichlet_equal, iid
+from train_fl.data.partition import by_rank, by_writer, dirichlet_equal, iid
 
 LABELS = np.random.default_rng(0).integers(0, 4, 205)
-PARTITIONS = ["dirichlet", "dirichlet-by-class", "iid", "place", "speed", "writer"]
+PARTITIONS = ["dirichlet", "iid", "place", "speed", "writer"]
 GAINS = np.array([0.1, 0.5, 0.2, 0.4, 0.3])
 
 
@@ -59,7 +59,6 @@ def test_make_task__splits_as_the_partition_says(partition):
     rng = np.random.default_rng(8)
     expected = {
         "dirichlet": lambda: dirichlet_equal(LABELS, 5, 1.5, rng),
-        "dirichlet-by-class": lambda: dirichlet_by_class(LABELS, 5, 1.5, rng),
         "iid": lambda: iid(205, 5, rng),
         "place": lambda: by_rank(LABELS, GAINS, 1.5, rng),
         "speed": lambda: by_rank(LABELS, 1 / GAINS, 1.5, rng),
@@ -138,7 +137,7 @@ def test_episode__has_a_split_of_its_own_unless_its_sizes_would_change(partition
     episode = task.episode(seed)
     np.testing.assert_array_equal(episode.num_samples, task.num_samples)
     same = all(map(np.array_equal, episode.parts, task.parts))
-    assert same == (partition in ("dirichlet-by-class", "writer"))
+    assert same == (partition == "writer")
     if not same:
         assert_same_parts(episode.parts, task.split(np.random.default_rng(seed)))
     fixed = make_own(dataset, seed=0, **options)
@@ -279,7 +278,8 @@ def test_make_task__wrong_input_is_named(changes, message):
 
 
 def test_fit__gives_a_scenario_the_size_of_the_model_and_the_sample_counts():
-    task = make_own(written_data(), partition="dirichlet-by-class")
+    writers = np.minimum(np.arange(205) // 20, 4)  # of unequal numbers of samples
+    task = make_own(dataclasses.replace(own_data(), train_writers=writers), partition="writer")
     scenario = Scenario.digits(num_devices=5, num_rounds=9)
     fitted = task.fit(scenario)
     assert fitted.model_bits == 32 * 68

@@ -8,11 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
-from fl_edge_env.checks import finite_number, is_integer, per_device, positive_integer
+from fl_edge_env.checks import finite_number, is_integer, per_device
 from fl_edge_env.typing import FloatArray, IntArray
-
-# Splits that are drawn before giving up on a least size.
-_ATTEMPTS = 1000
 
 
 def dirichlet_equal(
@@ -126,62 +123,6 @@ def by_rank(
         mix = rng.dirichlet(np.maximum(concentration * len(share) * mean_mix[device], 1e-12))
         parts[device] = _draw_part(mix, sizes[device], pools, rng)
     return parts
-
-
-def dirichlet_by_class(
-    labels: NDArray[np.integer],
-    num_devices: int,
-    concentration: float,
-    rng: np.random.Generator,
-    *,
-    least: int = 10,
-) -> list[IntArray]:
-    """Split each class over the devices with Dirichlet shares, so that sizes differ too.
-
-    The split is drawn anew until every device has enough samples [Yurochkin2019]_.
-
-    Parameters
-    ----------
-    labels, num_devices, concentration, rng
-        As in `dirichlet_equal`, but the Dirichlet distribution is over devices.
-    least : int
-        Samples that every device has at least.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or no draw gave every device enough samples.
-
-    References
-    ----------
-    .. [Yurochkin2019] Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural
-       Networks", ICML 2019.
-    """
-    _check_devices(num_devices, len(labels))
-    finite_number("concentration", concentration)
-    positive_integer("least", least)
-    if least * num_devices > len(labels):
-        raise ValueError(
-            f"least must be at most {len(labels) // num_devices}, for {len(labels)} samples on "
-            f"{num_devices} devices, got {least!r}"
-        )
-    pools = _shuffled_classes(labels, rng)
-    for _ in range(_ATTEMPTS):
-        shares = rng.dirichlet(np.full(num_devices, concentration), size=len(pools))
-        cuts = [
-            np.rint(np.cumsum(share)[:-1] * len(pool)).astype(np.int64)
-            for share, pool in zip(shares, pools, strict=True)
-        ]
-        sizes = sum(
-            np.diff(cut, prepend=0, append=len(pool)) for cut, pool in zip(cuts, pools, strict=True)
-        )
-        if np.min(sizes) >= least:
-            pieces = [np.split(pool, cut) for pool, cut in zip(pools, cuts, strict=True)]
-            return [np.concatenate(part) for part in zip(*pieces, strict=True)]
-    raise ValueError(
-        f"in {_ATTEMPTS} draws no split gave each of {num_devices} devices at least {least} of "
-        f"{len(labels)} samples: choose a concentration above {concentration}, or fewer devices"
-    )
 
 
 def iid(num_samples: int, num_devices: int, rng: np.random.Generator) -> list[IntArray]:

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta, chisquare, kstest
+from scipy.stats import chisquare
 
 from train_fl.data.partition import (
     by_rank,
     by_writer,
-    dirichlet_by_class,
     dirichlet_equal,
     iid,
     label_histogram,
@@ -60,50 +59,6 @@ def test_dirichlet_equal__mix_has_the_moments_of_the_dirichlet_distribution():
     assert shares.var() == pytest.approx(variance, rel=0.15)
 
 
-@given(
-    st.lists(st.sampled_from([0, 1, 2, 7]), min_size=60, max_size=90),
-    st.integers(1, 5),
-    st.integers(1, 6),
-    st.sampled_from([0.5, 2.0, 1000.0]),
-    st.integers(0, 2**32 - 1),
-)
-def test_dirichlet_by_class__every_sample_once_and_no_part_too_small(
-    labels, num_devices, least, alpha, seed
-):
-    labels, rng = np.array(labels), np.random.default_rng(seed)
-    parts = dirichlet_by_class(labels, num_devices, alpha, rng, least=least)
-    assert len(parts) == num_devices
-    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
-    assert all(len(part) >= least and part.dtype == np.int64 for part in parts)
-
-
-def test_dirichlet_by_class__shares_follow_the_dirichlet_distribution():
-    labels, alpha, num_devices = np.repeat([0, 1], 5_000), 2.0, 4
-    shares = []
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        parts = dirichlet_by_class(labels, num_devices, alpha, rng, least=1)
-        shares.append([np.bincount(labels[part], minlength=2) / 5_000 for part in parts])
-    shares = np.array(shares)
-    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
-    marginal = beta(alpha, (num_devices - 1) * alpha)
-    for share in shares.reshape(200, -1).T:
-        assert kstest(share, marginal.cdf).pvalue > 1e-3
-    among_devices = np.corrcoef(shares[..., 0].T)[np.triu_indices(num_devices, 1)]
-    np.testing.assert_allclose(among_devices, -1 / (num_devices - 1), atol=0.15)
-    among_classes = [np.corrcoef(shares[:, n].T)[0, 1] for n in range(num_devices)]
-    np.testing.assert_allclose(among_classes, 0.0, atol=0.2)
-
-
-def test_dirichlet_by_class__a_classs_samples_are_dealt_at_random():
-    counts = np.zeros((4, 4))
-    for seed in range(400):
-        parts = dirichlet_by_class(np.zeros(80), 4, 1e7, np.random.default_rng(seed))
-        for device, part in enumerate(parts):
-            counts[part[part < 4], device] += 1
-    assert chisquare(counts.ravel()).pvalue > 1e-3
-
-
 def test_iid__every_pair_of_samples_is_equally_often_together():
     together = np.zeros((8, 8))
     for seed in range(1_000):
@@ -144,20 +99,6 @@ def test_by_rank__mean_mix_is_the_one_of_the_place():
         (lambda rng: iid(10, 2.0, rng), "got 2.0"),
         (lambda rng: dirichlet_equal(LABELS, 2001, 0.5, rng), "the 2000 samples, got 2001"),
         (lambda rng: dirichlet_equal(LABELS, 5, 0.0, rng), "concentration must be positive and"),
-        (lambda rng: dirichlet_by_class(LABELS, 0, 0.5, rng), "the 2000 samples, got 0"),
-        (lambda rng: dirichlet_by_class(LABELS, 5, -1.0, rng), "concentration must be positive"),
-        (
-            lambda rng: dirichlet_by_class(LABELS, 5, 0.5, rng, least=0),
-            "least must be an integer of at least 1, got 0",
-        ),
-        (
-            lambda rng: dirichlet_by_class(LABELS, 5, 0.5, rng, least=401),
-            "least must be at most 400, for 2000 samples on 5 devices, got 401",
-        ),
-        (
-            lambda rng: dirichlet_by_class(LABELS, 100, 0.001, rng),
-            "at least 10 of 2000 samples: choose a concentration above 0.001, or fewer devices",
-        ),
         (
             lambda rng: by_rank(LABELS, [0.1, 0.1], 0.5, rng),
             "needs devices of different mean gains, .*got 0.1 for each of 2",

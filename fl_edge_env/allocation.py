@@ -164,15 +164,11 @@ class Allocation:
                 )
 
     @property
-    def settings(self) -> dict[str, FloatArray]:
-        """The settings of the devices by name, as `physics.time_and_energy` takes them.
-
-        If the decision gives bandwidths, devices outside the cohort have none.
-        """
-        values = {"f": self.f, "p": self.p}
-        if self.bandwidth is not None:
-            values["bandwidth"] = np.where(self.participates, self.bandwidth, 0.0)
-        return values
+    def cohort_bandwidth(self) -> FloatArray | None:
+        """The `bandwidth` with zero outside the cohort; None if the decision gives none."""
+        if self.bandwidth is None:
+            return None
+        return np.where(self.participates, self.bandwidth, 0.0)
 
     @cached_property
     def participates(self) -> BoolArray:

@@ -383,15 +383,14 @@ class Simulator:
                 f"{_other_batch(allocation.f.shape, self.queue.shape)}"
             )
         allocation.validate(scenario)
-        settings = allocation.settings
+        f, p = allocation.f, allocation.p
         device_time, device_energy, late = physics.by_deadline(
-            self.channel_gain, system=scenario, **settings
+            self.channel_gain, f, p, scenario, allocation.cohort_bandwidth
         )
-        settings.pop("bandwidth", None)  # no later account depends on it
         if allocation.first is not None:
             end = _first_finished(allocation, device_time)
             device_time, device_energy, later = physics.cut(
-                end, device_time, device_energy, system=scenario, **settings
+                end, device_time, device_energy, f, p, scenario
             )
             late |= later
         ends_early = allocation.first is not None or scenario.deadline_s < math.inf

@@ -39,7 +39,7 @@ def _scheduler(
     kind: type[Selector],
     scenario: Scenario,
     *,
-    resources: ResourceName | ResourceRule | None = None,
+    resources: ResourceName | ResourceRule = "dynamic",
     **options: Any,
 ) -> Policy:
     return Scheduler(kind(scenario, **options), resources=resources)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -34,11 +34,10 @@ def difference_reward(
         presence = [None] * len(q) if available is None else available
         systems = []
         for row, here in enumerate(presence):
-            settings: dict[str, Any] = {n: v[row] for n, v in allocation.settings.items()}
-            own = Allocation(q=q[row], **settings)
+            own = Allocation(allocation.f[row], allocation.p[row], q[row])
             systems.append(difference_reward(channel_gain[row], queue[row], own, scenario, here))
         return np.stack(systems)
-    time, energy, _ = physics.by_deadline(channel_gain, system=scenario, **allocation.settings)
+    time, energy, _ = physics.by_deadline(channel_gain, allocation.f, allocation.p, scenario)
     default = physics.by_deadline(channel_gain, scenario.f_mid, scenario.p_mid, scenario)
     # In the rows of (N, N) one device after the other has decided otherwise.
     if available is None:
@@ -90,10 +89,8 @@ def ranked_difference_reward(
     cohorts = np.repeat(cohort[..., None, :], places + 1, axis=-2)
     cohorts[..., range(places), range(places)] = next_device[..., None]
     member = membership(cohorts, num_devices)
-    settings: dict[str, Any] = {n: v[..., None, :] for n, v in allocation.settings.items()}
-    time, energy, late = physics.by_deadline(
-        channel_gain[..., None, :], system=scenario, **settings
-    )
+    one_row = (v[..., None, :] for v in (channel_gain, allocation.f, allocation.p))
+    time, energy, late = physics.by_deadline(*one_row, scenario)
     worth = lyapunov.participation_weight(scenario) * participation_queue[..., None, :]
     cost = np.where(member, queue[..., None, :] * energy - np.where(late, 0.0, worth), 0.0)
     latest = np.where(member, time, 0.0).max(axis=-1)

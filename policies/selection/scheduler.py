@@ -55,15 +55,13 @@ class Scheduler(Policy):
     name = "Scheduler"
 
     def __init__(
-        self, selector: Selector, resources: ResourceName | ResourceRule | None = None
+        self, selector: Selector, resources: ResourceName | ResourceRule = "dynamic"
     ) -> None:
         given: object = selector
         if not isinstance(given, Selector):
             made = ": make one with the scenario" if isinstance(given, type) else ""
             raise ValueError(f"selector must be a Selector, got {given!r}{made}")
         super().__init__(selector.scenario)
-        if resources is None:
-            resources = "dynamic"
         if callable(resources):
             self._resources, label = resources, getattr(resources, "__name__", "own")
         elif resources in RESOURCES:

@@ -39,7 +39,8 @@ def test_energy_until__is_the_integral_of_the_power(seed, share, delayed):
     overhead = rng.uniform(0, typical_time(), 6) * delayed
     system = SYSTEM.replace(overhead_s=overhead)
     gain = rng.uniform(0.01, 0.5, 6)
-    f, p = random_decision(SYSTEM, rng).settings.values()
+    decision = random_decision(SYSTEM, rng)
+    f, p = decision.f, decision.p
     time, energy = physics.time_and_energy(gain, f, p, system)
     end = share * float(np.median(time))
     # The power at every moment, a device at a time: nothing, computing, uploading, nothing.

@@ -248,7 +248,8 @@ def encode_action(
         _to_unit(allocation.p, scenario.p_min, scenario.p_max),
         score,
     ]
-    return np.clip(np.stack(rows, axis=-2), -1.0, 1.0).astype(np.float32)
+    action: NDArray[np.float32] = np.stack(rows, axis=-2).clip(-1.0, 1.0).astype(np.float32)
+    return action
 
 
 def _from_unit(row: FloatArray, low: FloatArray, mid: FloatArray, high: FloatArray) -> FloatArray:

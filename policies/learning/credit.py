@@ -89,8 +89,8 @@ def ranked_difference_reward(
     cohorts = np.repeat(cohort[..., None, :], places + 1, axis=-2)
     cohorts[..., range(places), range(places)] = next_device[..., None]
     member = membership(cohorts, num_devices)
-    one_row = (v[..., None, :] for v in (channel_gain, allocation.f, allocation.p))
-    time, energy, late = physics.by_deadline(*one_row, scenario)
+    f, p = allocation.f[..., None, :], allocation.p[..., None, :]
+    time, energy, late = physics.by_deadline(channel_gain[..., None, :], f, p, scenario)
     worth = lyapunov.participation_weight(scenario) * participation_queue[..., None, :]
     cost = np.where(member, queue[..., None, :] * energy - np.where(late, 0.0, worth), 0.0)
     latest = np.where(member, time, 0.0).max(axis=-1)

@@ -9,7 +9,6 @@ the files bear it out. `docs/evidence.py` writes and checks them.
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from functools import lru_cache, partial
@@ -624,44 +623,9 @@ def _readme() -> Told:
     )
 
 
-@part("docs/tune.md", "tune")
-def _tune() -> Told:
-    text = printed("tune")
-    low, high = re.search(r"interval: (\d+) to (\d+) %", text).groups()
-    yield f"own setting takes {span([100 / int(high), 100 / int(low)])} times as long"
-    best, own = (re.search(rf"^ {row} .*±.*$", text, re.MULTILINE)[0] for row in ("best", "own"))
-    accuracy = [n(float(row.split()[2].split("±")[0]), ".1f") for row in (own, best)]
-    yield f"the own setting is more accurate, {accuracy[0]} against {accuracy[1]} %"
-
-
-@part("docs/tune.md", "tune-fashion-mnist")
-def _tune_fashion_mnist() -> Told:
-    # Each scheduler with all else as in the scenario, over the best setting.
-    rows = r"^ +(\S+) +none +.* ([\d.]+)$"
-    found = re.findall(rows, printed("tune-fashion-mnist"), re.MULTILINE)
-    over = {policy: float(factor) for policy, factor in found}
-    ours, fair, lot = over["opportunistic"], over["proportional-fair:static"], over["uni-s"]
-    yield (
-        f"takes {n(ours, '.1f')} times as long as the best setting, proportional fair "
-        f"{n(fair, '.1f')} and Uni-S {n(lot, '.1f')} times: the scheduler is worth a factor of up "
-        f"to {n(lot / ours, '.1f')}, and bits, cohort, epochs and learning rate together another "
-        f"of {n(ours, '.1f')}."
-    )
-
-
 def _without_captions(text: str) -> str:
     """The rows of a comparison."""
     return re.split(r"\n(?:[A-Z][^\n]*: [^\n]*\.|A policy is ok[^\n]*)\n", text)[0].rstrip()
-
-
-def _search(text: str) -> str:
-    """What `fl-edge tune` prints, without its progress and captions."""
-    lines = text.split("\n")
-    first = next(i for i, line in enumerate(lines) if "The best settings on the seeds" in line)
-    last = next(i for i, line in enumerate(lines) if re.match(r"\d+ settings tried: ", line))
-    own = max(i for i, line in enumerate(lines[:last]) if line.split()[:1] == ["own"])
-    sentences = [textwrap.fill(line, 100, break_on_hyphens=False) for line in lines[last:]]
-    return "\n".join([*lines[first : own + 1], "", *sentences])
 
 
 def _four_devices(text: str) -> str:
@@ -679,8 +643,6 @@ PRINTED: dict[str, tuple[str, Callable[[str], str]]] = {
     "paper-v": ("docs/paper.md", str),
     "paper-k": ("docs/paper.md", str),
     "paper-bound": ("docs/paper.md", str),
-    "tune": ("docs/tune.md", _search),
-    "tune-fashion-mnist": ("docs/tune.md", _search),
     "calibrate": ("docs/measured.md", _four_devices),
     "ranking": ("docs/measured.md", _without_captions),
 }

@@ -31,7 +31,6 @@ LEFT_OUT = {
     "examples/measured.py": "needs an extra that is not in `all`",
     "tradeoff": "takes more than ten minutes",
     "tail -F": "never ends",
-    "fl-edge tune": "goes another way where the last digits of a processor differ",
     "suite-1 my_file": "needs a policy of one's own",
 }
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```|`((?:python examples/|fl-edge )[^`]*)`", re.M | re.S)

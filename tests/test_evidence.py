@@ -42,7 +42,6 @@ TEXT_TABLES = {
     "docs/paper.md": (),
     "docs/status.md": (),
     "docs/training.md": ("`--scenario`", "option", "report"),
-    "docs/tune.md": (),
     "docs/uploads.md": ("option, field of the scenario",),
 }
 # A part of each leaderboard without training that is played again within a minute.

@@ -47,13 +47,6 @@ def _leaderboard() -> _Command:
     return _Command(Options, partial(leaderboard, make_training=make_training))
 
 
-def _tune() -> _Command:
-    """Search the setting that is the first at a test accuracy."""
-    from policies.benchmark.commands.tune import Options, tune
-
-    return _Command(Options, partial(tune, make_training=make_training))
-
-
 def _reproduce() -> _Command:
     """Reproduce the figures of the paper's Section VII."""
     from policies.benchmark.commands.paper import Options
@@ -84,7 +77,6 @@ def _calibrate() -> _Command:
 _COMMANDS: dict[str, Callable[[], _Command]] = {
     "compare": _compare,
     "leaderboard": _leaderboard,
-    "tune": _tune,
     "reproduce": _reproduce,
     "train": _train,
     "calibrate": _calibrate,

@@ -12,7 +12,7 @@ __all__ = ["load"]
 
 
 def load(folder: str | Path, *, rounds: bool = False) -> pd.DataFrame:
-    """The runs in a results folder of ``fl-edge compare``, ``leaderboard`` or ``tune``, a row each.
+    """The runs in a results folder of ``fl-edge compare`` or ``leaderboard``, a row each.
 
     Nothing is run, whoever made the folder: its CSV files alone are read.
 

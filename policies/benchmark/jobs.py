@@ -28,7 +28,7 @@ from policies.base import Policy, check_scenario
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.live import Recorder
-from policies.benchmark.rollout import Episodes, Stop, run_episode
+from policies.benchmark.rollout import Episodes, run_episode
 from policies.reports import system_of
 
 # The folders of the packages.
@@ -58,8 +58,7 @@ class Job:
 
     The policy is as it is before its first episode. The seeds run as one batch; where `make_env`
     makes an environment that trains models, there is one. At the `prices`, those of both bounds,
-    the rounds are counted too. `title` stands beside the seeds, in place of the policy's name. With
-    `stop` it ends early.
+    the rounds are counted too. `title` stands beside the seeds, in place of the policy's name.
     """
 
     policy: Policy
@@ -68,7 +67,6 @@ class Job:
     make_env: EnvFactory | None = None
     prices: Prices | None = None
     title: str | None = None
-    stop: Stop | None = None
     parts = 1
 
     @property
@@ -125,7 +123,6 @@ class Job:
             self.seeds,
             getattr(self.make_env, "identity", self.make_env),
             self.prices,
-            self.stop,
         )
         # One by one: a pickle of all would also tell which of them share objects.
         return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
@@ -154,7 +151,6 @@ class Job:
             checkpoints,
             self.prices,
             recorders,
-            self.stop,
         )
         if model is not None:
             try:

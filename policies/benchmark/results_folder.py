@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _Options = TypeVar("_Options", bound=RunOptions)
 
 # Experiments that leave a summary of their runs, and the commands that make them.
-_SUMMARISED = {"comparison": "compare", "leaderboard": "leaderboard", "tuning": "tune"}
+_SUMMARISED = {"comparison": "compare", "leaderboard": "leaderboard"}
 _LONGEST_NAME = 100
 # Rows of a table that are written at a time.
 _CSV_ROWS = 20_000
@@ -178,7 +178,7 @@ def _configuration(
 
 def made_with() -> dict[str, Any]:
     """The code and the libraries with which results are made, for JSON."""
-    packages = ("fl-edge-env", "gymnasium", "numba", "numpy", "optuna", "pandas", "scipy", "torch")
+    packages = ("fl-edge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
     return {
         "commit": _git_commit(),
         "code": code_hash(),
@@ -329,9 +329,9 @@ def _only_one(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def default_folder(options: RunOptions, scenario: str, after: str = "") -> Path:
+def default_folder(options: RunOptions, scenario: str) -> Path:
     """``runs/<scenario>``, and every option that changes the result and is not the default."""
-    words = [Path(scenario).stem + after]
+    words = [Path(scenario).stem]
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if value == field.default or field.name in ("scenario", "file", *SAME_RESULT):

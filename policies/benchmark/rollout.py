@@ -32,19 +32,6 @@ ENERGY_TOLERANCE = 1e-9
 _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty")
 
 
-class Stop(NamedTuple):
-    """Ends a run once all its seeds have reached a target, or have lasted too long."""
-
-    accuracy: float  # or what else the task measures
-    time: float  # [s]
-
-    def ends(self, info: Mapping[str, Any]) -> bool:
-        """True after the round of this info."""
-        measure = measure_of(info) or Measure()
-        reached = measure.reached(info.get(f"test_{measure.name}", np.nan), self.accuracy)
-        return bool(np.all(reached | (info["elapsed_time"] > self.time)))
-
-
 class Episodes(NamedTuple):
     """A row for each round of one or several runs, and the accounts of the devices in each run."""
 
@@ -73,15 +60,13 @@ def run_episode(
     checkpoints: Checkpoints | None = None,
     prices: Prices | None = None,
     recorders: Sequence[Recorder] = (),
-    stop: Stop | None = None,
 ) -> Episodes:
     """Run a policy for one episode, and give a row for each round and seed.
 
     The environment is a batch of as many systems as there are seeds, or a single one. Nothing is
     saved where it is not `Resumable`, as is one in another wrapper, or the policy not `resumable`.
     Recorders are told of each round of a single environment when it is played. A round is noted
-    before the policy hears of it, and the policy's seed does not tell the environment's. With
-    `stop` the episode may end early; the rounds until then are what they would be without.
+    before the policy hears of it, and the policy's seed does not tell the environment's.
 
     Returns
     -------
@@ -141,8 +126,6 @@ def run_episode(
             policy.feedback(info)
             if recorders:
                 tell(records.row(number, policy.name, seeds[0]))
-            if stop and stop.ends(info):
-                break
             if checkpoints and resumable and number % checkpoints.every == 0:
                 checkpoints.save(
                     number,

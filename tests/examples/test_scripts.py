@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -48,6 +49,25 @@ def test_custom__examples_are_forty_lines_and_compare_with_the_paper(name, last,
     assert len(path.read_text().splitlines()) <= 45
     runpy.run_path(str(path), run_name="__main__")
     assert last in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch):
+    assert len((EXAMPLES / "tune.py").read_text().splitlines()) <= 100
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import tune
+
+    monkeypatch.setattr(tune, "TARGET", 0.2)
+    policies = {"policy": ["opportunistic", "best-channel:static"]}  # ok in short episodes, too
+    monkeypatch.setattr(tune, "CHOICES", tune.CHOICES | policies)
+    monkeypatch.setattr(tune, "DEFAULT", tune.DEFAULT | {"policy": "opportunistic"})
+    tune.main(trials=3, seeds=1, held_out=2, rounds=20, workers=1)
+    del sys.modules["tune"]
+    *trials, default, best, end = capsys.readouterr().out.splitlines()
+    assert trials[0].startswith("trial   0:")
+    assert trials[0].partition("{")[2] == default.partition("{")[2]
+    assert trials[-1].partition("{")[2] == best.partition("{")[2]
+    assert all(float(line.split()[1]) > 0 for line in (best, default))
+    assert re.search(r"needs \d+\.\d % of the default's time .*: \S+ to \d", end)
 
 
 @pytest.fixture

@@ -145,7 +145,6 @@ def test_interrupt__in_a_callback_that_ignores_exceptions_is_not_lost(kind):
         "calibrate log.csv --out system.toml",
         "leaderboard board.toml --out out",
         "train --scenario digits --num-devices 5 --out out",
-        "tune --num-devices 10 --rounds 50 --energy-budget-j 1 --out out",
     ],
 )
 def test_command__terminated_at_any_moment_leaves_nobody(start, tmp_path, command, seed):

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
 import tyro
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
 from fl_edge_env.files import atomic_path, writable_folder
 from policies.benchmark.command_line import print_whole
 from policies.benchmark.figures import save_figure
 from policies.benchmark.tables import time_unit
-from policies.benchmark.trials import duration, rich_table
 from policies.measured.fit import Fit, fit
 from policies.measured.log import Log, read_log, read_spells
 from policies.measured.prediction import LEVEL, Prediction, coverage, median_error, predict
@@ -179,3 +182,22 @@ def _draw(axes: Axes, predicted: pd.DataFrame, title: str) -> None:
 
 def _percent(share: float) -> str:
     return f"{round(100 * share, 2):.2g} %" if share < 0.995 else "100 %"
+
+
+def duration(seconds: float) -> str:
+    """A time to three digits, in a unit in which it reads well."""
+    unit, length = time_unit(seconds)
+    return f"{seconds / length:.3g} {unit}"
+
+
+def rich_table(rows: Sequence[Mapping[str, str]], title: str) -> Table:
+    """Rows of text for the terminal, under headings in as many lines as keep columns narrow."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in rows[0]:
+        width = max(10, *(len(row[name]) for row in rows))
+        heading = textwrap.fill(name, width, break_long_words=False)
+        justify: Literal["left", "right"] = "right" if name else "left"
+        table.add_column(heading, justify=justify, vertical="bottom", no_wrap=True)
+    for row in rows:
+        table.add_row(*row.values())
+    return table

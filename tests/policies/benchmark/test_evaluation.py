@@ -12,7 +12,7 @@ from fl_edge_env import FLEdgeVectorEnv, Scenario
 from policies import LROA, DivFL, UniD, UniS, evaluate, make_policy
 from policies.benchmark.bound import path_bound, penalty_prices
 from policies.benchmark.evaluation import summarise
-from policies.benchmark.rollout import Stop, _Records, run_episode
+from policies.benchmark.rollout import _Records, run_episode
 
 
 @pytest.fixture(scope="module")
@@ -101,16 +101,6 @@ def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached(
     table = summarise(errors, target_accuracy=0.55)
     np.testing.assert_array_equal(table.time_to_target, [30.0, 11.0])
     np.testing.assert_array_equal(table.final_rmse, [0.5, 0.2])
-
-
-def test_stop__ends_where_the_target_is_reached_from_its_side():
-    stop, info = Stop(0.5, time=10.0), {"elapsed_time": 1.0, "test_loss": 0.0}
-    for larger, ends in ((False, [True, False, False]), (True, [False, True, False])):
-        infos = [
-            info | {"test_r": value, "larger_is_better": larger} for value in (0.4, 0.6, np.nan)
-        ]
-        assert [stop.ends(info) for info in infos] == ends
-    assert stop.ends(info | {"test_r": 0.6, "larger_is_better": False, "elapsed_time": 11.0})
 
 
 @pytest.mark.parametrize(

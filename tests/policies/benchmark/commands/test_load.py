@@ -15,7 +15,7 @@ import pytest
 from fl_edge_env import Scenario
 from policies import LROA, UniD, evaluate
 from policies.benchmark import load
-from policies.benchmark.commands import compare, leaderboard, tune
+from policies.benchmark.commands import compare, leaderboard
 from policies.benchmark.results_folder import _SUMMARISED
 from train_fl.command_line import main
 
@@ -74,11 +74,7 @@ def test_load__rounds_are_those_of_the_runs_and_all_columns_are_documented(folde
 
 
 def test_load__reads_each_kind_that_has_a_summary():
-    kinds = [
-        compare.COMPARISON,
-        leaderboard.LEADERBOARD,
-        tune.TUNING,
-    ]
+    kinds = [compare.COMPARISON, leaderboard.LEADERBOARD]
     assert {kind.name for kind in kinds if "summary.csv" in kind.results} == set(_SUMMARISED)
 
 

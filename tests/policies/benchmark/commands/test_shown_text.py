@@ -24,9 +24,6 @@ QUICK = "--rounds 4 --workers 1"
 COMMANDS = {
     "compare": f"--scenario {FILE} --no-train --seeds 2 --policies random:static {NAME}.py:Steady",
     "leaderboard": "board.toml --workers 1",
-    "tune": f"--scenario digits --num-devices 4 --policies uni-d {QUICK} --try-compression "
-    "--try-cohort-size --try-local-epochs --try-learning-rate 2 --trials 2 --search-seeds 1 "
-    "--seeds 2 --eval-every 4 --target-accuracy 0.01 --energy-budget-j 1000",
     "reproduce": f"v-sweep --scenarios digits --nu 1e5 --seeds 1 {QUICK}",
     "train": f"--scenario {FILE} --train-rounds 80 --eval-every 40 --num-envs 4",
 }

@@ -1,4 +1,4 @@
-"""Reproduce the figures of the paper's Section VII, one subcommand for each experiment.
+"""Reproduce the figures of the paper's Section VII, one at a time.
 
 For example:
 

@@ -53,7 +53,7 @@ def _reproduce() -> _Command:
     from policies.benchmark.commands.reproduce import reproduce
 
     description = (
-        "Reproduce the figures of the paper's Section VII, one subcommand for each experiment.\n\n"
+        "Reproduce the figures of the paper's Section VII, one at a time.\n\n"
         "Models are trained only with --train. If an experiment is interrupted, the same command "
         "continues it. Figures (PNG and PDF) and their data (CSV) go to runs/paper."
     )

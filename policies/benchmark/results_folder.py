@@ -93,7 +93,9 @@ def reopened(options: _Options, kind: Kind) -> _Options:
         if field.name in (*HOW_TO_RUN, *LEFT_BEHIND) and field.name != "out"
     ]
     for field in dataclasses.fields(options):
-        if field.name not in allowed and getattr(options, field.name) != field.default:
+        given = getattr(options, field.name) != field.default
+        # What has no default names the experiment.
+        if given and field.name not in allowed and field.default is not dataclasses.MISSING:
             raise ValueError(
                 f"--resume takes the options from the folder: {field.name} cannot be given with "
                 f"it, only {', '.join(allowed)}"

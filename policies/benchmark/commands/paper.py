@@ -1,20 +1,24 @@
-"""The experiments of the paper's Section VII, one on the lower bound and one on Opportunistic."""
+"""The figures of the paper's Section VII, and one on the lower bound.
+
+A figure is a function of the options: it says which policies run on which systems, and how their
+results become panels of the figure and rows of its table.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+import tyro
 
-from fl_edge_env import Allocation, Scenario
-from fl_edge_env.typing import FloatArray
+from fl_edge_env import Scenario
 from policies.base import Policy
-from policies.benchmark.commands.reproduce import Curve, Drawn, Experiment
 from policies.benchmark.evaluation import summarise
 from policies.benchmark.experiment import Results
 from policies.benchmark.figures import (
@@ -27,11 +31,10 @@ from policies.benchmark.figures import (
     draw_penalty,
     draw_time,
 )
+from policies.benchmark.options import RunOptions
 from policies.benchmark.status import OK
 from policies.benchmark.styles import looks
 from policies.benchmark.tables import curve_table
-from policies.opportunistic import Opportunistic, Start
-from policies.uniform import UniD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,56 +48,116 @@ MU_GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 PAPER_MU = {"femnist": (0.3, 0.5, 5.0, 10.0)}
 # Least final accuracy for each K [%].
 PAPER_ACCURACY = {"cifar10": {2: 64.0, 4: 76.0, 6: 77.0}, "femnist": {2: 80.0, 4: 81.0, 6: 82.0}}
-K_COMMENT = (
-    "* No point of the grid is good enough: this one comes nearest. Paper: LROA beats "
-    "Uni-D for every K, and a larger K takes more time and reaches a higher accuracy."
-)
-SYSTEM_SIDE_RULE = (
-    " Without accuracies the rule selects by energy instead; for larger K uniform sampling draws "
-    "each device so often that no frequency meets the budget."
-)
 _AT_MU = "the paper's at μ ="
 _POLICIES = {"LROA": "lroa", "Uni-D": "uni-d", "Uni-S": "uni-s", "DivFL": "divfl"}
 
 
-@dataclass(frozen=True)
-class Baselines(Experiment):
-    """LROA against Uni-D, Uni-S and DivFL (the paper's Figures 1 and 2)."""
+@dataclass(frozen=True, kw_only=True)
+class Options(RunOptions):
+    """A figure, and its options."""
 
-    stem: ClassVar[str] = "baselines"
-    title: ClassVar[str] = "Time saved, %"
-    comment: ClassVar[str] = (
+    figure: tyro.conf.Positional[
+        Literal["baselines", "lambda-sweep", "v-sweep", "k-sweep", "bound", "tradeoff"]
+    ]
+    """The figure.
+    baselines: LROA, Uni-D, Uni-S and DivFL (the paper's Figures 1 and 2);
+    lambda-sweep: LROA under different lambda (Figure 3);
+    v-sweep: energy and objective under different V (Figure 4);
+    k-sweep: LROA and Uni-D for different K, each at its best mu and nu (Figures 5 and 6);
+    bound: distance of LROA from the lower bound;
+    tradeoff: Opportunistic against V, and without its parts."""
+    scenarios: tuple[str, ...] | None = None
+    """Systems, each a row of panels in the figure; with --train they are also the data sets.
+    cifar10 and femnist by default, and cifar10 for tradeoff."""
+    train: bool = False
+    """Train real models. Only the data of digits come with the libraries."""
+    data_dir: Path = Path("data")
+    """Folder with the files of the data set."""
+    download: bool = False
+    """Fetch missing data from the internet."""
+    eval_every: int = 10
+    """Rounds between two evaluations on the test set."""
+    device: str = "cpu"
+    """Device to train on, as PyTorch names it: cpu, cuda, cuda:1, and so on."""
+    seeds: int | None = None
+    """Number of seeds; 30, or 5 with training, by default."""
+    rounds: int | None = None
+    """Number of rounds; by default that of the scenario."""
+    mu: tuple[float, ...] | None = None
+    """lambda-sweep, k-sweep: scale factors of lambda; the paper's, or 0.1 1 10 for k-sweep."""
+    nu: tuple[float, ...] | None = None
+    """v-sweep, k-sweep, bound: scale factors of V; powers of ten by default."""
+    cohort_sizes: tuple[int, ...] = (2, 4, 6)
+    """k-sweep: numbers of draws K."""
+    accuracy: tuple[float, ...] | None = None
+    """k-sweep with training: least final accuracy [%] for each K; the paper's by default."""
+    energy: float = 1.05
+    """k-sweep without training: most energy of the worst device, over its budget."""
+    V: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+    """tradeoff: weights of time against the queues, in multiples of Opportunistic's own."""
+
+    def system(self, name: str, **fields: Any) -> Scenario:
+        """A preset with the number of rounds that was asked for and other fields."""
+        rounds = {} if self.rounds is None else {"num_rounds": self.rounds}
+        return Scenario.preset(name, **rounds | fields)
+
+
+class Curve(NamedTuple):
+    """A policy, by its name or what makes it, on a scenario, under a label."""
+
+    label: str
+    policy: str | Callable[[Scenario], Policy]
+    scenario: Scenario
+
+
+class Drawn(NamedTuple):
+    """Results of a system: panels of the figure, their data, and rows of the table."""
+
+    panels: list[Panel]
+    data: pd.DataFrame
+    rows: list[dict[str, str]]  # by column
+
+
+class Figure(NamedTuple):
+    """The part of a figure on one system: its curves, and what becomes of their results."""
+
+    title: str  # of its table
+    comment: str  # below its table
+    curves: list[Curve]
+    draw: Callable[[Results], Drawn]
+    bounded: bool = False  # whether its curves are measured against the bounds
+
+
+def baselines(options: Options, name: str) -> Figure:
+    """LROA against Uni-D, Uni-S and DivFL; without training LROA and Uni-D at other mu, too."""
+    curves = [Curve(label, policy, options.system(name)) for label, policy in _POLICIES.items()]
+    if not options.train and name in PAPER_SAVINGS:
+        curves += [
+            Curve(f"{label} {mu:g}", _POLICIES[label], options.system(name, mu=mu))
+            for mu in MU_GRID[:-1]
+            for label in ("LROA", "Uni-D")
+        ]
+
+    def draw(results: Results) -> Drawn:
+        time = {label: total_time(run) for label, run in results.runs().items()}
+        where = {} if options.train else matching_mu(name, time)
+        rows = []
+        for (saver, other), stated in paper_savings(name).items():
+            saved = 100 * (1 - time[saver] / time[other])
+            row = {"scenario": name, "policy": saver, "against": other, "paper": stated}
+            row["ours, μ = 1"] = f"{saved:.1f}"
+            rows.append(row if options.train else row | {_AT_MU: where.get((saver, other), "")})
+        rounds = results.rounds[results.rounds["policy"].isin(_POLICIES)]
+        return Drawn(panels(rounds, name, trained=options.train), curve_table(rounds), rows)
+
+    comment = (
         "(Uni-D against Uni-S: what the paper's two numbers imply.) The order is the paper's, "
         "and the gain from resources, Uni-D against Uni-S, is close to it. The gain from "
         "sampling, LROA against Uni-D, is smaller here. It depends on lambda: the paper "
         "describes lambda0 without printing it, and a smaller lambda saves more time at a "
         "larger sampling error (see lambda-sweep)."
     )
-
-    def curves(self, name: str) -> list[Curve]:
-        """The four policies, and without training LROA and Uni-D at other mu."""
-        curves = [Curve(label, policy, self.scenario(name)) for label, policy in _POLICIES.items()]
-        if not self.train and name in PAPER_SAVINGS:
-            curves += [
-                Curve(f"{label} {mu:g}", _POLICIES[label], self.scenario(name, mu=mu))
-                for mu in MU_GRID[:-1]
-                for label in ("LROA", "Uni-D")
-            ]
-        return curves
-
-    def draw(self, results: Results) -> Drawn:
-        """Accuracy over time and rounds, or time and energy without training."""
-        name = results.setting.name
-        time = {label: total_time(run) for label, run in results.runs().items()}
-        where = {} if self.train else matching_mu(name, time)
-        rows = []
-        for (saver, other), stated in paper_savings(name).items():
-            saved = 100 * (1 - time[saver] / time[other])
-            row = {"scenario": name, "policy": saver, "against": other, "paper": stated}
-            row["ours, μ = 1"] = f"{saved:.1f}"
-            rows.append(row if self.train else row | {_AT_MU: where.get((saver, other), "")})
-        rounds = results.rounds[results.rounds["policy"].isin(_POLICIES)]
-        return Drawn(panels(rounds, name, trained=self.train), curve_table(rounds), rows)
+    return Figure("Time saved, %", comment, curves, draw)
 
 
 def matching_mu(name: str, time: Mapping[str, float]) -> dict[tuple[str, str], str]:
@@ -124,28 +187,12 @@ def paper_savings(name: str) -> dict[tuple[str, str], str]:
     return stated | {("LROA", "DivFL"): ""}
 
 
-@dataclass(frozen=True)
-class LambdaSweep(Experiment):
-    """LROA under different lambda (the paper's Figure 3)."""
+def lambda_sweep(options: Options, name: str) -> Figure:
+    """LROA under different lambda."""
+    values = options.mu or PAPER_MU.get(name, (1.0, 10.0, 50.0, 100.0))
+    curves = [Curve(f"μ = {mu:g}", "lroa", options.system(name, mu=mu)) for mu in values]
 
-    stem: ClassVar[str] = "lambda"
-    title: ClassVar[str] = "LROA under different lambda"
-    comment: ClassVar[str] = (
-        "Paper: the total time grows with lambda, and so does the accuracy; a small lambda "
-        "makes the training volatile. The sampling error is what drives the latter."
-    )
-
-    mu: tuple[float, ...] | None = None
-    """Scale factors of lambda; the paper's by default."""
-
-    def curves(self, name: str) -> list[Curve]:
-        """A curve for each mu."""
-        values = self.mu or PAPER_MU.get(name, (1.0, 10.0, 50.0, 100.0))
-        return [Curve(f"μ = {mu:g}", "lroa", self.scenario(name, mu=mu)) for mu in values]
-
-    def draw(self, results: Results) -> Drawn:
-        """Accuracy over time and rounds, or time and energy without training."""
-        name = results.setting.name
+    def draw(results: Results) -> Drawn:
         rows = [
             {
                 "scenario": name,
@@ -155,33 +202,22 @@ class LambdaSweep(Experiment):
             }
             for label, run in results.runs().items()
         ]
-        drawn = panels(results.rounds, f"LROA on {name}", trained=self.train)
+        drawn = panels(results.rounds, f"LROA on {name}", trained=options.train)
         return Drawn(drawn, curve_table(results.rounds), rows)
 
-
-@dataclass(frozen=True)
-class VSweep(Experiment):
-    """Energy and objective under different V (the paper's Figure 4)."""
-
-    stem: ClassVar[str] = "v"
-    title: ClassVar[str] = "LROA under different V"
-    comment: ClassVar[str] = (
-        "Paper: a larger V approaches the budget (15 J and 5 J) more slowly and has the "
-        "smaller objective. Ours agrees; for devices with unequal data the mean stays below "
-        "the budget, because the smallest cannot spend theirs."
+    comment = (
+        "Paper: the total time grows with lambda, and so does the accuracy; a small lambda "
+        "makes the training volatile. The sampling error is what drives the latter."
     )
+    return Figure("LROA under different lambda", comment, curves, draw)
 
-    nu: tuple[float, ...] = (1e3, 1e4, 1e5, 1e6)
-    """Scale factors of V."""
 
-    def curves(self, name: str) -> list[Curve]:
-        """A curve for each nu."""
-        return [Curve(f"ν = {nu:.3g}", "lroa", self.scenario(name, nu=nu)) for nu in self.nu]
+def v_sweep(options: Options, name: str) -> Figure:
+    """Energy and objective of LROA under different V."""
+    values, budget = options.nu or (1e3, 1e4, 1e5, 1e6), options.system(name).energy_budget_j.mean()
+    curves = [Curve(f"ν = {nu:.3g}", "lroa", options.system(name, nu=nu)) for nu in values]
 
-    def draw(self, results: Results) -> Drawn:
-        """Time-average energy and objective over rounds."""
-        name = results.setting.name
-        budget = self.scenario(name).energy_budget_j.mean()
+    def draw(results: Results) -> Drawn:
         rows = [
             {
                 "scenario": name,
@@ -192,132 +228,109 @@ class VSweep(Experiment):
             }
             for label, run in results.runs().items()
         ]
-        drawn: list[Panel] = [
-            partial(_titled, draw=draw, rounds=results.rounds, name=f"LROA on {name}")
-            for draw in (draw_expected_energy, draw_penalty)
-        ]
+        drawn = _titled((draw_expected_energy, draw_penalty), results.rounds, f"LROA on {name}")
         return Drawn(drawn, curve_table(results.rounds), rows)
 
+    comment = (
+        "Paper: a larger V approaches the budget (15 J and 5 J) more slowly and has the "
+        "smaller objective. Ours agrees; for devices with unequal data the mean stays below "
+        "the budget, because the smallest cannot spend theirs."
+    )
+    return Figure("LROA under different V", comment, curves, draw)
 
-@dataclass(frozen=True)
-class KSweep(Experiment):
-    """LROA and Uni-D for different K, each at its best mu and nu (the paper's Figures 5 and 6)."""
 
-    stem: ClassVar[str] = "k"
+def k_sweep(options: Options, name: str) -> Figure:
+    """LROA and Uni-D for different K, each at the fastest mu and nu that is good enough."""
+    sizes, quality_of = options.cohort_sizes, "energy of the worst device"
+    comment = (
+        "* No point of the grid is good enough: this one comes nearest. Paper: LROA beats "
+        "Uni-D for every K, and a larger K takes more time and reaches a higher accuracy."
+    )
+    if options.train:
+        quality_of = "final accuracy"
+    else:
+        comment += (
+            " Without accuracies the rule selects by energy instead; for larger K uniform "
+            "sampling draws each device so often that no frequency meets the budget."
+        )
+    if options.accuracy is not None and len(options.accuracy) != len(sizes):
+        raise ValueError(
+            f"accuracy must be one number for each of the {len(sizes)} cohort_sizes, "
+            f"got {len(options.accuracy)}"
+        )
 
-    cohort_sizes: tuple[int, ...] = (2, 4, 6)
-    """Numbers of draws K."""
-    mu: tuple[float, ...] = (0.1, 1.0, 10.0)
-    """Scale factors of lambda to try."""
-    nu: tuple[float, ...] = (1e4, 1e5, 1e6)
-    """Scale factors of V to try."""
-    accuracy: tuple[float, ...] | None = None
-    """With training: final accuracy [%] that a run must reach, for each K; default: the paper's."""
-    energy: float = 1.05
-    """Without training: the most energy that the worst device may take, over its budget."""
+    every = list(itertools.product(sizes, ("LROA", "Uni-D")))
+    curves = [
+        Curve(
+            f"{label}, K = {size}, μ = {mu:g}, ν = {nu:.3g}",
+            _POLICIES[label],
+            options.system(name, cohort_size=size, mu=mu, nu=nu),
+        )
+        for size, label in every
+        for mu in options.mu or (0.1, 1.0, 10.0)
+        for nu in options.nu or (1e4, 1e5, 1e6)
+    ]
+    limits = PAPER_ACCURACY.get(name, {})
+    if options.accuracy is not None:
+        limits = dict(zip(sizes, options.accuracy, strict=True))
 
-    @property
-    def title(self) -> str:  # type: ignore[override]
-        """See `Experiment.title`."""
-        return f"Fastest point of the grid whose {self._rule} is good enough"
-
-    @property
-    def comment(self) -> str:  # type: ignore[override]
-        """See `Experiment.comment`."""
-        return K_COMMENT + ("" if self.train else SYSTEM_SIDE_RULE)
-
-    @property
-    def _rule(self) -> str:
-        return "final accuracy" if self.train else "energy of the worst device"
-
-    def curves(self, name: str) -> list[Curve]:
-        """Every point of the grid for each K and policy."""
-        if self.accuracy is not None and len(self.accuracy) != len(self.cohort_sizes):
-            raise ValueError(
-                f"accuracy must be one number for each of the {len(self.cohort_sizes)} "
-                f"cohort_sizes, got {len(self.accuracy)}"
-            )
-        return [
-            Curve(
-                f"{label}, K = {size}, μ = {mu:g}, ν = {nu:.3g}",
-                _POLICIES[label],
-                self.scenario(name, cohort_size=size, mu=mu, nu=nu),
-            )
-            for size in self.cohort_sizes
-            for label in ("LROA", "Uni-D")
-            for mu, nu in itertools.product(self.mu, self.nu)
-        ]
-
-    def draw(self, results: Results) -> Drawn:
-        """The curve of the fastest point that is good enough, for each policy and K."""
-        name, runs = results.setting.name, results.runs()
-        limits = PAPER_ACCURACY.get(name, {})
-        if self.accuracy is not None:
-            limits = dict(zip(self.cohort_sizes, self.accuracy, strict=True))
+    def draw(results: Results) -> Drawn:
+        runs = results.runs()
         chosen, short, rows = [], {}, []
-        for size, label in itertools.product(self.cohort_sizes, ("LROA", "Uni-D")):
+        for size, label in every:
             start = f"{label}, K = {size}, "
             grid = {point: run for point, run in runs.items() if point.startswith(start)}
-            best, quality, good = self.select(limits.get(size, 0.0), grid)
+            least = limits.get(size, 0.0) if options.train else None
+            best, quality, good = select(grid, options.energy, least)
             mu, nu = (part.split(" = ")[1] for part in best.removeprefix(start).split(", "))
             days = total_time(runs[best]) / 86_400
             row = {"scenario": name, "policy": label, "K": str(size), "mu": mu, "nu": nu}
-            row |= {"total time, d": f"{days:.4g}", self._rule: f"{quality:.4g}"}
-            rows.append(row if good else row | {self._rule: f"{quality:.4g}*"})
+            row |= {"total time, d": f"{days:.4g}", quality_of: f"{quality:.4g}"}
+            rows.append(row if good else row | {quality_of: f"{quality:.4g}*"})
             short[best] = start.removesuffix(", ")
             chosen.append(runs[best].assign(status=OK if good else "not good enough"))
         rounds = pd.concat(chosen, ignore_index=True)
         shown = rounds.assign(policy=rounds["policy"].map(short))
-        return Drawn(panels(shown, name, trained=self.train), curve_table(rounds), rows)
+        return Drawn(panels(shown, name, trained=options.train), curve_table(rounds), rows)
 
-    def select(
-        self, least_accuracy: float, runs: dict[str, pd.DataFrame]
-    ) -> tuple[str, float, bool]:
-        """Find the fastest run that is good enough, or else the nearest to it, and its quality."""
-        summaries = {label: summarise(run).mean(numeric_only=True) for label, run in runs.items()}
-        if self.train:
-            quality = {label: 100 * s["final_accuracy"] for label, s in summaries.items()}
-            lack = {label: least_accuracy - value for label, value in quality.items()}
-        else:
-            quality = {label: s["worst_energy_ratio"] for label, s in summaries.items()}
-            lack = {label: value - self.energy for label, value in quality.items()}
-        good = [label for label, value in lack.items() if value <= 0]
-        if good:
-            best = min(good, key=lambda label: summaries[label]["total_time"])
-        else:
-            best = min(lack, key=lambda label: lack[label])
-        return best, quality[best], bool(good)
+    title = f"Fastest point of the grid whose {quality_of} is good enough"
+    return Figure(title, comment, curves, draw)
 
 
-@dataclass(frozen=True)
-class Bound(Experiment):
+def select(
+    runs: Mapping[str, pd.DataFrame], most_energy: float, least_accuracy: float | None = None
+) -> tuple[str, float, bool]:
+    """Find the fastest run that is good enough, or else the nearest to it, and its quality.
+
+    With a least final accuracy [%] this is the quality, else the worst device's energy over its
+    budget.
+    """
+    summaries = {label: summarise(run).mean(numeric_only=True) for label, run in runs.items()}
+    if least_accuracy is None:
+        quality = {label: s["worst_energy_ratio"] for label, s in summaries.items()}
+        lack = {label: value - most_energy for label, value in quality.items()}
+    else:
+        quality = {label: 100 * s["final_accuracy"] for label, s in summaries.items()}
+        lack = {label: least_accuracy - value for label, value in quality.items()}
+    good = [label for label, value in lack.items() if value <= 0]
+    if good:
+        best = min(good, key=lambda label: summaries[label]["total_time"])
+    else:
+        best = min(lack, key=lambda label: lack[label])
+    return best, quality[best], bool(good)
+
+
+def bound(options: Options, name: str) -> Figure:
     """Distance of LROA from the lower bound: objective, queues and energy against V."""
+    values = options.nu or (1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6)
+    # nu does not change the bounds.
+    curves = [Curve(f"{nu:.3g}", "lroa", options.system(name, nu=nu)) for nu in values]
 
-    stem: ClassVar[str] = "bound"
-    title: ClassVar[str] = "LROA and the lower bound"
-    comment: ClassVar[str] = (
-        "Distance and queue are means over the second half of the rounds. The objective is "
-        "priced: energy beyond the budget counts at its price, so that the bound holds for "
-        "every V. The theory bounds the distance by C/V and lets the queues grow with V; with "
-        "a finite number of rounds a large V leaves the budget exceeded."
-    )
-    bounded: ClassVar[bool] = True
-
-    nu: tuple[float, ...] = (1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6)
-    """Scale factors of V."""
-
-    def curves(self, name: str) -> list[Curve]:
-        """A curve for each nu, which does not change the bounds."""
-        return [Curve(f"{nu:.3g}", "lroa", self.scenario(name, nu=nu)) for nu in self.nu]
-
-    def draw(self, results: Results) -> Drawn:
-        """Objective above the bound, mean queue and excess energy against nu."""
-        name = results.setting.name
-        bounds, data, rows = results.bounds, [], []
-        least = bounds[bounds["round"] > bounds["round"].max() / 2]["bound"].mean()
-        for nu, run in zip(self.nu, results.runs().values(), strict=True):
-            # The second half: what is left when the queues have filled.
-            late = run[run["round"] > run["round"].max() / 2]
+    def draw(results: Results) -> Drawn:
+        data, rows = [], []
+        least = late_rounds(results.bounds)["bound"].mean()
+        for nu, run in zip(values, results.runs().values(), strict=True):
+            late = late_rounds(run)
             gap = 100 * (late["priced_objective"].mean() / least - 1)
             queue = late["mean_queue"].mean()
             energy = run.groupby("seed")["worst_energy_ratio"].last().mean()
@@ -331,6 +344,14 @@ class Bound(Experiment):
             for column in _LABELS
         ]
         return Drawn(drawn, frame.assign(bound=least), rows)
+
+    comment = (
+        "Distance and queue are means over the second half of the rounds. The objective is "
+        "priced: energy beyond the budget counts at its price, so that the bound holds for "
+        "every V. The theory bounds the distance by C/V and lets the queues grow with V; with "
+        "a finite number of rounds a large V leaves the budget exceeded."
+    )
+    return Figure("LROA and the lower bound", comment, curves, draw, bounded=True)
 
 
 _LABELS = {
@@ -352,144 +373,31 @@ def _draw_against_nu(axes: Axes, frame: pd.DataFrame, column: str, title: str) -
         draw_limit(axes, 1.0, "budget")
 
 
-class _ResourcesOfUniD(Opportunistic):
-    """Opportunistic's cohorts with the f and p that Uni-D would give."""
-
-    name = "Opportunistic, Uni-D's resources"
-
-    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
-        """Choose the cohort, and leave f and p to Uni-D; see `Policy.decide`."""
-        own = super().decide(observation)
-        other = UniD(self.scenario).decide(observation)
-        return Allocation(other.f, other.p, cohort=own.cohort, weights=own.weights)
-
-
-VARIANTS: dict[str, Callable[[Scenario], Policy]] = {
-    "as it is": Opportunistic,
-    "cold start": partial(Opportunistic, start="cold"),
-    "cold start, steps × 5": partial(Opportunistic, start="cold", step_scale=5.0),
-    "steps × 5": partial(Opportunistic, step_scale=5.0),
-    "no price of participation moves": partial(Opportunistic, participation=False),
-    "no price moves": partial(Opportunistic, step_scale=0.0),
-    "resources of Uni-D": _ResourcesOfUniD,
-}
-_SHARES = {
-    "spent_ratio": "spent, %",
-    "worst_spent_ratio": "worst device, %",
-    "least_participation": "least participation, %",
-    "outcome_gap": "above the bound, %",
-}
-# The panels: what they show, and their columns, each with its name and marker.
-_TRADEOFF = {
-    "time": ("mean time of a round [s]", {"round_time": ("", "o")}),
-    "queues": ("mean energy queue [J]", {"queue": ("", "o")}),
-    "constraints": (
-        "over target or budget",
-        {
-            "least_participation": ("least participation, ", "o"),
-            "worst_spent_ratio": ("worst device's energy, ", "s"),
-        },
-    ),
-}
-_LINES = {"settled": "-", "cold": "--"}
-
-
-@dataclass(frozen=True)
-class Tradeoff(Experiment):
-    """Opportunistic: time, queues and participation against V, and what its parts do."""
-
-    stem: ClassVar[str] = "tradeoff"
-    title: ClassVar[str] = "Opportunistic without its parts"
-    comment: ClassVar[str] = (
-        "The distance prices energy beyond the budget and missing participation, so that a "
-        "variant that looks fast and keeps to neither stands far above the bound."
-    )
-    bounded: ClassVar[bool] = True
-
-    scenarios: tuple[str, ...] = ("cifar10",)
-    """Systems, a row of panels for each."""
-    V: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-    """Weights of time against the queues, in multiples of Opportunistic's own."""
-
-    def _points(self) -> list[tuple[Start, float]]:
-        return [(start, V) for start in get_args(Start) for V in self.V]
-
-    def curves(self, name: str) -> list[Curve]:
-        """A curve for each start and V, and one for each variant."""
-        scenario = self.scenario(name)
-        makers: dict[str, Callable[[Scenario], Policy]] = {
-            f"{start}, {V:g}": partial(Opportunistic, start=start, step_scale=1.0 / V)
-            for start, V in self._points()
-        }
-        return [Curve(label, make, scenario) for label, make in (makers | VARIANTS).items()]
-
-    def draw(self, results: Results) -> Drawn:
-        """Time, queue and participation against V; in the table the parts, away one by one."""
-        name, bounds = results.setting.name, results.bounds
-        means = {label: _means(run, bounds) for label, run in results.runs().items()}
-        rows = [
-            {"system": name, "variant": label, "mean round, s": f"{row['round_time']:.4g}"}
-            | {column: f"{100 * row[share]:.1f}" for share, column in _SHARES.items()}
-            for label, row in means.items()
-            if label in VARIANTS
-        ]
-        frame = pd.DataFrame(
-            [{"start": start, "V": V} | means[f"{start}, {V:g}"] for start, V in self._points()]
-        )
-        least = bounds.groupby("seed")["outcome_bound"].mean().mean()
-        variants = pd.DataFrame([{"variant": label} | means[label] for label in VARIANTS])
-        data = pd.concat([frame, variants], ignore_index=True).assign(bound=least)
-        drawn: list[Panel] = [
-            partial(_draw, frame=frame, what=what, system=name, least=least) for what in _TRADEOFF
-        ]
-        return Drawn(drawn, data, rows)
-
-
-def _means(rounds: pd.DataFrame, bounds: pd.DataFrame) -> dict[str, float]:
-    """Means over seeds of what a table or a panel tells."""
-    table = summarise(rounds, bounds=bounds)
-    late = rounds[rounds["round"] > rounds["round"].max() / 2]
-    return {
-        "round_time": float(rounds["round_time"].mean()),
-        "queue": float(late["mean_queue"].mean()),
-    } | {column: float(table[column].mean()) for column in _SHARES}
-
-
-def _draw(axes: Axes, frame: pd.DataFrame, what: str, system: str, least: float) -> None:
-    """A panel against V with a line for each start and column."""
-    ylabel, columns = _TRADEOFF[what]
-    color = looks(["Opportunistic"])["Opportunistic"].color
-    for column, (name, marker) in columns.items():
-        for start, rows in frame.groupby("start", sort=False):
-            (line,) = axes.plot(rows["V"], rows[column], label=f"{name}{start} start")
-            line.set(color=color, linestyle=_LINES[str(start)], marker=marker)
-    axes.set(xscale="log", xlabel="V over its default")
-    axes.set(ylabel=ylabel, title=f"{system}: {what}")
-    if what == "time":
-        draw_bound(axes, least, "cannot be beaten within the constraints")
-    if what == "constraints":
-        draw_limit(axes, 1.0, "target and budget")
-
-
 def panels(rounds: pd.DataFrame, name: str, *, trained: bool) -> list[Panel]:
     """The paper's pair of panels; without training time and energy stand for the accuracy."""
-    pair = (draw_time, draw_energy)
     if trained:
-        pair = (draw_accuracy_over_time, draw_accuracy_over_rounds)
-    return [partial(_titled, draw=draw, rounds=rounds, name=name) for draw in pair]
+        return _titled((draw_accuracy_over_time, draw_accuracy_over_rounds), rounds, name)
+    return _titled((draw_time, draw_energy), rounds, name)
 
 
 def _titled(
-    axes: Axes, draw: Callable[[Axes, pd.DataFrame], None], rounds: pd.DataFrame, name: str
-) -> None:
-    """A panel with the scenario in its title."""
-    draw(axes, rounds)
-    axes.set_title(f"{name}: {axes.get_title()}")
+    draws: Sequence[Callable[[Axes, pd.DataFrame], None]], rounds: pd.DataFrame, name: str
+) -> list[Panel]:
+    """Panels with the scenario in their titles."""
+
+    def titled(axes: Axes, draw: Callable[[Axes, pd.DataFrame], None]) -> None:
+        draw(axes, rounds)
+        axes.set_title(f"{name}: {axes.get_title()}")
+
+    return [partial(titled, draw=draw) for draw in draws]
+
+
+def late_rounds(table: pd.DataFrame) -> pd.DataFrame:
+    """The second half of the rounds: what is left when the queues have filled."""
+    late: pd.DataFrame = table[table["round"] > table["round"].max() / 2]
+    return late
 
 
 def total_time(rounds: pd.DataFrame) -> float:
     """Mean over seeds of the time of all rounds [s]."""
     return float(rounds.groupby("seed")["elapsed_time"].last().mean())
-
-
-Options: TypeAlias = Baselines | LambdaSweep | VSweep | KSweep | Bound | Tradeoff

@@ -12,6 +12,7 @@ import pytest
 from fl_edge_env import Scenario
 from policies.benchmark import experiment as experiment_module
 from policies.benchmark.commands import paper
+from policies.benchmark.commands.reproduce import setting
 from tests.support import without_times
 from train_fl.command_line import make_training
 
@@ -89,8 +90,6 @@ def test_k_sweep__with_training_selects_by_accuracy(call, tmp_path):
 
 
 def test_k_sweep__selects_the_fastest_run_that_is_good_enough():
-    sweep = paper.KSweep(train=True, accuracy=(60.0,))
-
     def run(time: float, accuracy: float) -> pd.DataFrame:
         names = "penalty reward energy_ratio worst_energy_ratio spent_ratio worst_spent_ratio"
         names += " influence aggregate_noise least_participation never_seen sampling_error"
@@ -99,10 +98,10 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough():
         return pd.DataFrame(row | columns)
 
     runs = {"slow": run(3.0, 0.9), "good": run(2.0, 0.6), "fast": run(1.0, 0.5)}
-    assert sweep.select(60.0, runs) == ("good", pytest.approx(60.0), True)
+    assert paper.select(runs, 1.05, 60.0) == ("good", pytest.approx(60.0), True)
     del runs["slow"], runs["good"]
     runs["bad"] = run(0.5, 0.4)
-    assert sweep.select(60.0, runs) == ("fast", pytest.approx(50.0), False)
+    assert paper.select(runs, 1.05, 60.0) == ("fast", pytest.approx(50.0), False)
 
 
 def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
@@ -112,7 +111,8 @@ def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
         return dataclasses.replace(make_training(*args), scenario=fitted)
 
     monkeypatch.setattr(experiment_module, "find_prices", seen.append)
-    paper.Bound(scenarios=("digits",), train=True).setting("digits", other).work()
+    options = paper.Options(figure="bound", train=True)
+    setting(options, paper.bound(options, "digits"), "digits", other).work()
     assert seen == [fitted]
 
 

@@ -85,6 +85,7 @@ def test_agents__of_other_kinds_are_trained_and_compared(call, tmp_path, system,
         ("compare --no-train --policies lroa runs/nobody", "or the folder of a trained agent"),
         ("reproduce v-sweep --scenarios", "scenarios must be one or more, got none"),
         ("reproduce v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' comes twice among the policies"),
+        ("reproduce v-sweep --mu 2", "v-sweep has no option mu, got (2.0,)"),
         (
             "reproduce k-sweep --accuracy 50 60",
             "accuracy must be one number for each of the 3 cohort_sizes",

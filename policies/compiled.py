@@ -63,7 +63,7 @@ def entry(function: F) -> F:
 def run_rows(function: Callable[..., None], rows: int, size: int, *arguments: object) -> None:
     """Call ``function(start, stop, *arguments)`` for all rows, in parts where it is worth threads.
 
-    ``size`` is the number of devices of a row, or more where they take longer.
+    ``size`` is the number of devices of a row.
     """
     parts = min(rows, rows * size // _WORTH_A_THREAD)
     if parts > 1:

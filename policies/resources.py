@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -217,23 +218,23 @@ def _dynamic(
     return best_resources(channel_gain, queue, q, scenario)
 
 
-def _shared(rule: ResourceRule) -> ResourceRule:
-    """A rule's f and p, and the bandwidths with which a chosen cohort then finishes together."""
+def _shared(
+    rule: ResourceRule,
+    channel_gain: FloatArray,
+    queue: FloatArray,
+    scenario: Scenario,
+    taking_part: TakingPart = None,
+) -> tuple[FloatArray, ...]:
+    """A rule's f and p, and the bandwidths with which a chosen cohort then finishes together.
 
-    def with_bandwidth(
-        channel_gain: FloatArray,
-        queue: FloatArray,
-        scenario: Scenario,
-        taking_part: TakingPart = None,
-    ) -> tuple[FloatArray, ...]:
-        f, p, *_ = rule(channel_gain, queue, scenario, taking_part)
-        if taking_part is None or taking_part.dtype != np.bool_:
-            return f, p
-        members = taking_part.astype(np.bool_)
-        cohort = highest(members.astype(np.float64), scenario.cohort_size, members)
-        return f, p, share_band(channel_gain, cohort, f, p, scenario)
-
-    return with_bandwidth
+    The scenario's deadline does not count: if the cohort cannot meet it together, all are late.
+    """
+    f, p, *_ = rule(channel_gain, queue, scenario, taking_part)
+    if taking_part is None or taking_part.dtype != np.bool_:
+        return f, p
+    members = taking_part.astype(np.bool_)
+    cohort = highest(members.astype(np.float64), scenario.cohort_size, members)
+    return f, p, share_band(channel_gain, cohort, f, p, scenario)
 
 
 ResourceName = Literal["static", "dynamic", "static-shared", "dynamic-shared"]
@@ -241,6 +242,6 @@ ResourceName = Literal["static", "dynamic", "static-shared", "dynamic-shared"]
 RESOURCES: dict[str, ResourceRule] = {
     "static": _static,
     "dynamic": _dynamic,
-    "static-shared": _shared(_static),
-    "dynamic-shared": _shared(_dynamic),
+    "static-shared": partial(_shared, _static),
+    "dynamic-shared": partial(_shared, _dynamic),
 }

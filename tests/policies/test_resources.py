@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import warnings
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
+from policies import make_policy
 from policies.resources import RESOURCES, deadline_resources, share_band
 
 SYSTEM = Scenario.cifar10(num_devices=6, cohort_size=3, energy_budget_j=1500.0)
@@ -168,6 +170,12 @@ def test_share_band__of_two_devices_is_where_their_times_cross(seed, decades):
 def test_share_band__names_a_cohort_that_is_none(cohort, message):
     with pytest.raises(ValueError, match=message):
         share_band(np.full(6, 0.1), cohort, SYSTEM.f_mid, SYSTEM.p_mid, SYSTEM)
+
+
+@pytest.mark.parametrize("rule", ["static", "dynamic"])
+def test_shared_resources__are_copied_to_other_processes(rule):
+    policy = make_policy(f"best-channel:{rule}-shared", SYSTEM)
+    assert pickle.loads(pickle.dumps(policy)).name == f"Best channel, {rule}-shared"
 
 
 @pytest.mark.parametrize("rule", ["static", "dynamic"])

@@ -329,7 +329,7 @@ def suite(tmp_path, monkeypatch) -> pd.DataFrame:
     return pd.DataFrame(stored)
 
 
-def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call):
+def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call, refused):
     printed = call("leaderboard tiny mine.py:Steady mine.py:Student --workers 1 --out out")
     assert "3 seeds from 7 to 20, 12 rounds" in printed
     assert "not run: Student (needs training)" in printed
@@ -344,6 +344,7 @@ def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call):
     assert ranks["scheduler"].tolist()[:4] == ["LROA", "Steady", "Uni-S", "Student"]
     trained = ranks[ranks["setting"] == "digits"].set_index("scheduler")
     assert trained.loc[["Steady", "Student"], "reached"].tolist() == [1, 1]
+    assert "run here: mine.py:Steady, mine.py:Student" in refused("leaderboard --resume out")
 
 
 @pytest.mark.usefixtures("suite")

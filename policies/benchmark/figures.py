@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
@@ -84,17 +84,14 @@ def save_plots(
     if measure is not None:
         name = ACCURACY if measure.name == ACCURACY else "metric"
         panels = {
-            f"{name}_over_{what}": partial(draw, rounds=rounds, target=target)
-            for what, draw in (
-                ("time", draw_accuracy_over_time),
-                ("rounds", draw_accuracy_over_rounds),
-            )
+            f"{name}_over_time": partial(draw_accuracy_over_time, rounds=rounds, target=target),
+            f"{name}_over_rounds": partial(draw_accuracy_over_rounds, rounds=rounds, target=target),
         }
     panels["energy"] = partial(draw_energy, rounds=rounds)
     main = list(panels.values())
     if bounds is not None:
-        panels["objective"] = partial(draw_objective, rounds=rounds, bounds=bounds)
-        panels["outcome"] = partial(draw_outcome, rounds=rounds, bounds=bounds)
+        for what in ("objective", "outcome"):
+            panels[what] = partial(draw_distance, rounds=rounds, bounds=bounds, what=what)
         if len(main) < 3 and rounds["priced_objective"].notna().any():
             main.append(panels["objective"])
         main.append(panels["outcome"])
@@ -231,14 +228,6 @@ def spread(wanted: FloatArray, sizes: FloatArray) -> FloatArray:
     return places
 
 
-def _curves(rounds: pd.DataFrame, column: str) -> dict[str, pd.DataFrame]:
-    """For each policy its values, a row per round and a column per seed."""
-    return {
-        name: group.pivot(index="round", columns="seed", values=column)
-        for name, group in by_policy(rounds)
-    }
-
-
 def _time_average(values: pd.DataFrame) -> pd.DataFrame:
     return values.expanding().mean()
 
@@ -254,22 +243,28 @@ def thinned(values: pd.DataFrame) -> pd.DataFrame:
     return values.iloc[np.linspace(0, len(values) - 1, _MOST_POINTS).round().astype(np.int64)]
 
 
-class _Style(NamedTuple):
-    """Keywords for the lines of a policy, and its name, with its status if that is not ok."""
-
-    line: dict[str, Any]
-    label: str
+_Style: TypeAlias = dict[str, Any]  # keywords of a line
 
 
-def _styles(rounds: pd.DataFrame) -> dict[str, _Style]:
+def _by_policy(rounds: pd.DataFrame, *columns: str) -> Iterator[tuple[_Style, list[pd.DataFrame]]]:
+    """For each policy the style of its line, and columns: a row per round and a column per seed.
+
+    A policy that is not ok is named with its status.
+    """
     groups = by_policy(rounds)
-    chosen, styles = looks([name for name, _ in groups]), {}
+    chosen = looks([name for name, _ in groups])
     for name, group in groups:
         status = str(group["status"].iloc[0])
         # Spaces that do not break keep it in one line.
         told = "" if status == OK else " " + f"({status})".replace(" ", "\xa0")
-        styles[name] = _Style(chosen[name].keywords(), no_formula(f"{name}{told}"))
-    return styles
+        label = {"label": no_formula(f"{name}{told}"), "gid": _POLICY}
+        tables = [group.pivot(index="round", columns="seed", values=each) for each in columns]
+        yield chosen[name].keywords() | label, tables
+
+
+def _thin(style: _Style, linewidth: float, **look: Any) -> _Style:
+    """Keywords for what stands behind the line of a policy, without a name."""
+    return style | {"linewidth": linewidth, "marker": "", "label": None, "gid": None} | look
 
 
 # With fewer seeds the runs are lines: an interval of so few says little.
@@ -282,16 +277,15 @@ def _draw_runs(
     """Mean over seeds and its 95 % band inside [least, most], or the single runs if few."""
     values = thinned(values)
     runs, x = values.to_numpy(), values.index
-    axes.plot(x, runs.mean(axis=1), label=style.label, gid=_POLICY, **style.line)
+    axes.plot(x, runs.mean(axis=1), **style)
     if runs.shape[1] >= _LEAST_SEEDS_OF_A_BAND:
         intervals = np.array([mean_interval(row) for row in runs])
         low, high = np.clip(intervals[:, 1:].T, least, most)
-        axes.fill_between(x, low, high, color=style.line["color"], alpha=0.12, linewidth=0)
+        axes.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
         _note(axes, "95 % interval", linewidth=6, alpha=0.3)
     elif runs.shape[1] > 1:
-        single = {"linewidth": 0.6, "alpha": 0.4}
-        axes.plot(x, runs, **style.line | single | {"marker": ""})
-        _note(axes, "single runs", **single)
+        axes.plot(x, runs, **_thin(style, 0.6, alpha=0.4))
+        _note(axes, "single runs", linewidth=0.6, alpha=0.4)
 
 
 def _note(axes: Axes, label: str, **look: Any) -> None:
@@ -303,26 +297,25 @@ def _draw_all(
     axes: Axes, rounds: pd.DataFrame, column: str, change: Callable[[pd.DataFrame], pd.DataFrame]
 ) -> None:
     """A column of each policy over rounds, changed by a function."""
-    curves = _curves(rounds, column)
-    for name, style in _styles(rounds).items():
-        _draw_runs(axes, style, change(curves[name]))
+    for style, (values,) in _by_policy(rounds, column):
+        _draw_runs(axes, style, change(values))
 
 
 def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | None = None) -> None:
     """Test accuracy, or another metric, over simulated time, with a dot where the runs end."""
     unit, length = time_unit(rounds["elapsed_time"].max())
-    measure, time = measure_of(rounds) or Measure(), _curves(rounds, "elapsed_time")
+    measure = measure_of(rounds) or Measure()
     low, high = _frame_measure(axes, rounds, measure, target, "time")
     begins = []
-    for name, style, values in _measured(rounds, measure):
-        times = time[name].loc[values.index] / length
+    for style, values, time in _measured(rounds, measure):
+        times = time.loc[values.index] / length
         # Seeds are evaluated at different times: bring them to a common grid by interpolation.
         grid = np.geomspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
         common = pd.DataFrame({s: np.interp(grid, times[s], values[s]) for s in values}, index=grid)
         end = values.iloc[-1:].set_axis([times.iloc[-1].mean()])
         curves = pd.concat([common, end])
         _draw_runs(axes, style, curves, **_range(measure))
-        axes.plot(curves.index[-1], values.iloc[-1].mean(), "o", color=style.line["color"])
+        axes.plot(curves.index[-1], values.iloc[-1].mean(), "o", color=style["color"])
         begins += [*curves.index[curves.mean(axis=1).between(low, high)][:1]]
     _note(axes, "end of the runs", marker="o", linestyle="")
     # The axis begins where the first line comes into the picture.
@@ -336,19 +329,20 @@ def draw_accuracy_over_rounds(
     """Test accuracy, or another metric, over rounds; policies that train alike share a curve."""
     measure = measure_of(rounds) or Measure()
     _frame_measure(axes, rounds, measure, target, "rounds")
-    for _, style, values in _measured(rounds, measure):
+    for style, values, _ in _measured(rounds, measure):
         _draw_runs(axes, style, values, **_range(measure))
     same = [f"{' and '.join(twins)} are the same." for twins in coinciding(rounds)]
     axes.set_xlabel(no_formula("\n".join(["round", *textwrap.wrap(" ".join(same), 40)])))
 
 
-def _measured(rounds: pd.DataFrame, measure: Measure) -> Iterator[tuple[str, _Style, pd.DataFrame]]:
-    """The name, style and curves of each policy whose models were measured."""
-    curves = _curves(rounds, f"test_{measure.name}")
-    for name, style in _styles(rounds).items():
-        values = measure.unit[0] * curves[name].dropna()
+def _measured(
+    rounds: pd.DataFrame, measure: Measure
+) -> Iterator[tuple[_Style, pd.DataFrame, pd.DataFrame]]:
+    """The style, curves and times of each policy whose models were measured."""
+    for style, (test, time) in _by_policy(rounds, f"test_{measure.name}", "elapsed_time"):
+        values = measure.unit[0] * test.dropna()
         if len(values):
-            yield name, style, values
+            yield style, values, time
 
 
 def _range(measure: Measure) -> dict[str, float]:
@@ -387,14 +381,12 @@ def _frame_measure(
 
 def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
     """Loss on the test set over rounds, and behind it that of the participants in training."""
-    train, test = _curves(rounds, "train_loss"), _curves(rounds, "test_loss")
     least = min(0.0, *rounds[["train_loss", "test_loss"]].min())  # one's own may be negative
-    for name, style in _styles(rounds).items():
-        values = test[name].dropna(how="all")
+    for style, (train, test) in _by_policy(rounds, "train_loss", "test_loss"):
+        values = test.dropna(how="all")
         if len(values):
             _draw_runs(axes, style, values, least=least)
-        thin = style.line | {"linewidth": 0.4, "linestyle": "-", "marker": ""}
-        axes.plot(thinned(train[name]).mean(axis=1), **thin | {"alpha": 0.3})
+        axes.plot(thinned(train).mean(axis=1), **_thin(style, 0.4, linestyle="-", alpha=0.3))
     _note(axes, "in training", linewidth=0.4, alpha=0.3)
     axes.set(xlabel="round", ylabel="loss", title="Loss on the test set")
     axes.set_ylim(bottom=least)
@@ -435,10 +427,8 @@ def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     # In the first rounds one device spends many times its budget, whatever the policy.
     last = rounds.groupby(["policy", "seed"])["worst_spent_ratio"].last()
     top = 2 * max(axes.dataLim.y1, last.max())
-    worst = _curves(rounds, "worst_spent_ratio")
-    for name, style in _styles(rounds).items():
-        thin = style.line | {"linewidth": 0.6, "marker": ""}
-        axes.plot(thinned(worst[name]).mean(axis=1), **thin)
+    for style, (worst,) in _by_policy(rounds, "worst_spent_ratio"):
+        axes.plot(thinned(worst).mean(axis=1), **_thin(style, 0.6))
     _note(axes, "device that spends most", linewidth=0.6)
     axes.set(xlabel="round", ylabel="energy / budget so far", title="Energy spent")
     axes.set(yscale="log", ylim=(None, top))
@@ -458,29 +448,19 @@ def draw_penalty(axes: Axes, rounds: pd.DataFrame) -> None:
     axes.set(xlabel="round", ylabel="time-average objective [s]", title="Objective")
 
 
-def draw_outcome(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame) -> None:
-    """Time-average priced outcome above its path bound; ends at the `outcome_gap` of a summary."""
-    _draw_above(axes, rounds, "priced_outcome", bounds, "outcome_bound")
-    axes.set_title("Distance to the outcome bound")
+def draw_distance(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame, what: str) -> None:
+    """Time-average priced outcome or objective above its path bound.
 
-
-def draw_objective(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame) -> None:
-    """Time-average priced objective above its path bound, of policies that sample."""
-    _draw_above(axes, rounds, "priced_objective", bounds, "bound")
-    axes.set_title("Distance to the objective's bound")
-
-
-def _draw_above(
-    axes: Axes, rounds: pd.DataFrame, priced: str, bounds: pd.DataFrame, bound: str
-) -> None:
-    """How far a priced column is above its bound, of policies for which both are defined."""
+    Lines end at the `outcome_gap` or `gap` of a summary; a policy without it has no line.
+    """
+    bound, whose = ("outcome_bound", what) if what == "outcome" else ("bound", f"{what}'s")
     least = _time_average(bounds.pivot(index="round", columns="seed", values=bound))
-    curves = _curves(rounds, priced)
-    for name, style in _styles(rounds).items():
-        values = 100 * (_time_average(curves[name]) / least.where(least > 0) - 1)
+    for style, (priced,) in _by_policy(rounds, f"priced_{what}"):
+        values = 100 * (_time_average(priced) / least.where(least > 0) - 1)
         if values.iloc[-1].notna().all():
             _draw_runs(axes, style, values)
-    axes.set(xlabel="round", ylabel="above the bound so far [%]")
+    title = f"Distance to the {whose} bound"
+    axes.set(xlabel="round", ylabel="above the bound so far [%]", title=title)
     # Some are within one per cent of it, and others at many times the bound.
     axes.set_yscale("symlog", linthresh=1.0)
     axes.set_ylim(bottom=0.0)

@@ -22,8 +22,8 @@ from policies.benchmark.evaluation import summarise
 from policies.benchmark.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
+    draw_distance,
     draw_energy,
-    draw_outcome,
     log_ticks,
     save_figure,
     save_plots,
@@ -87,7 +87,7 @@ def texts(panel, monkeypatch, folder: Path) -> tuple[list[Annotation], list[str]
 def test_outcome__its_lines_end_at_the_gaps_of_the_summary(played):
     rounds, bounds = played
     axes = Figure().add_subplot()
-    draw_outcome(axes, rounds, bounds)
+    draw_distance(axes, rounds, bounds, "outcome")
     gaps = summarise(rounds, bounds=bounds).groupby("policy")["outcome_gap"].mean()
     assert set(lines(axes)) == {*gaps.index, "cannot be beaten", "single runs"}
     for name, gap in gaps.items():
@@ -103,11 +103,11 @@ def test_outcome__where_a_bound_is_not_positive_or_not_known_there_is_no_line(pl
     rounds, bounds = played
     other = rounds["priced_outcome"].where(rounds["policy"] != "LROA")  # as with other uploads
     axes = Figure().add_subplot()
-    draw_outcome(axes, rounds.assign(priced_outcome=other), bounds)
+    draw_distance(axes, rounds.assign(priced_outcome=other), bounds, "outcome")
     assert set(lines(axes)) & {"LROA", "Uni-S", "DivFL"} == {"Uni-S", "DivFL"}
     negative = bounds.assign(outcome_bound=bounds["outcome_bound"].where(bounds["seed"] == 3, -1.0))
     axes = Figure().add_subplot()
-    draw_outcome(axes, rounds, negative)
+    draw_distance(axes, rounds, negative, "outcome")
     assert set(lines(axes)) == {"cannot be beaten"}
 
 

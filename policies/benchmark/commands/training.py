@@ -100,7 +100,6 @@ def make_entrant(
     training: Training | None,
     *,
     pay_reports: bool = False,
-    label: str | None = None,
 ) -> Entrant:
     """A policy as the commands run it; DivFL chooses its cohorts by the labels of the task."""
     options, (name, _, compression) = dict(scheduler.options), scheduler.name.partition("@")
@@ -122,7 +121,7 @@ def make_entrant(
         known = [option for make in makers for option in inspect.signature(make).parameters]
         nearest = did_you_mean(wrong[1], known)
         raise ValueError(f"{name} has no option {wrong[1]!r}{nearest}") from None
-    label = label or scheduler.label or f"{policy.name}{compression and f', {compression}'}"
+    label = scheduler.label or f"{policy.name}{compression and f', {compression}'}"
     return Entrant(label, policy, scenario, training)
 
 

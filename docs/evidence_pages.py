@@ -588,31 +588,6 @@ def _large_weights() -> Told:
     )
 
 
-@part("docs/measured.md", "measured-next", "measured-tuned")
-def _federation() -> Told:
-    rows = pd.read_csv(ROOT / "docs/evidence/measured-next.csv").set_index("policy")
-    tuned = pd.read_csv(ROOT / "docs/evidence/measured-tuned.csv").set_index("policy")
-
-    def row(words: str, one: pd.Series) -> list[str]:
-        cells = [words]
-        for what, spec in (("measured", ".1f"), ("90 %", ".0f")):
-            cells += [f"{one[f'{what}, s']:{spec}}", one[f"{what} predicted"]]
-            cells.append(f"{one[f'{what} error, %']:+.1f} %")
-        return cells
-
-    head = ["total, measured [s]", "predicted [s]", "error"]
-    head += ["to 90 %, measured [s]", "predicted [s]", "error"]
-    told = {name: name.replace("-", " ").replace("lroa", "LROA") for name in rows.index}
-    told["opportunistic"] = OURS
-    order = rows["measured, s"].sort_values().index
-    yield Block(
-        "schedulers",
-        table(["scheduler", *head], [row(told[each], rows.loc[each]) for each in order]),
-    )
-    both = [row("the log's", rows.loc["round-robin"]), row("proposed", tuned.loc["round-robin"])]
-    yield Block("settings", table(["setting", *head], both))
-
-
 @part("docs/tour.md", "tour")
 def _tour() -> Told:
     yield Claim("The first draws this picture, `overview.png`:", True)
@@ -633,15 +608,6 @@ def _readme() -> Told:
     )
 
 
-def _without_captions(text: str) -> str:
-    """The rows of a comparison."""
-    return re.split(r"\n(?:[A-Z][^\n]*: [^\n]*\.|A policy is ok[^\n]*)\n", text)[0].rstrip()
-
-
-def _four_devices(text: str) -> str:
-    return re.sub(r"\n +[0-49] +\d+ [^\n]*(?=\n)", "", text)
-
-
 # Texts that a command printed: the page, and what of the text it shows.
 PRINTED: dict[str, tuple[str, Callable[[str], str]]] = {
     "readme-digits": ("README.md", str),
@@ -653,8 +619,6 @@ PRINTED: dict[str, tuple[str, Callable[[str], str]]] = {
     "paper-v": ("docs/paper.md", str),
     "paper-k": ("docs/paper.md", str),
     "paper-bound": ("docs/paper.md", str),
-    "calibrate": ("docs/measured.md", _four_devices),
-    "ranking": ("docs/measured.md", _without_captions),
 }
 
 

@@ -67,19 +67,11 @@ def _train() -> _Command:
     return _Command(Options, train)
 
 
-def _calibrate() -> _Command:
-    """Make the system of a real federation's log."""
-    from policies.benchmark.commands.calibrate import Options, calibrate
-
-    return _Command(Options, calibrate)
-
-
 _COMMANDS: dict[str, Callable[[], _Command]] = {
     "compare": _compare,
     "leaderboard": _leaderboard,
     "reproduce": _reproduce,
     "train": _train,
-    "calibrate": _calibrate,
 }
 
 

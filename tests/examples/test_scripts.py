@@ -121,50 +121,6 @@ def test_asynchronous__participations_take_their_mean_time(asynchronous):
     np.testing.assert_allclose(energy.mean(axis=1), played.energy_ratio, rtol=0.01)
 
 
-@pytest.fixture
-def measured(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    loaded = {*sys.modules}
-    import measured
-
-    yield measured
-    for name in {"measured", "system", "hardware", "network"} - loaded:
-        sys.modules.pop(name, None)
-
-
-def test_measured__takes_the_place_of_no_earlier_run(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(measured, "find_spec", lambda _: True)
-    monkeypatch.setattr(measured, "federation", lambda: pytest.fail("it began"))
-    options = measured.Options(("lroa", "uni-d"), out=tmp_path)
-    for name in ("uni-d.csv", "lroa.json", "summary.csv"):
-        (tmp_path / name).write_text("measured")
-        with pytest.raises(SystemExit, match=f"{name}' is there already: give another folder"):
-            measured.main(options)
-        assert (tmp_path / name).read_text() == "measured"
-        (tmp_path / name).unlink()
-    with pytest.raises(SystemExit, match="each policy is run once, got lroa lroa"):
-        measured.main(measured.Options(("lroa", "lroa"), out=tmp_path))
-
-
-def test_measured__without_flower_names_the_extra(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(measured, "find_spec", lambda _: None)
-    with pytest.raises(SystemExit, match=r"Flower is needed: pip install -e \"\.\[federation\]\""):
-        measured.main(measured.Options(out=tmp_path / "new"))
-    assert not (tmp_path / "new").exists()
-
-
-def test_measured__a_server_that_ends_at_its_start_is_told(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))  # programs are beside it
-    server = tmp_path / "flower-superlink"
-    server.write_text("#!/bin/sh\necho no license\nexit 3\n")
-    server.chmod(0o755)
-    with (
-        pytest.raises(RuntimeError, match="flower-superlink has ended:\nno license"),
-        measured.federation(),
-    ):
-        pytest.fail("it began")
-
-
 def rewards(told: str) -> dict[str, float]:
     """What a training of another library has printed, by the words before the number."""
     lines = [line.rsplit(maxsplit=1) for line in told.splitlines() if line[-1:].isdigit()]

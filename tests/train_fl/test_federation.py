@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -352,21 +351,15 @@ def test_clients__are_told_the_bandwidth_if_the_decision_gives_it(given):
     assert told == ({2: 1e5, 5: 4e5} if given else {2: None, 5: None})
 
 
-def timed_app(slow=0.02, **times) -> ClientApp:
-    """Clients that report times, and train no faster than `slow` seconds."""
-
-    @contextmanager
-    def slowly():
-        yield
-        time.sleep(slow)
-
+def timed_app(**times) -> ClientApp:
+    """Clients that report times of their own besides that of training."""
     timed = ClientApp()
     timed.query()(device_reply)
 
     @timed.train()
     def train(message, context):
-        reply = train_reply(message, context, TASK, around=slowly)
-        reply.content["metrics"].update({"up_s": 0.002} | times)
+        reply = train_reply(message, context, TASK)
+        reply.content["metrics"].update(times)
         return reply
 
     return timed
@@ -376,7 +369,7 @@ def timed_app(slow=0.02, **times) -> ClientApp:
 def test_log__is_what_server_and_clients_know_of_each_participation(compression, tmp_path):
     scenario = SCENARIO.replace(compression=compression, local_epochs=np.linspace(0.5, 2.5, N))
     path, began = tmp_path / "log.csv", time.monotonic()
-    grid = LocalGrid(app=timed_app(energy_j=3.0))
+    grid = LocalGrid(app=timed_app(up_s=0.002, energy_j=3.0))
     federated("uni-d", grid, scenario, rounds=8, log=path)
     table = pd.read_csv(path)
     assert tuple(table) == COLUMNS
@@ -387,7 +380,7 @@ def test_log__is_what_server_and_clients_know_of_each_participation(compression,
     assert set(table["parameters"]) == {TASK.num_parameters}
     assert set(8 * table["bytes_up"]) == {scenario.upload_bits}
     assert set(table["up_s"]) == {0.002}
-    assert 0.02 <= table["train_s"].min() < table["train_s"].max() < time.monotonic() - began
+    assert 0 < table["train_s"].min() < table["train_s"].max() < time.monotonic() - began
     # And of it a scenario with these times.
     devices = np.unique(table["device"])
     measured = Scenario.from_log(path)

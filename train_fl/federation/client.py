@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -30,18 +28,12 @@ def device_reply(message: Message, context: Context) -> Message:
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 
-def train_reply(
-    message: Message,
-    context: Context,
-    task: Task,
-    around: Callable[[], AbstractContextManager[object]] = nullcontext,
-) -> Message:
+def train_reply(message: Message, context: Context, task: Task) -> Message:
     """Train a device's part of a task as `TrainingWrapper` does, and reply with the local model.
 
     The task is the same for all clients; the split over the devices is that of the episode. The
-    training alone runs inside the context that `around` makes, and is timed with it, as ``train_s``
-    in the reply's ``metrics``. Add ``up_s`` there for the log of `PolicyStrategy`: only the
-    client's own transport knows it.
+    reply's ``metrics`` have the time of training as ``train_s``. Add ``up_s`` there for the log of
+    `PolicyStrategy`: only the client's own transport knows it.
     """
     config, device = message.content["config"], _device(context)
     entropy, key = int(config["training-entropy"]), tuple(config["training-key"])
@@ -61,15 +53,14 @@ def train_reply(
     if config["report-losses"]:
         metrics["local-loss"], metrics["local-loss-rms"] = trainer.losses(parameters, *data)
     started = time.perf_counter()
-    with around():
-        update, metrics["train-loss"] = trainer.update(
-            parameters,
-            *data,
-            epochs=float(config["local-epochs"]),
-            learning_rate=task.learning_rate(completed_rounds, int(config["num-rounds"])),
-            rng=seeds.sample_order(completed_rounds, device),
-            augment=task.dataset.augment,
-        )
+    update, metrics["train-loss"] = trainer.update(
+        parameters,
+        *data,
+        epochs=float(config["local-epochs"]),
+        learning_rate=task.learning_rate(completed_rounds, int(config["num-rounds"])),
+        rng=seeds.sample_order(completed_rounds, device),
+        augment=task.dataset.augment,
+    )
     metrics["train_s"] = time.perf_counter() - started
     content = RecordDict({"metrics": MetricRecord(metrics)})
     if config["compression"] == AS_IT_IS:

@@ -8,12 +8,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fl_edge_env import Scenario
 from tests.policies import own_policies
-from tests.policies.measured.federations import draw_truth, round_robin, simulate
 from train_fl.command_line import main
 
 ODD = "[/bold]é[red]"
@@ -59,14 +57,3 @@ def test_command__shows_odd_names_as_they_are(name, call):
     if name == "leaderboard":
         assert SHOWN in told  # the setting
         assert any(SHOWN in line and line != SHOWN for line in told[:-1])  # the scheduler
-
-
-def test_calibrate__shows_odd_devices_as_they_are(call, tmp_path):
-    rng = np.random.default_rng(3)
-    truth = draw_truth(rng)
-    table = simulate(rng, truth, round_robin(truth, 24, 5))
-    table["device"] = [f"{ODD}{device}" for device in table["device"]]
-    table.to_csv(tmp_path / "log.csv", index=False)
-    told = call("calibrate", "log.csv", FILE)
-    assert f" {SHOWN}19 " in told
-    assert "Written: [red]\\xe9[bold].toml and [red]\\xe9[bold].png" in told

@@ -255,7 +255,7 @@ def random_channel(rng: np.random.Generator, devices: int, folder: Path, saved: 
         MarkovChannel.correlated(rng.uniform(0, 0.98), num_states=4, marginal=law),
         MarkovChannel([0.1 * mean, mean], [[0.5, 0.5], [0.1, 0.9]]),
         CellChannel(mean=mean, persistence=float(rng.choice([0.0, 0.9]))),
-        UplinkChannel(persistence=float(rng.choice([0.0, 0.5]))),
+        UplinkChannel(),
         TraceChannel(str(trace)),
         Constant(mean),  # which no file can hold
     ]

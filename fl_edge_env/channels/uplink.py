@@ -14,7 +14,6 @@ from fl_edge_env.channels.law import (
     FadingLaw,
     GainLaw,
     density_nodes,
-    kept_or_new,
     same_for_all,
     unknown_fading,
     with_atoms,
@@ -22,7 +21,6 @@ from fl_edge_env.channels.law import (
 from fl_edge_env.checks import (
     finite_number,
     natural_number,
-    number_below_one,
     per_device,
     read_only,
     real_array,
@@ -74,11 +72,10 @@ def gain_of_rate(
 class UplinkChannel:
     """Each device has an uplink of measured mean and deviation, whose rate changes between rounds.
 
-    A new rate is drawn from a gamma distribution with this mean and standard deviation, and kept
-    between a tenth of the mean and five times the mean. For deviations of up to the mean the cut
+    Each round has a new rate from a gamma distribution with this mean and standard deviation, cut
+    to between a tenth of the mean and five times the mean. For deviations of up to the mean the cut
     moves the mean by less than 0.2 % and the deviation by less than 4 %; at twice the mean they are
-    0.89 and 1.35 times the mean. A device keeps the rate of the round before with the probability
-    `persistence`, and has a new one otherwise.
+    0.89 and 1.35 times the mean.
 
     The uplinks are `mean_bps` and `deviation_bps`, one for each device, or by default 19 that were
     measured [FLASH]_. A rate is no gain: the gain is the one with which a device that sends with
@@ -100,9 +97,6 @@ class UplinkChannel:
     mean_bps, deviation_bps : sequence of float, length N
         Mean and standard deviation of each device's rate [bit/s], in place of the 19 uplinks. A
         deviation is from 3 % of its mean, as the quadratures do not resolve less, to twice it.
-    persistence : float
-        Probability in [0, 1) that a device keeps the rate of the round before. The correlation of
-        its rates k rounds apart is ``persistence**k``.
 
     Raises
     ------
@@ -122,12 +116,10 @@ class UplinkChannel:
     place_seed: int = 0
     mean_bps: Sequence[float] = ()
     deviation_bps: Sequence[float] = ()
-    persistence: float = 0.0
 
     def __post_init__(self) -> None:
         set_checked(self, finite_number, "share_hz", "reference_power_w", "noise_power_w")
         set_checked(self, natural_number, "place_seed")
-        set_checked(self, number_below_one, "persistence")
         self._set_rates()
         with np.errstate(over="ignore"):
             bounds = self.gain_min, self.gain_max
@@ -200,19 +192,10 @@ class UplinkChannel:
         num_devices: int,
         *,
         first_round: int = 0,  # noqa: ARG002 - rounds are alike
-        previous: FloatArray | None = None,
+        previous: FloatArray | None = None,  # noqa: ARG002 - nothing stays
     ) -> FloatArray:
         """Draw the gains of the next rounds; see `ChannelModel.draw`."""
-        if self.persistence == 0:
-            return self.sample(rng, rounds, num_devices)
-        gains = np.empty((rounds, num_devices))
-        for gain in gains:
-            gain[:] = self.sample(rng, 1, num_devices)[0]
-            kept = rng.random(num_devices) < self.persistence
-            if previous is not None:
-                gain[kept] = previous[kept]
-            previous = gain
-        return gains
+        return self.sample(rng, rounds, num_devices)
 
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
@@ -222,28 +205,24 @@ class UplinkChannel:
         return self._gain(np.clip(rate, least, most, out=rate))
 
     def conditional(self, previous: FloatArray) -> GainLaw:
-        """See `conditional_law`; shape (..., N, 26), and 27 with persistence.
+        """See `conditional_law`; always the same, shape (..., N, 26).
 
         The law of new gains is that of the device's uplink: a quadrature rule of the density of the
-        rate, and an atom at each end of its interval. With persistence the first node is the gain
-        of the round before.
+        rate, and an atom at each end of its interval.
         """
         uplink = self.uplinks(np.shape(previous)[-1])
         rate, probability = self._rate_laws
-        new = same_for_all(GainLaw(self._gain(rate[uplink]), probability[uplink]), previous)
-        if self.persistence == 0:
-            return new
-        return kept_or_new(previous, self.persistence, new)
+        return same_for_all(GainLaw(self._gain(rate[uplink]), probability[uplink]), previous)
 
     def fading_around_mean(self) -> FadingLaw:
         """The variation of gains around the devices' means; see `FadingLaw`.
 
-        How much gains vary is as unknown as their means, and only their persistence is told. They
-        are repeated at the ends of an uplink's interval, and otherwise if they are kept.
+        How much gains vary is as unknown as their means. They are repeated at the ends of an
+        uplink's interval.
         """
         ends = self._rate_laws.probability[:, [0, -1]]
         repeats = float(np.mean(np.sum(ends**2, axis=1)))
-        return unknown_fading(self.persistence, repeats)
+        return unknown_fading(repeats=repeats)
 
     def _gain(self, rate: FloatArray) -> FloatArray:
         return gain_of_rate(

@@ -33,7 +33,7 @@ _CHANNELS: dict[str, type[Any]] = {
 }
 
 # Parameters that a file has only where they are not at their default.
-_OPTIONS = {"uplinks": ("mean_bps", "deviation_bps", "persistence")}
+_OPTIONS = {"uplinks": ("mean_bps", "deviation_bps")}
 
 # A file of a stranger must not fill the memory.
 _MOST_DEVICES = 1_000_000

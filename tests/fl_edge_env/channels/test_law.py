@@ -48,11 +48,9 @@ def by_parts(low: float, high: float, above, name: str) -> float:
         CellChannel(persistence=0.6),
         CellChannel(fading="rician"),
         UplinkChannel(),
-        UplinkChannel(persistence=0.6),
         UplinkChannel(
             mean_bps=[1e5, 1e6, 2e6, 3e6, 4e6, 5e6],
             deviation_bps=[2e5, 1e6, 1e6, 1e6, 4e5, 2e5],
-            persistence=0.3,
         ),
     ],
     ids=lambda channel: type(channel).__name__,

@@ -73,8 +73,7 @@ def test_mean_gains__of_another_form_are_refused(returned, message):
         CellChannel(persistence=0.7, fading="rician"),
         MarkovChannel.correlated(0.5, num_states=3),
         UplinkChannel(),
-        UplinkChannel(persistence=0.6),
-        UplinkChannel(mean_bps=[1e6] * 4, deviation_bps=[1e5, 5e5, 1e6, 2e6], persistence=0.6),
+        UplinkChannel(mean_bps=[1e6] * 4, deviation_bps=[1e5, 5e5, 1e6, 2e6]),
     ],
 )
 def test_draw__splitting_the_rounds_changes_nothing(channel):
@@ -178,7 +177,6 @@ UPLINKS = st.builds(
     st.floats(1e6, 1e8),
     st.floats(1e-3, 10),
     place_seed=st.integers(0, 2**32),
-    persistence=st.floats(0, 0.99),
 )
 
 
@@ -213,7 +211,6 @@ OWN_UPLINKS = partial(UplinkChannel, mean_bps=[1e6, 2e6], deviation_bps=[1e6, 1e
         (CellChannel, {"fading_min": 5}, "fading_min must be below fading_max, got 5.0 and 5.0"),
         (UplinkChannel, {"share_hz": 0}, "share_hz must be positive and finite, got 0"),
         (UplinkChannel, {"share_hz": 1e4}, "gains must have positive and finite bounds, got"),
-        (UplinkChannel, {"persistence": 1}, r"persistence must lie in \[0, 1\), got 1"),
         (OWN_UPLINKS, {"mean_bps": [1e6]}, r"equal length, .*got shapes \(1,\) and \(2,\)"),
         (OWN_UPLINKS, {"deviation_bps": ()}, r"equal length, .*got shapes \(2,\) and \(0,\)"),
         (OWN_UPLINKS, {"mean_bps": 1e6, "deviation_bps": 1e6}, r"got shapes \(\) and \(\)"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,7 +52,7 @@ def test_uplinks__stay_with_a_device_and_each_is_as_frequent_as_the_others():
 
 
 MEAN, SPREAD = np.array([2e5, 1e6, 3e6, 8e6]), np.array([0.03, 0.2, 0.5, 0.8])
-OWN = UplinkChannel(mean_bps=MEAN, deviation_bps=SPREAD * MEAN, persistence=0.8)
+OWN = UplinkChannel(mean_bps=MEAN, deviation_bps=SPREAD * MEAN)
 
 
 def rates(channel: UplinkChannel, gain: np.ndarray) -> np.ndarray:
@@ -69,29 +68,3 @@ def test_uplinks__of_ones_own_have_the_moments_that_were_asked_for():
     np.testing.assert_allclose(rate.std(axis=0), SPREAD * MEAN, rtol=0.025)
     with pytest.raises(ValueError, match=r"rates of 4 devices .*scenario 3 .*num_devices=4"):
         Scenario(num_devices=3, channel=OWN)
-
-
-def test_persistence__is_the_correlation_and_leaves_the_long_run_law():
-    gain = OWN.draw(np.random.default_rng(2), COUNT, 4)
-    rate = rates(OWN, gain)
-    # A rate lasts for five rounds on average, so that there are nine times fewer of them.
-    error = SPREAD * MEAN / math.sqrt(COUNT / 9)
-    assert np.all(np.abs(rate.mean(axis=0) - MEAN) < 4 * error + 1e-3 * MEAN)
-    np.testing.assert_allclose(rate.std(axis=0), SPREAD * MEAN, rtol=0.05)
-    for lag in (1, 2, 5):
-        for device in rate.T:
-            correlation = np.corrcoef(device[:-lag], device[lag:])[0, 1]
-            assert correlation == pytest.approx(0.8**lag, abs=0.05)
-    kept = gain[1:] == gain[:-1]
-    np.testing.assert_allclose(kept.mean(axis=0), 0.8, atol=4 * 0.4 / math.sqrt(COUNT))
-    # Each device keeps its own.
-    assert abs(np.corrcoef(kept[:, 0], kept[:, 1])[0, 1]) < 4 / math.sqrt(COUNT)
-
-
-def test_conditional__of_a_gain_that_stays_is_an_atom_and_the_law_of_new_ones():
-    previous = OWN.sample(np.random.default_rng(3), 2, 4)
-    law, new = OWN.conditional(previous), replace(OWN, persistence=0.0).conditional(previous)
-    np.testing.assert_array_equal(law.gain[..., 0], previous)
-    np.testing.assert_allclose(law.probability[..., 0], 0.8)
-    np.testing.assert_array_equal(law.gain[..., 1:], new.gain)
-    np.testing.assert_allclose(law.probability[..., 1:], 0.2 * new.probability)

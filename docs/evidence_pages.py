@@ -275,26 +275,6 @@ def _leaderboard_fashion() -> Told:
     yield f"whose queues start empty, spends {span(over)} % more than the budgets"
 
 
-@part("docs/leaderboard.md", "reports")
-def _leaderboard_reports() -> Told:
-    s = standings("reports")
-    (setting,) = s.settings
-    names = {
-        DIVFL: "DivFL",
-        "Power of choice, dynamic": "power of choice, dynamic",
-        "Optimal sampling, dynamic": "optimal sampling, dynamic",
-        LROA: "LROA, which asks for nothing",
-    }
-    rows = []
-    for name, told in names.items():
-        both = [each for each in (name, f"{name}, reports paid") if each in s.ran(setting)]
-        times = [s.shown(setting, each, "time", "min") for each in both]
-        spent = [f"{100 * s.of(setting, each, 'spent_ratio'):.0f} %" for each in both]
-        rows.append([told, *times, *[""] * (2 - len(both)), *spent, *[""] * (2 - len(both))])
-    head = ["", "minutes to 90 %, free", "paid", "energy spent, free", "paid"]
-    yield Block("reports", table(head, rows))
-
-
 @part("docs/uploads.md", "uploads")
 def _uploads() -> Told:
     s = standings("uploads")

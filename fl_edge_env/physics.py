@@ -50,12 +50,12 @@ def upload_time(
 
 
 def compute_time(f: FloatArray, system: Scenario) -> FloatArray:
-    """Time of local epochs and reports [s] at CPU frequency `f` [Hz], equation (8)."""
+    """Time of local epochs [s] at CPU frequency `f` [Hz], equation (8)."""
     return system.cycles_per_round / f
 
 
 def compute_energy(f: FloatArray, system: Scenario) -> FloatArray:
-    """Energy of local epochs and reports [J] at CPU frequency `f` [Hz], equation (12)."""
+    """Energy of local epochs [J] at CPU frequency `f` [Hz], equation (12)."""
     return system.energy_per_hz2 * f**2
 
 

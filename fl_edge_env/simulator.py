@@ -68,7 +68,7 @@ class Round(NamedTuple):
         Mean of `round_time` over the draw of the cohort from q [s]; of a chosen cohort the
         `round_time` itself.
     elapsed_time : ndarray, shape (B,)
-        Sum of `round_time` since the reset, after the time of the first report, if any [s].
+        Sum of `round_time` since the reset [s].
     energy_expected : ndarray, shape (B, N)
         ``(1 - (1 - q_n)**K) E_n`` [J], equation (16); of a chosen cohort the energy spent.
     energy_spent : ndarray, shape (B, N)
@@ -285,15 +285,14 @@ class Simulator:
                 if delayed:
                     self._known_gain[index] = last
             self._fill_block(system)
-            first_time, first_energy = self.scenario.first_report
-            self.queue[index] = self.scenario.initial_queue + first_energy
+            self.queue[index] = self.scenario.initial_queue
             if self.participation_queue is not None:
                 self.participation_queue[index] = self.scenario.initial_participation_queue
             if self._age is not None:
                 self._known_gain[index] = self.scenario.channel.mean
                 self._age[index] = NEVER_MEASURED
             self.round_index[index] = round_index[index]
-            self.elapsed_time[index] = first_time
+            self.elapsed_time[index] = 0.0
 
     def state(self) -> dict[str, FloatArray | IntArray]:
         """The state of the episode, to be taken up by `restore`; copies."""

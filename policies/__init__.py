@@ -8,7 +8,6 @@ from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
 from policies.registry import POLICIES, make_policy
-from policies.reports import with_reports
 from policies.selection import Scheduler, Selector
 from policies.uniform import UniD, UniS
 
@@ -27,5 +26,4 @@ __all__ = [
     "evaluate",
     "lower_bound",
     "make_policy",
-    "with_reports",
 ]

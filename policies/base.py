@@ -35,8 +35,7 @@ class Policy(ABC):
         Name in tables and plots; the class name by default.
     uses_gradients, uses_losses, uses_update_norms : bool
         True if `feedback` needs distances between the devices' gradients, their losses or the
-        norms of their first updates where models are trained; see `train_fl.TrainingWrapper`, and
-        `policies.with_reports` for what they cost.
+        norms of their first updates where models are trained; see `train_fl.TrainingWrapper`.
     needs_training : bool
         True if the policy cannot decide without the reports of training.
     """

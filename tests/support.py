@@ -144,10 +144,6 @@ def field_values(draw, decades: float) -> dict[str, Any]:
         "nu": number(1e5),
         "latency": draw(st.sampled_from(["proxy", "round_time"])),
         "csi": draw(st.sampled_from(["full", "delayed"])),
-        "report_passes": draw(st.sampled_from([0.0, number(1.0)])),
-        "report_bits": draw(st.sampled_from([0.0, number(3e8)])),
-        "first_report_passes": draw(st.sampled_from([0.0, number(1.0)])),
-        "first_report_bits": draw(st.sampled_from([0.0, number(3e8)])),
     }
 
 

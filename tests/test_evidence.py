@@ -40,7 +40,7 @@ TEXT_TABLES = {
     "docs/opportunistic.md": (),
     "docs/paper.md": (),
     "docs/status.md": (),
-    "docs/training.md": ("`--scenario`", "option", "report"),
+    "docs/training.md": ("`--scenario`", "option"),
     "docs/uploads.md": ("option, field of the scenario",),
 }
 # A part of each leaderboard without training that is played again within a minute.

@@ -238,11 +238,7 @@ def random_fields(rng: np.random.Generator, folder: Path, saved: bool) -> dict[s
         "deadline_s": 10 ** rng.uniform(1, 5),
         "overhead_s": some(10.0),
     }
-    seldom = {f"{of}_passes": rng.uniform() for of in ("hook", "report", "first_report")}
-    seldom |= {f"{of}_bits": 1e6 for of in ("hook", "report", "first_report")}
-    for chance, values in ((0.3, often), (0.1, seldom)):
-        fields |= {name: value for name, value in values.items() if rng.random() < chance}
-    return fields
+    return fields | {name: value for name, value in often.items() if rng.random() < 0.3}
 
 
 def random_channel(rng: np.random.Generator, devices: int, folder: Path, saved: bool) -> Any:

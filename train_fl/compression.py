@@ -1,4 +1,4 @@
-"""Between local training and the server: compressors of updates, and hooks.
+"""Between local training and the server: compressors of updates.
 
 An update is a list of arrays, float32, one for each tensor of the model's parameters. A compressor
 turns it into bytes on the device and back on the server, and the system counts these bytes
@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.checks import all_true, finite_or_zero
+from fl_edge_env.checks import all_true
 from fl_edge_env.compression import Compression, index_width, kept_parameters, names_own
 from policies.own import load_own, running_own
 
@@ -126,67 +126,17 @@ class TopK(Compressor):
         return _split(flat, shapes)
 
 
-class UpdateHook(ABC):
-    """Changes the update of a device after its training and before it is compressed.
-
-    One of your own is a class with this one method, given as ``make_task(…, update_hook=…)``, for
-    example one that clips updates and adds noise. It is the same object for all devices.
-
-    Attributes
-    ----------
-    passes, bits : float
-        What it computes on the device [epochs], and uploads beside the update [bit]: time and
-        energy of every participant.
-    """
-
-    passes: float = 0.0
-    bits: float = 0.0
-
-    @abstractmethod
-    def apply(
-        self, update: NDArray[np.float32], device: int, round_number: int, rng: np.random.Generator
-    ) -> NDArray[np.float32]:
-        """Give the update that a device uploads.
-
-        Parameters
-        ----------
-        update : ndarray of float32, shape (d,)
-            Its local model less the global one, all tensors in one; to be left as it is.
-        device, round_number : int
-            Which device, from 0, and which round, from 1.
-        rng : numpy.random.Generator
-            The device's stream of this round, from which alone random numbers may come.
-
-        Returns
-        -------
-        ndarray of float32, shape (d,)
-        """
-
-
 class Uploads(NamedTuple):
     """What happens to updates of a model of these shapes between device and server."""
 
     shapes: Sequence[Shape]
     compressor: Compressor | None = None
-    hook: UpdateHook | None = None
     size: int | None = None  # bytes that a compressor of one's own has to write
 
     @property
     def remembers(self) -> bool:
         """True if a device keeps what was lost of its updates."""
         return self.compressor is not None and self.compressor.error_feedback
-
-    def prepared(
-        self, update: NDArray[np.float32], device: int, number: int, rng: np.random.Generator
-    ) -> NDArray[np.float32]:
-        """The update of a device after the hook, shape (d,)."""
-        if self.hook is None:
-            return update
-        with running_own(f"update_hook {type(self.hook).__name__}"):
-            changed: Any = self.hook.apply(_read_only(update), device, number, rng)
-        name = f"the update that the hook {type(self.hook).__name__} gives"
-        _check_shape(name, changed, update.shape)
-        return _check_finite(name, changed)
 
     def encoded(self, update: NDArray[np.float32], rng: np.random.Generator) -> bytes:
         """An update as the compressor writes it."""
@@ -230,9 +180,7 @@ class Uploads(NamedTuple):
 def make_compressor(compression: str) -> Compressor | None:
     """The compressor that a name stands for, None for ``"none"``; `ValueError` for other names."""
     if names_own(compression):
-        kind: Any = load_own(
-            compression, kind="subclass of Compressor", fits=_subclass_of(Compressor)
-        )
+        kind: Any = load_own(compression, kind="subclass of Compressor", fits=_is_compressor_class)
         with running_own(compression):
             own: Compressor = kind()
         return own
@@ -245,33 +193,6 @@ def make_compressor(compression: str) -> Compressor | None:
     if kind == "none":
         return None
     return QSGD(int(number)) if kind == "qsgd" else TopK(number)
-
-
-def make_hook(hook: str | UpdateHook | None) -> UpdateHook | None:
-    """The hook that a name such as ``"my_file.py:MyHook"`` stands for, or the one given."""
-    if not isinstance(hook, str):
-        if hook is not None and not isinstance(hook, UpdateHook):
-            raise ValueError(f"update_hook must be an UpdateHook or its name, got {hook!r}")
-        return hook
-    kind = load_own(hook, kind="subclass of UpdateHook", fits=_subclass_of(UpdateHook))
-    with running_own(hook):
-        own: UpdateHook = kind()
-    return own
-
-
-def check_hook(hook: UpdateHook, parameters: int) -> None:
-    """Refuse a hook that costs or gives something wrong, or another update for the same stream."""
-    name = f"the hook {type(hook).__name__}"
-    for cost in ("passes", "bits"):
-        finite_or_zero(f"{cost} of {name}", getattr(hook, cost))
-    trial = np.random.default_rng(0).standard_normal(parameters, dtype=np.float32)
-    uploads = Uploads([trial.shape], hook=hook)
-    first, again = (uploads.prepared(trial, 0, 1, np.random.default_rng(1)) for _ in range(2))
-    if not np.array_equal(first, again):
-        raise ValueError(
-            f"{name} gives another update for the same update and stream: it must draw from the "
-            "rng that it is given, and remember nothing"
-        )
 
 
 def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
@@ -312,8 +233,8 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
     return len(first)
 
 
-def _subclass_of(base: type) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, type) and issubclass(value, base) and value is not base
+def _is_compressor_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Compressor) and value is not Compressor
 
 
 def _check_shape(name: str, values: Any, shape: Shape) -> None:

@@ -16,7 +16,6 @@ from fl_edge_env import Scenario
 from policies.base import Policy
 from policies.benchmark.training_options import RUN_OPTIONS, TrainingOptions
 from policies.own import names_own, own_source
-from policies.reports import system_of
 from train_fl.task import Task, make_task
 from train_fl.wrapper import TrainingWrapper
 
@@ -81,11 +80,11 @@ class TrainingEnvFactory:
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
         """Make it; torch computes in it with its threads and deterministic kernels, and only in it.
 
-        The policy says what it wants to be reported, and what that costs in its scenario; see
-        `policies.with_reports`. Data that are missing or damaged are a `ValueError`.
+        The policy says what it wants to be reported. Data that are missing or damaged are a
+        `ValueError`.
         """
         return _Repeatable(
-            gym.make("FLEdge-v0", scenario=system_of(policy, self.scenario)),
+            gym.make("FLEdge-v0", scenario=self.scenario),
             self.make_task(),
             report_gradients=policy.uses_gradients,
             report_losses=policy.uses_losses,
@@ -114,7 +113,7 @@ class TrainingEnvFactory:
     def identity(self) -> tuple[TrainingEnvFactory, str]:
         """All that determines the training, with the code of one's own data or network."""
         options = self.options
-        parts = (self.task, options.model, options.compression, options.update_hook)
+        parts = (self.task, options.model, options.compression)
         names = [name for name in parts if isinstance(name, str)]
         files = [own_source(name) for name in names if names_own(name)]
         code = "".join(file.read_text(encoding="utf-8") for file in files if file is not None)

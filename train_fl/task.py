@@ -23,11 +23,8 @@ from policies.own import load_own, names_own
 from train_fl.compression import (
     Compressor,
     Shape,
-    UpdateHook,
     Uploads,
-    check_hook,
     make_compressor,
-    make_hook,
     upload_bytes,
 )
 from train_fl.data.catalogue import DATASETS, own_dataset
@@ -73,8 +70,6 @@ class Task:
         its own, and `parts` are an example; without it `parts` are those of every episode.
     compression : str or Compressor, optional
         How updates are compressed; by default as the scenario says.
-    update_hook : UpdateHook, optional
-        Changes each update before that.
     """
 
     dataset: Dataset
@@ -85,7 +80,6 @@ class Task:
     upload_shapes: Sequence[Shape] | None = None
     split: Split | None = None
     compression: str | Compressor | None = None
-    update_hook: UpdateHook | None = None
 
     def __repr__(self) -> str:
         names = ("batch_size", "learning_rate", "momentum", "weight_decay", "proximal")
@@ -112,23 +106,16 @@ class Task:
     def fit(self, scenario: Scenario) -> Scenario:
         """The scenario, of as many devices, with what this task is in it.
 
-        That is the model's size, the sample counts, the costs of a hook, and the compression if the
-        task has one of its own.
+        That is the model's size, the sample counts, and the compression if the task has one of its
+        own.
         """
         own = {} if self.compression is None else {"compression": self._compression}
         return scenario.replace(
-            **self._in_scenario,
+            model_bits=self.model_bits,
             model_tensors=self._num_tensors,
             num_samples=self.num_samples,
             **own,
         )
-
-    @property
-    def _in_scenario(self) -> dict[str, float]:
-        """Numbers of the task by the field of a scenario that holds them."""
-        hook = self.update_hook
-        costs = (0.0, 0.0) if hook is None else (float(hook.passes), float(hook.bits))
-        return {"model_bits": self.model_bits, "hook_passes": costs[0], "hook_bits": costs[1]}
 
     @cached_property
     def _compression(self) -> str | None:
@@ -141,9 +128,9 @@ class Task:
         """What happens to updates on their way in a scenario that this task fits."""
         compression = self.compression or scenario.compression
         if isinstance(compression, str):
-            return Uploads(self._shapes, make_compressor(compression), self.update_hook)
+            return Uploads(self._shapes, make_compressor(compression))
         size = upload_bytes(compression, self._shapes)
-        return Uploads(self._shapes, compression, self.update_hook, size)
+        return Uploads(self._shapes, compression, size)
 
     def check_fit(self, scenario: Scenario) -> None:
         """Refuse a scenario of other devices, samples, uploads or costs with a `ValueError`."""
@@ -152,7 +139,7 @@ class Task:
                 f"the task is split over {len(self.parts)} devices and the scenario has "
                 f"{scenario.num_devices}: make the task with num_devices={scenario.num_devices}"
             )
-        needed: dict[str, Any] = dict(self._in_scenario)
+        needed: dict[str, Any] = {"model_bits": self.model_bits}
         if self.compression is not None:
             needed["compression"] = self._compression
         if "qsgd" in scenario.compression + scenario.download_compression:
@@ -177,11 +164,9 @@ class Task:
             )
 
     def check_own(self) -> None:
-        """Refuse a compressor or a hook of one's own that does not work, with a `ValueError`."""
+        """Refuse a compressor of one's own that does not work, with a `ValueError`."""
         if isinstance(self.compression, Compressor):
             upload_bytes(self.compression, self._shapes)
-        if self.update_hook is not None:
-            check_hook(self.update_hook, self.num_parameters)
 
     def initial_model(self, seed: np.random.SeedSequence) -> nn.Module:
         """The network of `TrainingSeeds.model`; torch's generators are left as they were."""
@@ -302,7 +287,6 @@ def make_task(
     model: str | Callable[[], nn.Module] | None = None,
     server: str | ServerOptimizer | None = None,
     compression: str | Compressor | None = None,
-    update_hook: str | UpdateHook | None = None,
     loss: str | Loss | None = None,
     metric: str | Metric | None = None,
     **changes: Any,
@@ -340,8 +324,6 @@ def make_task(
     compression : str or Compressor, optional
         The option `compression`, or a compressor of one's own; by default updates are compressed as
         the scenario says. See `train_fl.compression`.
-    update_hook : str or UpdateHook, optional
-        The option `update_hook`, or a hook.
     loss, metric : str or callable, str or Metric, optional
         In place of those of the data set, see `Dataset.from_arrays`.
     **changes
@@ -417,7 +399,6 @@ def make_task(
         None if upload is None else parameter_shapes(partial(MODELS[upload], outputs)),
         split if seed is None and options.partition in _SAME_SIZES else None,
         _compression_of(compression if compression is not None else options.compression),
-        make_hook(update_hook or options.update_hook),
     )
     task.check_own()
     return task

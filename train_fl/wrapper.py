@@ -52,7 +52,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     - `participants`, shape (k,): the distinct devices of the cohort, ascending, without those whose
       upload failed, which are not trained; the model stays as it is where all failed;
     - `client_updates`, float32 of shape (k, d): their local models less the one they received, as
-      it arrived after a hook and compression; zero for those that were skipped;
+      it arrived after compression; zero for those that were skipped;
     - `update_norms`, shape (k,): Euclidean norms of `client_updates`;
     - `skipped_devices`: those of them whose update was not finite;
     - `train_loss`: mean loss over the samples they trained on, where it is finite, NaN where there
@@ -76,8 +76,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     With `report_update_norms` the info of a reset names all devices as `participants`, and has the
     `update_norms` that they would have in the first round. For this every device must train once.
 
-    The simulated times and energies count none of this, as in the papers, unless the scenario has
-    fields that say what reports cost; see `policies.with_reports`.
+    The simulated times and energies count none of this, as in the papers.
 
     Parameters
     ----------
@@ -339,16 +338,14 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     def _upload(self, update: Tensor, device: int, number: int) -> None:
         """Let an update be what the server receives of it."""
         uploads = self._uploads
-        if uploads.compressor is None and uploads.hook is None:
+        if uploads.compressor is None:
             return
         rng = self._seeds.upload(number - 1, device)
-        sent = uploads.prepared(update.cpu().numpy(), device, number, rng)
-        if uploads.compressor is not None:
-            data, left = uploads.sent(sent, self._left[device] if uploads.remembers else None, rng)
-            if left is not None:
-                self._left[device] = left
-            sent = uploads.decoded(data)
-        update.copy_(torch.from_numpy(sent))
+        left = self._left[device] if uploads.remembers else None
+        data, left = uploads.sent(update.cpu().numpy(), left, rng)
+        if left is not None:
+            self._left[device] = left
+        update.copy_(torch.from_numpy(uploads.decoded(data)))
 
     def _skip_non_finite(self, updates: Tensor, participants: IntArray, number: int) -> IntArray:
         """Set updates that are not finite to zero; give their devices."""

@@ -1,6 +1,6 @@
 """The system: the dataclass, presets, calibration, files and hardware tiers."""
 
-from fl_edge_env.scenario.scenario import REPORT_FIELDS, Scenario
+from fl_edge_env.scenario.scenario import Scenario
 from fl_edge_env.scenario.tiers import (
     HARDWARE_TIERS,
     with_phones,
@@ -10,7 +10,6 @@ from fl_edge_env.scenario.tiers import (
 
 __all__ = [
     "HARDWARE_TIERS",
-    "REPORT_FIELDS",
     "Scenario",
     "with_phones",
     "with_proportional_work",

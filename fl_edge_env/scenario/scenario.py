@@ -48,8 +48,6 @@ PerDevice: TypeAlias = Any
 # What the server may know of the channel.
 _CSI = ("full", "delayed", "participants")
 
-# What reports cost.
-REPORT_FIELDS = ("report_passes", "report_bits", "first_report_passes", "first_report_bits")
 
 # Least values of the per-device fields that need not be positive.
 _LEAST = {"initial_queue": 0.0, "initial_participation_queue": -math.inf, "overhead_s": 0.0}
@@ -134,17 +132,6 @@ class Scenario:
         The same for the model that the server sends, without ``"topk"``.
     model_tensors : int
         Number of tensors of parameters in the model.
-    hook_passes, hook_bits : float
-        What a hook computes on a participant beside its training [epochs], and uploads beside the
-        update [bit]; see `train_fl.compression.UpdateHook`.
-    report_passes : float
-        What a participant computes for reports beside its training [epochs]: 1 is a pass forward
-        and backward over its data, and 1/3 a pass forward.
-    report_bits : float
-        What a participant uploads beside its update [bit].
-    first_report_passes, first_report_bits : float
-        What every device computes [epochs] and uploads [bit] before the first round; see
-        `first_report`.
     overhead_s : float, (N,)
         What a participation takes beside download, computing and upload [s], such as messages and
         the start of a program; spent before them, without energy. Zero by default.
@@ -206,20 +193,13 @@ class Scenario:
     compression: str = "none"
     download_compression: str = "none"
     model_tensors: int = RESNET18_TENSORS
-    hook_passes: float = 0.0
-    hook_bits: float = 0.0
-    report_passes: float = 0.0
-    report_bits: float = 0.0
-    first_report_passes: float = 0.0
-    first_report_bits: float = 0.0
     overhead_s: PerDevice = 0.0
 
     def __post_init__(self) -> None:
         counts = ("num_devices", "cohort_size", "num_rounds", "model_tensors")
         set_checked(self, positive_integer, *counts)
         set_checked(self, finite_number, "bandwidth_hz", "noise_power_w", "model_bits", "nu")
-        zero_too = ("mu", "hook_passes", "hook_bits", *REPORT_FIELDS)
-        set_checked(self, finite_or_zero, *zero_too)
+        set_checked(self, finite_or_zero, "mu")
         set_checked(self, positive_number, "deadline_s")
         for name, factor, check in (("lambda_", "mu", finite_or_zero), ("V", "nu", finite_number)):
             if getattr(self, name) is not None:
@@ -560,8 +540,8 @@ class Scenario:
 
     @cached_property
     def upload_bits(self) -> float:
-        """Size of an upload: the compressed update, and what goes with it [bit]."""
-        return self._compressed("compression") + self.hook_bits + self.report_bits
+        """Size of an upload [bit]."""
+        return self._compressed("compression")
 
     def _compressed(self, name: str) -> float:
         compression = Compression.parse(name, getattr(self, name))
@@ -569,9 +549,8 @@ class Scenario:
 
     @cached_property
     def cycles_per_round(self) -> FloatArray:
-        """CPU cycles of a round, (E_n + hook_passes + report_passes) c_n D_n, shape (N,)."""
-        passes = self.local_epochs + (self.hook_passes + self.report_passes)
-        return read_only(passes * self.cycles_per_sample * self.num_samples)
+        """CPU cycles of a round, E_n c_n D_n, shape (N,)."""
+        return read_only(self.local_epochs * self.cycles_per_sample * self.num_samples)
 
     @cached_property
     def energy_per_hz2(self) -> FloatArray:
@@ -587,26 +566,6 @@ class Scenario:
     def waiting_time(self) -> FloatArray:
         """Time until each device computes [s]: its overhead and its download, shape (N,)."""
         return read_only(self.download_time + self.overhead_s)
-
-    @cached_property
-    def first_report(self) -> tuple[float, FloatArray]:
-        """Time [s] and energy of each device [J], shape (N,), of the report before the first round.
-
-        It takes place at the mean gain and in the middle of the ranges of f and p, the point at
-        which the weights are calibrated. All devices compute at once; then they upload in the order
-        of their numbers, K at a time, as in a round.
-        """
-        if not (self.first_report_passes or self.first_report_bits):
-            return 0.0, read_only(np.zeros(self.num_devices))
-        share = self.first_report_passes / (
-            self.local_epochs + (self.hook_passes + self.report_passes)
-        )
-        compute = share * physics.compute_time(self.f_mid, self)
-        upload = self.first_report_bits / physics.upload_rate(self.mean_gain, self.p_mid, self)
-        groups = np.arange(0, self.num_devices, self.cohort_size)
-        time = np.max(self.waiting_time + compute) + np.maximum.reduceat(upload, groups).sum()
-        energy = share * physics.compute_energy(self.f_mid, self) + self.p_mid * upload
-        return float(time), read_only(energy)
 
     @cached_property
     def f_mid(self) -> FloatArray:

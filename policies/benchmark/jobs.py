@@ -23,13 +23,11 @@ from gymnasium.vector import AutoresetMode
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import is_integer
 from fl_edge_env.files import reason
-from fl_edge_env.scenario import REPORT_FIELDS
 from policies.base import Policy, check_scenario
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.live import Recorder
 from policies.benchmark.rollout import Episodes, run_episode
-from policies.reports import system_of
 
 # The folders of the packages.
 PACKAGES = tuple(
@@ -136,7 +134,6 @@ class Job:
         """Play the job; see `run_episode`. `model` is a file for the last global model."""
         if self.make_env is not None:
             env: Any = self.make_env(self.policy)
-            _check_reports(env, self)
         else:
             env = FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
@@ -258,9 +255,8 @@ def make_jobs(
 ) -> list[Job]:
     """The jobs of a comparison: all seeds in a batch, or one by one where models are trained.
 
-    Of very many devices or seeds there are several batches, so that memory suffices. The reports of
-    a policy cost what they do in the scenario it was made with; see `policies.reports.system_of`.
-    Raises `ValueError` if names or seeds repeat or are missing, or are of another type.
+    Of very many devices or seeds there are several batches, so that memory suffices. Raises
+    `ValueError` if names or seeds repeat or are missing, or are of another type.
     """
     check_scenario(scenario)
     if wrong := [policy for policy in policies if not isinstance(policy, Policy)]:
@@ -273,9 +269,8 @@ def make_jobs(
             f"policies must have distinct names, as their results are told apart by them: "
             f"{twice[0]!r} comes {names.count(twice[0])} times. Set the attribute `name` of one"
         )
-    systems = {policy.name: system_of(policy, scenario) for policy in policies}
     for policy in policies:
-        _check_system(policy, systems[policy.name])
+        _check_system(policy, scenario)
         if make_env is None and policy.needs_training:
             raise ValueError(
                 f"{policy.name} decides by what training reports, and no models are trained here: "
@@ -285,7 +280,7 @@ def make_jobs(
     size = 1 if make_env is not None else max(1, _BATCH_NUMBERS // scenario.num_devices)
     batches = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
     return [
-        Job(policy, systems[policy.name], batch, make_env, prices, title)
+        Job(policy, scenario, batch, make_env, prices, title)
         for policy in policies
         for batch in batches
     ]
@@ -322,14 +317,4 @@ def _check_system(policy: Policy, scenario: Scenario) -> None:
         raise ValueError(
             f"the policy {policy.name} was made for a scenario with another {', '.join(other)}: "
             "make it with the scenario that it is run in"
-        )
-
-
-def _check_reports(env: gym.Env[Any, Any], job: Job) -> None:
-    """Refuse an environment in which reports cost a policy something else than its accounts say."""
-    made = getattr(env.unwrapped, "scenario", job.scenario)
-    if any(getattr(made, name) != getattr(job.scenario, name) for name in REPORT_FIELDS):
-        raise ValueError(
-            f"make_env must make an environment in which reports cost {job.policy.name} what they "
-            "do in its own scenario: make it with policies.reports.system_of(policy, scenario)"
         )

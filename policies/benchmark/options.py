@@ -238,9 +238,6 @@ class CompareOptions(PaperOptions, TrainingOptions, ScenarioOptions):
     """Train real models in every round. Only the data of digits come with the libraries."""
     target_accuracy: float = 0.9
     """Test accuracy, or value of another metric; the table shows when it is first reached."""
-    pay_reports: bool = False
-    """Let each policy pay for what it asks the devices to report, in time and energy.
-    Gradients: a pass over the data and the bits of a model; losses: a third of a pass."""
     seeds: int | None = None
     """Number of seeds; 5 with training, 30 without by default."""
     first_seed: int = 0

@@ -84,9 +84,7 @@ def run_episode(
         `train_loss`, `test_loss`, `test_accuracy`, `mean_device_accuracy` and
         `worst_tenth_accuracy` (the mean of the tenth of the devices with the least; a task with
         another metric has, say, `test_rmse` and `larger_is_better` in place of the accuracies), and
-        `real_time`, the time the round took on this machine [s]. Where all devices report before
-        the first round, `elapsed_time` counts it, and so do the energies and the priced columns of
-        the first round.
+        `real_time`, the time the round took on this machine [s].
 
     Raises
     ------
@@ -175,10 +173,6 @@ class _Records:
         self._sums["participations"] += in_time(info)
         self._sums["influence"] += weight / self._scenario.weights
         self._count_places(decision, info)
-        first_time, first_energy = 0.0, np.zeros(())
-        if self.num_rounds == 1:  # which accounts for what was reported before it
-            first_time, first_energy = self._scenario.first_report
-            expected, spent = expected + first_energy, spent + first_energy
         self._sums["expected"] += expected
         self._sums["spent"] += spent
         average = self._sums["expected"] / budget / self.num_rounds
@@ -200,13 +194,8 @@ class _Records:
         }
         if self._prices is not None:
             excess = np.sum(self._prices.energy * (expected - budget), axis=-1)
-            values["priced_objective"] = first_time + info["penalty"] + excess
-            prices = self._prices.outcome
-            values["priced_outcome"] = (
-                first_time
-                + np.sum(prices.energy * first_energy)
-                + priced_outcome(info, prices, self._scenario)
-            )
+            values["priced_objective"] = info["penalty"] + excess
+            values["priced_outcome"] = priced_outcome(info, self._prices.outcome, self._scenario)
         if "train_loss" in info:
             measure = measure_of(info) or Measure()
             names = ["train_loss", "test_loss", f"test_{measure.name}"]

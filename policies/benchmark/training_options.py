@@ -62,8 +62,6 @@ class TrainingOptions:
     compression: str | None = None
     """Compression of the updates: none, qsgd:BITS a parameter, topk:SHARE of the parameters, or
     your own, as my_file.py:MyCompressor; by default that of the scenario."""
-    update_hook: str | None = None
-    """Changes each update before that: your own class, as my_file.py:MyHook."""
     server: str = "fedavg"
     """The server's use of the updates: fedavg, fednova (normalised by work), fedavgm or fedadam."""
     server_learning_rate: float | None = None

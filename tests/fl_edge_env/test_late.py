@@ -201,14 +201,6 @@ def test_overhead__makes_rounds_longer_and_moves_no_energy(kind):
     np.testing.assert_array_equal(slow.energy_spent, plain.energy_spent)
 
 
-def test_first_report__of_all_devices_waits_for_the_longest_overhead():
-    passes = {"first_report_passes": 1.0, "num_samples": 100.0, "download_rate_bps": math.inf}
-    plain = SYSTEM.replace(**passes).first_report
-    slow = SYSTEM.replace(**passes, overhead_s=[1, 0, 40, 3, 0, 2]).first_report
-    assert slow[0] == pytest.approx(plain[0] + 40.0)
-    np.testing.assert_array_equal(slow[1], plain[1])
-
-
 @pytest.mark.parametrize("kind", ["sampled", "chosen"])
 def test_batch__equals_single_systems_and_goes_on_where_it_was_saved(kind):
     scenario = SYSTEM.replace(deadline_s=typical_time(), objective="outcome", upload_failure=0.2)

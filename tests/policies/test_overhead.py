@@ -17,7 +17,7 @@ SECONDS = 4.0  # a power of two, so that the rate below gives it back to the las
     [
         {},
         {"objective": "outcome", "deadline_s": 12.0},
-        {"csi": "delayed", "first_report_passes": 1.0},
+        {"csi": "delayed"},
     ],
     ids=["penalty", "outcome", "delayed"],
 )

@@ -1,6 +1,6 @@
-"""What is sent: compressors, hooks, and the accounts of a round in which both are at work."""
+"""What is sent: compressors, and the accounts of a round in which they are at work."""
 
-# ruff: noqa: ARG002 - the signatures of hooks and compressors
+# ruff: noqa: ARG002 - the signatures of compressors
 from __future__ import annotations
 
 import gymnasium as gym
@@ -14,15 +14,9 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.compression import Compression
 from policies import UniS, evaluate
 from train_fl import TrainingEnvFactory, TrainingWrapper, make_task
-from train_fl.compression import (
-    QSGD,
-    Compressor,
-    TopK,
-    UpdateHook,
-    Uploads,
-    make_compressor,
-)
+from train_fl.compression import QSGD, Compressor, TopK, Uploads, make_compressor
 from train_fl.local_sgd import LocalTrainer, passes
+from train_fl.task import TrainingSeeds
 
 SHAPES = [(3, 2, 2), (5,), (1, 4)]
 
@@ -153,33 +147,46 @@ def test_wrapper__sends_what_is_encoded_and_takes_as_long_as_its_bytes():
     np.testing.assert_allclose(env.parameters, moved, rtol=1e-5, atol=1e-7)
 
 
-class Recorded(UpdateHook):
-    """Halves updates, and keeps for the test what they were."""
+class Recorded(TopK):
+    """Keeps for the test the updates that it was given, to which was added what was left."""
 
     def __init__(self):
-        self.seen = []
+        super().__init__(0.1)
+        object.__setattr__(self, "seen", [])
 
-    def apply(self, update, device, round_number, rng):
-        self.seen.append((device, round_number, update.copy()))
-        return update / np.float32(2)
+    def encode(self, update, rng):
+        self.seen.append(np.concatenate([part.ravel() for part in update]))
+        return super().encode(update, rng)
 
 
 def test_error_feedback__adds_up_on_each_device():
-    hook = Recorded()
-    env = training(SCENARIO, compression="topk:0.1", update_hook=hook)
+    compressor = Recorded()
+    env = training(SCENARIO, compression=compressor)
     env.reset(seed=0)
-    hook.seen.clear()
-    arrived = np.zeros((10, env.task.num_parameters))
+    left = np.zeros((10, env.task.num_parameters), dtype=np.float32)
     for cohort in ((1, 2), (1, 3), (2, 3), (1,)):
+        model = env.parameters
+        compressor.seen.clear()
+        number = int(env.unwrapped.simulator.round_index)
         info = env.step(chosen(SCENARIO, *cohort))[-1]
-        arrived[info["participants"]] += info["client_updates"]
-    assert [(device, number) for device, number, _ in hook.seen] == [
-        (1, 1), (2, 1), (1, 2), (3, 2), (2, 3), (3, 3), (1, 4),
-    ]  # fmt: skip
-    made = np.zeros_like(arrived)
-    for device, _, update in hook.seen:
-        made[device] += update / 2
-    np.testing.assert_allclose(arrived + env.state()["left"], made, atol=1e-6)
+        assert info["participants"].tolist() == list(cohort)
+        for row, device in enumerate(cohort):
+            whole = own_update(env, model, device, number) + left[device]
+            np.testing.assert_array_equal(compressor.seen[row], whole)
+            left[device] = whole - info["client_updates"][row]
+    np.testing.assert_array_equal(env.state()["left"], left)
+
+
+def own_update(env: TrainingWrapper, model: np.ndarray, device: int, number: int) -> np.ndarray:
+    """A device's update in the round `number`, from 0, as local training makes it."""
+    seeds = TrainingSeeds.of(env.unwrapped.training_seed)
+    part, data = env.task.parts[device], env.task.dataset
+    rate = env.task.learning_rate(number, env.scenario.num_rounds)
+    update, _ = LocalTrainer(env.task.make_model(), env.task.options).update(
+        torch.from_numpy(model), data.train_inputs[part], data.train_targets[part],
+        epochs=2, learning_rate=rate, rng=seeds.sample_order(number, device),
+    )  # fmt: skip
+    return update.numpy()
 
 
 @pytest.mark.parametrize("compression", ["qsgd:4", "topk:0.05"])
@@ -197,13 +204,6 @@ def test_restore__goes_on_with_what_was_left_and_the_same_rounding(compression):
     np.testing.assert_equal(taken_up.state(), whole.state())
 
 
-class Costly(UpdateHook):
-    passes, bits = 0.5, 1e5
-
-    def apply(self, update, device, round_number, rng):
-        return update
-
-
 class Halves(Compressor):
     """Sixteen bits a parameter."""
 
@@ -216,17 +216,11 @@ class Halves(Compressor):
         return [p.reshape(s) for p, s in zip(np.split(flat, ends), shapes, strict=True)]
 
 
-def test_evaluate__counts_hooks_and_compressors_of_ones_own():
-    tasks = [
-        make_task("digits", num_devices=10, **options)
-        for options in ({"update_hook": Costly(), "compression": Halves()}, {})
-    ]
+def test_evaluate__counts_the_bytes_of_ones_own_compressor():
+    tasks = [make_task("digits", num_devices=10, compression=c) for c in (Halves(), None)]
     system = SCENARIO.replace(num_rounds=3)
-    # The same costs otherwise: reports as long, and a system that sends half as many bits.
-    other = system.replace(report_passes=0.5, report_bits=1e5, compression=f"bits:{6090 * 16}")
-    scenarios = tasks[0].fit(system), other
-    counted = scenarios[0]
-    assert (counted.hook_passes, counted.hook_bits) == (0.5, 1e5)
+    other = system.replace(compression=f"bits:{6090 * 16}")
+    counted = tasks[0].fit(system)
     tables = [
         evaluate([UniS(counted)], counted, range(2), gaps=False,
                  make_env=TrainingEnvFactory(counted, tasks[0])),
@@ -235,8 +229,8 @@ def test_evaluate__counts_hooks_and_compressors_of_ones_own():
     for name in ("total_time", "spent_ratio", "worst_spent_ratio"):
         np.testing.assert_allclose(tables[0][name], tables[1][name], rtol=1e-12)
     with pytest.raises(ValueError, match="make the task with it"):
-        TrainingWrapper(gym.make("FLEdge-v0", scenario=other.replace(report_passes=0)), tasks[1])
-    with pytest.raises(ValueError, match=r"scenario.replace\(hook_passes=0.5\)"):
+        TrainingWrapper(gym.make("FLEdge-v0", scenario=other), tasks[1])
+    with pytest.raises(ValueError, match=r"scenario.replace\(compression='bits:97440'\)"):
         TrainingWrapper(gym.make("FLEdge-v0", scenario=system), tasks[0])
 
 
@@ -293,31 +287,6 @@ def test_wrapper__refuses_a_compressor_that_writes_more_than_it_was_tried_to():
     env.reset(seed=0)
     with pytest.raises(ValueError, match=r"LongerLater must write 12180 bytes .* got 12181"):
         env.step(chosen(SCENARIO, 1))
-
-
-class Careless(UpdateHook):
-    def apply(self, update, device, round_number, rng):
-        return update + np.random.rand()  # noqa: NPY002
-
-
-class Writing(UpdateHook):
-    def apply(self, update, device, round_number, rng):
-        update *= 0
-        return update
-
-
-@pytest.mark.parametrize(
-    ("hook", "message"),
-    [
-        (Careless(), "must be float32 of shape .* got float64|gives another update"),
-        (Writing(), "update_hook Writing: ValueError: output array is read-only"),
-        ("nowhere.py:Hook", "the file 'nowhere.py' does not exist"),
-        (Halves(), "update_hook must be an UpdateHook or its name"),
-    ],
-)
-def test_make_task__refuses_a_hook_that_does_not_work(hook, message):
-    with pytest.raises(ValueError, match=message):
-        make_task("digits", num_devices=10, update_hook=hook)
 
 
 def test_make_compressor__knows_names():

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
-from torch.nn.utils import vector_to_parameters
 
 from fl_edge_env.typing import IntArray
 from train_fl.compression import Compressor, Uploads, make_compressor
@@ -68,17 +67,13 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
         return Message(content, reply_to=message)
     own = task.compression if config["compression"].startswith("bits:") else None
     compressor = own if isinstance(own, Compressor) else make_compressor(config["compression"])
-    uploads = Uploads(shapes, compressor, task.update_hook)
-    rng = seeds.upload(completed_rounds, device)
-    sent = uploads.prepared(update.numpy(), device, completed_rounds + 1, rng)
     if compressor is None:
-        if task.update_hook is not None:
-            vector_to_parameters(parameters + torch.from_numpy(sent), model.parameters())
         content["arrays"] = named(model)
         return Message(content, reply_to=message)
+    uploads = Uploads(shapes, compressor)
     episode = f"{entropy} {key}"
-    left = _left(context, episode, len(sent)) if uploads.remembers else None
-    packed, left = uploads.sent(sent, left, rng)
+    left = _left(context, episode, len(update)) if uploads.remembers else None
+    packed, left = uploads.sent(update.numpy(), left, seeds.upload(completed_rounds, device))
     if left is not None:
         context.state["left"] = ArrayRecord({"update": torch.from_numpy(left)})
         context.state["episode"] = ConfigRecord({"key": episode})

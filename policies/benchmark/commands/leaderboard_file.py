@@ -59,8 +59,8 @@ def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[FileSett
 
     Each table ``[[settings]]`` has a `name` and any of `SETTING_KEYS`, the options of ``fl-edge
     compare``, but trains only with ``train = true``. ``schedulers`` is a list of names or tables
-    with a `name`, perhaps a `label` and `pay_reports`, and keywords of the policy. What stands
-    above the settings is their default. `ValueError` if something is wrong.
+    with a `name`, perhaps a `label`, and keywords of the policy. What stands above the settings is
+    their default. `ValueError` if something is wrong.
     """
     with as_value_error(f"cannot read the leaderboard {str(path)!r}: "):
         values = tomllib.loads(read_text(path))
@@ -121,14 +121,11 @@ def _scheduler(entry: object, where: str) -> Scheduler:
         raise ValueError(
             f"{where}: a scheduler must be a name or a table with a name, got {entry!r}"
         )
-    own = ("name", "label", "pay_reports")
+    own = ("name", "label")
     options = {key: value for key, value in entry.items() if key not in own}
     if "scenario" in options:
         raise ValueError(f"{where}: a scheduler has the scenario of its setting, got {entry!r}")
     label = entry.get("label")
     if label is not None and (not isinstance(label, str) or not label.isprintable() or not label):
         raise ValueError(f"{where}: a label must be a string of one line, got {label!r}")
-    pays = entry.get("pay_reports")
-    if pays is not None and not isinstance(pays, bool):
-        raise ValueError(f"{where}: pay_reports must be true or false, got {pays!r}")
-    return Scheduler(entry["name"], options, label, pays)
+    return Scheduler(entry["name"], options, label)

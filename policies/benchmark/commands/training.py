@@ -25,7 +25,6 @@ from policies.benchmark.options import CompareOptions
 from policies.benchmark.training_options import TrainingOptions
 from policies.divfl import DivFL
 from policies.registry import POLICIES, SELECTORS, make_policy
-from policies.reports import describe_reports, with_reports
 
 
 class LearningTask(Protocol):
@@ -91,15 +90,12 @@ class Scheduler:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)  # keywords of the policy
     label: str | None = None  # its name in tables; the policy's own by default
-    pay_reports: bool | None = None  # as the setting says by default
 
 
 def make_entrant(
     scheduler: Scheduler,
     scenario: Scenario,
     training: Training | None,
-    *,
-    pay_reports: bool = False,
 ) -> Entrant:
     """A policy as the commands run it; DivFL chooses its cohorts by the labels of the task."""
     options, (name, _, compression) = dict(scheduler.options), scheduler.name.partition("@")
@@ -110,9 +106,6 @@ def make_entrant(
         options = {"label_histogram": training.make_task().label_histogram} | options
     try:
         policy = make_policy(name, scenario, **options)
-        paying = with_reports(scenario, policy) if pay_reports else scenario
-        if paying is not scenario:
-            policy = make_policy(name, paying, **options)
     except TypeError as error:
         if (wrong := re.search(r"unexpected keyword argument '(\w+)'", str(error))) is None:
             raise
@@ -145,8 +138,6 @@ def make_setting(
         If a package that training needs is not installed.
     """
     seeds = options.seed_range()
-    if options.pay_reports and not options.train:
-        raise ValueError("pay_reports needs training: without it nothing is reported")
     if options.compression is not None and names_own(options.compression) and not options.train:
         raise ValueError(
             f"compression {options.compression!r} needs training, which tells how much it writes: "
@@ -166,9 +157,8 @@ def make_setting(
     check_target(options.target_accuracy, training)
     entrants, left_out = [], {}
     for one in schedulers:
-        pays = options.pay_reports if one.pay_reports is None else one.pay_reports
-        entrant = make_entrant(one, scenario, training, pay_reports=pays)
-        if in_file and training is None and (entrant.policy.needs_training or one.pay_reports):
+        entrant = make_entrant(one, scenario, training)
+        if in_file and training is None and entrant.policy.needs_training:
             left_out[entrant.label] = "needs training"
         else:
             entrants.append(entrant)
@@ -216,7 +206,7 @@ def _numbers(values: NDArray[Any]) -> str:
 
 def named_by(options: CompareOptions, schedulers: Sequence[Scheduler]) -> list[str]:
     """Names of what may stand in a file of one's own: policies, the data set and the network."""
-    parts = (options.dataset, options.model, options.compression, options.update_hook)
+    parts = (options.dataset, options.model, options.compression)
     names = [scheduler.name.partition("@")[0] for scheduler in schedulers]
     return names + [name for name in parts if name]
 
@@ -239,16 +229,9 @@ def network_note(options: CompareOptions) -> str:
 
 
 def notes(setting: Setting) -> list[str]:
-    """By what DivFL chose its cohorts, and what policies pay for reports."""
-    told = []
-    if any(isinstance(policy, DivFL) for policy in setting.policies.values()):
-        trained = setting.entrants[0].training is not None
-        how = "gradients" if trained else "label histograms: the same in every round"
-        told.append(f"DivFL chose its cohorts by {how}.")
-    costs: dict[str, list[str]] = {}
-    for name, policy in setting.policies.items():
-        scenario = getattr(policy, "scenario", None)  # one of the user's own may have none
-        if scenario is not None and (cost := describe_reports(scenario)):
-            costs.setdefault(cost, []).append(name)
-    paid = [f"{' and '.join(names)} ({cost})" for cost, names in costs.items()]
-    return [*told, f"Reports cost time and energy: {'; '.join(paid)}."] if paid else told
+    """How DivFL chose its cohorts."""
+    if not any(isinstance(policy, DivFL) for policy in setting.policies.values()):
+        return []
+    trained = setting.entrants[0].training is not None
+    how = "gradients" if trained else "label histograms: the same in every round"
+    return [f"DivFL chose its cohorts by {how}."]

@@ -94,7 +94,7 @@ def assert_read_only(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("name", ["cell", "phones"])
 def test_arrays__are_read_only(name):
-    assert_read_only(Scenario.preset(name, first_report_passes=1.0))
+    assert_read_only(Scenario.preset(name))
 
 
 def test_copies__are_equal_and_stay_read_only():

@@ -12,8 +12,7 @@ from policies.benchmark.options import ScenarioOptions
 
 # Options under other names; weights that mu and nu scale; and what follows from data and policies.
 NO_OPTION = {
-    "num_rounds", "lambda_", "V", "model_tensors", "hook_passes", "hook_bits", "report_passes",
-    "report_bits", "first_report_passes", "first_report_bits", "initial_participation_queue",
+    "num_rounds", "lambda_", "V", "model_tensors", "initial_participation_queue",
 }  # fmt: skip
 NUMBERS = {
     name: value

@@ -366,7 +366,6 @@ def test_compare__a_missing_package_is_named_with_its_extra(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--no-train --pay-reports", "pay_reports needs training"),
         ("--policies lroa lroa", "'LROA' comes twice among the policies"),
         ("--device gpu", "device must be one that torch has"),
         ("--scenario {scenario}", "names no data set: give one with --dataset, or --no-train"),
@@ -462,7 +461,6 @@ def test_compare__resume_finds_all_code_that_would_be_run(call, refused, tmp_pat
         ("dataset", "random:static", "random:static"),  # a module, though a policy has the name
         ("model", "net:Net", "net:Net"),
         ("compression", "odd-module:Zip", "odd-module:Zip"),
-        ("update_hook", "qsgd:hook", "qsgd:hook"),
         ("policies", ["lroa", "uni-d@lroa:Zip"], "lroa:Zip"),
         ("policies", ["uni-d@a.py:Zip"], "a.py:Zip"),
         ("policies", ["agents/ppo.zip"], "agents/ppo.zip"),

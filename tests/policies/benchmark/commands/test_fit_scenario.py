@@ -33,7 +33,6 @@ def scenario_of(options: CompareOptions):
     [
         ({"model_bits": 1e6}, {}, "model_bits is 1000000 and must be 194880. Change that"),
         ({"num_samples": [*[30.0] * 39, 50.0]}, {}, "num_samples is 30 to 50 and must be 36"),
-        ({"hook_passes": 0.5}, {}, "hook_passes is 0.5 and must be 0"),
         ({"model_bits": 194880, "num_samples": 35}, {}, "network: num_samples is 35 and"),
         ({}, {"model": "small", "dataset": "{mine}:data"}, None),
         ({"model_bits": 194880.0, "num_samples": 36}, {}, None),
@@ -65,7 +64,7 @@ def test_scenario__of_a_file_is_refused_where_training_would_change_it(
     board.write_text(tomli_w.dumps(settings | {"schedulers": ["uni-s"], "fit_scenario": True}))
     (told,) = read_leaderboard(board)
     replaced = scenario_of(told.options)
-    for name, value in (FITTED | {"hook_passes": 0.0}).items():
+    for name, value in FITTED.items():
         np.testing.assert_array_equal(getattr(replaced, name), value)
 
 

@@ -22,11 +22,8 @@ class LocalTrainer:
 
     All parameters are views of one flat vector, and so is their momentum, which is zero at the
     start of every device's training: loading a model and taking its update are single operations
-    on vectors of length d. Weight decay times the parameters is added to the gradient, and
-    `proximal` times the distance from the global model, so that a device does not go far on its own
-    data [Li2020]_. With ``"bfloat16"`` convolutions and matrix products round their inputs to 8
-    bits of mantissa, as torch's autocast does; parameters and updates are always float32.
-    `channels_last` changes only the last digits of results. The loss is that of a
+    on vectors of length d. `proximal` times the distance from the global model is added to the
+    gradient, so that a device does not go far on its own data [Li2020]_. The loss is that of a
     `train_fl.data.dataset.Dataset`.
 
     References
@@ -38,7 +35,6 @@ class LocalTrainer:
         self, model: nn.Module, options: TrainingOptions, loss: Loss = cross_entropies
     ) -> None:
         self._model, self._options, self._loss = model, options, loss
-        self._rounds = options.precision == "bfloat16"
         self._parameters = list(model.parameters())
         self._flat = torch.cat([p.detach().flatten() for p in self._parameters])
         self._velocity = torch.zeros_like(self._flat)
@@ -95,7 +91,7 @@ class LocalTrainer:
                     self._values,
                     gradients,
                     self._velocities,
-                    weight_decay=options.weight_decay,
+                    weight_decay=0.0,
                     momentum=options.momentum,
                     lr=learning_rate,
                     dampening=0.0,
@@ -127,7 +123,7 @@ class LocalTrainer:
         self._flat.copy_(parameters)
         loss, all_outputs = 0.0, []
         for batch_inputs, batch_targets in _batches(inputs, targets, _CHUNK):
-            outputs = self._outputs(batch_inputs)
+            outputs = self._model(batch_inputs)
             loss += float(self._losses(outputs, batch_targets, "sum"))
             all_outputs.append(outputs)
         return loss / len(targets), torch.cat(all_outputs)
@@ -138,7 +134,7 @@ class LocalTrainer:
         self._flat.copy_(parameters)
         losses = torch.cat(
             [
-                self._losses(self._outputs(batch_inputs), batch_targets, "none")
+                self._losses(self._model(batch_inputs), batch_targets, "none")
                 for batch_inputs, batch_targets in _batches(inputs, targets, _CHUNK)
             ]
         )
@@ -146,9 +142,9 @@ class LocalTrainer:
 
     def _backward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Mean loss and its gradient, one tensor for each parameter."""
-        loss = self._losses(self._outputs(inputs), targets, "mean")
+        loss = self._losses(self._model(inputs), targets, "mean")
         gradients = torch.autograd.grad(loss, self._parameters)
-        # Stored as the parameters are, which channels_last changes.
+        # Stored as the parameters are, which layers need not do.
         return loss.detach(), [gradient.contiguous() for gradient in gradients]
 
     def _losses(self, outputs: Tensor, targets: Tensor, reduction: str) -> Tensor:
@@ -160,29 +156,12 @@ class LocalTrainer:
             return losses
         return losses.mean() if reduction == "mean" else losses.sum()
 
-    def _outputs(self, inputs: Tensor) -> Tensor:
-        """The network's outputs for inputs, float32 of shape (batch, outputs)."""
-        if self._options.channels_last and inputs.ndim == 4:
-            inputs = _channels_last(inputs)
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self._rounds):
-            outputs: Tensor = self._model(inputs)
-        return outputs.float() if self._rounds else outputs
-
 
 def passes(epochs: float, samples: int) -> list[int]:
     """Number of samples in each pass of some epochs over a device's data."""
     seen = max(1, round(epochs * samples))
     rest = [seen % samples] if seen % samples else []
     return [samples] * (seen // samples) + rest
-
-
-def _channels_last(images: Tensor) -> Tensor:
-    """The same images stored pixel by pixel."""
-    count, channels, height, width = images.shape
-    # With one channel torch takes both orders for the same, and would go on channel by channel.
-    strides = (channels * height * width, 1, width * channels, channels)
-    stored = images.contiguous(memory_format=torch.channels_last)
-    return stored.as_strided((count, channels, height, width), strides)
 
 
 def _batches(inputs: Tensor, targets: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:

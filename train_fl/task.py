@@ -82,7 +82,7 @@ class Task:
     compression: str | Compressor | None = None
 
     def __repr__(self) -> str:
-        names = ("batch_size", "learning_rate", "momentum", "weight_decay", "proximal")
+        names = ("batch_size", "learning_rate", "momentum", "proximal")
         options = ", ".join(f"{name}={getattr(self.options, name)}" for name in names)
         return (
             f"Task({self.dataset.name}, {len(self.parts)} devices, {self.num_parameters} "

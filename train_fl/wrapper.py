@@ -88,10 +88,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         Put `gradient_distance`, `local_losses`, and after a reset `update_norms` into the info, as
         policies with `uses_gradients`, `uses_losses` and `uses_update_norms` need.
     **options
-        `eval_every`, `precision`, `channels_last`, `on_non_finite` and `device` in place of those
-        of the task; see `policies.benchmark.training_options.TrainingOptions`. An update that is
-        not finite ends training with an error, or with ``on_non_finite="skip"`` is left out with
-        a warning, its device then listed in ``info["skipped_devices"]``.
+        `eval_every`, `on_non_finite` and `device` in place of those of the task; see
+        `policies.benchmark.training_options.TrainingOptions`. An update that is not finite ends
+        training with an error, or with ``on_non_finite="skip"`` is left out with a warning, its
+        device then listed in ``info["skipped_devices"]``.
 
     Attributes
     ----------

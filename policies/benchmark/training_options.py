@@ -19,7 +19,7 @@ from fl_edge_env.compression import Compression, names_own
 PARTITIONS = ("dirichlet", "iid", "place", "speed", "writer")
 
 # Options that say how a task is trained, and no part of the task itself.
-RUN_OPTIONS = ("eval_every", "precision", "channels_last", "on_non_finite", "device", "threads")
+RUN_OPTIONS = ("eval_every", "on_non_finite", "device", "threads")
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,6 @@ class TrainingOptions:
     """Initial learning rate; by default that of the data set."""
     momentum: float = 0.9
     """Momentum of local training."""
-    weight_decay: float = 0.0
-    """Weight decay of local training."""
     proximal: float = 0.0
     """FedProx's mu: how strongly devices are held to the global model."""
     compression: str | None = None
@@ -66,10 +64,6 @@ class TrainingOptions:
     """The server's use of the updates: fedavg, fednova (normalised by work), fedavgm or fedadam."""
     server_learning_rate: float | None = None
     """The server's learning rate; by default 1, or 0.01 for fedadam."""
-    precision: str = "float32"
-    """Numbers in which layers compute: float32 or bfloat16, faster where processors have units."""
-    channels_last: bool = False
-    """Store images pixel by pixel, which makes some networks faster."""
     on_non_finite: str = "raise"
     """Treatment of an update that is infinite or NaN: raise (stop with an error) or skip."""
     eval_every: int = 10
@@ -94,11 +88,9 @@ class TrainingOptions:
             positive_integer(name, getattr(self, name))
         finite_number("concentration", self.concentration)
         number_below_one("momentum", self.momentum)
-        finite_or_zero("weight_decay", self.weight_decay)
         finite_or_zero("proximal", self.proximal)
         if self.compression is not None and not names_own(self.compression):
             Compression.parse("compression", self.compression)
-        one_of("precision", self.precision, ("float32", "bfloat16"))
         one_of("on_non_finite", self.on_non_finite, ("raise", "skip"))
         if self.split_seed is not None:
             natural_number("split_seed", self.split_seed)

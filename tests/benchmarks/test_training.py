@@ -91,18 +91,3 @@ def test_round__by_compression(name, calls, report, seconds):
     times = medians(ways, calls, seconds)
     told = ", ".join(f"{way} {time / times['none']:.3f}" for way, time in times.items())
     report(f"round of {name}, over that without compression: {told}")
-
-
-@pytest.mark.parametrize(("model", "calls"), [("small", 5), ("cnn", 1)])
-def test_round__by_how_layers_compute(model, calls, report, seconds):
-    task = characters(10, 227, model)
-    ways = {
-        "as it is": round_of(task),
-        "channels_last": round_of(task, channels_last=True),
-        "bfloat16": round_of(task, precision="bfloat16"),
-        "both": round_of(task, channels_last=True, precision="bfloat16"),
-    }
-    times = medians(ways, calls, seconds)
-    plain = times["as it is"]
-    told = ", ".join(f"{way} {time / plain:.2f}" for way, time in times.items())
-    report(f"round of {model}, over that as it is ({plain * 1e3:.0f} ms): {told}")

@@ -29,18 +29,12 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
     return dataset.train_inputs[:25], dataset.train_targets[:25]
 
 
-@pytest.mark.parametrize(
-    ("weight_decay", "proximal", "momentum"), [(0.02, 0.0, 0.9), (0.0, 0.7, 0.9), (0.02, 0.7, 0.0)]
-)
-def test_update__equals_torch_sgd_over_the_same_batches(
-    model, data, weight_decay, proximal, momentum
-):
+@pytest.mark.parametrize(("proximal", "momentum"), [(0.0, 0.9), (0.7, 0.9), (0.7, 0.0)])
+def test_update__equals_torch_sgd_over_the_same_batches(model, data, proximal, momentum):
     images, labels = data
     reference = copy.deepcopy(model)
     anchors = [p.detach().clone() for p in reference.parameters()]
-    options = TrainingOptions(
-        batch_size=8, weight_decay=weight_decay, proximal=proximal, momentum=momentum
-    )
+    options = TrainingOptions(batch_size=8, proximal=proximal, momentum=momentum)
     trainer = LocalTrainer(model, options)
     start = trainer.initial_parameters()
     kept = start.clone()
@@ -50,8 +44,7 @@ def test_update__equals_torch_sgd_over_the_same_batches(
     )
     assert torch.equal(start, kept)
 
-    settings = {"lr": 0.05, "momentum": momentum, "weight_decay": weight_decay}
-    optimiser = torch.optim.SGD(reference.parameters(), **settings)
+    optimiser = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=momentum)
     rng, losses = np.random.default_rng(7), []
     for _ in range(2):
         for batch in np.split(rng.permutation(25), [8, 16, 24]):
@@ -83,54 +76,6 @@ def test_update__augments_every_batch_with_numbers_from_the_stream(model, data):
     assert len({number for _, number in seen}) == 8
     black = torch.split(start + update, [p.numel() for p in model.parameters()])[0]
     torch.testing.assert_close(black, start[: len(black)])  # no light, no first-layer gradient
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "tolerance"),
-    [
-        ({"channels_last": True}, (torch.float32, True), 1e-4),
-        ({"precision": "bfloat16"}, (torch.bfloat16, False), 0.1),
-    ],
-)
-def test_update__is_nearly_the_same_however_layers_compute(options, kind, tolerance):
-    rng = np.random.default_rng(0)
-    images = torch.from_numpy(rng.normal(size=(20, 3, 8, 8)).astype(np.float32))
-    labels = torch.from_numpy(rng.integers(4, size=20))
-    seen = set()
-
-    class Watched(torch.nn.Conv2d):
-        def forward(self, batch):
-            made = super().forward(batch)
-            by_pixel = made.is_contiguous(memory_format=torch.channels_last)
-            seen.add((made.dtype, by_pixel))
-            return made
-
-    with torch_seeded():
-        model = torch.nn.Sequential(
-            Watched(3, 5, 3),
-            torch.nn.ReLU(),
-            torch.nn.Conv2d(5, 6, 3),
-            torch.nn.ReLU(),
-            torch.nn.Flatten(),
-            torch.nn.Linear(96, 4),
-        )
-    results = []
-    for given, computes in (({}, (torch.float32, False)), (options, kind)):
-        trainer = LocalTrainer(
-            copy.deepcopy(model), TrainingOptions(batch_size=8, momentum=0.9, **given)
-        )
-        start = trainer.initial_parameters()
-        update, _ = trainer.update(
-            start, images, labels, epochs=2, learning_rate=0.05, rng=np.random.default_rng(1)
-        )
-        assert update.dtype == torch.float32
-        results += [(update, trainer.gradient(start, images, labels))]
-        assert seen == {computes}
-        seen.clear()
-    (plain, plain_gradient), (other, other_gradient) = results
-    for a, b in ((plain, other), (plain_gradient, other_gradient)):
-        difference = float((a - b).norm() / a.norm())
-        assert difference < tolerance
 
 
 def test_gradient__equals_finite_differences(model, data, monkeypatch):

@@ -145,7 +145,8 @@ def _check(rows: pd.DataFrame, name: str, value: FloatArray) -> None:
     if name == "device":
         _refuse(rows, name, "a name", empty)
     elif name == "round":
-        _refuse(rows, name, "an integer from 0", ~((value >= 0) & (value % 1 == 0)))
+        right = (value >= 0) & (value < np.inf) & (value == np.floor(value))
+        _refuse(rows, name, "an integer from 0", ~right)
     else:
         right = (value > 0) & np.isfinite(value)
         allowed = "a positive number"

@@ -178,6 +178,7 @@ ROW = "0,a,10,1,100,400,1.5,2.5"
         (f"{HEAD}\n0,a,9,1,100,400,1,nan", "up_s must be .*, or empty, got 'nan' in row 2"),
         (f"{HEAD}\n0.5,a,9,1,100,400,1,2", "round must be an integer from 0, got '0.5' in row 2"),
         (f"{HEAD}\n-1,a,9,1,100,400,1,2", "round must be an integer from 0, got '-1' in row 2"),
+        (f"{HEAD}\ninf,a,9,1,100,400,1,2", "round must be an integer from 0, got 'inf' in row 2"),
         (f"{HEAD}\n0,,9,1,100,400,1,2", "device must be a name, got '' in row 2"),
         (f"{HEAD}\n{ROW}\n{ROW}", "no other row in this round, got 'a' in row 3"),
         (f"{HEAD}\n{ROW}\n{ROW.replace('0', '00', 1)}", "no other row in this round, got 'a'"),

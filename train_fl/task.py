@@ -297,8 +297,8 @@ def make_task(
     ----------
     dataset : str or Dataset
         ``"digits"``, ``"fashion_mnist"``, ``"cifar10"`` or ``"femnist"``. Or one's own data, as a
-        `Dataset`, the name of a function or a folder (see `train_fl.data.catalogue.own_dataset`),
-        which need `num_devices`, `learning_rate` and `model`.
+        `Dataset` or the name of a function (see `train_fl.data.catalogue.own_dataset`), which need
+        `num_devices`, `learning_rate` and `model`.
     options : TrainingOptions, optional
         How models are trained, see `policies.benchmark.training_options.TrainingOptions`. By
         default FEMNIST is split by writer, data whose targets are numbers by ``"iid"``, and the

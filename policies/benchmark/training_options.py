@@ -31,7 +31,7 @@ class TrainingOptions:
 
     dataset: str | None = None
     """Data set: digits, fashion_mnist, cifar10 or femnist, by default that of the scenario; or your
-    own, as my_file.py:function or a folder of pictures."""
+    own, as my_file.py:function."""
     data_dir: Path = Path("data")
     """Folder with the files of the data set."""
     download: bool = False

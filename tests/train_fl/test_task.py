@@ -224,7 +224,7 @@ def test_job__of_own_data_is_another_when_their_file_changes(own_file):
         ("{}:number", "{}:Net", "number must return a Dataset, got int"),
         ("{}:damaged", "{}:Net", "does not give its data: FileNotFoundError: there is no poi"),
         ("{}:points", "{}:np", "np in .*mine.py' must be a class or function that makes"),
-        ("point", "{}:Net", "a folder, or a function in a file as my_file.py:function, got 'poi"),
+        ("point", "{}:Net", "femnist, or a function in a file as my_file.py:function, got 'poi"),
         ("digit", "{}:Net", "got 'digit': did you mean 'digits'"),
     ],
 )

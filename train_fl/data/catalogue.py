@@ -1,9 +1,8 @@
-"""The data sets by name, one function each, and those of one's own by file or folder."""
+"""The data sets by name, one function each, and user-defined ones by file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from fl_edge_env.checks import did_you_mean
 from policies.own import load_own, names_own, running_own
@@ -22,14 +21,14 @@ DATASETS: dict[str, Callable[[DataSource], Dataset]] = {
 
 
 def own_dataset(name: str) -> Dataset:
-    """Data of one's own, by ``my_file.py:function`` or ``my_module:function`` or by a folder.
+    """User-defined data, by ``my_file.py:function`` or ``my_module:function``.
 
-    The function has no arguments and returns a `Dataset`; see `Dataset.from_folder` for the folder.
+    The function has no arguments and returns a `Dataset`.
 
     Raises
     ------
     ValueError
-        If there is no such function or folder, it fails or it gives something else.
+        If there is no such function, it fails or it returns something else.
     """
     if names_own(name):
         function = load_own(name, kind="function that returns a Dataset", fits=callable)
@@ -38,9 +37,7 @@ def own_dataset(name: str) -> Dataset:
         if not isinstance(dataset, Dataset):
             raise ValueError(f"{name} must return a Dataset, got {type(dataset).__name__}")
         return dataset
-    if Path(name).is_dir():
-        return Dataset.from_folder(name)
     raise ValueError(
-        f"data set must be one of {', '.join(DATASETS)}, a folder, or a function in a file as "
+        f"data set must be one of {', '.join(DATASETS)}, or a function in a file as "
         f"my_file.py:function, got {name!r}{did_you_mean(name, DATASETS)}"
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,25 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
-from torchvision.datasets import CIFAR10, FashionMNIST, ImageFolder
-from torchvision.transforms.functional import to_tensor
+from torchvision.datasets import CIFAR10, FashionMNIST
 
 from fl_edge_env.checks import integer_at_least
-from fl_edge_env.files import as_value_error, check_regular, in_bytes
+from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
 from policies.own import running_own
 from train_fl.objective import ACCURACY, Loss, Metric, cross_entropies, make_loss, make_metric
 
 # One wrong label must not fill the memory with classes that have no sample.
 _MOST_CLASSES = 1_000_000
-# Formats of pictures: of others some run programs, as EPS does Ghostscript.
-_FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")
-# A small file may hold a huge picture of one colour, and a small folder many of them.
-_MOST_PIXELS = 2048 * 2048
-_MOST_BYTES = 4e9  # of all pictures as they are kept, in float32; reading takes four times that
-
 # Changes a batch of inputs at random, such as images of shape (batch, channels, height, width).
 Augmentation = Callable[[Tensor, np.random.Generator], Tensor]
 
@@ -38,7 +29,7 @@ Augmentation = Callable[[Tensor, np.random.Generator], Tensor]
 class Dataset:
     """Inputs and targets for training and for testing, the loss and the metric.
 
-    Data of one's own come `from_arrays`, `from_torch` or `from_folder`.
+    Data of one's own come `from_arrays` or `from_torch`.
 
     Attributes
     ----------
@@ -261,44 +252,6 @@ class Dataset:
         """
         return cls.from_arrays(name, *_read(train, "train"), *_read(test, "test"), **options)
 
-    @classmethod
-    def from_folder(cls, path: str | Path, *, augment: Augmentation | None = None) -> Dataset:
-        """A data set out of a folder of pictures, standardised as the others are.
-
-        Parameters
-        ----------
-        path : str or Path
-            Folder with ``train/<class>/<picture>`` and ``test/<class>/<picture>``. All pictures
-            have one size, of at most 2048 by 2048 pixels, and 8 bits a channel, and are read in
-            colour, 12 bytes a pixel and 4 GB in all. They are PNG, JPEG, BMP, PPM, TIFF or WebP,
-            whatever their names say. Classes are numbered by their names' order.
-        augment : callable, optional
-            As of a `Dataset`.
-
-        Raises
-        ------
-        ValueError
-            If a folder is missing, its classes differ, a picture cannot be read, or they are too
-            many.
-        """
-        path = Path(path)
-        splits = []
-        for split in ("train", "test"):
-            with as_value_error(f"cannot read the pictures in {str(path / split)!r}: "):
-                splits.append(ImageFolder(path / split, to_tensor, loader=_picture))
-        train, test = splits
-        if train.classes != test.classes:
-            other = sorted({*train.classes} ^ {*test.classes})
-            raise ValueError(
-                f"the folders train and test in {str(path)!r} must have the same classes, only one "
-                f"of them has {', '.join(other)}"
-            )
-        with as_value_error(f"cannot read the pictures in {str(path)!r}: "):
-            _check_sizes([file for split in splits for file, _ in split.samples])
-            made = cls.from_torch(path.resolve().name, train, test, augment=augment)
-        images = standardise(made.train_inputs, made.test_inputs)
-        return replace(made, train_inputs=images[0], test_inputs=images[1])
-
 
 @dataclass(frozen=True)
 class DataSource:
@@ -400,52 +353,6 @@ def _below_2_63(name: str, array: NDArray[Any]) -> IntArray:
     if array.size and (largest := array.max()) > np.iinfo(np.int64).max:
         raise ValueError(f"{name} must be integers below 2**63, got {largest}")
     return np.array(array, dtype=np.int64, order="C")
-
-
-def _check_sizes(files: Sequence[str]) -> None:
-    """Raise `ValueError` for pictures of several sizes or huge ones, before any is decoded."""
-    first: tuple[int, int] | None = None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for file in files:
-            with _opened(file) as picture:
-                width, height = size = picture.size
-            first = first or size
-            if size != first:
-                raise ValueError(
-                    f"they must be of one size, {files[0]} is {first[0]} by {first[1]} and {file} "
-                    f"{width} by {height}: resize them"
-                )
-            if width * height > _MOST_PIXELS:
-                raise ValueError(
-                    f"{file} has {width} by {height} pixels, more than {_MOST_PIXELS}: make them "
-                    "smaller"
-                )
-            if (total := 12 * width * height * len(files)) > _MOST_BYTES:
-                raise ValueError(
-                    f"{len(files)} pictures of {width} by {height} pixels are {in_bytes(total)} at "
-                    f"12 bytes a pixel, more than {in_bytes(_MOST_BYTES)}: make them smaller or "
-                    "fewer"
-                )
-
-
-def _opened(path: str) -> Image.Image:
-    """A picture of which only the head is read."""
-    with as_value_error(f"{path}: "):
-        check_regular(Path(path))
-        try:
-            picture: Image.Image = Image.open(path, formats=_FORMATS)
-        except UnidentifiedImageError:
-            raise ValueError(f"it is none of {', '.join(_FORMATS)}") from None
-    return picture
-
-
-def _picture(path: str) -> Image.Image:
-    with _opened(path) as picture, as_value_error(f"{path}: "):
-        if picture.mode.startswith(("I", "F")):  # which convert would cut off at 255
-            raise ValueError("it has more than 8 bits a channel: convert it to 8")
-        colours: Image.Image = picture.convert("RGB")
-    return colours
 
 
 def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:

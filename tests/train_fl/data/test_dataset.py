@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import os
 import re
-import struct
 import urllib.error
 import urllib.request
-import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageFile
 
 from train_fl import Dataset
 from train_fl.data.cifar10 import cifar10
@@ -152,114 +147,6 @@ IMAGE = torch.zeros(1, 2, 2)
 def test_from_torch__names_what_is_no_sample(samples, message):
     with pytest.raises(ValueError, match=message):
         Dataset.from_torch("own", samples, pairs(IMAGES, LABELS))
-
-
-def write_pictures(folder: Path, classes: dict[str, int], rng: np.random.Generator) -> None:
-    for name, count in classes.items():
-        (folder / name).mkdir(parents=True)
-        for index in range(count):
-            pixels = rng.integers(256, size=(5, 4, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{index}.png")
-
-
-def test_from_folder__numbers_classes_by_name_and_standardises(tmp_path):
-    rng = np.random.default_rng(0)
-    write_pictures(tmp_path / "train", {"dog": 3, "cat": 2}, rng)
-    write_pictures(tmp_path / "test", {"cat": 1, "dog": 1}, rng)
-    dataset = Dataset.from_folder(tmp_path)
-    assert dataset.name == tmp_path.name
-    assert dataset.train_targets.tolist() == [0, 0, 1, 1, 1]
-    assert dataset.test_targets.tolist() == [0, 1]
-    pixels = [
-        np.asarray(Image.open(path), dtype=np.float64).transpose(2, 0, 1)
-        for path in sorted((tmp_path / "train").rglob("*.png"))
-    ]
-    mean = np.mean(pixels, axis=(0, 2, 3), keepdims=True)
-    deviation = np.std(pixels, axis=(0, 2, 3), keepdims=True, ddof=1)
-    np.testing.assert_allclose(dataset.train_inputs, (pixels - mean) / deviation, atol=1e-5)
-    Image.fromarray(np.full((5, 4), 300, dtype=np.uint16)).save(tmp_path / "test/dog/0.png")
-    with pytest.raises(ValueError, match=r"0\.png: it has more than 8 bits a channel: convert it"):
-        Dataset.from_folder(tmp_path)
-    (tmp_path / "test" / "dog" / "0.png").write_bytes(b"no picture")
-    with pytest.raises(ValueError, match=f"cannot read the pictures in '{tmp_path}"):
-        Dataset.from_folder(tmp_path)
-    (tmp_path / "test" / "dog" / "0.png").unlink()
-    (tmp_path / "test" / "dog").rmdir()
-    with pytest.raises(ValueError, match="the same classes, only one of them has dog"):
-        Dataset.from_folder(tmp_path)
-
-
-@pytest.fixture
-def pictures(tmp_path) -> Path:
-    """A folder of pictures, to be damaged."""
-    rng = np.random.default_rng(0)
-    write_pictures(tmp_path / "train", {"cat": 2}, rng)
-    write_pictures(tmp_path / "test", {"cat": 2}, rng)
-    return tmp_path
-
-
-def bomb(path: Path, side: int) -> None:
-    """A small PNG file whose head announces many pixels."""
-    Image.fromarray(np.zeros((1, 1), dtype=np.uint8)).save(path)
-    content = bytearray(path.read_bytes())
-    content[16:24] = struct.pack(">II", side, side)
-    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("write", "message"),
-    [
-        (
-            lambda p: Image.new("RGB", (4, 5)).save(p, "EPS"),
-            r"9\.png: it is none of PNG, JPEG",
-        ),
-        (
-            lambda p: Image.new("RGB", (4, 5)).save(p, "GIF"),
-            r"9\.png: it is none of PNG, JPEG",
-        ),
-        (
-            lambda p: Image.new("RGB", (4, 6)).save(p),
-            r"one size, .*png is 4 by 5 and .*9\.png 4 by 6",
-        ),
-        (lambda p: bomb(p, 9_000), r"one size, .*9\.png 9000 by 9000"),
-        (lambda p: bomb(p, 60_000), r"9\.png: .*exceeds limit of [0-9]+ pixels"),
-        (os.mkfifo, r"9\.png: it is not a regular file"),
-        (lambda p: p.symlink_to("/dev/zero"), r"9\.png: it is not a regular file"),
-        (Path.touch, r"9\.png: it is none of"),
-    ],
-    ids=["eps", "gif", "size", "large", "bomb", "pipe", "link", "empty"],
-)
-def test_from_folder__a_picture_of_a_stranger_is_refused_before_any_is_decoded(
-    pictures, monkeypatch, write, message
-):
-    write(pictures / "test" / "cat" / "9.png")
-    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("decoded"))
-    with pytest.raises(ValueError, match=f"cannot read the pictures in .*{message}"):
-        Dataset.from_folder(pictures)
-
-
-def test_from_folder__pictures_that_are_all_huge_are_refused(pictures):
-    for path in pictures.rglob("*.png"):
-        bomb(path, 3_000)
-    with pytest.raises(ValueError, match=r"has 3000 by 3000 pixels, more than 4194304"):
-        Dataset.from_folder(pictures)
-
-
-def test_from_folder__pictures_that_are_too_many_together_are_refused(pictures):
-    first = pictures / "train" / "cat" / "0.png"
-    for path in [*pictures.rglob("*.png"), *(first.with_name(f"{n}.png") for n in range(96))]:
-        bomb(path, 2_048)
-    message = "98 pictures of 2048 by 2048 pixels are 4.9 GB at 12 bytes a pixel, more than 4.0 GB"
-    with pytest.raises(ValueError, match=f"cannot read the pictures in .*: {message}"):
-        Dataset.from_folder(pictures)
-
-
-def test_from_folder__a_picture_that_is_cut_off_is_named(pictures):
-    path = pictures / "test" / "cat" / "1.png"
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(ValueError, match=f"cannot read the pictures in .*: {path}: .*truncated"):
-        Dataset.from_folder(pictures)
 
 
 def test_digits__train_and_test_share_no_image_and_are_standardised():

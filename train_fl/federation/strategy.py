@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -26,10 +25,18 @@ from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
 from train_fl.compression import Compressor, Uploads, make_compressor
 from train_fl.federation.log import append_rows, begin_log
-from train_fl.federation.messages import AS_IT_IS, DEVICE, flat, named
+from train_fl.federation.messages import (
+    AS_IT_IS,
+    Reply,
+    flat,
+    like,
+    named,
+    read_reply,
+    reported,
+)
+from train_fl.federation.nodes import find_devices
 from train_fl.local_sgd import LocalTrainer
 from train_fl.server import (
-    LARGER_MU,
     ServerOptimizer,
     apply_contributions,
     make_server_optimizer,
@@ -51,14 +58,6 @@ class _Round(NamedTuple):
     participants: IntArray
     weights: FloatArray
     info: dict[str, Any]
-
-
-class _Reply(NamedTuple):
-    """What came from a participant."""
-
-    update: NDArray[Any]  # shape (d,)
-    bytes_up: int
-    metrics: MetricRecord
 
 
 class PolicyStrategy(Strategy):
@@ -287,7 +286,8 @@ class PolicyStrategy(Strategy):
         info |= {"participants": participants, "update_norms": norms}
         if self.policy.uses_losses:
             for name in ("local-loss", "local-loss-rms"):
-                told = [_told(n, one, name) for n, one in zip(participants, metrics, strict=True)]
+                pairs = zip(participants, metrics, strict=True)
+                told = [reported(*pair, name) for pair in pairs]
                 info[_LOSSES[name]] = np.array(told, dtype=np.float64)
         record: dict[str, Any] = {
             "round-time": float(info["round_time"]),
@@ -304,13 +304,8 @@ class PolicyStrategy(Strategy):
                 np.average(losses, weights=self.scenario.num_samples[participants])
             )
         if self._log is not None:
-            append_rows(
-                self._log,
-                (
-                    self._row(server_round, int(n), reply)
-                    for n, reply in zip(participants, replied, strict=True)
-                ),
-            )
+            rows = zip(participants.tolist(), replied, strict=True)
+            append_rows(self._log, (self._row(server_round, *row) for row in rows))
         self._tell(info)
         return arrays, MetricRecord(record)
 
@@ -342,7 +337,7 @@ class PolicyStrategy(Strategy):
         if self._log is not None:
             begin_log(self._log)
         self._kept = {}
-        self._nodes = _find_devices(grid, self.scenario.num_devices, self._wait)
+        self._nodes = find_devices(grid, self.scenario.num_devices, self._wait)
         self.policy.reset(policy_seed(self.seed))
         self._observation, info = self._env.reset(seed=self.seed)
         nobody = np.arange(0)
@@ -352,7 +347,7 @@ class PolicyStrategy(Strategy):
             info |= self._first_norms(arrays, config, grid)
         self._tell(info)
 
-    def _row(self, number: int, device: int, reply: _Reply) -> dict[str, Any]:
+    def _row(self, number: int, device: int, reply: Reply) -> dict[str, Any]:
         """A participation for the log, with whatever else the client reports."""
         samples = reply.metrics.get("num-examples", self.scenario.num_samples[device])
         return dict(reply.metrics) | {
@@ -399,7 +394,7 @@ class PolicyStrategy(Strategy):
         old = {name: array.numpy() for name, array in sent.arrays.items()}
         model = torch.from_numpy(np.concatenate([values.ravel() for values in old.values()]))
         apply_contributions(model, updates, weights, self._server, self._kept, sent.number)
-        return _like(sent.arrays, model.numpy())
+        return like(sent.arrays, model.numpy())
 
     def _sent(self, number: int, arrays: ArrayRecord) -> tuple[bytes | None, ArrayRecord]:
         """The model as it is sent where it is compressed, and what the devices make of it."""
@@ -410,7 +405,7 @@ class PolicyStrategy(Strategy):
         rng = TrainingSeeds.of(self._env.training_seed).broadcast(number - 1)
         flat = np.concatenate([part.ravel() for part in model]).astype(np.float32)
         packed = uploads.encoded(flat, rng)
-        return packed, _like(arrays, uploads.decoded(packed))
+        return packed, like(arrays, uploads.decoded(packed))
 
     def _messages(
         self,
@@ -440,7 +435,7 @@ class PolicyStrategy(Strategy):
 
     def _received(
         self, sent: _Round, replies: Iterable[Message]
-    ) -> tuple[dict[int, _Reply], dict[int, str]]:
+    ) -> tuple[dict[int, Reply], dict[int, str]]:
         """The replies of the devices that sent an update, and the errors of others."""
         device_of = {self._nodes[device]: int(device) for device in sent.participants}
         received, reasons = {}, {}
@@ -449,95 +444,14 @@ class PolicyStrategy(Strategy):
             if reply.has_error():
                 reasons[device] = str(reply.error.reason)
             else:
-                received[device] = _reply(device, sent, reply.content, self._compressor)
+                received[device] = read_reply(
+                    device, sent.number, sent.received, reply.content, self._compressor
+                )
         return received, reasons
 
 
 # What clients call the losses that policies ask for, and what the info of a round calls them.
 _LOSSES = {"local-loss": "local_losses", "local-loss-rms": "local_loss_rms"}
-
-
-def _told(device: int, metrics: MetricRecord, name: str) -> float:
-    if name not in metrics:
-        raise ValueError(
-            f"the policy needs the {name} of each participant, and the reply of device {device} "
-            f"has only {', '.join(metrics) or 'no metrics'}"
-        )
-    return float(metrics[name])
-
-
-def _like(arrays: ArrayRecord, flat: NDArray[Any]) -> ArrayRecord:
-    """Numbers, shape (d,), under the names and in the shapes and types of a model's arrays."""
-    old = {name: array.numpy() for name, array in arrays.items()}
-    parts = np.split(flat, np.cumsum([values.size for values in old.values()])[:-1])
-    return ArrayRecord(
-        {
-            name: torch.from_numpy(part.reshape(values.shape).astype(values.dtype))
-            for (name, values), part in zip(old.items(), parts, strict=True)
-        }
-    )
-
-
-def _reply(device: int, sent: _Round, content: RecordDict, compressor: Compressor | None) -> _Reply:
-    """A reply with the local model less the one that was sent, all arrays in one."""
-    metrics = content.get("metrics", MetricRecord())
-    if compressor is not None and "packed" in content:
-        uploads = Uploads([array.numpy().shape for array in sent.arrays.values()], compressor)
-        packed = content["packed"]["update"]
-        return _Reply(uploads.decoded(packed), len(packed), metrics)
-    local = content.get("arrays", ArrayRecord())
-    if set(local) != set(sent.arrays):
-        raise ValueError(
-            f"the reply of device {device} must have the arrays {', '.join(sent.arrays)}, "
-            f"got {', '.join(local) or 'none'}"
-        )
-    updates = []
-    for name, array in sent.received.items():
-        new, old = local[name].numpy(), array.numpy()
-        if new.shape != old.shape:
-            raise ValueError(
-                f"the array {name} of device {device} must have shape {old.shape}, got {new.shape}"
-            )
-        updates.append((new - old).ravel())
-    update = np.concatenate(updates)
-    if not np.isfinite(update).all():
-        raise FloatingPointError(
-            f"the update of device {device} in round {sent.number} is not finite: choose a "
-            f"smaller learning rate, or {LARGER_MU}"
-        )
-    return _Reply(update, sum(array.numpy().nbytes for array in local.values()), metrics)
-
-
-def _find_devices(grid: Grid, num_devices: int, wait: float) -> list[int]:
-    """The nodes of the devices 0 to N - 1."""
-    deadline = time.monotonic() + wait
-    while len(nodes := list(grid.get_node_ids())) < num_devices and time.monotonic() < deadline:
-        time.sleep(0.2)
-    if len(nodes) != num_devices:
-        raise ValueError(
-            f"the scenario has {num_devices} devices and the federation {len(nodes)} nodes after "
-            f"{wait:g} s: start as many, in a simulation by "
-            f"--federation-config num-supernodes={num_devices}"
-        )
-    asked = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
-    node_of: dict[int, int] = {}
-    for reply in grid.send_and_receive(asked, timeout=wait):
-        node = reply.metadata.src_node_id
-        if reply.has_error():
-            raise RuntimeError(f"node {node} does not say its {DEVICE}: {reply.error.reason}")
-        device = int(reply.content["metrics"][DEVICE])
-        if not 0 <= device < num_devices or device in node_of:
-            raise ValueError(
-                f"each node needs a {DEVICE} of its own from 0 to {num_devices - 1}, and node "
-                f"{node} has {device}"
-            )
-        node_of[device] = node
-    if len(node_of) != num_devices:
-        raise RuntimeError(
-            f"{num_devices - len(node_of)} of {num_devices} nodes did not say their {DEVICE} "
-            f"within {wait:g} s"
-        )
-    return [node_of[device] for device in range(num_devices)]
 
 
 def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from train_fl.data.dataset import Dataset
     from train_fl.factory import TrainingEnvFactory
-    from train_fl.objective import Metric
     from train_fl.task import Task, make_task
     from train_fl.wrapper import TrainingWrapper
 
-__all__ = ["Dataset", "Metric", "Task", "TrainingEnvFactory", "TrainingWrapper", "make_task"]
+__all__ = ["Dataset", "Task", "TrainingEnvFactory", "TrainingWrapper", "make_task"]
 
 # Imported when they are asked for: the command line needs this package where there is no torch.
 _MODULES = {
     "Dataset": "train_fl.data.dataset",
-    "Metric": "train_fl.objective",
     "Task": "train_fl.task",
     "TrainingEnvFactory": "train_fl.factory",
     "TrainingWrapper": "train_fl.wrapper",

@@ -11,7 +11,6 @@ from torch.nn.functional import cross_entropy
 
 from policies.benchmark.training_options import TrainingOptions
 from train_fl.data.dataset import Augmentation
-from train_fl.objective import Loss, cross_entropies
 
 # Samples in a forward pass at most, where the result does not depend on it.
 _CHUNK = 512
@@ -23,18 +22,16 @@ class LocalTrainer:
     All parameters are views of one flat vector, and so is their momentum, which is zero at the
     start of every device's training: loading a model and taking its update are single operations
     on vectors of length d. `proximal` times the distance from the global model is added to the
-    gradient, so that a device does not go far on its own data [Li2020]_. The loss is that of a
-    `train_fl.data.dataset.Dataset`.
+    gradient, so that a device does not go far on its own data [Li2020]_. The loss is the
+    cross-entropy.
 
     References
     ----------
     .. [Li2020] Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020.
     """
 
-    def __init__(
-        self, model: nn.Module, options: TrainingOptions, loss: Loss = cross_entropies
-    ) -> None:
-        self._model, self._options, self._loss = model, options, loss
+    def __init__(self, model: nn.Module, options: TrainingOptions) -> None:
+        self._model, self._options = model, options
         self._parameters = list(model.parameters())
         self._flat = torch.cat([p.detach().flatten() for p in self._parameters])
         self._velocity = torch.zeros_like(self._flat)
@@ -124,7 +121,7 @@ class LocalTrainer:
         loss, all_outputs = 0.0, []
         for batch_inputs, batch_targets in _batches(inputs, targets, _CHUNK):
             outputs = self._model(batch_inputs)
-            loss += float(self._losses(outputs, batch_targets, "sum"))
+            loss += float(cross_entropy(outputs, batch_targets, reduction="sum"))
             all_outputs.append(outputs)
         return loss / len(targets), torch.cat(all_outputs)
 
@@ -134,7 +131,7 @@ class LocalTrainer:
         self._flat.copy_(parameters)
         losses = torch.cat(
             [
-                self._losses(self._model(batch_inputs), batch_targets, "none")
+                cross_entropy(self._model(batch_inputs), batch_targets, reduction="none")
                 for batch_inputs, batch_targets in _batches(inputs, targets, _CHUNK)
             ]
         )
@@ -142,19 +139,10 @@ class LocalTrainer:
 
     def _backward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Mean loss and its gradient, one tensor for each parameter."""
-        loss = self._losses(self._model(inputs), targets, "mean")
+        loss = cross_entropy(self._model(inputs), targets)
         gradients = torch.autograd.grad(loss, self._parameters)
         # Stored as the parameters are, which layers need not do.
         return loss.detach(), [gradient.contiguous() for gradient in gradients]
-
-    def _losses(self, outputs: Tensor, targets: Tensor, reduction: str) -> Tensor:
-        """Losses of samples, or their mean or sum, as torch's functions reduce them."""
-        if self._loss is cross_entropies:  # torch adds in an order of its own
-            return cross_entropy(outputs, targets, reduction=reduction)
-        losses = self._loss(outputs, targets)
-        if reduction == "none":
-            return losses
-        return losses.mean() if reduction == "mean" else losses.sum()
 
 
 def passes(epochs: float, samples: int) -> list[int]:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import group_norm
+from torch.nn.functional import cross_entropy, group_norm
 from torch.nn.parameter import UninitializedParameter
 from torchvision.models import resnet18
 
 from policies.own import running_own
-from train_fl.objective import Loss, check_loss, cross_entropies
 
 
 def _pooled(inputs: int, outputs: int, size: int) -> tuple[nn.Module, ...]:
@@ -102,7 +101,7 @@ def resnet18_group_norm(num_classes: int = 10) -> nn.Module:
     return network
 
 
-# The networks by name; each is made with the number of classes, or of outputs.
+# The networks by name; each is made with the number of classes.
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "digits": DigitsCNN,
     "small": SmallCNN,
@@ -111,13 +110,7 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
-def check_maker(
-    make_model: object,
-    inputs: Tensor,
-    targets: Tensor,
-    num_outputs: int,
-    loss: Loss = cross_entropies,
-) -> None:
+def check_maker(make_model: object, inputs: Tensor, targets: Tensor, num_classes: int) -> None:
     """Refuse what does not make a network for local training, a new one each time.
 
     The initial parameters must come from torch's generator, which is left as it was; the network
@@ -137,7 +130,7 @@ def check_maker(
         first, second = made
         if not isinstance(first, nn.Module):
             raise ValueError(f"model must make a torch.nn.Module, got {type(first).__name__}")
-        check_network(first, inputs, targets, num_outputs, loss)
+        check_network(first, inputs, targets, num_classes)
         for (name, one), (_, other) in zip(
             first.named_parameters(), second.named_parameters(), strict=False
         ):
@@ -153,13 +146,7 @@ def check_maker(
                 )
 
 
-def check_network(
-    model: nn.Module,
-    inputs: Tensor,
-    targets: Tensor,
-    num_outputs: int,
-    loss: Loss = cross_entropies,
-) -> None:
+def check_network(model: nn.Module, inputs: Tensor, targets: Tensor, num_classes: int) -> None:
     """Refuse what local training cannot treat rightly, with a few samples of the data set.
 
     Raises
@@ -168,8 +155,7 @@ def check_network(
         If it has buffers, such as the running statistics of batch norm, which are no parameters
         and would not be aggregated; dropout, whose random numbers no seed names; parameters that
         are not trained, not float32 or have no size yet; does not take the inputs, or gives them
-        no finite output for each class, or number to predict, from which gradients flow back; or
-        the loss does not give one for each sample.
+        no finite output for each class from which gradients flow back.
     """
     for name, _ in model.named_buffers():
         raise ValueError(f"the network must have no buffers, got {name}: use group norm instead")
@@ -195,15 +181,15 @@ def check_network(
                 f"the network must train all its parameters, {name} is frozen: make it a plain "
                 "tensor attribute, which is not uploaded, or let it train"
             )
-    outputs = _outputs(model, inputs, targets, num_outputs)
+    outputs = _outputs(model, inputs, num_classes)
     # With the same weights and inputs only random numbers can make a difference.
     if not torch.equal(outputs, model(inputs)):
         raise ValueError(
             "the network must give the same outputs for the same inputs, and two passes differed: "
             "leave out dropout and other random numbers, which no seed names"
         )
-    losses = check_loss(loss, outputs, targets)
-    gradients = torch.autograd.grad(losses.mean(), list(parameters.values()), allow_unused=True)
+    loss = cross_entropy(outputs, targets)
+    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     for name, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:
             raise ValueError(
@@ -219,8 +205,8 @@ def check_network(
             )
 
 
-def _outputs(model: nn.Module, inputs: Tensor, targets: Tensor, num_outputs: int) -> Tensor:
-    """The network's outputs for inputs, if there is one for each class or number to predict."""
+def _outputs(model: nn.Module, inputs: Tensor, num_classes: int) -> Tensor:
+    """The network's outputs for inputs, if there is one for each class."""
     try:
         outputs = model(inputs)
     except Exception as error:  # what a network can raise has no end
@@ -237,18 +223,12 @@ def _outputs(model: nn.Module, inputs: Tensor, targets: Tensor, num_outputs: int
         got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(
             f"the network must give a row of outputs for each sample, shape ({len(inputs)}, "
-            f"{num_outputs}) for {len(inputs)} samples, got {got}"
+            f"{num_classes}) for {len(inputs)} samples, got {got}"
         )
-    if targets.is_floating_point() and outputs.shape[1] != num_outputs:
+    if outputs.shape[1] < num_classes:
         raise ValueError(
-            f"the network must have an output for each number to predict, {num_outputs}, got "
-            f"{outputs.shape[1]}: targets that are classes are given as integers"
-        )
-    if outputs.shape[1] < num_outputs:
-        raise ValueError(
-            f"the network must have an output for each of {num_outputs} classes, counted from 0 to "
-            f"the largest label {num_outputs - 1}, got {outputs.shape[1]} outputs: targets that "
-            "are numbers to predict are given as floats"
+            f"the network must have an output for each of {num_classes} classes, counted from 0 to "
+            f"the largest label {num_classes - 1}, got {outputs.shape[1]} outputs"
         )
     if not outputs.is_floating_point():
         raise ValueError(f"the network must give outputs of a real type, got {outputs.dtype}")

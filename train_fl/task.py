@@ -37,7 +37,6 @@ from train_fl.data.partition import (
     label_histogram,
 )
 from train_fl.models import MODELS, check_maker
-from train_fl.objective import Loss, Metric
 from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
 
 # Draws a split: the samples of each device.
@@ -48,12 +47,10 @@ Split: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
 class Task:
     """A learning task: data, split, network and the settings of local training.
 
-    The loss and the metric are those of the data set.
-
     Attributes
     ----------
     dataset : Dataset
-        Inputs and targets, the loss and the metric.
+        Inputs and their classes.
     parts : list of ndarray of int, length N
         Training samples of each device.
     make_model : callable
@@ -207,19 +204,9 @@ class Task:
 
     @cached_property
     def label_histogram(self) -> FloatArray:
-        """Share of each class in each device's data, shape (N, C).
-
-        Targets that are numbers count as one class.
-        """
+        """Share of each class in each device's data, shape (N, C)."""
         dataset = self.dataset
-        if not dataset.num_classes:
-            return np.ones((len(self.parts), 1))
         return label_histogram(dataset.train_targets.numpy(), self.parts, dataset.num_classes)
-
-    @property
-    def metric_name(self) -> str:
-        """The name of the metric."""
-        return self.dataset.metric.name
 
 
 # Splits whose sizes do not depend on chance, so that each episode can have its own.
@@ -287,8 +274,6 @@ def make_task(
     model: str | Callable[[], nn.Module] | None = None,
     server: str | ServerOptimizer | None = None,
     compression: str | Compressor | None = None,
-    loss: str | Loss | None = None,
-    metric: str | Metric | None = None,
     **changes: Any,
 ) -> Task:
     """A task from a data set, split over the devices.
@@ -301,9 +286,8 @@ def make_task(
         `num_devices`, `learning_rate` and `model`.
     options : TrainingOptions, optional
         How models are trained, see `policies.benchmark.training_options.TrainingOptions`. By
-        default FEMNIST is split by writer, data whose targets are numbers by ``"iid"``, and the
-        others by ``"dirichlet"``, and the learning rate is the paper's for CIFAR-10 and FEMNIST,
-        0.02 for digits and 0.01 for Fashion-MNIST.
+        default FEMNIST is split by writer and the others by ``"dirichlet"``, and the learning rate
+        is the paper's for CIFAR-10 and FEMNIST, 0.02 for digits and 0.01 for Fashion-MNIST.
     num_devices : int, optional
         Number of devices N: 40 for digits and 120 for the others by default.
     mean_gain : ndarray, shape (N,), optional
@@ -324,8 +308,6 @@ def make_task(
     compression : str or Compressor, optional
         The option `compression`, or a compressor of one's own; by default updates are compressed as
         the scenario says. See `train_fl.compression`.
-    loss, metric : str or callable, str or Metric, optional
-        In place of those of the data set, see `Dataset.from_arrays`.
     **changes
         Options in place of those in `options`, such as ``momentum=0.5``; see
         `train_fl.data.partition` for the splits.
@@ -372,10 +354,6 @@ def make_task(
     if isinstance(dataset, str):
         source = DataSource(Path(options.data_dir), options.download, num_devices, seed or 0)
         dataset = DATASETS[dataset](source)
-    if loss is not None or metric is not None:
-        dataset = dataset.judged(loss, metric)
-    if not dataset.num_classes and options.partition is None:
-        options = replace(options, partition="iid")
     split = partial(
         _split,
         dataset=dataset,
@@ -384,11 +362,10 @@ def make_task(
         merits={"place": ("mean_gain", mean_gain), "speed": ("speed", speed)},
     )
     parts = split(np.random.default_rng(seed or 0))
-    outputs = dataset.num_outputs
-    make_model = partial(MODELS[model], outputs) if isinstance(model, str) else model
-    check_maker(make_model, *dataset.examples(), outputs, dataset.loss)
+    classes = dataset.num_classes
+    make_model = partial(MODELS[model], classes) if isinstance(model, str) else model
+    check_maker(make_model, *dataset.examples(), classes)
     dataset.check_augment()
-    dataset.check_metric()
     upload = options.upload
     task = Task(
         dataset,
@@ -396,7 +373,7 @@ def make_task(
         make_model,
         options,
         server,
-        None if upload is None else parameter_shapes(partial(MODELS[upload], outputs)),
+        None if upload is None else parameter_shapes(partial(MODELS[upload], classes)),
         split if seed is None and options.partition in _SAME_SIZES else None,
         _compression_of(compression if compression is not None else options.compression),
     )
@@ -437,11 +414,6 @@ def _split(
     labels, concentration = dataset.train_targets.numpy(), options.concentration
     if options.partition == "iid":
         return iid(len(labels), num_devices, rng)
-    if not dataset.num_classes and options.partition != "writer":
-        raise ValueError(
-            f"a split by {options.partition} goes by classes, and the targets of {dataset.name} "
-            "are numbers: partition must be iid, or writer, by the train_writers of the data set"
-        )
     if options.partition is not None and options.partition in merits:
         name, merit = merits[options.partition]
         if merit is None or np.asarray(merit).shape != (num_devices,):

@@ -26,7 +26,6 @@ from policies.benchmark.checkpoint import State
 from train_fl.compression import make_compressor
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
-from train_fl.objective import ACCURACY
 from train_fl.server import LARGER_MU, apply_contributions, norms_of
 from train_fl.task import Task, TrainingSeeds, new_model
 
@@ -57,9 +56,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     - `skipped_devices`: those of them whose update was not finite;
     - `train_loss`: mean loss over the samples they trained on, where it is finite, NaN where there
       is none;
-    - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated; a
-      task with another metric has that in place of both accuracies, such as `test_rmse`, and
-      `larger_is_better`;
+    - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated;
     - `device_accuracy`, shape (N,): the accuracy to expect on a device's data, which is that on
       test samples with the classes mixed as in its training data, NaN where it was not evaluated.
 
@@ -207,7 +204,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             self.task = self._given.episode(self._seeds.split)
             self._data = self._divide(self.task)
         model = self.task.initial_model(self._seeds.model).to(self._device)
-        self._trainer = LocalTrainer(model, self._options, self.task.dataset.loss)
+        self._trainer = LocalTrainer(model, self._options)
         self._parameters = self._trainer.initial_parameters()
         self._kept = {name: torch.zeros_like(self._parameters) for name in self.task.server.keeps}
         # What was lost of the updates of each device, where these are to be sent later.
@@ -372,14 +369,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     def _evaluate(self) -> dict[str, Any]:
         """The entries of the info from an evaluation on the test set."""
-        (inputs, targets), metric = self._test, self.task.dataset.metric
+        inputs, targets = self._test
         loss, outputs = self._trainer.evaluate(self._parameters, inputs, targets)
-        if metric != ACCURACY:
-            return {
-                "test_loss": loss,
-                f"test_{metric.name}": metric.of(outputs, targets),
-                "larger_is_better": metric.larger_is_better,
-            }
         classes = self.task.dataset.num_classes
         tested, right_of_class = (
             np.bincount(labels.cpu().numpy(), minlength=classes)
@@ -393,11 +384,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     def _not_evaluated(self) -> dict[str, Any]:
         """The same entries where there was no evaluation."""
-        metric = self.task.dataset.metric
-        unknown: dict[str, Any] = {"test_loss": math.nan, f"test_{metric.name}": math.nan}
-        if metric != ACCURACY:
-            return unknown | {"larger_is_better": metric.larger_is_better}
-        return unknown | {"device_accuracy": np.full(self.scenario.num_devices, math.nan)}
+        return {
+            "test_loss": math.nan,
+            "test_accuracy": math.nan,
+            "device_accuracy": np.full(self.scenario.num_devices, math.nan),
+        }
 
     def _losses(self, devices: IntArray, received: Tensor) -> dict[str, Any]:
         """The entries of the info that `report_losses` asks for."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import is_real
 from policies.base import Policy
 from policies.benchmark.bound import LowerBound, Prices, find_prices
-from policies.benchmark.measure import ACCURACY, measure_of
+from policies.benchmark.measure import measure_of
 from policies.benchmark.status import DeviceAccounts, judge
 from policies.outcome import outcome_prices
 
@@ -87,7 +86,7 @@ def evaluate(
     from policies.benchmark.rollout import gathered
     from policies.benchmark.runner import check_runner, run_jobs
 
-    check_target(target_accuracy, make_env)
+    check_target(target_accuracy)
     seeds = check_seeds(seeds)
     make_jobs(policies, scenario, seeds, make_env)  # refuses what is wrong before prices are found
     if bound is not None:
@@ -115,21 +114,13 @@ def evaluate(
     return summarise(rounds, target_accuracy, bounds, devices)
 
 
-def check_target(target_accuracy: object, training: object = None) -> None:
-    """Raise `ValueError` for an accuracy outside (0, 1], such as one in per cent.
-
-    Where `training` has a task with another metric, the target is any finite number.
-    """
+def check_target(target_accuracy: object) -> None:
+    """Raise `ValueError` for an accuracy outside (0, 1], such as one in per cent."""
     if target_accuracy is None:
         return
     if not is_real(target_accuracy):
         raise ValueError(f"target_accuracy must be a number in (0, 1], got {target_accuracy!r}")
     if 0 < target_accuracy <= 1:
-        return
-    make_task = getattr(training, "make_task", None)
-    if make_task is not None and (name := make_task().metric_name) != ACCURACY:
-        if not math.isfinite(target_accuracy):
-            raise ValueError(f"the target of {name} must be finite, got {target_accuracy!r}")
         return
     per_cent = f": {target_accuracy:g} % is {target_accuracy / 100:g}"
     instead = per_cent if 1 < target_accuracy <= 100 else ""

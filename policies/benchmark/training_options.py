@@ -38,7 +38,7 @@ class TrainingOptions:
     """Fetch missing data from the internet."""
     partition: str | None = None
     """Split of the data: dirichlet, iid, place, speed or writer.
-    By default writer for FEMNIST, iid where targets are numbers, and dirichlet otherwise."""
+    By default writer for FEMNIST, and dirichlet otherwise."""
     concentration: float = 0.5
     """Parameter of the Dirichlet split: the smaller, the more the devices' data differ."""
     split_seed: int | None = None

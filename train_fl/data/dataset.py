@@ -1,9 +1,9 @@
-"""A data set: inputs and targets, perhaps of one's own, and where its files are."""
+"""A data set: inputs and classes, perhaps user-defined, and where its files are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
 from policies.own import running_own
-from train_fl.objective import ACCURACY, Loss, Metric, cross_entropies, make_loss, make_metric
 
 # One wrong label must not fill the memory with classes that have no sample.
 _MOST_CLASSES = 1_000_000
@@ -27,7 +26,7 @@ Augmentation = Callable[[Tensor, np.random.Generator], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs and targets for training and for testing, the loss and the metric.
+    """Inputs and their classes for training and for testing.
 
     Data of one's own come `from_arrays` or `from_torch`.
 
@@ -38,21 +37,15 @@ class Dataset:
     train_inputs, test_inputs : Tensor of float32 or int64, shape (samples, ...)
         What the network is given, such as normalised images of shape (samples, channels, height,
         width), rows of a table or tokens.
-    train_targets, test_targets : Tensor
-        Classes from 0 on, int64 of shape (samples,); or numbers, float32 of shape
-        (samples, outputs).
+    train_targets, test_targets : Tensor of int64, shape (samples,)
+        Classes from 0 on.
     num_classes : int
-        Number of classes C, 0 where targets are numbers.
+        Number of classes C; networks have an output for each.
     train_writers : ndarray of int, shape (samples,), optional
         Who made each training sample, counted from 0, in data that come from several people.
     augment : callable, optional
         Random changes of the inputs of a training batch: ``augment(inputs, rng)`` gives inputs of
         the same shape, and draws its random numbers from the NumPy generator ``rng`` alone.
-    loss : callable
-        ``loss(outputs, targets)`` gives the loss of each sample of a batch, shape (batch,), which
-        is finite and differentiable; its mean is what local training makes small.
-    metric : Metric
-        By which models are judged on the test set.
     """
 
     name: str
@@ -63,23 +56,16 @@ class Dataset:
     num_classes: int
     train_writers: IntArray | None = None
     augment: Augmentation | None = None
-    loss: Loss = cross_entropies
-    metric: Metric = ACCURACY
 
     def __repr__(self) -> str:
-        targets = f"{self.num_classes} classes" if self.num_classes else "targets are numbers"
         return (
             f"Dataset({self.name}, {len(self.train_targets)} training and {len(self.test_targets)} "
-            f"test samples of shape {tuple(self.train_inputs.shape[1:])}, {targets})"
+            f"test samples of shape {tuple(self.train_inputs.shape[1:])}, "
+            f"{self.num_classes} classes)"
         )
 
-    @property
-    def num_outputs(self) -> int:
-        """Numbers that a network gives for a sample: one for each class, or for each target."""
-        return self.num_classes or self.train_targets.shape[1]
-
     def examples(self) -> tuple[Tensor, Tensor]:
-        """A few inputs and targets on which networks and losses are tried.
+        """A few inputs and targets on which networks are tried.
 
         Where inputs are integers, these are samples with the least and the largest at each place,
         such as the largest token, of which an embedding might have no row.
@@ -90,28 +76,6 @@ class Dataset:
         places = inputs.flatten(1).numpy()
         rows = np.unique([places.argmin(axis=0), places.argmax(axis=0)])
         return inputs[rows], torch.cat([self.train_targets, self.test_targets])[rows]
-
-    def judged(self, loss: str | Loss | None, metric: str | Metric | None) -> Dataset:
-        """The same data with another loss and metric, where these are given, by name or as such.
-
-        Raises
-        ------
-        ValueError
-            If there is no such loss or metric for these targets.
-        """
-        classes = self.num_classes > 0
-        return replace(
-            self,
-            loss=self.loss if loss is None else make_loss(loss, classes=classes),
-            metric=self.metric if metric is None else make_metric(metric, classes=classes),
-        )
-
-    def check_metric(self) -> None:
-        """Refuse a metric that does not work for the targets of the test set."""
-        if self.metric != ACCURACY:
-            shape = len(self.test_targets), self.num_outputs
-            outputs = torch.rand(shape, generator=torch.Generator().manual_seed(0))
-            self.metric.of(outputs, self.test_targets)
 
     def check_augment(self) -> None:
         """Refuse an `augment` that fails, changes shape or type or draws other random numbers."""
@@ -153,10 +117,8 @@ class Dataset:
         *,
         train_writers: ArrayLike | None = None,
         augment: Augmentation | None = None,
-        loss: str | Loss | None = None,
-        metric: str | Metric | None = None,
     ) -> Dataset:
-        """A data set of one's own; the arrays are copied.
+        """A user-defined data set; the arrays are copied.
 
         Parameters
         ----------
@@ -165,61 +127,44 @@ class Dataset:
         train_inputs, test_inputs : array_like, shape (samples, ...)
             They are taken as they are, not normalised. Integers stay integers, as tokens must,
             but for images, of shape (samples, channels, height, width).
-        train_targets, test_targets : array_like
-            Integers from 0 on are classes, shape (samples,). Floats are numbers to predict, shape
-            (samples,) or (samples, outputs).
-        loss : str or callable, optional
-            ``"cross_entropy"`` for classes; ``"mse"``, the default, or ``"mae"``, each a mean over
-            outputs, for numbers; or one's own, see `Dataset`.
-        metric : str or Metric, optional
-            ``"accuracy"`` for classes; ``"rmse"``, the default, or ``"mae"`` for numbers; or one's
-            own.
+        train_targets, test_targets : array_like of int, shape (samples,)
+            Classes from 0 on.
 
         Raises
         ------
         ValueError
-            If shapes do not fit, a value is not finite, a target is no class, or there is no such
-            loss or metric.
+            If shapes do not fit, a value is not finite, or a target is no class.
         """
-        parts: list[Tensor] = []
-        for split, given, wanted in (
-            ("train", train_inputs, train_targets),
-            ("test", test_inputs, test_targets),
-        ):
-            inputs = _inputs(f"{split}_inputs", given)
-            targets = _targets(f"{split}_targets", wanted, len(inputs))
-            if split == "train" and not targets.is_floating_point() and targets.min() > 0:
-                raise ValueError(
-                    "train_targets must be counted from 0, each class with a sample, and the least "
-                    f"is {targets.min()}: subtract it"
-                )
-            parts += [inputs, targets]
-        for what, (train, test) in (("inputs", parts[::2]), ("targets", parts[1::2])):
-            if train.dtype != test.dtype:
-                raise ValueError(
-                    f"train_{what} and test_{what} must both be integers or both be floats, "
-                    f"got {train.dtype} and {test.dtype}"
-                )
-            if train.shape[1:] != test.shape[1:]:
-                raise ValueError(
-                    f"train_{what} and test_{what} must be of one shape, "
-                    f"got {tuple(train.shape[1:])} and {tuple(test.shape[1:])}"
-                )
+        train, test = (_inputs("train_inputs", train_inputs), _inputs("test_inputs", test_inputs))
+        classes = _classes("train_targets", train_targets, len(train))
+        test_classes = _classes("test_targets", test_targets, len(test))
+        if classes.min() > 0:
+            raise ValueError(
+                "train_targets must be counted from 0, each class with a sample, and the least "
+                f"is {classes.min()}: subtract it"
+            )
+        if train.dtype != test.dtype:
+            raise ValueError(
+                "train_inputs and test_inputs must both be integers or both be floats, "
+                f"got {train.dtype} and {test.dtype}"
+            )
+        if train.shape[1:] != test.shape[1:]:
+            raise ValueError(
+                "train_inputs and test_inputs must be of one shape, "
+                f"got {tuple(train.shape[1:])} and {tuple(test.shape[1:])}"
+            )
         writers = None
         if train_writers is not None:
-            writers = _integers("train_writers", train_writers, len(parts[1]))
-        classes = not parts[1].is_floating_point()
+            writers = _integers("train_writers", train_writers, len(train))
         return cls(
             name,
-            parts[0],
-            parts[1],
-            parts[2],
-            parts[3],
-            num_classes=1 + int(max(parts[1].max(), parts[3].max())) if classes else 0,
+            train,
+            classes,
+            test,
+            test_classes,
+            num_classes=1 + int(max(classes.max(), test_classes.max())),
             train_writers=writers,
             augment=augment,
-            loss=make_loss(loss, classes=classes),
-            metric=make_metric(metric, classes=classes),
         )
 
     @classmethod
@@ -241,9 +186,9 @@ class Dataset:
         train, test : torch.utils.data.Dataset
             With a length, and pairs of an input and its target. All inputs are tensors or arrays
             of one shape, such as (channels, height, width) after torchvision's ``ToTensor``;
-            targets are classes, numbers or arrays of numbers.
+            targets are classes.
         **options
-            `augment`, `loss` and `metric`, as of `from_arrays`.
+            `augment`, as of `from_arrays`.
 
         Raises
         ------
@@ -304,32 +249,12 @@ def _inputs(name: str, given: ArrayLike) -> Tensor:
     return values
 
 
-def _targets(name: str, given: ArrayLike, size: int) -> Tensor:
-    """A copy of targets, classes or numbers."""
-    array = _array(name, given)
-    if array.dtype.kind not in "fiu":
-        raise ValueError(
-            f"{name} must be integers, which are classes, or floats, which are numbers to predict, "
-            f"got {array.dtype} of shape {array.shape}"
-        )
-    if array.dtype.kind == "f":
-        if array.ndim not in (1, 2) or len(array) != size or array.size == 0:
-            raise ValueError(
-                f"{name} must have shape ({size},) or ({size}, outputs), a row for each sample, "
-                f"got {array.shape}"
-            )
-        with np.errstate(over="ignore"):
-            values = torch.from_numpy(np.array(array.reshape(size, -1), dtype=np.float32))
-        if not torch.isfinite(values).all():
-            raise ValueError(f"{name} must be finite numbers below 3.4e38, got NaN or larger ones")
-        return values
-    classes = _integers(name, array, size)
+def _classes(name: str, given: ArrayLike, size: int) -> Tensor:
+    """A copy of the classes of samples."""
+    classes = _integers(name, _array(name, given), size)
     for label in (classes.min(), classes.max()):
         if not 0 <= label < _MOST_CLASSES:
-            raise ValueError(
-                f"{name} must be at least 0 and below {_MOST_CLASSES}, got {label}: numbers to "
-                "predict that are no classes are given as floats"
-            )
+            raise ValueError(f"{name} must be at least 0 and below {_MOST_CLASSES}, got {label}")
     return torch.from_numpy(classes)
 
 
@@ -374,10 +299,9 @@ def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:
                 f"{type(given).__name__}: give a data set of images transform=ToTensor()"
             )
         pair = np.asarray(given), np.asarray(target)
-        if pair[1].dtype.kind not in "iuf":
+        if pair[1].dtype.kind not in "iu":
             raise ValueError(
-                f"{split} must hold classes as integers or numbers as floats, sample {index} has "
-                f"{target!r}"
+                f"{split} must hold classes as integers, sample {index} has {target!r}"
             )
         for what, one, first in zip(("inputs", "targets"), pair, (read or [pair])[0], strict=True):
             if one.shape != first.shape:
@@ -389,7 +313,5 @@ def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:
     if not read:
         raise ValueError(f"{split} must hold samples, got none")
     inputs, targets = (np.stack(values) for values in zip(*read, strict=True))
-    # Of torch's habit of one target in an array of shape (1,).
-    return inputs, targets[:, 0] if targets.dtype.kind in "iu" and targets.shape[1:] == (
-        1,
-    ) else targets
+    # Some data sets give each class in an array of shape (1,).
+    return inputs, targets[:, 0] if targets.shape[1:] == (1,) else targets

@@ -39,7 +39,7 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
     completed_rounds = int(config["server-round"]) - 1
     model = task.initial_model(seeds.model)
-    trainer = LocalTrainer(model, task.options, task.dataset.loss)
+    trainer = LocalTrainer(model, task.options)
     shapes = [tuple(p.shape) for p in model.parameters()]
     if "packed" in message.content:
         uploads = Uploads(shapes, make_compressor(config["download-compression"]))

@@ -37,12 +37,7 @@ class LearningTask(Protocol):
 
     @property
     def label_histogram(self) -> FloatArray:
-        """Share of each class in each device's data, shape (N, C), of numbers shape (N, 1)."""
-        ...
-
-    @property
-    def metric_name(self) -> str:
-        """By what its models are judged, such as accuracy."""
+        """Share of each class in each device's data, shape (N, C)."""
         ...
 
     @property
@@ -154,7 +149,7 @@ def make_setting(
         if not options.fit_scenario:
             training = _as_given(options, scenario, training)
         scenario = training.scenario
-    check_target(options.target_accuracy, training)
+    check_target(options.target_accuracy)
     entrants, left_out = [], {}
     for one in schedulers:
         entrant = make_entrant(one, scenario, training)

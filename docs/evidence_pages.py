@@ -190,7 +190,6 @@ def printed(name: str) -> str:
 
 
 IID, CELL, PHONES = "CIFAR-10, iid channel", "cell", "phones"
-OLD = "CIFAR-10, correlated channel, delayed state"
 
 
 @part("docs/leaderboard.md", "system")
@@ -228,11 +227,6 @@ def _leaderboard_system() -> Told:
         f"LROA takes {n(longer, '.0f')} % longer than Opportunistic, and spends "
         f"{n(float(spent), '.0f')} % more energy than the budgets allow"
     )
-    longer = 100 * (s.ratio(OLD, LROA, OURS) - 1)
-    yield Claim("LROA is fourth,", s.ok(OLD).index(LROA) == 3)
-    yield f"LROA is fourth, {n(longer, '.0f')} % above the first."
-    yield f"leave out {n(s.counted(OLD, BEST, 'leaves out {}'))} devices"
-    yield f"which knows the true gains, is {n(100 * s.of(OLD, OURS, 'outcome_gap'), '.0f')} %."
 
 
 @part("docs/leaderboard.md", "digits")
@@ -454,53 +448,6 @@ def _tradeoff() -> Told:
         first = [told.get(row["variant"], row["variant"]), f"{row['round_time']:.4g}"]
         rows.append(first + [f"{100 * row[name]:{spec}}" for name, spec in columns.values()])
     yield Block("tradeoff", table(["variant", "mean round, s", *columns], rows))
-
-
-@part("docs/opportunistic.md", "partial")
-def _partial() -> Told:
-    s = standings("partial")
-    columns = {
-        "all gains": "cell, all gains known",
-        "round before": "cell, gains of the round before",
-        "participants": "cell, gains of participants",
-        "0.5": "cell, gains of participants, fading stays with probability 0.5",
-        "0.95": "cell, gains of participants, fading stays with probability 0.95",
-    }
-    told = {
-        OURS: OURS,
-        "Opportunistic, common prices": "`follow=False`, `step_scale=0.5`",
-        "Opportunistic, common prices, small steps": "`follow=False`, `step_scale=0.25`",
-        LROA: LROA,
-        FAIR: FAIR,
-    }
-    rows = []
-    for name, words in told.items():
-        row = [words]
-        for setting in columns.values():
-            star = "" if name in s.ok(setting) else "*"
-            shares = (s.of(setting, name, each, "%") for each in ("influence", "worst_spent_ratio"))
-            both = ", ".join(f"{each:.0f}" for each in shares)
-            row.append(f"{s.of(setting, name, 'total_time', 'd'):.1f}{star} ({both})")
-        rows.append(row)
-    yield Block("partial", table(["", *columns], rows))
-    before = columns["round before"]
-    yield (
-        f"and LROA is {n(100 * (1 - s.ratio(before, LROA, OURS)), '.0f')} % faster than "
-        "Opportunistic."
-    )
-    unseen = [setting for setting in columns.values() if "participants" in setting]
-    common = max(s.ratio(each, "Opportunistic, common prices", OURS) for each in unseen)
-    yield Claim("With common prices it is faster by another fifth or more", common < 0.81)
-    bandits = [
-        (setting, name)
-        for setting in s.settings
-        for name in s.ran(setting)
-        if name.startswith(("CS-UCB", "Thompson"))
-    ]
-    days = [s.of(*each, "total_time", "d") for each in bandits]
-    yield f"take {n(min(days), '.0f')} to {n(max(days), '.0f')} days and never keep the budgets"
-    never = not any(name in s.ok(each) for each, name in bandits)
-    yield Claim("days and never keep the budgets", never)
 
 
 @part("docs/training.md", "fashion_mnist_small")

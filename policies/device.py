@@ -6,24 +6,12 @@ P2.1:
     T = cycles / f + upload / l + waiting,    upload = M K ln(2) / B,
     E = alpha cycles f^2 / 2 + p upload / l.
 
-A gain that is not known, but of which the law is, has J nodes s_j with probabilities w_j. Time and
-energy are then expected ones, and all that changes is the logarithm: in its place stands the
-weighted harmonic mean of the nodes' logarithms,
+The *rate*, the energy saved by a second more to upload, is ``((1 + x) ln(1 + x) - x) N0 / h`` with
+x = h p / N0, and its derivative is l. As it grows with p, the least energy with which a device
+meets a deadline is convex and decreasing in the deadline.
 
-    1 / l = sum_j w_j / ln(1 + s_j p).
-
-A known gain is a law with one node. The mean is concave in p, as the harmonic mean of concave
-functions is, and nothing below needs more. Written out: the *rate*, the energy saved by a second
-more to upload, is ``G / |G'| - p`` with G = 1 / l, and with l_j = ln(1 + s_j p),
-y_j = s_j p / ((1 + s_j p) l_j) and a_j = w_j / l_j it grows with p by
-
-    (sum a sum (a y^2 l) + 2 (sum a sum (a y^2) - (sum a y)^2)) / (sum a y)^2,
-
-which is not negative, by Cauchy and Schwarz. So the least energy with which a device meets a
-deadline is convex and decreasing in the deadline.
-
-Functions take the index n of a device, the table ``t`` of all devices, whose rows are named below,
-and their ``nodes``, shape (2, N, J).
+Functions take the index n of a device and the table ``t`` of all devices, whose rows are named
+below.
 """
 
 from __future__ import annotations
@@ -41,62 +29,46 @@ F_MIN, F_MAX, P_MIN, P_MAX = range(5, 9)
 F_SCALE, P_SCALE = 9, 10  # 1 / (max - min), or zero where there is nothing to choose
 ERROR, BUDGET = 11, 12  # V lambda w^2, and the energy budget
 # ... what it is in a round, ...
-QUEUE = 13
-LOG_MIN, LOG_MAX = 14, 15  # the logarithm at p_min and at p_max
-RATE_MIN, RATE_MAX = 16, 17  # the energy saved by a second more to upload, likewise
+QUEUE, SNR = 13, 14  # the energy queue, and h / N0
+LOG_MAX, RATE_MAX = 15, 16  # at p_max: the logarithm, and the energy saved by a second more
+# ... what deadlines add, ...
+LOG_MIN = 17  # the logarithm at p_min
 LEAST = 18  # the least time, that at f_max and p_max
-# ... and what the outcome problem adds.
+# ... and the outcome problem.
 PARTICIPATION = 19  # the participation queue
 FIRST = 20  # the least time; infinite for a device that is absent
 ROWS = 21
-
-# Rows of the nodes.
-SNR, WEIGHT = 0, 1
 
 # How far inside a range, relative, the search of `on_time` turns round.
 _INSIDE = 1e-12
 
 
 @compiled
-def begin_table(constants: FloatArray, num_nodes: int) -> tuple[FloatArray, FloatArray]:
-    """A table that knows what the devices are, and room for their nodes."""
-    num_devices = constants.shape[1]
-    t, nodes = np.empty((ROWS, num_devices)), np.empty((2, num_devices, num_nodes))
+def begin_table(constants: FloatArray) -> FloatArray:
+    """A table that knows what the devices are."""
+    t = np.empty((ROWS, constants.shape[1]))
     for row in range(constants.shape[0]):
-        for n in range(num_devices):
+        for n in range(constants.shape[1]):
             t[row, n] = constants[row, n]
-    return t, nodes
+    return t
 
 
 @compiled
-def begin_round(
-    gain: FloatArray, probability: FloatArray, queue: FloatArray, t: FloatArray, nodes: FloatArray
-) -> None:
-    """Write what the devices are in a round, from their gains (N, J) and their queues (N,)."""
+def begin_round(gain: FloatArray, queue: FloatArray, t: FloatArray) -> None:
+    """Write what the devices are in a round, from their gains and their queues, (N,)."""
     for n in range(queue.size):
-        t[QUEUE, n] = queue[n]
-    if gain.shape[1] == 1:
-        for n in range(queue.size):
-            snr = gain[n, 0] / t[NOISE, n]
-            x = snr * t[P_MAX, n]
-            log = math.log1p(x)
-            nodes[SNR, n, 0] = snr
-            t[LOG_MAX, n], t[RATE_MAX, n] = log, power_equation(x, log) / snr
-        return
-    for n in range(queue.size):
-        for j in range(gain.shape[1]):
-            nodes[SNR, n, j] = gain[n, j] / t[NOISE, n]
-            nodes[WEIGHT, n, j] = probability[n, j]
-        t[LOG_MIN, n], _, t[RATE_MIN, n], _ = _mean_log(t[P_MIN, n], n, nodes)
-        t[LOG_MAX, n], _, t[RATE_MAX, n], _ = _mean_log(t[P_MAX, n], n, nodes)
+        snr = gain[n] / t[NOISE, n]
+        x = snr * t[P_MAX, n]
+        log = math.log1p(x)
+        t[QUEUE, n], t[SNR, n] = queue[n], snr
+        t[LOG_MAX, n], t[RATE_MAX, n] = log, power_equation(x, log) / snr
 
 
 @compiled
-def begin_deadlines(t: FloatArray, nodes: FloatArray) -> None:
-    """Write what `on_time` needs beyond that; a known gain has no need of it at a price."""
+def begin_deadlines(t: FloatArray) -> None:
+    """Write what `on_time` needs beyond that."""
     for n in range(t.shape[1]):
-        if nodes.shape[2] == 1:
-            t[LOG_MIN, n] = math.log1p(nodes[SNR, n, 0] * t[P_MIN, n])
+        t[LOG_MIN, n] = math.log1p(t[SNR, n] * t[P_MIN, n])
         computing = t[CYCLES, n] / t[F_MAX, n]
         t[LEAST, n] = computing + t[UPLOAD, n] / t[LOG_MAX, n] + t[WAITING, n]
 
@@ -113,38 +85,12 @@ def power_equation(x: float, log_x: float) -> float:
     return total
 
 
-@inlined
-def expected_log(p: float, n: int, nodes: FloatArray) -> tuple[float, float, float, float]:
-    """The logarithm l at the power p and the rate there, each followed by its derivative."""
-    if nodes.shape[2] > 1:
-        log, slope, rate, growth = _mean_log(p, n, nodes)
-        return log, slope, rate, growth
-    snr = nodes[SNR, n, 0]
+@compiled
+def logarithm(p: float, snr: float) -> tuple[float, float, float]:
+    """The logarithm l at the power p, its derivative, and the rate there, whose derivative is l."""
     x = snr * p
     log = math.log1p(x)
-    return log, snr / (1.0 + x), power_equation(x, log) / snr, log
-
-
-@compiled
-def _mean_log(p: float, n: int, nodes: FloatArray) -> tuple[float, float, float, float]:
-    """`expected_log` of several nodes."""
-    total, first, second, bend, rest = 0.0, 0.0, 0.0, 0.0, 0.0
-    for j in range(nodes.shape[2]):
-        weight = nodes[WEIGHT, n, j]
-        if weight == 0.0:
-            continue
-        x = nodes[SNR, n, j] * p
-        log = math.log1p(x)
-        a = weight / log
-        y = x / ((1.0 + x) * log)
-        total += a
-        first += a * y
-        second += a * y * y
-        bend += a * y * y * log
-        rest += a * power_equation(x, log) / ((1.0 + x) * log)  # a (1 - y), without cancellation
-    spread = max(total * second - first * first, 0.0)
-    growth = (total * bend + 2.0 * spread) / (first * first)
-    return 1.0 / total, first / (p * total * total), p * rest / first, growth
+    return log, snr / (1.0 + x), power_equation(x, log) / snr
 
 
 # At a price
@@ -175,13 +121,14 @@ def best_f(price: float, capacitance: float, f_min: float, f_max: float) -> floa
 
 
 @compiled
-def best_known_p(target: float, snr: float, p_min: float, p_max: float) -> tuple[float, float]:
-    """Theorem 3 for a known gain, where a second more to upload is worth ``target``: p and l.
+def best_p(price: float, n: int, t: FloatArray) -> tuple[float, float]:
+    """Theorem 3 at a price of energy in time that is too high for p_max: p, and the logarithm l.
 
-    With x = snr p the condition is (1 + x) ln(1 + x) - x = snr target. Its left side is convex and
+    With x = snr p the condition is (1 + x) ln(1 + x) - x = snr / price. Its left side is convex and
     increasing, so that Newton's method finds the root, or ends at the end of the range.
     """
-    target = snr * target
+    snr, p_min, p_max = t[SNR, n], t[P_MIN, n], t[P_MAX, n]
+    target = snr * (1.0 / price)
     x_min, x_max = snr * p_min, snr * p_max
     x = math.sqrt(2.0 * target)  # the leading terms of the root for a small target
     x = min(max(x + x * x / 6.0, x_min), x_max)
@@ -196,51 +143,6 @@ def best_known_p(target: float, snr: float, p_min: float, p_max: float) -> tuple
     return p if x > x_min else p_min, log_x
 
 
-@compiled
-def best_p(price: float, n: int, t: FloatArray, nodes: FloatArray) -> tuple[float, float]:
-    """Theorem 3 at a price of energy in time: the power p, and the logarithm there.
-
-    The condition is that a second more to upload saves the energy 1 / price. A known gain has a
-    search of its own, which takes a third of the time (0.13 against 0.39 us).
-    """
-    if price * t[RATE_MAX, n] <= 1.0:
-        return t[P_MAX, n], t[LOG_MAX, n]
-    if nodes.shape[2] == 1:
-        p, log = best_known_p(1.0 / price, nodes[SNR, n, 0], t[P_MIN, n], t[P_MAX, n])
-    else:
-        p, log = _best_mean_p(1.0 / price, n, t, nodes)
-    return p, log
-
-
-@compiled
-def _best_mean_p(target: float, n: int, t: FloatArray, nodes: FloatArray) -> tuple[float, float]:
-    """`best_p` of several nodes, by Newton's method in the logarithms of the rate and of p.
-
-    Between these the slope is about 2 for small p and 1 for large.
-    """
-    p_min, p_max, rate_min, rate_max = t[P_MIN, n], t[P_MAX, n], t[RATE_MIN, n], t[RATE_MAX, n]
-    if rate_min >= target:
-        return p_min, t[LOG_MIN, n]
-    low, high = p_min, p_max
-    share = math.log(target / rate_min) / math.log(rate_max / rate_min)
-    p = min(max(p_min * (p_max / p_min) ** share, p_min), p_max)
-    log, _, rate, growth = _mean_log(p, n, nodes)
-    for _ in range(100):
-        if rate < target:
-            low = p
-        else:
-            high = p
-        new = p * math.exp(math.log(target / rate) * rate / (growth * p))
-        if not low <= new <= high:  # not so for NaN either
-            new = math.sqrt(low * high)
-        step = abs(new - p)
-        p = new
-        log, _, rate, growth = _mean_log(p, n, nodes)
-        if step <= 1e-13 * p:
-            break
-    return min(max(p, p_min), p_max), log
-
-
 @inlined
 def spent(f: float, p: float, log: float, n: int, t: FloatArray) -> tuple[float, float]:
     """T and E, where the logarithm at p is known."""
@@ -250,14 +152,12 @@ def spent(f: float, p: float, log: float, n: int, t: FloatArray) -> tuple[float,
 
 
 @inlined
-def best_at(
-    price: float, n: int, t: FloatArray, nodes: FloatArray
-) -> tuple[float, float, float, float]:
+def best_at(price: float, n: int, t: FloatArray) -> tuple[float, float, float, float]:
     """The f and p that minimise ``T + price E``, then T and E there."""
     f = best_f(price, t[CAPACITANCE, n], t[F_MIN, n], t[F_MAX, n])
     p, log = t[P_MAX, n], t[LOG_MAX, n]
     if price * t[RATE_MAX, n] > 1.0:
-        p, log = best_p(price, n, t, nodes)
+        p, log = best_p(price, n, t)
     time, energy = spent(f, p, log, n, t)
     return f, p, time, energy
 
@@ -278,7 +178,7 @@ def _most_rate(n: int, t: FloatArray) -> float:
 
 @compiled
 def on_time(
-    deadline: float, start: float, n: int, t: FloatArray, nodes: FloatArray
+    deadline: float, start: float, n: int, t: FloatArray
 ) -> tuple[float, float, float, float]:
     """The f and p with which a device meets the deadline at the least energy.
 
@@ -296,7 +196,7 @@ def on_time(
     Gives f and p, the energy saved by a second more [J/s], which is the inverse of the price of
     energy, and how much that falls with each second [J/s^2].
     """
-    cycles, upload, alpha = t[CYCLES, n], t[UPLOAD, n], t[CAPACITANCE, n]
+    cycles, upload, alpha, snr = t[CYCLES, n], t[UPLOAD, n], t[CAPACITANCE, n], t[SNR, n]
     f_min, f_max, p_min, p_max = t[F_MIN, n], t[F_MAX, n], t[P_MIN, n], t[P_MAX, n]
     if deadline <= t[LEAST, n]:
         return f_max, p_max, _most_rate(n, t), 0.0
@@ -308,9 +208,8 @@ def on_time(
     aim_low, aim_high = (1.0 + _INSIDE) * log_low, (1.0 - _INSIDE) * log_high
     bottom, top = 0.0, math.inf
     p = min(max(start, p_min), p_max)
-    rest, rate, growth, log, slope = 0.0, 0.0, 0.0, 0.0, 0.0
     for _ in range(100):
-        log, slope, rate, growth = expected_log(p, n, nodes)
+        log, slope, rate = logarithm(p, snr)
         rest = both - upload / log
         to_low, to_high = p + (aim_low - log) / slope, p + (aim_high - log) / slope
         if log < log_low:
@@ -319,7 +218,7 @@ def on_time(
             excess, new = 1.0, to_high
         else:
             excess = math.log(rate * rest**3 / (alpha * cycles**3))
-            steep = growth * p / rate + 3.0 * upload * slope * p / (log * log * rest)
+            steep = log * p / rate + 3.0 * upload * slope * p / (log * log * rest)
             new = p * math.exp(-excess / steep)
             new = max(new, to_low) if excess > 0.0 else min(new, to_high)
         if excess >= 0.0:
@@ -335,7 +234,7 @@ def on_time(
         p = new
         if moved <= 1e-14 * p:
             break
-    log, slope, rate, growth = expected_log(p, n, nodes)
+    log, slope, rate = logarithm(p, snr)
     rest = both - upload / log
     if log >= (1.0 - 3.0 * _INSIDE) * log_high:
         f = f_min
@@ -350,5 +249,5 @@ def on_time(
     if f_min < f < f_max:
         stretch += cycles / (3.0 * f * rate)
     if inside:
-        stretch += upload * slope / (log * log * growth)
+        stretch += upload * slope / (log * log * log)
     return f, p, rate, 1.0 / stretch if stretch > 0.0 else 0.0

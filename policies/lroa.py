@@ -8,17 +8,16 @@ from typing import Any
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import observed
 from fl_edge_env.typing import FloatArray
-from policies.belief import BelievingPolicy, Delay
+from policies.base import Policy
 from policies.p2 import P2Solution, Variant, check_variant, solve_p2
 
 
-class LROA(BelievingPolicy):
+class LROA(Policy):
     """Lyapunov-based resource-efficient online algorithm: solves P2 in every round.
 
     P2 has the paper's proxy of the round time as its latency, whatever the scenario counts, and
-    takes no notice of a deadline: LROA chooses devices that will be late as if they were not. Where
-    the server does not know the present gains it has the expectation of that and of the energy
-    over them, given those that it knows; see `policies.belief.Belief`.
+    takes no notice of a deadline: LROA chooses devices that will be late as if they were not. It
+    takes the observed gains for the present ones.
 
     Parameters
     ----------
@@ -29,9 +28,6 @@ class LROA(BelievingPolicy):
     exact : bool
         Search for the global optimum of P2 where it is not convex; the default is the paper's
         Algorithm 2.
-    delay : {"expected", "ignored"}
-        What it makes of gains that are not the present ones: the expected time and energy, or
-        those of the old gains, as the paper's algorithm would.
 
     Attributes
     ----------
@@ -41,19 +37,13 @@ class LROA(BelievingPolicy):
     Raises
     ------
     ValueError
-        If `variant` or `delay` is unknown or `exact` neither True nor False, or if the
-        channel cannot say what to expect; see `policies.belief.Belief`.
+        If `variant` is unknown or `exact` neither True nor False.
     """
 
     def __init__(
-        self,
-        scenario: Scenario,
-        *,
-        variant: Variant = "derived",
-        exact: bool = False,
-        delay: Delay = "expected",
+        self, scenario: Scenario, *, variant: Variant = "derived", exact: bool = False
     ) -> None:
-        super().__init__(scenario, delay)
+        super().__init__(scenario)
         check_variant(variant, exact)
         self.variant = variant
         self.exact = exact
@@ -65,12 +55,7 @@ class LROA(BelievingPolicy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Solve P2; see `Policy.decide`."""
-        _, queue = observed(observation)
         self.solution = solve_p2(
-            self.belief.present_gain(observation),
-            queue,
-            self.scenario,
-            variant=self.variant,
-            exact=self.exact,
+            *observed(observation), self.scenario, variant=self.variant, exact=self.exact
         )
         return Allocation(self.solution.f, self.solution.p, self.solution.q)

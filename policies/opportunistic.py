@@ -19,21 +19,18 @@ from fl_edge_env.checks import (
 )
 from fl_edge_env.contributions import in_time
 from fl_edge_env.lyapunov import participation_target
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.belief import BelievingPolicy, Delay
-from policies.estimate import GainEstimator
-from policies.outcome import DualPrices, RoundSolution, law_prices, solve_round
+from fl_edge_env.typing import FloatArray, IntArray
+from policies.base import Policy
+from policies.outcome import DualPrices, RoundSolution, solve_round
 from policies.outcome.start import energy_start, initial_prices, participation_jump
 
 Start = Literal["settled", "cold"]
 
 # Proven relative distance of each decision to the optimum.
 _TOLERANCE = 1e-5
-# Largest dual price of energy over the initial one, for devices too far to keep within budget.
-_MOST_OVER_FIRST = 10.0
 
 
-class Opportunistic(BelievingPolicy):
+class Opportunistic(Policy):
     """Chooses the devices that can take part at the least cost in the present channel.
 
     A round costs its time, the energy of its devices at a price m of each, and what their
@@ -48,36 +45,21 @@ class Opportunistic(BelievingPolicy):
     does that of a device that the scenario's deadline leaves too few rounds: the cohort is chosen
     among those that can meet the deadline, or among all in rounds in which nobody can.
 
-    Where the server knows the gains of participants alone (``csi="participants"``), decisions count
-    the times and energies that are expected by what is believed of the gains (see
-    `policies.belief.Belief`), and dual prices are those for a server that knows no more
-    (`policies.outcome.law_prices`): at first for devices that all have the channel's common mean
-    gain, then anew for each device whose gain was measured. No device's own mean gain is read, nor
-    a gain that nobody measured. The steps of the prices follow the same rule as elsewhere, with the
-    time of a round at the initial prices.
-
     Parameters
     ----------
     scenario : Scenario
         The system it controls. Its horizon decides how fast the prices move.
     seed : int
         Seed of the rounds from which the dual prices before the first episode and the time of a
-        round are found. A server that knows laws of the gains alone needs none.
+        round are found.
     prices : DualPrices, optional
-        In place of those of `policies.outcome.initial_prices`. They stay when gains are measured.
-    follow : bool
-        Whether the dual prices of a device are found anew when its gain was measured, where the
-        gains are those of participants; elsewhere it does not matter.
+        In place of those of `policies.outcome.initial_prices`.
     start : {"settled", "cold"}
         Prices at which an episode begins: the dual ones, or zero.
     participation : bool
         Whether prices of participation move; without it they stay as they start.
     step_scale : float
         Factor on the steps of the prices, at least zero.
-    delay : {"expected", "ignored"}
-        What it makes of gains that are not the present ones: it counts the longest expected time
-        and expected energies given the old gains, or takes these for the present ones. The former
-        is below the expected longest time; ``docs/opportunistic.md`` has what either takes.
 
     Attributes
     ----------
@@ -89,8 +71,7 @@ class Opportunistic(BelievingPolicy):
     Raises
     ------
     ValueError
-        If an argument is wrong, or the channel cannot say what to expect; see
-        `policies.belief.Belief`.
+        If an argument is wrong.
     """
 
     def __init__(
@@ -99,21 +80,17 @@ class Opportunistic(BelievingPolicy):
         *,
         seed: int = 0,
         prices: DualPrices | None = None,
-        follow: bool = True,
         start: Start = "settled",
         participation: bool = True,
         step_scale: float = 1.0,
-        delay: Delay = "expected",
     ) -> None:
-        super().__init__(scenario, delay)
+        super().__init__(scenario)
         integer_at_least(0, "seed", seed)
         if start not in get_args(Start):
             raise ValueError(f"start must be 'settled' or 'cold', got {start!r}")
-        for name, value in (("follow", follow), ("participation", participation)):
-            if not isinstance(value, bool):
-                raise ValueError(f"{name} must be True or False, got {value!r}")
+        if not isinstance(participation, bool):
+            raise ValueError(f"participation must be True or False, got {participation!r}")
         step_scale = finite_number("step_scale", step_scale, zero_allowed=True)
-        self._learns = self.belief.estimator if follow and prices is None else None
         self.prices = initial_prices(scenario, seed=seed) if prices is None else prices
         _check_prices(self.prices, scenario)
         self._target = participation_target(scenario)
@@ -135,9 +112,7 @@ class Opportunistic(BelievingPolicy):
 
     def reset(self, seed: int | Sequence[int]) -> None:
         """Start at the prices of the start, in each system of a batch; see `Policy.reset`."""
-        super().reset(seed)
         shape = (*np.shape(seed), self.scenario.num_devices)
-        self._duals = DualPrices(*(np.broadcast_to(p, shape) for p in self.prices))
         self._energy, self._participation = (np.broadcast_to(p, shape) for p in self._start)
 
     def feedback(self, info: Mapping[str, Any]) -> None:
@@ -152,56 +127,24 @@ class Opportunistic(BelievingPolicy):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The prices; see `Policy.state`."""
-        prices = {"energy": self._energy.copy(), "participation": self._participation.copy()}
-        return prices | super().state()
+        return {"energy": self._energy.copy(), "participation": self._participation.copy()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take up saved prices; see `Policy.restore`."""
-        super().restore(state)
-        if self._learns is not None:
-            # As they were: a device that nobody measured has the initial ones.
-            self._duals = self._measured(self._learns, np.isfinite(self._learns.age), self.prices)
         energy = saved_array(state, "energy", self._energy)
         participation = saved_array(state, "participation", self._energy, any_sign=True)
         self._energy, self._participation = energy.astype(float), participation.astype(float)
 
-    def _follow(self) -> None:
-        """Move the prices with the dual ones of the devices that the last round has measured."""
-        if self._learns is None or not np.any(self._learns.age == 1.0):
-            return
-        old = self._duals
-        self._duals = self._measured(self._learns, self._learns.age == 1.0, old)
-        self._energy = np.maximum(self._energy + self._duals.energy - old.energy, 0.0)
-        moved = self._duals.participation - old.participation
-        self._participation = self._participation + moved
-
-    def _measured(
-        self, estimator: GainEstimator, devices: BoolArray, others: DualPrices
-    ) -> DualPrices:
-        """Dual prices of some devices by what is believed of them now, and those of the others."""
-        first = self.prices.energy
-        found = law_prices(
-            estimator.long_run_law(),
-            self.scenario,
-            persistence=estimator.persistence,
-            most=np.where(first > 0, _MOST_OVER_FIRST * first, np.inf),
-            only=devices,
-        )
-        return DualPrices(
-            *(np.where(devices, new, old) for new, old in zip(found, others, strict=True))
-        )
-
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Minimise the cost of the round; see `Policy.decide`."""
-        present = self.belief.present_gain(observation)
-        self._follow()
-        shape = np.shape(observed(observation)[0])
+        gain, _ = observed(observation)
+        shape = np.shape(gain)
         energy, participation = (
             np.broadcast_to(price, shape) if price.ndim < len(shape) else price
             for price in (self._energy, self._participation)
         )
         self.solution = solve_round(
-            present,
+            gain,
             energy,
             participation,
             self.scenario,

@@ -26,8 +26,6 @@ SELECTORS: dict[str, type[Selector]] = {
     "best-channel": selection.BestChannel,
     "proportional-fair": selection.ProportionalFair,
     "fastest": selection.Fastest,
-    "ucb": selection.UpperConfidence,
-    "thompson": selection.Thompson,
     "power-of-choice": selection.PowerOfChoice,
     "oort": selection.Oort,
     "adaptive-sampling": selection.AdaptiveSampling,

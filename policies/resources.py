@@ -13,7 +13,6 @@ from scipy.special import lambertw
 
 from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.allocation import LEAST_SHARE, highest
-from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import finite_number
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.p2 import best_resources
@@ -51,7 +50,7 @@ def static_resources(channel_gain: FloatArray, scenario: Scenario) -> tuple[Floa
 
 
 def deadline_resources(
-    channel_gain: ArrayLike | GainLaw,
+    channel_gain: ArrayLike,
     queue: ArrayLike,
     participates: BoolArray,
     scenario: Scenario,
@@ -69,8 +68,8 @@ def deadline_resources(
 
     Parameters
     ----------
-    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
-        Gains, or what they may be: T and E are then expected ones.
+    channel_gain : array_like, shape (N,) or (B, N)
+        Channel gains h, positive.
     queue : array_like, shape (N,) or (B, N)
         Worth of energy Q [J].
     participates : ndarray of bool, shape (N,) or (B, N)

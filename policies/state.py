@@ -10,8 +10,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fl_edge_env.channels import GainLaw
-from fl_edge_env.channels.protocol import check_law
 from fl_edge_env.checks import all_true, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray
@@ -23,8 +21,7 @@ T = TypeVar("T", bound=np.generic)
 class Rounds(NamedTuple):
     """The states of a batch of rounds, in arrays as the kernels take them."""
 
-    gain: FloatArray  # (B, N, J); J is 1 for known gains
-    probability: FloatArray  # (B, N, J); not read where J is 1
+    gain: FloatArray  # (B, N)
     queue: FloatArray  # (B, N)
     scenario: Scenario
 
@@ -36,29 +33,11 @@ class Rounds(NamedTuple):
 
 
 def check_rounds(
-    channel_gain: ArrayLike | GainLaw, queue: ArrayLike, scenario: Scenario
+    channel_gain: ArrayLike, queue: ArrayLike, scenario: Scenario
 ) -> tuple[Rounds, tuple[int, ...]]:
-    """The rounds of gains, known or not, and queues [J], and the shape (N,) or (B, N) of these.
-
-    Raises `ValueError` as `check_state` does, and where probabilities are negative or do not sum to
-    one.
-    """
-    num_devices = scenario.num_devices
-    if not isinstance(channel_gain, GainLaw):
-        known, queues = check_state(channel_gain, queue, scenario)
-        nodes = known.reshape(-1, num_devices, 1)
-        return Rounds(nodes, nodes, np.atleast_2d(queues), scenario), queues.shape
-    nodes = real_array("the gain of channel_gain", channel_gain.gain)
-    if nodes.ndim not in (2, 3) or nodes.shape[-2] != num_devices:
-        raise ValueError(
-            "the gain of channel_gain must have shape (N, J) or (B, N, J) with "
-            f"N = {num_devices}, got {nodes.shape}"
-        )
-    law = check_law("channel_gain", channel_gain, nodes.shape[:-1])
-    # The state with one of the nodes tells what is wrong with the queues.
-    _, queues = check_state(law.gain[..., 0], queue, scenario)
-    gain, probability = (for_kernel(part).reshape(-1, *nodes.shape[-2:]) for part in law)
-    return Rounds(gain, probability, np.atleast_2d(queues), scenario), queues.shape
+    """The rounds of gains and queues [J], checked, and the shape (N,) or (B, N) of these."""
+    gains, queues = check_state(channel_gain, queue, scenario)
+    return Rounds(np.atleast_2d(gains), np.atleast_2d(queues), scenario), queues.shape
 
 
 def check_state(

@@ -10,28 +10,13 @@ from fl_edge_env import Allocation
 from fl_edge_env.checks import observed, real_array
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.belief import BelievingPolicy
 from policies.p2 import best_resources
 from policies.resources import static_resources
 from policies.state import check_state
 
 
-class UniD(BelievingPolicy):
-    """Uniform sampling; f and p as LROA chooses them (Theorems 2 and 3).
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system it controls.
-    delay : {"expected", "ignored"}
-        What it makes of channel state that is one round old; see `policies.LROA`.
-
-    Raises
-    ------
-    ValueError
-        If `delay` is unknown, or the channel cannot say what to expect; see
-        `policies.belief.Belief`.
-    """
+class UniD(Policy):
+    """Uniform sampling; f and p as LROA chooses them (Theorems 2 and 3)."""
 
     name = "Uni-D"
 
@@ -40,15 +25,12 @@ class UniD(BelievingPolicy):
         channel_gain, queue = observed(observation)
         shape = real_array("channel_gain", channel_gain).shape
         q = np.full(shape, 1.0 / self.scenario.num_devices)
-        f, p = best_resources(self.belief.present_gain(observation), queue, q, self.scenario)
+        f, p = best_resources(channel_gain, queue, q, self.scenario)
         return Allocation(f, p, q)
 
 
 class UniS(Policy):
-    """Uniform sampling with static resources; see `policies.resources.static_resources`.
-
-    It takes observed gains for the present ones, also where they are those of the round before.
-    """
+    """Uniform sampling with static resources; see `policies.resources.static_resources`."""
 
     name = "Uni-S"
 

@@ -23,10 +23,8 @@ from fl_edge_env import (
     FLEdgeEnv,
     MarkovChannel,
     Scenario,
-    physics,
 )
-from fl_edge_env.channels import ChannelModel, GainLaw
-from fl_edge_env.lyapunov import objective
+from fl_edge_env.channels import ChannelModel
 
 SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
 
@@ -51,10 +49,6 @@ class Constant:
     def sample(self, _, count, num_devices):
         return np.full((count, num_devices), self.mean)
 
-    def conditional(self, previous):
-        node = np.full((*np.shape(previous), 1), self.mean)
-        return GainLaw(node, np.ones_like(node))
-
 
 def random_decision(scenario: Scenario, rng: np.random.Generator, *batch: int) -> Allocation:
     shape = (*batch, scenario.num_devices)
@@ -62,29 +56,6 @@ def random_decision(scenario: Scenario, rng: np.random.Generator, *batch: int) -
     p = rng.uniform(scenario.p_min, scenario.p_max, shape)
     q = rng.dirichlet(np.ones(shape[-1]), batch) + 1e-9
     return Allocation(f, p, q / q.sum(axis=-1, keepdims=True))
-
-
-def random_law(rng: np.random.Generator, shape: tuple[int, ...], nodes: int = 5) -> GainLaw:
-    """Gains over two decades with probabilities of all sizes, some of them zero."""
-    gain = 10 ** rng.uniform(-2.5, -0.3, (*shape, nodes))
-    probability = rng.dirichlet(np.full(nodes, 0.5), shape)
-    probability[probability < 0.01] = 0.0
-    return GainLaw(gain, probability / probability.sum(axis=-1, keepdims=True))
-
-
-def expected_time_and_energy(law: GainLaw, f, p, scenario: Scenario):
-    """Means of `physics.time_and_energy` over the nodes, shape (..., N)."""
-    nodes = [
-        physics.time_and_energy(law.gain[..., j], f, p, scenario) for j in range(law.gain.shape[-1])
-    ]
-    weights = np.moveaxis(law.probability, -1, 0)
-    return tuple(sum(w * part[i] for w, part in zip(weights, nodes, strict=True)) for i in (0, 1))
-
-
-def expected_drift_plus_penalty(law: GainLaw, queue, f, p, q, scenario: Scenario):
-    """The mean of `drift_plus_penalty` over the nodes, which is what P2 minimises for a law."""
-    time, energy = expected_time_and_energy(law, f, p, scenario)
-    return objective(time, energy, queue, q, scenario)
 
 
 def channel_of(kind: str, mean: float) -> ChannelModel:

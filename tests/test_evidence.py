@@ -48,7 +48,6 @@ REPLAYS = [
     ("system", "cell", ("uni-s", "best-channel:static")),
     ("uploads", "CIFAR-10, 4 bits", ("uni-d", "round-robin:dynamic")),
     ("work", "phones, work by speed", ("uni-s",)),
-    ("partial", "cell, gains of participants", ("uni-d", "proportional-fair:static")),
 ]
 
 

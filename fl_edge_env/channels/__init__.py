@@ -2,14 +2,12 @@
 
 from fl_edge_env.channels.cell import CellChannel
 from fl_edge_env.channels.exponential import ExponentialChannel
-from fl_edge_env.channels.law import GainLaw
 from fl_edge_env.channels.markov import MarkovChannel
 from fl_edge_env.channels.protocol import (
     ChannelModel,
     check_channel,
     check_gains,
     check_range,
-    conditional_law,
     mean_gains,
 )
 from fl_edge_env.channels.rates import RateTraceChannel
@@ -20,7 +18,6 @@ __all__ = [
     "CellChannel",
     "ChannelModel",
     "ExponentialChannel",
-    "GainLaw",
     "MarkovChannel",
     "RateTraceChannel",
     "TraceChannel",
@@ -28,6 +25,5 @@ __all__ = [
     "check_channel",
     "check_gains",
     "check_range",
-    "conditional_law",
     "mean_gains",
 ]

@@ -9,13 +9,6 @@ from typing import Literal, get_args
 import numpy as np
 from scipy import special
 
-from fl_edge_env.channels.law import (
-    FadingLaw,
-    GainLaw,
-    kept_or_new,
-    rice_power_law,
-    same_for_all,
-)
 from fl_edge_env.checks import (
     finite_number,
     finite_or_zero,
@@ -185,30 +178,6 @@ class CellChannel:
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         return self._gain(rng.random((count, 2, num_devices)))
-
-    def conditional(self, previous: FloatArray) -> GainLaw:
-        """See `conditional_law`; shape (..., N, 27).
-
-        A user keeps the gain of the round before with probability `persistence`, which is the first
-        node. The others are those of a new fading: a quadrature rule of its density, and an atom at
-        each end of its interval.
-        """
-        power, likely = self._fading_law()
-        gain = power * self.device_mean(np.shape(previous)[-1])[:, None]
-        new = same_for_all(GainLaw(gain, np.broadcast_to(likely, gain.shape)), previous)
-        return kept_or_new(previous, self.persistence, new)
-
-    def fading_around_mean(self) -> FadingLaw:
-        """The variation of gains around the users' means, whatever these are; see `FadingLaw`."""
-        law = self._fading_law()
-        # New fadings repeat old ones at the ends of the interval alone.
-        ends = law.probability[[0, -1]]
-        return FadingLaw(self.persistence, law, float(np.sum(ends**2)))
-
-    def _fading_law(self) -> GainLaw:
-        """The law of the power of new fadings, shape (J,)."""
-        factor = self.rician_factor if self.fading == "rician" else 0.0
-        return rice_power_law(factor, self.fading_min, self.fading_max)
 
     def _places(self, num_devices: int) -> FloatArray:
         """Uniform numbers that give each user's place and shadowing, shape (N, 2)."""

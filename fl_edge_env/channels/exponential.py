@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
 
-from fl_edge_env.channels.law import GainLaw, density_nodes, same_for_all, with_atoms
 from fl_edge_env.checks import finite_number, one_of, set_checked
 from fl_edge_env.typing import FloatArray
 
@@ -73,27 +71,3 @@ class ExponentialChannel:
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         return self.draw(rng, count, num_devices)
-
-    def conditional(self, previous: FloatArray) -> GainLaw:
-        """See `conditional_law`; always the same, shape (..., N, 26).
-
-        A quadrature rule of the density and, where outliers are clipped, an atom at each end.
-        """
-        return same_for_all(_law(self), previous)
-
-    def conditional_after(self, previous: FloatArray, age: FloatArray) -> GainLaw:  # noqa: ARG002
-        """See `conditional_law_after`; the same, however old the gains are."""
-        return self.conditional(previous)
-
-
-@lru_cache(maxsize=32)
-def _law(channel: ExponentialChannel) -> GainLaw:
-    """The law of every gain, shape (J,)."""
-    low, mean = channel.gain_min, channel.mean
-    # Beyond 40 means more lies a share of exp(-40).
-    x, weight = density_nodes(np.array(low), np.array(min(channel.gain_max, low + 40.0 * mean)))
-    below, inside = 0.0, 1.0
-    if channel.filter == "clip":
-        below = -math.expm1(-low / mean)
-        inside = math.exp(-low / mean) - math.exp(-channel.gain_max / mean)
-    return with_atoms(low, x, channel.gain_max, below, weight * np.exp((low - x) / mean), inside)

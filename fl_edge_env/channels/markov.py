@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from fl_edge_env.channels.exponential import ExponentialChannel
-from fl_edge_env.channels.law import GainLaw
 from fl_edge_env.checks import as_float, integer_at_least, is_real, number_below_one
 from fl_edge_env.typing import FloatArray
 
@@ -140,33 +139,6 @@ class MarkovChannel:
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         return rng.choice(np.array(self.gains), (count, num_devices), p=self.stationary)
-
-    def conditional(self, previous: FloatArray) -> GainLaw:
-        """See `conditional_law`; exact, shape (..., N, S).
-
-        It is the row of the transition matrix that belongs to the state nearest to the gain before.
-        """
-        gains = np.array(self.gains)
-        state = np.searchsorted(0.5 * (gains[1:] + gains[:-1]), previous)
-        probability: FloatArray = np.array(self.transition)[state]
-        return GainLaw(np.broadcast_to(gains, probability.shape), probability)
-
-    def conditional_after(self, previous: FloatArray, age: FloatArray) -> GainLaw:
-        """See `conditional_law_after`; exact, shape (..., N, S)."""
-        gains, matrix = np.array(self.gains), np.array(self.transition)
-        state = np.searchsorted(0.5 * (gains[1:] + gains[:-1]), previous)
-        rounds, which = np.unique(age, return_inverse=True)
-        powers = np.stack(
-            [
-                np.linalg.matrix_power(matrix, int(number))
-                if np.isfinite(number)
-                else np.broadcast_to(self.stationary, matrix.shape)
-                for number in rounds
-            ]
-        )
-        probability: FloatArray = powers[which.reshape(np.shape(age)), state]
-        probability /= probability.sum(axis=-1, keepdims=True)  # of rounding
-        return GainLaw(np.broadcast_to(gains, probability.shape), probability)
 
 
 def _numbers(name: str, values: object, depth: int) -> tuple[Any, ...]:

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fl_edge_env.channels.law import GainLaw
 from fl_edge_env.checks import all_true, finite_number, per_device, real_array
 from fl_edge_env.typing import FloatArray
 
@@ -17,13 +16,6 @@ class ChannelModel(Protocol):
     A channel whose devices have different means has one more member,
     ``device_mean(num_devices)``, which returns the nominal mean gain of each device as an array of
     shape (N,); see `mean_gains`. Without it every device has the channel's `mean`.
-
-    A channel that can say how likely each gain is after the one of the round before has the member
-    ``conditional(previous)``, which returns a `GainLaw`; see `conditional_law`. One to which all
-    devices are alike may have ``conditional_after(previous, age)`` too, which does so for gains of
-    any age; see `conditional_law_after`. And one whose devices differ may say how gains vary
-    around their means, without saying what these are, by ``fading_around_mean()``; see
-    `fl_edge_env.channels.law.FadingLaw`.
     """
 
     @property
@@ -88,78 +80,6 @@ def mean_gains(channel: ChannelModel, num_devices: int) -> FloatArray:
     if gains.shape != (num_devices,):
         raise ValueError(f"{name} must have shape ({num_devices},), got shape {gains.shape}")
     return per_device(name, gains, num_devices)
-
-
-def conditional_law(channel: ChannelModel, previous: FloatArray) -> GainLaw:
-    """The law of each device's gain given that in the round before, `previous` (..., N).
-
-    Of shape (..., N, J). Densities are summed up at 24 nodes. With the parameters of the presets,
-    expected gains and expected upload times, which are those of ``1 / ln(1 + s h)``, are then right
-    to a relative 1e-6. Raises `ValueError` if the channel has no method `conditional`, or returns
-    something else than a law of these devices.
-    """
-    kind = type(channel).__name__
-    if not has_conditional(channel):
-        raise ValueError(
-            f"{kind} does not say how likely each gain is after that of the round before: give it "
-            "a method conditional(previous) that returns a GainLaw, or decide on the gains as "
-            "they were observed, with delay='ignored'"
-        )
-    given = real_array("previous", previous)
-    if given.ndim == 0 or not all_true((given > 0) & (given < np.inf)):
-        raise ValueError(
-            f"previous must hold the positive, finite gains of N devices, got {previous!r}"
-        )
-    return check_law(f"conditional of {kind}", channel.conditional(given), given.shape)  # type: ignore[attr-defined]
-
-
-def conditional_law_after(channel: ChannelModel, previous: FloatArray, age: FloatArray) -> GainLaw:
-    """The law of each device's gain given its gain some rounds before, shape (..., N, J).
-
-    `age` counts the rounds, from 1 on, and is infinite for a gain that says nothing. The channel
-    has the method ``conditional_after``; where it returns no law of these devices, `ValueError`.
-    """
-    law: object = channel.conditional_after(previous, age)  # type: ignore[attr-defined]
-    return check_law(f"conditional_after of {type(channel).__name__}", law, np.shape(previous))
-
-
-def has_conditional(channel: object) -> bool:
-    """Tell if `conditional_law` knows a channel's law."""
-    return callable(getattr(channel, "conditional", None))
-
-
-def check_law(name: str, law: object, shape: tuple[int, ...]) -> GainLaw:
-    """`law`, if it is one of gains of a `shape`, (..., N).
-
-    Raises `ValueError` where a shape is another, a gain not positive and finite, or the
-    probabilities are negative or do not sum to one.
-    """
-    if not isinstance(law, GainLaw):
-        raise ValueError(f"{name} must return a GainLaw, got {law!r}")
-    gain, probability = (
-        real_array(f"the {part} of {name}", values)
-        for part, values in zip(law._fields, law, strict=True)
-    )
-    if gain.ndim < 1 or gain.shape[:-1] != shape or not gain.size:
-        dimensions = "".join(f"{size}, " for size in shape)
-        raise ValueError(f"the gain of {name} must have shape ({dimensions}J), got {gain.shape}")
-    if probability.shape != gain.shape:
-        raise ValueError(
-            f"the probability of {name} must have the shape of its gain, {gain.shape}, "
-            f"got {probability.shape}"
-        )
-    # Written so that NaN fails the comparisons.
-    if not all_true((gain > 0) & (gain < np.inf)):
-        raise ValueError(
-            f"the gain of {name} must be positive and finite, got {gain.min()} to {gain.max()}"
-        )
-    total = probability.sum(axis=-1)
-    if not all_true(probability >= 0) or not all_true(np.abs(total - 1.0) <= 1e-9):
-        raise ValueError(
-            f"the probability of {name} must be at least zero and sum to one over the last axis, "
-            f"got values from {probability.min()} and sums from {total.min()} to {total.max()}"
-        )
-    return GainLaw(gain, probability)
 
 
 def check_range(what: str, gains: FloatArray, channel: ChannelModel) -> None:

@@ -10,14 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from fl_edge_env.channels.law import (
-    FadingLaw,
-    GainLaw,
-    density_nodes,
-    same_for_all,
-    unknown_fading,
-    with_atoms,
-)
 from fl_edge_env.checks import (
     finite_number,
     natural_number,
@@ -204,26 +196,6 @@ class UplinkChannel:
         rate = scale * rng.standard_gamma(shape, (count, num_devices))
         return self._gain(np.clip(rate, least, most, out=rate))
 
-    def conditional(self, previous: FloatArray) -> GainLaw:
-        """See `conditional_law`; always the same, shape (..., N, 26).
-
-        The law of new gains is that of the device's uplink: a quadrature rule of the density of the
-        rate, and an atom at each end of its interval.
-        """
-        uplink = self.uplinks(np.shape(previous)[-1])
-        rate, probability = self._rate_laws
-        return same_for_all(GainLaw(self._gain(rate[uplink]), probability[uplink]), previous)
-
-    def fading_around_mean(self) -> FadingLaw:
-        """The variation of gains around the devices' means; see `FadingLaw`.
-
-        How much gains vary is as unknown as their means. They are repeated at the ends of an
-        uplink's interval.
-        """
-        ends = self._rate_laws.probability[:, [0, -1]]
-        repeats = float(np.mean(np.sum(ends**2, axis=1)))
-        return unknown_fading(repeats=repeats)
-
     def _gain(self, rate: FloatArray) -> FloatArray:
         return gain_of_rate(
             rate,
@@ -253,21 +225,3 @@ class UplinkChannel:
         rise = slope * (self._gain(rate) + self.noise_power_w / self.reference_power_w)
         mean: FloatArray = self._gain(least) + np.sum(half * weights * rise * above, axis=1)
         return read_only(mean)
-
-    @cached_property
-    def _rate_laws(self) -> GainLaw:
-        """The law of each uplink's rate [bit/s], shape (number of uplinks, J)."""
-        shape, scale, least, most = self._rates
-        # Beyond these ends lies nothing that counts, or an atom.
-        low = np.maximum(least, scale * special.gammaincinv(shape, 1e-12))
-        high = np.minimum(most, scale * special.gammainccinv(shape, 1e-12))
-        rate, weight = density_nodes(low, high)
-        # An exponential distribution, with no power, has next to none: the ratio stays finite.
-        power = np.where(shape == 1.0, 1e-12, shape - 1.0)[:, None]
-        ratio = rate / (np.abs(power) * scale[:, None])
-        # The density over that at its peak, if it has one, which does not overflow.
-        density = np.exp(power * (np.log(ratio) - np.sign(power) * ratio + 1.0))
-        below = special.gammainc(shape, least / scale)
-        inside = 1.0 - below - special.gammaincc(shape, most / scale)
-        law = with_atoms(least, rate, most, below, weight * density, inside)
-        return GainLaw(*map(read_only, law))

@@ -15,8 +15,8 @@ _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 # The families of policies by place: those that are mostly drawn together have different colours.
 FAMILIES = (
     *("LROA", "Uni-D", "Uni-S", "DivFL", "Opportunistic", "Best channel", "Fastest", "Random"),
-    *("Round robin", "Proportional fair", "Power of choice", "Oort", "Over-selection", "CS-UCB"),
-    *("Thompson", "Adaptive sampling", "Optimal sampling"),
+    *("Round robin", "Proportional fair", "Power of choice", "Oort", "Over-selection"),
+    *("Adaptive sampling", "Optimal sampling"),
 )
 # What stands behind the family in a name, and its marker; others take the next that is free.
 _MARKERS = {

@@ -23,7 +23,6 @@ from stable_baselines3.common.vec_env import VecMonitor
 from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, positive_integer
 from fl_edge_env.files import as_value_error, atomic_path, read_text, writable_folder
-from policies.belief import best_delay
 from policies.benchmark.bound import Prices
 from policies.benchmark.evaluation import evaluate
 from policies.benchmark.jobs import code_hash, make_jobs
@@ -180,7 +179,7 @@ def train_agent(
         return SB3Policy.load(folder, scenario)
     allowed = math.inf
     if scenario.objective == "penalty":
-        lroa = LROA(scenario, delay=best_delay(scenario))
+        lroa = LROA(scenario)
         reference = evaluate([lroa], scenario, VALIDATION_SEEDS, gaps=False, progress=False)
         allowed = max(1.0, float(reference["worst_energy_ratio"].max()))
     elif budget.rounds is not None and settings.imitation_rounds >= budget.rounds:

@@ -1,6 +1,5 @@
 """The problem of a round as a user counts it: the longest time in a cohort that is chosen."""
 
-from policies.outcome.law_prices import law_prices
 from policies.outcome.prices import DualPrices, outcome_prices
 from policies.outcome.solver import RoundSolution, bound_rounds, solve_round
 from policies.outcome.start import initial_prices, priced_scenario
@@ -10,7 +9,6 @@ __all__ = [
     "RoundSolution",
     "bound_rounds",
     "initial_prices",
-    "law_prices",
     "outcome_prices",
     "priced_scenario",
     "solve_round",

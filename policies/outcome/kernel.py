@@ -14,9 +14,10 @@ from policies.device import (
     P_MIN,
     PARTICIPATION,
     QUEUE,
+    SNR,
     begin_deadlines,
     begin_round,
-    expected_log,
+    logarithm,
     on_time,
     spent,
 )
@@ -56,7 +57,6 @@ def solve_rows(
     begin: int,
     end: int,
     gain: FloatArray,
-    probability: FloatArray,
     queue: FloatArray,
     constants: FloatArray,
     V: float,
@@ -81,12 +81,12 @@ def solve_rows(
     the rounds are at most ``latest``. Where nobody can meet that the bound is infinite, and the
     decision is one without it.
     """
-    problem = new_problem(V, cohort_size, constants, gain.shape[2])
-    t, nodes, tangents = problem.t, problem.nodes, problem.tangents
+    problem = new_problem(V, cohort_size, constants)
+    t, tangents = problem.t, problem.tangents
     num_devices = t.shape[1]
     for row in range(begin, end):
-        begin_round(gain[row], probability[row], queue[row], t, nodes)
-        begin_deadlines(t, nodes)
+        begin_round(gain[row], queue[row], t)
+        begin_deadlines(t)
         reach = _admit(row, participation, available, latest, problem)
         if bound_only and reach > latest:
             lower[row] = math.inf
@@ -104,7 +104,7 @@ def solve_rows(
         for n in range(num_devices):
             if participates[row, n]:
                 f[row, n], p[row, n] = _decide(tau, n, problem)
-                log, _, _, _ = expected_log(p[row, n], n, nodes)
+                log, _, _ = logarithm(p[row, n], t[SNR, n])
                 time, energy = spent(f[row, n], p[row, n], log, n, t)
                 longest = max(longest, time)
                 value += t[QUEUE, n] * energy - t[PARTICIPATION, n]
@@ -119,7 +119,7 @@ def solve_rows(
 @compiled
 def _decide(tau: float, n: int, problem: Problem) -> tuple[float, float]:
     """The f and p of device n for a deadline."""
-    f, p, _, _ = on_time(tau, problem.tangents[START, n], n, problem.t, problem.nodes)
+    f, p, _, _ = on_time(tau, problem.tangents[START, n], n, problem.t)
     return f, p
 
 
@@ -128,7 +128,6 @@ def meet_rows(
     begin: int,
     end: int,
     gain: FloatArray,
-    probability: FloatArray,
     queue: FloatArray,
     constants: FloatArray,
     V: float,
@@ -144,11 +143,11 @@ def meet_rows(
     ``latest``. A member that cannot meet that gets the least f and p, and the others the best ones
     without it; if nobody can, all get those that are best without ``latest``.
     """
-    problem = new_problem(V, cohort_size, constants, gain.shape[2])
-    t, nodes, tangents, members = problem.t, problem.nodes, problem.tangents, problem.members
+    problem = new_problem(V, cohort_size, constants)
+    t, tangents, members = problem.t, problem.tangents, problem.members
     for row in range(begin, end):
-        begin_round(gain[row], probability[row], queue[row], t, nodes)
-        begin_deadlines(t, nodes)
+        begin_round(gain[row], queue[row], t)
+        begin_deadlines(t)
         reach = math.inf
         for n in range(t.shape[1]):
             if participates[row, n] and t[LEAST, n] <= latest:

@@ -19,9 +19,6 @@ taken elsewhere stays valid: a device's tangent is renewed only where its old on
 into the cohort. Devices that are absent never come in, nor those that cannot meet the deadline of
 the system: their least time is infinite. The axis of tau ends at that deadline, and all bounds stay
 what they are.
-
-Where gains are not known but the law of them is, times and energies are expected ones, and V weighs
-the longest of the cohort's expected times.
 """
 
 from __future__ import annotations
@@ -66,7 +63,6 @@ class Problem(NamedTuple):
 
     V: float
     t: FloatArray  # the table of the devices
-    nodes: FloatArray
     tangents: FloatArray  # (5, N)
     # The cheapest devices found, a heap with the dearest on top; arrays of shape (K,).
     members: IntArray
@@ -77,13 +73,13 @@ class Problem(NamedTuple):
 
 
 @compiled
-def new_problem(V: float, cohort_size: int, constants: FloatArray, num_nodes: int) -> Problem:
-    """Room for the problems of rounds with so many nodes."""
-    t, nodes = begin_table(constants, num_nodes)
+def new_problem(V: float, cohort_size: int, constants: FloatArray) -> Problem:
+    """Room for the problems of rounds."""
+    t = begin_table(constants)
     size = min(cohort_size, t.shape[1])
     tangents = np.zeros((5, t.shape[1]))
     members, costs = np.empty(size, dtype=np.int64), np.empty(size)
-    return Problem(V, t, nodes, tangents, members, costs)
+    return Problem(V, t, tangents, members, costs)
 
 
 @compiled
@@ -127,9 +123,9 @@ def _renew(n: int, at: float, tau: float, problem: Problem) -> float:
     By duality a tangent bounds the cost from below at every deadline, whatever its slope. For a
     device that cannot meet the deadline it is the one at its least time.
     """
-    t, nodes, tangents = problem.t, problem.nodes, problem.tangents
-    _, tangents[START, n], rate, _ = on_time(at, tangents[START, n], n, t, nodes)
-    _, _, time, energy = best_at(1.0 / rate, n, t, nodes)
+    t, tangents = problem.t, problem.tangents
+    _, tangents[START, n], rate, _ = on_time(at, tangents[START, n], n, t)
+    _, _, time, energy = best_at(1.0 / rate, n, t)
     tangents[RENEWED, n] = at
     old = tangents[VALUE, n] + tangents[SLOPE, n] * (tangents[TIME, n] - tau)
     value, slope = t[QUEUE, n] * energy - t[PARTICIPATION, n], t[QUEUE, n] * rate
@@ -149,7 +145,7 @@ def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[floa
     cohort, less what rounding may have added, the derivative with respect to tau, and the number
     of devices in the cohort.
     """
-    V, t, _, tangents, members, costs = problem
+    V, t, tangents, members, costs = problem
     size, bar = 0, math.inf
     for n in range(t.shape[1]):
         if t[FIRST, n] > latest:
@@ -181,7 +177,7 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
     cohort saves by a second more is worth V at the optimum. Newton's method on that worth to the
     power -1/3, which is nearly linear: computing alone would make it so.
     """
-    V, t, nodes, tangents, members, _ = problem
+    V, t, tangents, members, _ = problem
     least = 0.0
     for member in range(size):
         least = max(least, t[LEAST, members[member]])
@@ -192,7 +188,7 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
         saved, bend = 0.0, 0.0
         for member in range(size):
             n = members[member]
-            _, tangents[START, n], rate, fall = on_time(tau, tangents[START, n], n, t, nodes)
+            _, tangents[START, n], rate, fall = on_time(tau, tangents[START, n], n, t)
             saved += t[QUEUE, n] * rate
             bend += t[QUEUE, n] * fall
         if saved >= V:
@@ -224,7 +220,7 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
 @compiled
 def _least_costs(problem: Problem) -> float:
     """Cost of the best cohort beside its time if it has all the time it wants."""
-    _, t, _, _, members, costs = problem
+    _, t, _, members, costs = problem
     size = 0
     for n in range(t.shape[1]):
         if t[FIRST, n] < math.inf:
@@ -310,10 +306,10 @@ def start(latest: float, problem: Problem) -> float:
 
     The tangents are those at the prices at which K devices would share the worth of time evenly.
     """
-    V, t, nodes, tangents, members, costs = problem
+    V, t, tangents, members, costs = problem
     share, slowest = V / costs.size, 0.0
     for n in range(t.shape[1]):
-        _, tangents[START, n], time, energy = best_at(t[QUEUE, n] / share, n, t, nodes)
+        _, tangents[START, n], time, energy = best_at(t[QUEUE, n] / share, n, t)
         tangents[VALUE, n] = t[QUEUE, n] * energy - t[PARTICIPATION, n]
         tangents[SLOPE, n], tangents[TIME, n], tangents[RENEWED, n] = share, time, -1.0
         if t[FIRST, n] < math.inf:

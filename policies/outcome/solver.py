@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fl_edge_env.allocation import BOUND_TOLERANCE
-from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import all_true, finite_number, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
@@ -37,7 +36,7 @@ class RoundSolution:
     participates : ndarray of bool, shape (N,) or (B, N)
         Whether a device is in the cohort.
     deadline : float or ndarray, shape (B,)
-        Longest time in the cohort [s], longest expected time where the gains are not known.
+        Longest time in the cohort [s].
     objective : float or ndarray, shape (B,)
         Value of the decision [J^2].
     lower_bound : float or ndarray, shape (B,)
@@ -75,7 +74,7 @@ class RoundSolution:
 
 
 def solve_round(
-    channel_gain: ArrayLike | GainLaw,
+    channel_gain: ArrayLike,
     energy_queue: ArrayLike,
     participation_queue: ArrayLike,
     scenario: Scenario,
@@ -90,15 +89,10 @@ def solve_round(
     cheapest devices. Branch and bound over the deadline finds the global optimum: the energies
     are convex in the deadline, and their tangents bound every cohort from below.
 
-    Of gains that are not known it takes the law, and minimises
-    ``V max_{n in S} E[T_n] + sum_{n in S} (Q_n E[E_n] - Z_n)``. The longest expected time is a
-    lower bound of the expected longest time (Jensen's inequality); objective, deadline and
-    certificate are those of the problem with the former.
-
     Parameters
     ----------
-    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
-        Channel gains h_n, positive, or what they may be.
+    channel_gain : array_like, shape (N,) or (B, N)
+        Channel gains h_n, positive.
     energy_queue : array_like, shape (N,) or (B, N)
         Energy queues Q_n [J], not negative.
     participation_queue : array_like, shape (N,) or (B, N)

@@ -82,7 +82,6 @@ def _resources(
     V: float,
     ratio: FloatArray,
     t: FloatArray,
-    nodes: FloatArray,
     f: FloatArray,
     p: FloatArray,
     time: FloatArray,
@@ -101,7 +100,7 @@ def _resources(
         p[n], log[n] = t[P_MAX, n], t[LOG_MAX, n]
     for n in range(ratio.size):
         if price[n] * t[RATE_MAX, n] > 1.0:
-            p[n], log[n] = best_p(price[n], n, t, nodes)
+            p[n], log[n] = best_p(price[n], n, t)
     for n in range(ratio.size):
         uploading = t[UPLOAD, n] / log[n]
         time[n] = t[CYCLES, n] / f[n] + uploading + t[WAITING, n]
@@ -163,7 +162,6 @@ def _descend(
     tolerance: float,
     max_iterations: int,
     t: FloatArray,
-    nodes: FloatArray,
     work: FloatArray,
     f: FloatArray,
     p: FloatArray,
@@ -192,7 +190,7 @@ def _descend(
         iterations += 1
         for n in range(q.size):
             last_f[n], last_p[n], start[n] = f[n], p[n], q[n]
-        _resources(V, ratio, t, nodes, f, p, time, energy)
+        _resources(V, ratio, t, f, p, time, energy)
         for _ in range(max_iterations):
             for n in range(q.size):
                 previous[n] = q[n]
@@ -218,15 +216,13 @@ def _descend(
 
 
 @inlined
-def _device_cost(
-    q: float, V: float, cohort_size: int, n: int, t: FloatArray, nodes: FloatArray
-) -> float:
+def _device_cost(q: float, V: float, cohort_size: int, n: int, t: FloatArray) -> float:
     """m_n(q), the least cost of a device without its sampling error."""
     ratio, power = 1.0, 1.0
     for _ in range(cohort_size - 1):
         power *= 1.0 - q
         ratio += power
-    _, _, time, energy = best_at(t[QUEUE, n] * ratio / V, n, t, nodes)
+    _, _, time, energy = best_at(t[QUEUE, n] * ratio / V, n, t)
     return float(q * (V * time + t[QUEUE, n] * ratio * energy))
 
 
@@ -239,7 +235,6 @@ def _device_minimum(
     cohort_size: int,
     n: int,
     t: FloatArray,
-    nodes: FloatArray,
     stack: FloatArray,
 ) -> tuple[float, float]:
     """Bound ``min over [low, high] of m_n(q) + error / q - nu q`` from below; give its minimiser.
@@ -252,7 +247,7 @@ def _device_minimum(
     a, cost_a, b, cost_b = low, 0.0, high, 0.0
     best, best_q, best_scale = math.inf, high, 0.0
     if a > 0.0:
-        cost_a = _device_cost(a, V, cohort_size, n, t, nodes)
+        cost_a = _device_cost(a, V, cohort_size, n, t)
         best, best_q, best_scale = cost_a + error / a - nu * a, a, cost_a + error / a
     elif error == 0.0:
         best, best_q, best_scale = 0.0, 0.0, 0.0
@@ -260,7 +255,7 @@ def _device_minimum(
     lower = math.inf
     q, split = high, False
     while True:
-        cost = _device_cost(q, V, cohort_size, n, t, nodes)
+        cost = _device_cost(q, V, cohort_size, n, t)
         value = cost + error / q - nu * q
         if value < best:
             best, best_q, best_scale = value, q, cost + error / q
@@ -296,7 +291,6 @@ def _dual(
     V: float,
     cohort_size: int,
     t: FloatArray,
-    nodes: FloatArray,
     stack: FloatArray,
     q: FloatArray,
 ) -> tuple[float, float]:
@@ -309,11 +303,11 @@ def _dual(
     rest = min(high, 1.0 - low)
     least, first, most = math.inf, 0, 0.0
     for n in range(q.size):
-        minimum, q[n] = _device_minimum(nu, 0.0, rest, V, cohort_size, n, t, nodes, stack)
+        minimum, q[n] = _device_minimum(nu, 0.0, rest, V, cohort_size, n, t, stack)
         value += minimum - t[QUEUE, n] * t[BUDGET, n]
         slope -= q[n]
         if low > 0.0:
-            large, at = _device_minimum(nu, low, high, V, cohort_size, n, t, nodes, stack)
+            large, at = _device_minimum(nu, low, high, V, cohort_size, n, t, stack)
             if large - minimum < least:
                 least, first, most = large - minimum, n, at
     if low > 0.0 and value > -math.inf:
@@ -333,7 +327,6 @@ def _maximise_dual(
     V: float,
     cohort_size: int,
     t: FloatArray,
-    nodes: FloatArray,
     stack: FloatArray,
     trial: FloatArray,
     q_low: FloatArray,
@@ -351,7 +344,7 @@ def _maximise_dual(
     right, value_right, slope_right = math.inf, 0.0, 0.0
     step = tolerance
     for _ in range(200):
-        value, slope = _dual(nu, low, high, V, cohort_size, t, nodes, stack, trial)
+        value, slope = _dual(nu, low, high, V, cohort_size, t, stack, trial)
         bound = max(bound, value)
         if slope >= 0.0:
             left, value_left, slope_left = nu, value, slope
@@ -377,12 +370,12 @@ def _maximise_dual(
 
 
 @compiled
-def _value_at(q: FloatArray, V: float, cohort_size: int, t: FloatArray, nodes: FloatArray) -> float:
+def _value_at(q: FloatArray, V: float, cohort_size: int, t: FloatArray) -> float:
     """Objective of the allocation that q is in proportion to, with the best f and p."""
     total, value = _total(q), 0.0
     for n in range(q.size):
         share = max(q[n] / total, LEAST_Q)
-        value += _device_cost(share, V, cohort_size, n, t, nodes) + t[ERROR, n] / share
+        value += _device_cost(share, V, cohort_size, n, t) + t[ERROR, n] / share
         value -= t[QUEUE, n] * t[BUDGET, n]
     return value
 
@@ -392,7 +385,6 @@ def _prove(
     V: float,
     cohort_size: int,
     t: FloatArray,
-    nodes: FloatArray,
     work: FloatArray,
     stack: FloatArray,
     q: FloatArray,
@@ -411,14 +403,14 @@ def _prove(
     time, energy, ratio, power = work[0], work[1], work[2], work[3]
     f, p, trial = work[4], work[5], work[6]
     _participations(q, cohort_size, ratio, power)
-    _resources(V, ratio, t, nodes, f, p, time, energy)
+    _resources(V, ratio, t, f, p, time, energy)
     nu, scale = 0.0, 0.0
     for n in range(q.size):
         slope = V * time[n] + t[QUEUE, n] * energy[n] * cohort_size * power[n]
         nu += q[n] * slope - t[ERROR, n] / q[n]
         scale += q[n] * slope + t[ERROR, n] / q[n]
         q_low[n], q_high[n] = q[n], q[n]
-    problem = (V, cohort_size, t, nodes, stack, trial, q_low, q_high)
+    problem = (V, cohort_size, t, stack, trial, q_low, q_high)
     whole = _maximise_dual(nu, 1e-9 * scale, objective, 0.0, 1.0, *problem)
     close = _CLOSE * scale
     if not branch or not objective - whole > close:
@@ -428,7 +420,7 @@ def _prove(
         low, high = begin / _PARTS, (begin + width) / _PARTS
         value = _maximise_dual(nu, close, objective, low, high, *problem)
         if objective - value > close and width > 1:
-            objective = min(objective, _value_at(trial, V, cohort_size, t, nodes))
+            objective = min(objective, _value_at(trial, V, cohort_size, t))
             width //= 2
             continue
         least = min(least, value)
@@ -447,7 +439,6 @@ def solve_rows(
     begin: int,
     end: int,
     gain: FloatArray,
-    probability: FloatArray,
     queue: FloatArray,
     constants: FloatArray,
     V: float,
@@ -462,12 +453,12 @@ def solve_rows(
     iterations: IntArray,
 ) -> None:
     """Algorithm 2 from the given q; f, p and q hold the results."""
-    t, nodes = begin_table(constants, gain.shape[2])
+    t = begin_table(constants)
     work = np.empty((12, constants.shape[1]))
     for row in range(begin, end):
-        begin_round(gain[row], probability[row], queue[row], t, nodes)
+        begin_round(gain[row], queue[row], t)
         objective[row], iterations[row] = _descend(
-            V, cohort_size, paper, tolerance, max_iterations, t, nodes, work, f[row], p[row], q[row]
+            V, cohort_size, paper, tolerance, max_iterations, t, work, f[row], p[row], q[row]
         )
 
 
@@ -476,7 +467,6 @@ def bound_rows(
     begin: int,
     end: int,
     gain: FloatArray,
-    probability: FloatArray,
     queue: FloatArray,
     constants: FloatArray,
     V: float,
@@ -489,11 +479,11 @@ def bound_rows(
     bound: FloatArray,
 ) -> None:
     """Bound P2 from below, for solutions q and their objectives; see `_prove`."""
-    t, nodes = begin_table(constants, gain.shape[2])
+    t = begin_table(constants)
     work, stack = np.empty((7, constants.shape[1])), np.empty((128, 4))
     for row in range(begin, end):
-        begin_round(gain[row], probability[row], queue[row], t, nodes)
-        problem = (V, cohort_size, t, nodes, work, stack)
+        begin_round(gain[row], queue[row], t)
+        problem = (V, cohort_size, t, work, stack)
         state = (q[row], objective[row], branch, q_low[row], q_high[row])
         bound[row] = _prove(*problem, *state)
 
@@ -503,7 +493,6 @@ def resource_rows(
     begin: int,
     end: int,
     gain: FloatArray,
-    probability: FloatArray,
     queue: FloatArray,
     constants: FloatArray,
     V: float,
@@ -514,13 +503,13 @@ def resource_rows(
     cost: FloatArray,
 ) -> None:
     """Give the best f and p at q, and what each device costs there without its sampling error."""
-    t, nodes = begin_table(constants, gain.shape[2])
+    t = begin_table(constants)
     work = np.empty((4, constants.shape[1]))
     time, energy, ratio, power = work[0], work[1], work[2], work[3]
     for row in range(begin, end):
-        begin_round(gain[row], probability[row], queue[row], t, nodes)
+        begin_round(gain[row], queue[row], t)
         _participations(q[row], cohort_size, ratio, power)
-        _resources(V, ratio, t, nodes, f[row], p[row], time, energy)
+        _resources(V, ratio, t, f[row], p[row], time, energy)
         for n in range(time.size):
             spending = queue[row, n] * ratio[n] * energy[n]
             cost[row, n] = q[row, n] * (V * time[n] + spending)

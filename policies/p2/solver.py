@@ -17,7 +17,6 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env.channels import GainLaw
 from fl_edge_env.checks import all_true, integer_at_least, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray, IntArray
@@ -75,7 +74,7 @@ class P2Solution:
 
 
 def solve_p2(
-    channel_gain: ArrayLike | GainLaw,
+    channel_gain: ArrayLike,
     queue: ArrayLike,
     scenario: Scenario,
     *,
@@ -90,14 +89,10 @@ def solve_p2(
     successive upper-bound minimisation (SUM), each step of which is a Newton search for one
     multiplier.
 
-    Of gains that are not known it takes the law, and solves the problem of the expected times and
-    energies: in the place of ``1 / ln(1 + h p / N0)`` stands its expectation, and the theorems,
-    the convergence and the certificate hold as before (see `policies.device`).
-
     Parameters
     ----------
-    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
-        Channel gains h_n, positive, or what they may be.
+    channel_gain : array_like, shape (N,) or (B, N)
+        Channel gains h_n, positive.
     queue : array_like, shape (N,) or (B, N)
         Virtual energy queues Q_n [J], not negative.
     scenario : Scenario
@@ -137,9 +132,7 @@ def solve_p2(
     integer_at_least(1, "max_iterations", max_iterations)
     rounds, shape = check_rounds(channel_gain, queue, scenario)
     # The certificate comes later: by then the caller may have moved on in the same arrays.
-    gain = rounds.gain.copy()
-    probability = gain if gain.shape[-1] == 1 else rounds.probability.copy()
-    rounds = Rounds(gain, probability, rounds.queue.copy(), scenario)
+    rounds = Rounds(rounds.gain.copy(), rounds.queue.copy(), scenario)
     q = np.full(rounds.queue.shape, 1.0 / scenario.num_devices)
     options = (variant == "paper", float(tolerance), int(min(max_iterations, 2**31)))
     f, p, objective, iterations = _descend(rounds, q, options)
@@ -213,10 +206,8 @@ def _improve(
         rest[np.arange(len(jumping)), jumping] += max(0.0, 1.0 - low[row].sum())
         starts = np.maximum(np.vstack([low[row], high[row], single, rest]), 1e-9 / num_devices)
         starts /= starts.sum(axis=-1, keepdims=True)
-        gain, probability, queue = (
-            np.repeat(part[row, None], len(starts), axis=0) for part in rounds[:3]
-        )
-        own = Rounds(gain, probability, queue, rounds.scenario)
+        gain, queue = (np.repeat(part[row, None], len(starts), axis=0) for part in rounds[:2])
+        own = Rounds(gain, queue, rounds.scenario)
         *resources, values, _ = _descend(own, starts, options)
         best = np.argmin(values)
         if values[best] < objective[row]:
@@ -240,14 +231,14 @@ def check_variant(variant: object, exact: object) -> None:
 
 
 def best_resources(
-    channel_gain: ArrayLike | GainLaw, queue: ArrayLike, q: FloatArray, scenario: Scenario
+    channel_gain: ArrayLike, queue: ArrayLike, q: FloatArray, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
     """The f and p that minimise P2 for a given q, Theorems 2 and 3.
 
     Parameters
     ----------
-    channel_gain : array_like, shape (N,) or (B, N), or GainLaw, shape (N, J) or (B, N, J)
-        Channel gains, or what they may be; see `solve_p2`.
+    channel_gain : array_like, shape (N,) or (B, N)
+        Channel gains, positive.
     queue : array_like, shape (N,) or (B, N)
         Virtual energy queues [J].
     q : ndarray, shape (N,) or (B, N)

@@ -1,6 +1,5 @@
 """The field's schedulers: selectors of devices, each a class with one method to write."""
 
-from policies.selection.bandit import Thompson, UpperConfidence
 from policies.selection.channel import BestChannel, Fastest, ProportionalFair
 from policies.selection.loss import Oort, PowerOfChoice
 from policies.selection.sampling import AdaptiveSampling, OptimalSampling
@@ -22,6 +21,4 @@ __all__ = [
     "RoundRobin",
     "Scheduler",
     "Selector",
-    "Thompson",
-    "UpperConfidence",
 ]

@@ -7,7 +7,7 @@ import pytest
 
 from fl_edge_env import FLEdgeEnv, MarkovChannel, Scenario, lyapunov
 from fl_edge_env.contributions import contributions
-from policies import Opportunistic, check_policy, evaluate
+from policies import Opportunistic, check_policy, evaluate, make_policy
 from policies.outcome import DualPrices, outcome_prices
 from tests.policies.outcome.test_prices import UNEVEN
 
@@ -87,7 +87,6 @@ def test_opportunistic__prices_move_with_energy_and_participation():
         ({"seed": -1}, "seed must be"),
         ({"start": "warm"}, "start must be 'settled' or 'cold'"),
         ({"participation": 1}, "participation must be True or False"),
-        ({"follow": "no"}, "follow must be True or False"),
         ({"step_scale": -1.0}, "step_scale must be"),
         ({"prices": (0.4, 800.0)}, "prices must be DualPrices"),
         ({"prices": DualPrices(np.zeros(7), np.zeros(8))}, "prices.energy must hold 8 finite"),
@@ -114,3 +113,10 @@ def test_opportunistic__refuses_a_state_that_is_not_its_own(change, message):
         policy.restore({})
     with pytest.raises(ValueError, match=message):
         policy.restore(policy.state() | change)
+
+
+@pytest.mark.parametrize("csi", ["delayed", "participants"])
+@pytest.mark.parametrize("name", ["lroa", "uni-d", "uni-s", "opportunistic", "fastest:dynamic"])
+def test_policies__take_the_gains_that_they_are_shown(name, csi):
+    scenario = Scenario.cell(num_devices=8, num_rounds=40, energy_budget_j=225.0, csi=csi)
+    check_policy(make_policy(name, scenario))

@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
-from fl_edge_env.channels import GainLaw
 from policies import compiled
 from policies.compiled import solver_threads
 from policies.outcome import RoundSolution, bound_rounds, solve_round
-from tests.support import field_values, random_law
+from tests.support import field_values
 
 
 def random_state(scenario: Scenario, seed: int, queue_scale: float = 1.0):
@@ -357,27 +356,25 @@ def test_solve_round__absent_devices_might_as_well_not_exist(problem, seed):
         assert np.all((values >= low * (1 - 1e-12)) & (values <= high * (1 + 1e-12)))
 
 
-@pytest.mark.parametrize("law", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_solve_round__batch_equals_its_rows_in_any_number_of_threads(masked, law, monkeypatch):
+def test_solve_round__batch_equals_its_rows_in_any_number_of_threads(masked, monkeypatch):
     monkeypatch.setattr(compiled, "_WORTH_A_THREAD", 1)
     scenario = Scenario.cifar10(num_devices=12, cohort_size=3)
     states = [random_state(scenario, seed) for seed in range(6)]
     gain, *queues = map(np.stack, zip(*states, strict=True))
     rng = np.random.default_rng(0)
-    gains = random_law(rng, gain.shape) if law else gain
     mask = rng.random((6, 12)) < 0.4
     mask[:, 0] |= ~mask.any(axis=1)
     available = mask if masked else None
     with solver_threads(4):
-        batch = solve_round(gains, *queues, scenario, V=1.0, available=available)
-    bound = bound_rounds(gains, *queues, scenario, tolerance=1e-6, available=available)
+        batch = solve_round(gain, *queues, scenario, V=1.0, available=available)
+    bound = bound_rounds(gain, *queues, scenario, tolerance=1e-6, available=available)
     assert not masked or not np.any(batch.participates & ~mask)
     with pytest.raises(ValueError, match="in a batch, here of 6, use participates"):
         batch.cohort  # noqa: B018
     for row in range(6):
         one = solve_round(
-            GainLaw(*(part[row] for part in gains)) if law else gains[row],
+            gain[row],
             *(queue[row] for queue in queues),
             scenario,
             V=1.0,

@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fl_edge_env import Allocation, CellChannel, MarkovChannel, Scenario, Simulator
-from fl_edge_env.channels import conditional_law
+from fl_edge_env import Allocation, CellChannel, Scenario, Simulator
 from fl_edge_env.lyapunov import participation_target, participation_weight
-from policies import Opportunistic, evaluate
+from policies import Opportunistic
 from policies.outcome import (
     DualPrices,
-    initial_prices,
-    law_prices,
     outcome_prices,
     priced_scenario,
     solve_round,
@@ -86,38 +83,6 @@ def test_priced_scenario__where_participants_alone_are_known_no_start_tells_who_
     for name in ("initial_queue", "initial_participation_queue"):
         assert len(np.unique(getattr(settled, name))) == 1
         assert len(np.unique(getattr(priced_scenario(CELL), name))) == 12
-
-
-def test_initial_prices__are_those_of_laws_where_old_gains_say_nothing():
-    forgotten = CELL.replace(csi="delayed")
-    law = conditional_law(CELL.channel, np.full(12, 1.0))
-    np.testing.assert_array_equal(initial_prices(forgotten), law_prices(law, CELL))
-    lasting = ALIKE.replace(csi="delayed", channel=MarkovChannel.correlated(0.8))
-    np.testing.assert_array_equal(initial_prices(lasting), outcome_prices(lasting))
-    np.testing.assert_array_equal(initial_prices(CELL), outcome_prices(CELL))
-
-
-def test_initial_prices__of_devices_that_are_too_far_are_bounded():
-    # Without waiting for good rounds some of these users cannot keep within their budgets.
-    scenario = Scenario.cell(csi="delayed")
-    law = conditional_law(scenario.channel, scenario.mean_gain)
-    wanted, prices = law_prices(law, scenario), initial_prices(scenario)
-    typical = np.median(wanted.energy)
-    near = wanted.energy <= 10 * typical
-    assert wanted.energy.max() > 1e5 * typical
-    # Those who cannot spend their budgets have no price, and count for nothing.
-    rich = scenario.energy_budget_j * np.where(scenario.mean_gain > scenario.channel.mean, 9.0, 1.0)
-    bounded = initial_prices(scenario.replace(energy_budget_j=rich)).energy
-    assert bounded.max() <= 10 * np.median(bounded[bounded > 0]) * (1 + 1e-9)
-    np.testing.assert_allclose(prices.energy[~near], 10 * typical)
-    np.testing.assert_allclose(prices.energy[near], wanted.energy[near], rtol=1e-8)
-
-
-def test_initial_prices__let_every_device_take_part_where_old_gains_say_nothing():
-    scenario = CELL.replace(csi="delayed", num_rounds=200)
-    row = evaluate([Opportunistic(scenario)], scenario, [0, 1]).mean(numeric_only=True)
-    assert row.least_participation > 0.5
-    assert row.spent_ratio == pytest.approx(1, rel=0.05)
 
 
 def test_priced_scenario__takes_prices_of_ones_own_and_refuses_a_wrong_step():

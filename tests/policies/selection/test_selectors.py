@@ -318,9 +318,6 @@ def of_cohort(*chosen):
         (lambda: PowerOfChoice(SMALL, num_candidates=2), "at least 3"),
         (lambda: PowerOfChoice(SMALL, num_candidates=8), "at most num_devices"),
         (lambda: selection.AdaptiveSampling(SMALL, constant=math.nan), "at least zero"),
-        (lambda: selection.UpperConfidence(SMALL, exploration=-1.0), "exploration"),
-        (lambda: selection.UpperConfidence(SMALL, longest=0.0), "longest"),
-        (lambda: selection.Thompson(SMALL, fairness=-0.1), "fairness"),
     ],
 )
 def test_scheduler__tells_what_is_wrong(misuse, message):

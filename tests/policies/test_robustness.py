@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, Scenario, decision
+from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, Scenario, allocation
 from policies import LROA, DivFL, Policy, UniD, UniS, lower_bound
 from policies.outcome import outcome_prices
 from policies.p2 import best_resources, kernel, solve_p2
@@ -60,7 +60,7 @@ def test_policies__decide_validly_around_the_defaults(fields, seed):
 
 
 def test_lroa__may_give_a_device_as_little_as_a_decision_may():
-    assert kernel.LEAST_Q == decision._LEAST_Q
+    assert kernel.LEAST_Q == allocation._LEAST_Q
 
 
 # Observations

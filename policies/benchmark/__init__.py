@@ -32,8 +32,7 @@ def load(folder: str | Path, *, rounds: bool = False) -> pd.DataFrame:
         - `setting`: the name of a leaderboard's setting, or the scenario
         - `policy`, `seed`: the name in the tables, and the seed of the run
 
-        The outcome, with training but for `total_time`; a task with another metric has, say,
-        `final_rmse` in place of the accuracies:
+        The outcome, with training but for `total_time`:
 
         - `total_time`: length of the run [s]
         - `time_to_target`: when the target is first reached [s]
@@ -78,7 +77,6 @@ def load(folder: str | Path, *, rounds: bool = False) -> pd.DataFrame:
         - `train_loss`: mean loss of the participants in training
         - `test_loss`, `test_accuracy`, `mean_device_accuracy`, `worst_tenth_accuracy`: of the model
           after it, where it was evaluated
-        - `larger_is_better`: direction of a metric other than accuracy
 
         and until then: `elapsed_time` [s], `worst_energy_ratio`, `worst_spent_ratio`, `influence`,
         `least_participation`, `never_seen`, and `over_budget`, the share of devices whose expected

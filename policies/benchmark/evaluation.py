@@ -11,7 +11,6 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import is_real
 from policies.base import Policy
 from policies.benchmark.bound import LowerBound, Prices, find_prices
-from policies.benchmark.measure import measure_of
 from policies.benchmark.status import DeviceAccounts, judge
 from policies.outcome import outcome_prices
 
@@ -50,7 +49,7 @@ def evaluate(
         it no models are trained, and all seeds of a policy run as one batch.
     target_accuracy : float, optional
         Test accuracy in (0, 1]; where models are trained, `time_to_target` is the time at which it
-        is first reached. With a `train_fl.TrainingEnvFactory` of another metric a value of that.
+        is first reached.
     bound : LowerBound, optional
         A long-run bound of this scenario, with any number of rounds, whose prices `gap` then uses.
         By default the prices are computed.
@@ -156,7 +155,7 @@ def summarise(
         `policy` and `seed`. The outcome: `total_time` [s]; where models were trained
         `final_accuracy`, `mean_device_accuracy` and `worst_tenth_accuracy` after the last round
         and, with a target accuracy, `time_to_target`, when it is first reached [s], NaN where it
-        was not; for a task with another metric that, such as `final_rmse`, in place of accuracies.
+        was not.
         The constraints: with `devices` the `status` of the policy, the same in all its
         rows, and the `status_reason`, empty where it is ok, see `policies.benchmark.status`;
         `spent_ratio` and `worst_spent_ratio`, the energy realized over the budget, as the mean over
@@ -175,13 +174,12 @@ def summarise(
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
     table = groups.agg(total_time=("elapsed_time", "last"))
-    if (measure := measure_of(rounds)) is not None:
-        test = f"test_{measure.name}"
+    if "test_accuracy" in rounds:
         if target_accuracy is not None:
-            reached = rounds[measure.reached(rounds[test], target_accuracy)]
+            reached = rounds[rounds["test_accuracy"] >= target_accuracy]
             first = reached.groupby(["policy", "seed"], sort=False)["elapsed_time"].first()
             table["time_to_target"] = first
-        table[f"final_{measure.name}"] = groups[test].last()
+        table["final_accuracy"] = groups["test_accuracy"].last()
         for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
             if name in rounds:
                 table[name] = groups[name].last()

@@ -42,7 +42,7 @@ class Setting:
     seeds: Sequence[int]
     # Of the first entrant's system: both bounds, and their prices for all that have the same.
     bounded: bool = True
-    target: float | None = None  # test accuracy, or another metric
+    target: float | None = None  # test accuracy
     left_out: Mapping[str, str] = field(default_factory=dict)  # labels, and why
     titled: bool = True  # files of runs are named after the setting, too
 

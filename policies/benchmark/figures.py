@@ -17,7 +17,6 @@ from scipy.optimize import isotonic_regression
 
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.measure import ACCURACY, Measure, measure_of
 from policies.benchmark.statistics import mean_interval
 from policies.benchmark.status import OK
 from policies.benchmark.styles import looks
@@ -58,10 +57,7 @@ _MOST_POLICIES, _MOST_LINES = 8, 14
 # Ticks in a decade, by the least ratio of the ends of the axis.
 _TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1, (1, 1.5, 2, 3, 5, 7)))
 
-_NAMES = (
-    "accuracy_over_rounds accuracy_over_time energy loss metric_over_rounds metric_over_time "
-    "objective outcome overview time"
-)
+_NAMES = "accuracy_over_rounds accuracy_over_time energy loss objective outcome overview time"
 # The files that `save_plots` may write.
 PLOTS = tuple(f"{name}.{kind}" for name in _NAMES.split() for kind in ("png", "pdf"))
 
@@ -77,15 +73,14 @@ def save_plots(
     """Draw each panel to a file of its own, and the main ones to one called ``overview``.
 
     Each is written in all `formats`, of which matplotlib knows ``"png"`` and ``"pdf"``. The
-    `target`, of accuracy or another metric, is a line in the panels of that.
+    `target` accuracy is a line in the panels of accuracy.
     """
-    measure = measure_of(rounds)
     panels: dict[str, Panel] = {"time": partial(draw_time, rounds=rounds)}
-    if measure is not None:
-        name = ACCURACY if measure.name == ACCURACY else "metric"
+    if "test_accuracy" in rounds:
+        trained = {"rounds": rounds, "target": target}
         panels = {
-            f"{name}_over_time": partial(draw_accuracy_over_time, rounds=rounds, target=target),
-            f"{name}_over_rounds": partial(draw_accuracy_over_rounds, rounds=rounds, target=target),
+            "accuracy_over_time": partial(draw_accuracy_over_time, **trained),
+            "accuracy_over_rounds": partial(draw_accuracy_over_rounds, **trained),
         }
     panels["energy"] = partial(draw_energy, rounds=rounds)
     main = list(panels.values())
@@ -271,16 +266,14 @@ def _thin(style: _Style, linewidth: float, **look: Any) -> _Style:
 _LEAST_SEEDS_OF_A_BAND = 5
 
 
-def _draw_runs(
-    axes: Axes, style: _Style, values: pd.DataFrame, *, least: float = 0.0, most: float = math.inf
-) -> None:
-    """Mean over seeds and its 95 % band inside [least, most], or the single runs if few."""
+def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float = math.inf) -> None:
+    """Mean over seeds and its 95 % band inside [0, most], or the single runs if few."""
     values = thinned(values)
     runs, x = values.to_numpy(), values.index
     axes.plot(x, runs.mean(axis=1), **style)
     if runs.shape[1] >= _LEAST_SEEDS_OF_A_BAND:
         intervals = np.array([mean_interval(row) for row in runs])
-        low, high = np.clip(intervals[:, 1:].T, least, most)
+        low, high = np.clip(intervals[:, 1:].T, 0.0, most)
         axes.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
         _note(axes, "95 % interval", linewidth=6, alpha=0.3)
     elif runs.shape[1] > 1:
@@ -302,19 +295,18 @@ def _draw_all(
 
 
 def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | None = None) -> None:
-    """Test accuracy, or another metric, over simulated time, with a dot where the runs end."""
+    """Test accuracy over simulated time, with a dot where the runs end."""
     unit, length = time_unit(rounds["elapsed_time"].max())
-    measure = measure_of(rounds) or Measure()
-    low, high = _frame_measure(axes, rounds, measure, target, "time")
+    low, high = _frame_accuracy(axes, rounds, target, "time")
     begins = []
-    for style, values, time in _measured(rounds, measure):
+    for style, values, time in _measured(rounds):
         times = time.loc[values.index] / length
         # Seeds are evaluated at different times: bring them to a common grid by interpolation.
         grid = np.geomspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
         common = pd.DataFrame({s: np.interp(grid, times[s], values[s]) for s in values}, index=grid)
         end = values.iloc[-1:].set_axis([times.iloc[-1].mean()])
         curves = pd.concat([common, end])
-        _draw_runs(axes, style, curves, **_range(measure))
+        _draw_runs(axes, style, curves, most=100)
         axes.plot(curves.index[-1], values.iloc[-1].mean(), "o", color=style["color"])
         begins += [*curves.index[curves.mean(axis=1).between(low, high)][:1]]
     _note(axes, "end of the runs", marker="o", linestyle="")
@@ -326,86 +318,70 @@ def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | No
 def draw_accuracy_over_rounds(
     axes: Axes, rounds: pd.DataFrame, target: float | None = None
 ) -> None:
-    """Test accuracy, or another metric, over rounds; policies that train alike share a curve."""
-    measure = measure_of(rounds) or Measure()
-    _frame_measure(axes, rounds, measure, target, "rounds")
-    for style, values, _ in _measured(rounds, measure):
-        _draw_runs(axes, style, values, **_range(measure))
+    """Test accuracy over rounds; policies that train alike share a curve."""
+    _frame_accuracy(axes, rounds, target, "rounds")
+    for style, values, _ in _measured(rounds):
+        _draw_runs(axes, style, values, most=100)
     same = [f"{' and '.join(twins)} are the same." for twins in coinciding(rounds)]
     axes.set_xlabel(no_formula("\n".join(["round", *textwrap.wrap(" ".join(same), 40)])))
 
 
-def _measured(
-    rounds: pd.DataFrame, measure: Measure
-) -> Iterator[tuple[_Style, pd.DataFrame, pd.DataFrame]]:
+def _measured(rounds: pd.DataFrame) -> Iterator[tuple[_Style, pd.DataFrame, pd.DataFrame]]:
     """The style, curves and times of each policy whose models were measured."""
-    for style, (test, time) in _by_policy(rounds, f"test_{measure.name}", "elapsed_time"):
-        values = measure.unit[0] * test.dropna()
+    for style, (test, time) in _by_policy(rounds, "test_accuracy", "elapsed_time"):
+        values = 100.0 * test.dropna()
         if len(values):
             yield style, values, time
 
 
-def _range(measure: Measure) -> dict[str, float]:
-    """The least and the most that a metric can be, as far as known."""
-    return {"most": 100} if measure.name == ACCURACY else {"least": -math.inf}
-
-
-def _frame_measure(
-    axes: Axes, rounds: pd.DataFrame, measure: Measure, target: float | None, over: str
+def _frame_accuracy(
+    axes: Axes, rounds: pd.DataFrame, target: float | None, over: str
 ) -> tuple[float, float]:
-    """Label the panel of a metric, draw the target and set the limits, which are returned.
+    """Label the panel, draw the target and set the limits, which are returned.
 
     The worst quarter of the values, mostly those of the first climb, are hidden unless a run ends
     among them.
     """
-    accuracy, (factor, _) = measure.name == ACCURACY, measure.unit
-    name = measure.name.capitalize() if accuracy else no_formula(measure.name)
-    ylabel = "test accuracy [%]" if accuracy else f"test {name}"
-    axes.set(title=f"{name} over {over}", ylabel=ylabel)
-    table = rounds.rename(columns={f"test_{measure.name}": "value"})
-    table = table[np.isfinite(table["value"])]
-    better = (0.25, 1.0) if measure.larger_is_better else (0.0, 0.75)
-    shown = [*table.groupby(["policy", "seed"])["value"].last(), *table["value"].quantile(better)]
+    axes.set(title=f"Accuracy over {over}", ylabel="test accuracy [%]")
+    table = rounds[np.isfinite(rounds["test_accuracy"])]
+    last = table.groupby(["policy", "seed"])["test_accuracy"].last()
+    shown = [*last, *table["test_accuracy"].quantile((0.25, 1.0))]
     if target is not None:
         shown.append(target)
-        draw_limit(axes, factor * target, f"target: {measure.text(target)}")
+        draw_limit(axes, 100.0 * target, f"target: {100 * target:g} %")
     if table.empty:
         return -math.inf, math.inf
-    low, high = factor * min(shown), factor * max(shown)
+    low, high = 100.0 * min(shown), 100.0 * max(shown)
     room = 0.05 * (high - low or 1.0)
-    low, high = (max(low - room, 0.0), high) if accuracy else (low - room, high + room)
-    low, *_, high = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high)
+    low, *_, high = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(max(low - room, 0.0), high)
     axes.set_ylim(low, high)
     return low, high
 
 
 def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
     """Loss on the test set over rounds, and behind it that of the participants in training."""
-    least = min(0.0, *rounds[["train_loss", "test_loss"]].min())  # one's own may be negative
     for style, (train, test) in _by_policy(rounds, "train_loss", "test_loss"):
         values = test.dropna(how="all")
         if len(values):
-            _draw_runs(axes, style, values, least=least)
+            _draw_runs(axes, style, values)
         axes.plot(thinned(train).mean(axis=1), **_thin(style, 0.4, linestyle="-", alpha=0.3))
     _note(axes, "in training", linewidth=0.4, alpha=0.3)
     axes.set(xlabel="round", ylabel="loss", title="Loss on the test set")
-    axes.set_ylim(bottom=least)
+    axes.set_ylim(bottom=0.0)
 
 
 def draw_partition(axes: Axes, counts: FloatArray) -> None:
     """Samples of each class on each device, stacked, of counts of shape (N, C)."""
-    classes = counts.shape[1] > 1  # or numbers to predict
     devices, colors = np.arange(len(counts)), mpl.colormaps["viridis"]
     base = np.zeros(len(counts))
     for label, height in enumerate(counts.T):
         color = colors(label / max(counts.shape[1] - 1, 1))
         axes.bar(devices, height, bottom=base, width=1.0, color=color, label=str(label))
         base += height
-    title = f"{'Classes' if classes else 'Samples'} on the devices"
-    axes.set(xlabel="device", ylabel="samples", title=title)
+    axes.set(xlabel="device", ylabel="samples", title="Classes on the devices")
     axes.margins(x=0)
     axes.set_axisbelow(True)
-    if classes and counts.shape[1] <= 10:
+    if counts.shape[1] <= 10:
         axes.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5), title="class")
 
 

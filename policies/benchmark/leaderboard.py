@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from policies.benchmark.figures import log_ticks, no_formula, save_figure
-from policies.benchmark.measure import Measure, measure_of
 from policies.benchmark.statistics import Interval, mean_interval, relative_interval
 from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET
 from policies.benchmark.tables import Board, by_policy, is_ok, judged_by, ranked
@@ -21,7 +20,7 @@ from policies.benchmark.tables import Board, by_policy, is_ok, judged_by, ranked
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Columns of a summary whose means and intervals are in the standings, beside a metric of one's own.
+# Columns of a summary whose means and intervals are in the standings.
 _MEASURES = (
     "time_to_target",
     "total_time",
@@ -54,8 +53,7 @@ def standings(board: Board) -> pd.DataFrame:
     summary = board.summary
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     names = ranked(summary)
-    time, measure = judged_by(summary), measure_of(summary) or Measure()
-    measures = tuple(dict.fromkeys((*_MEASURES, f"final_{measure.name}")))
+    time = judged_by(summary)
     rows: list[dict[str, object]] = []
     for rank, name in enumerate(names, 1):
         group = runs[name]
@@ -66,12 +64,12 @@ def standings(board: Board) -> pd.DataFrame:
         if "time_to_target" in group:
             row["reached"] = int(group["time_to_target"].notna().sum())
         row |= _cells("longer_than_leader", _paired(group[time], runs[names[0]][time]))
-        for column in measures:
+        for column in _MEASURES:
             if column in group:
                 row |= _cells(column, mean_interval(group[column]))
         rows.append(row)
     rows += [{"scheduler": name, "status": why} for name, why in board.left_out.items()]
-    intervals = [name for each in ("longer_than_leader", *measures) for name in _names(each)]
+    intervals = [name for each in ("longer_than_leader", *_MEASURES) for name in _names(each)]
     first = ["rank", "scheduler", "status", "status_reason", "seeds", "reached"]
     columns = [*first, *intervals]
     table = pd.DataFrame(rows).reindex(columns=columns)
@@ -145,8 +143,7 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
     names = [no_formula(policy) if first else "" for policy in order]
     axes.set_yticks(range(len(order)), names)
     axes.set_title(no_formula("\n".join(textwrap.wrap(name, 24))))
-    target, measure = board.target, measure_of(board.summary) or Measure()
-    what = "total time" if target is None else f"time to {measure.text(target)}"
+    what = "total time" if board.target is None else f"time to {100 * board.target:g} %"
     axes.set_xlabel(no_formula(f"{what} / {reference}'s"))
 
 

@@ -19,7 +19,7 @@ from fl_edge_env.files import reason
 # A round: the policy, the seed, the number of the round, and its numbers by the names of columns.
 Row: TypeAlias = Mapping[str, str | int | float]
 
-# What TensorBoard shows, and the metric of a task that has another.
+# What TensorBoard shows.
 SCALARS = (
     "test_accuracy",
     "mean_device_accuracy",
@@ -122,7 +122,7 @@ class TensorBoardEvents:
         writer = SummaryWriter(str(self.folder), flush_secs=10)
 
         def add(row: Row) -> None:
-            for name in dict.fromkeys((*SCALARS, *(n for n in row if n.startswith("test_")))):
+            for name in SCALARS:
                 value = row.get(name, math.nan)
                 if value == value:  # of rounds without an evaluation it is NaN
                     writer.add_scalar(name, value, row["round"])

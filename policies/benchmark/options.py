@@ -237,7 +237,7 @@ class CompareOptions(PaperOptions, TrainingOptions, ScenarioOptions):
     train: bool = True
     """Train real models in every round. Only the data of digits come with the libraries."""
     target_accuracy: float = 0.9
-    """Test accuracy, or value of another metric; the table shows when it is first reached."""
+    """Test accuracy; the table shows when it is first reached."""
     seeds: int | None = None
     """Number of seeds; 5 with training, 30 without by default."""
     first_seed: int = 0

@@ -22,7 +22,6 @@ from policies.base import Policy
 from policies.benchmark.bound import Prices, priced_outcome
 from policies.benchmark.checkpoint import Checkpoints, Resumable, State, join, part
 from policies.benchmark.live import Recorder, Row, recorded
-from policies.benchmark.measure import Measure, measure_of
 from policies.benchmark.status import DeviceAccounts, joined
 from policies.progress import track
 
@@ -82,8 +81,7 @@ def run_episode(
         mean. With prices `priced_objective`, the penalty and the priced energy beyond the budget
         [s], and `priced_outcome`, the cost of the round to a user [s]. Where models are trained
         `train_loss`, `test_loss`, `test_accuracy`, `mean_device_accuracy` and
-        `worst_tenth_accuracy` (the mean of the tenth of the devices with the least; a task with
-        another metric has, say, `test_rmse` and `larger_is_better` in place of the accuracies), and
+        `worst_tenth_accuracy` (the mean of the tenth of the devices with the least), and
         `real_time`, the time the round took on this machine [s].
 
     Raises
@@ -197,9 +195,7 @@ class _Records:
             values["priced_objective"] = info["penalty"] + excess
             values["priced_outcome"] = priced_outcome(info, self._prices.outcome, self._scenario)
         if "train_loss" in info:
-            measure = measure_of(info) or Measure()
-            names = ["train_loss", "test_loss", f"test_{measure.name}"]
-            names += ["larger_is_better"] if "larger_is_better" in info else []
+            names = ("train_loss", "test_loss", "test_accuracy")
             values |= {name: info[name] for name in names} | {"real_time": seconds}
             if "device_accuracy" in info:
                 accuracy = np.sort(info["device_accuracy"])

@@ -17,7 +17,6 @@ from rich.table import Table
 from scipy.special import stdtrit
 
 from policies.benchmark.console import PlainConsole
-from policies.benchmark.measure import Measure, measure_of
 from policies.benchmark.statistics import mean_interval
 from policies.benchmark.status import OK
 
@@ -34,7 +33,7 @@ class Board(NamedTuple):
     """The runs of a setting, a row each, and what else its table and picture tell."""
 
     summary: pd.DataFrame
-    target: float | None = None  # test accuracy, or another metric
+    target: float | None = None  # test accuracy
     caution: str = ""  # what the runs cannot tell from luck
     left_out: Mapping[str, str] = MappingProxyType({})  # who was not run, and why
 
@@ -246,14 +245,11 @@ def _columns(
             return "–"
         return _numbers(100 * (group[time] / runs[first][time].reindex(group.index) - 1), 2)
 
-    measure = measure_of(summary) or Measure()
-    goal = "target" if board.target is None else measure.text(board.target)
+    goal = "target" if board.target is None else f"{100 * board.target:g} %"
     target = "time_to_target"
     add("outcome", f"time to\n{goal}, {unit}", 11, target, lambda g: _reached(g[target] / length))
-    for final in (name for name in every if name.startswith("final_")):
-        factor, percent = Measure(final.removeprefix("final_")).unit
-        header = f"final\n{final.removeprefix('final_')}{percent}"
-        add("outcome", header, 9, final, scaled(final, factor, 2 if percent else 3))
+    final = "final_accuracy"
+    add("outcome", "final\naccuracy, %", 9, final, scaled(final, 100, 2))
     tenth = "worst_tenth_accuracy"
     add("outcome", _WORST_TENTH, 2, tenth, scaled(tenth, 100, 2))
     add("outcome", f"total\ntime, {unit}", 10, "total_time", scaled("total_time", 1 / length, 3))
@@ -377,11 +373,11 @@ def _reached(values: pd.Series) -> str:
 
 def coinciding(rounds: pd.DataFrame) -> list[list[str]]:
     """Policies whose models were as good in every round of every seed, in groups."""
-    if (measure := measure_of(rounds)) is None:
+    if "test_accuracy" not in rounds:
         return []
     groups: list[tuple[pd.DataFrame, list[str]]] = []
     for name, group in by_policy(rounds):
-        curves = group.pivot(index="round", columns="seed", values=f"test_{measure.name}")
+        curves = group.pivot(index="round", columns="seed", values="test_accuracy")
         twins = next((names for other, names in groups if other.equals(curves)), None)
         if twins is None:
             groups.append((curves, [name]))
@@ -396,8 +392,7 @@ def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
     Columns `*_half_width` have half the width of Student's 95 % interval, NaN for a single seed.
     """
     names = ["elapsed_time", "energy_ratio", "spent_ratio", "penalty", "sampling_error"]
-    names += ["train_loss", "test_loss"]
-    names += [] if (measure := measure_of(rounds)) is None else [f"test_{measure.name}"]
+    names += ["train_loss", "test_loss", "test_accuracy"]
     groups = rounds.groupby(["policy", "round"], sort=False)[[n for n in names if n in rounds]]
     count = groups.count()
     quantile = count.map(lambda n: stdtrit(max(n - 1, 1), 0.975))

@@ -32,7 +32,6 @@ from policies.benchmark.experiment import Setting, run_settings
 from policies.benchmark.latex import comparison_latex
 from policies.benchmark.leaderboard import save_overview, standings
 from policies.benchmark.live import check_tensorboard
-from policies.benchmark.measure import ACCURACY, Measure, measure_of
 from policies.benchmark.options import PaperOptions
 from policies.benchmark.results_folder import (
     Kind,
@@ -135,10 +134,7 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
             if stored is not None and options.policies:
                 runs = _among(stored[stored["setting"] == setting.name], runs)
             boards[setting.name] = Board(runs, setting.target, result.caution(), setting.left_out)
-        sentences = [
-            _sentence(one, setting, boards[setting.name])
-            for one, setting in zip(told, settings, strict=True)
-        ]
+        sentences = [_sentence(one, setting) for one, setting in zip(told, settings, strict=True)]
         if writes:
             _write(boards, settings, sentences, folder, f"Leaderboard: {path.stem}")
             if options.latex:
@@ -223,7 +219,7 @@ def _write(
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
 
 
-def _sentence(told: FileSetting, setting: Setting, board: Board) -> str:
+def _sentence(told: FileSetting, setting: Setting) -> str:
     """Facts that a reader must know of a setting beside its name."""
     scenario, seeds, options = setting.scenario, setting.seeds, told.options
     number = f"Seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"Seed {seeds[0]}"
@@ -237,7 +233,6 @@ def _sentence(told: FileSetting, setting: Setting, board: Board) -> str:
         sentence += "; no models are trained."
     else:
         network = f" ({note})" if (note := network_note(options)) else ""
-        measure = measure_of(board.summary) or Measure()
-        target = f"{measure.text(setting.target)}{' test accuracy' * (measure.name == ACCURACY)}"
+        target = f"{100 * setting.target:g} % test accuracy"
         sentence += f"; trained on {dataset_of(options)}{network}, target {target}."
     return " ".join([sentence, *notes(setting)])

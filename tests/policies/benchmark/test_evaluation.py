@@ -97,10 +97,6 @@ def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached(
     table = summarise(rounds, target_accuracy=0.55)
     np.testing.assert_array_equal(table.time_to_target, [20.0, np.nan])
     np.testing.assert_array_equal(table.final_accuracy, [0.5, 0.2])
-    errors = rounds.rename(columns={"test_accuracy": "test_rmse"}).assign(larger_is_better=False)
-    table = summarise(errors, target_accuracy=0.55)
-    np.testing.assert_array_equal(table.time_to_target, [30.0, 11.0])
-    np.testing.assert_array_equal(table.final_rmse, [0.5, 0.2])
 
 
 @pytest.mark.parametrize(

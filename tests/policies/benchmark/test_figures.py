@@ -131,15 +131,6 @@ def test_accuracy__is_shown_from_where_it_is_interesting_with_all_ends_and_the_t
     assert 1 < axes.get_xlim()[0] <= 9
 
 
-def test_accuracy__of_an_error_hides_the_first_descent():
-    error = trained(mine=[9.0, 5.0, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1])
-    error = error.rename(columns={"test_accuracy": "test_rmse"}).assign(larger_is_better=False)
-    axes = Figure().add_subplot()
-    draw_accuracy_over_rounds(axes, error)
-    low, high = axes.get_ylim()
-    assert low < 0.1 < high < 5
-
-
 @given(
     st.lists(st.floats(-0.2, 1.2), min_size=1, max_size=12),
     st.floats(0.01, 0.3),

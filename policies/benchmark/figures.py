@@ -77,10 +77,11 @@ def save_plots(
     """
     panels: dict[str, Panel] = {"time": partial(draw_time, rounds=rounds)}
     if "test_accuracy" in rounds:
-        trained = {"rounds": rounds, "target": target}
         panels = {
-            "accuracy_over_time": partial(draw_accuracy_over_time, **trained),
-            "accuracy_over_rounds": partial(draw_accuracy_over_rounds, **trained),
+            "accuracy_over_time": partial(draw_accuracy_over_time, rounds=rounds, target=target),
+            "accuracy_over_rounds": partial(
+                draw_accuracy_over_rounds, rounds=rounds, target=target
+            ),
         }
     panels["energy"] = partial(draw_energy, rounds=rounds)
     main = list(panels.values())

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fl_edge_env.availability import draw_presence
 from fl_edge_env.channels import check_gains
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
@@ -24,6 +23,19 @@ def policy_seed(seed: int) -> int:
     """
     sequence = np.random.SeedSequence(seed, spawn_key=(_POLICY,))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def draw_presence(rng: np.random.Generator, rounds: int, availability: FloatArray) -> BoolArray:
+    """Draw the available devices of some rounds, shape (rounds, N), each with its `availability`.
+
+    If none is drawn in a round, the device with the largest ``availability - u`` is available, with
+    the uniform number u of its draw.
+    """
+    margin = availability - rng.random((rounds, availability.size))
+    available = margin > 0
+    empty = ~available.any(axis=1)
+    available[empty, margin[empty].argmax(axis=1)] = True
+    return available
 
 
 class Drawn(NamedTuple):
@@ -55,7 +67,6 @@ class Streams:
         self._cohort = np.random.default_rng(cohort)
         self._presence = np.random.default_rng(presence)
         self._uploads = np.random.default_rng(uploads)
-        self._there: BoolArray | None = None
         self._drawn = 0
         self._last: FloatArray | None = None
 
@@ -74,13 +85,7 @@ class Streams:
         self._last = gains[-1]
         available = uploads = None
         if scenario.drops_out:
-            available, self._there = draw_presence(
-                self._presence,
-                count,
-                scenario.availability,
-                scenario.availability_persistence,
-                self._there,
-            )
+            available = draw_presence(self._presence, count, scenario.availability)
         if scenario.upload_failure > 0:
             uploads = self._uploads.random((count, scenario.num_devices))
         draws = self._cohort.random((count, scenario.cohort_size))

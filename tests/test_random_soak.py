@@ -233,7 +233,6 @@ def random_fields(rng: np.random.Generator, folder: Path, saved: bool) -> dict[s
         "download_rate_bps": some(1e7),
         "initial_queue": some(10.0),
         "availability": rng.uniform(0.2, 1.0, devices),
-        "availability_persistence": rng.uniform(0, 0.95),
         "upload_failure": rng.uniform(0, 0.5),
         "deadline_s": 10 ** rng.uniform(1, 5),
         "overhead_s": some(10.0),

@@ -112,11 +112,8 @@ class Scenario:
     initial_participation_queue : float, (N,)
         Participation queues at the start of an episode [rounds], of any sign.
     availability : float, (N,)
-        Long-run probability that a device is available in a round, in (0, 1]; see
-        `fl_edge_env.availability`.
-    availability_persistence : float
-        Probability that a device keeps its state from the round before, there or not, in [0, 1);
-        otherwise its state is drawn anew.
+        Probability that a device is available in a round, in (0, 1]; see
+        `fl_edge_env.streams.draw_presence`.
     upload_failure : float
         Probability that an upload fails after the device has spent its time and energy, in [0, 1).
     deadline_s : float
@@ -187,7 +184,6 @@ class Scenario:
     initial_queue: PerDevice = 0.0
     initial_participation_queue: PerDevice = 0.0
     availability: PerDevice = 1.0
-    availability_persistence: float = 0.0
     upload_failure: float = 0.0
     deadline_s: float = math.inf
     compression: str = "none"
@@ -223,7 +219,7 @@ class Scenario:
         one_of("latency", self.latency, lyapunov.LATENCIES)
         one_of("objective", self.objective, lyapunov.OBJECTIVES)
         one_of("csi", self.csi, _CSI)
-        set_checked(self, number_below_one, "availability_persistence", "upload_failure")
+        set_checked(self, number_below_one, "upload_failure")
         self._check_compression()
         if (beyond := self.availability > 1).any():
             device = int(beyond.argmax())

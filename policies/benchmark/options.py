@@ -51,9 +51,7 @@ class ScenarioOptions:
     """What counts as latency.
     proxy: the paper's sum of q T; round_time: the mean time of the slowest device drawn."""
     availability: float | None = None
-    """Long-run probability that a device is available in a round; 1 by default."""
-    availability_persistence: float | None = None
-    """Probability that a device keeps its state of the round before; else it is drawn anew."""
+    """Probability that a device is available in a round; 1 by default."""
     upload_failure: float | None = None
     """Probability that an upload fails."""
     compression: str | None = None

@@ -307,8 +307,6 @@ def _luck_lasts(scenario: Scenario) -> float:
     varies = single > 1e-9 * squares
     of_blocks = rounds * np.var(means, axis=0, ddof=1)
     fading = np.divide(of_blocks, single, out=np.ones(devices), where=varies)
-    there, kept = scenario.availability, scenario.availability_persistence
-    away = (
-        np.max((1.0 - there) / there * participation_target(scenario)) * (1.0 + kept) / (1.0 - kept)
-    )
+    there = scenario.availability
+    away = np.max((1.0 - there) / there * participation_target(scenario))
     return max(1.0, float(np.mean(fading))) + float(away)

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, lyapunov, physics
-from fl_edge_env.availability import draw_presence
 from fl_edge_env.checks import integer_at_least
+from fl_edge_env.streams import draw_presence
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.outcome.solver import RoundSolution, solve_round
 from policies.progress import steps, track
@@ -202,7 +202,7 @@ def solve_sample(
     rounds = _sample_size(scenario)
     gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
     m, z = np.broadcast_to(m, gains.shape), np.broadcast_to(z, gains.shape)
-    present = draw_presence(rng, rounds, scenario.availability)[0] if scenario.drops_out else None
+    present = draw_presence(rng, rounds, scenario.availability) if scenario.drops_out else None
     solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=tolerance, available=present)
     return solution, gains
 

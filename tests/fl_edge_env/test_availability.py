@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, Scenario, Simulator
-from fl_edge_env.availability import draw_presence
 from fl_edge_env.checks import available
+from fl_edge_env.streams import draw_presence
 from tests.support import random_decision
 
 OFTEN_EMPTY = Scenario.femnist(
@@ -19,49 +19,35 @@ OFTEN_EMPTY = Scenario.femnist(
     cohort_size=3,
     num_rounds=30,
     availability=[0.2, 0.5, 0.1, 0.3],
-    availability_persistence=0.6,
     upload_failure=0.4,
 )
 
 
-def one_by_one(uniform, availability, persistence):
-    """The chains round by round, and the device that came closest where nobody is there."""
-    likely, rows = availability, []
+def one_by_one(uniform, availability):
+    """The rounds one after the other, and the device that came closest where nobody is there."""
+    rows = []
     for u in uniform:
-        on = u < likely
-        row = on.copy()
-        if not on.any():
-            row[np.argmax(likely - u)] = True
+        row = u < availability
+        if not row.any():
+            row[np.argmax(availability - u)] = True
         rows.append(row)
-        likely = (1 - persistence) * availability + persistence * on
     return np.array(rows)
 
 
-@given(
-    st.integers(0, 2**32 - 1),
-    st.integers(1, 4),
-    st.sampled_from([0.0, 0.3, 0.95]),
-    st.sampled_from([0.05, 0.5, 1.0]),
-    st.integers(1, 39),
-)
-def test_presence__equals_a_plain_loop_and_rounds_of_two_calls(seed, n, persistence, most, split):
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([0.05, 0.5, 1.0]))
+def test_presence__equals_a_plain_loop(seed, n, most):
     availability = most * np.random.default_rng(seed).uniform(0.1, 1, n)
     availability[0] = most
-    whole, last = draw_presence(np.random.default_rng(seed), 40, availability, persistence)
+    drawn = draw_presence(np.random.default_rng(seed), 40, availability)
     uniform = np.random.default_rng(seed).random((40, n))
-    np.testing.assert_array_equal(whole, one_by_one(uniform, availability, persistence))
-    assert whole.any(axis=1).all()
+    np.testing.assert_array_equal(drawn, one_by_one(uniform, availability))
+    assert drawn.any(axis=1).all()
     if most == 1.0:
-        assert whole[:, 0].all()
-    rng = np.random.default_rng(seed)
-    first, between = draw_presence(rng, split, availability, persistence)
-    second, end = draw_presence(rng, 40 - split, availability, persistence, between)
-    np.testing.assert_array_equal(np.concatenate([first, second]), whole)
-    np.testing.assert_array_equal(end, last)
+        assert drawn[:, 0].all()
 
 
 def test_streams__those_of_the_channel_cohort_and_training_stay_as_they_are():
-    plain = OFTEN_EMPTY.replace(availability=1.0, availability_persistence=0.0, upload_failure=0.0)
+    plain = OFTEN_EMPTY.replace(availability=1.0, upload_failure=0.0)
     failing = plain.replace(upload_failure=0.4)
     simulators = [Simulator(scenario) for scenario in (plain, failing, OFTEN_EMPTY)]
     rng = np.random.default_rng(0)

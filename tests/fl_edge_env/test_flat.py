@@ -17,9 +17,7 @@ PLAIN = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=4)
 RANKING = PLAIN.replace(objective="outcome", availability=0.6)
 # Everything at once: what participants measure must also be forgotten when an episode ends.
 PARTIAL = PLAIN.replace(objective="outcome", csi="participants")
-FAILING = PLAIN.replace(
-    csi="participants", availability=0.7, availability_persistence=0.5, upload_failure=0.4
-)
+FAILING = PLAIN.replace(csi="participants", availability=0.7, upload_failure=0.4)
 SCENARIOS = [PLAIN, RANKING, FAILING, PARTIAL]
 NATIVE = {"num_envs": 3, "vectorization_mode": "vector_entry_point"}
 

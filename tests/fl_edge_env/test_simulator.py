@@ -240,7 +240,7 @@ def test_reset__a_channel_that_draws_what_it_must_not_is_named(monkeypatch, draw
     [
         {"csi": "delayed"},
         {"csi": "participants", "objective": "outcome"},
-        {"availability": 0.7, "availability_persistence": 0.6, "upload_failure": 0.4},
+        {"availability": 0.7, "upload_failure": 0.4},
     ],
 )
 def test_restore__goes_on_with_the_same_numbers(channel, num_envs, rounds, fields):

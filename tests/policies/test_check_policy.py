@@ -145,9 +145,7 @@ class Deaf(DivFL):
 
 @pytest.mark.parametrize("kind", [LROA, UniD, UniS, DivFL, Opportunistic])
 def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
-    scenario = SCENARIO.replace(
-        cohort_size=4, availability=0.4, availability_persistence=0.5, upload_failure=0.3
-    )
+    scenario = SCENARIO.replace(cohort_size=4, availability=0.4, upload_failure=0.3)
     prices = DualPrices(np.full(6, 0.4), np.full(6, 1e3))
     policy = kind(scenario, **({"prices": prices} if kind is Opportunistic else {}))
     before = policy.__getstate__().copy()

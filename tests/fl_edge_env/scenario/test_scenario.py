@@ -118,7 +118,7 @@ def test_equality__sees_every_field():
     others = {"latency": "round_time", "csi": "delayed", "channel": ExponentialChannel(mean=0.2)}
     others |= {"csi": "participants", "objective": "outcome"}
     others |= {"compression": "qsgd:4", "download_compression": "qsgd:8"}
-    others |= {"availability": 0.9, "availability_persistence": 0.5, "upload_failure": 0.5}
+    others |= {"availability": 0.9, "upload_failure": 0.5}
     others |= {"deadline_s": 100.0}
     for name in (field.name for field in dataclasses.fields(Scenario)):
         value = getattr(scenario, name)
@@ -152,7 +152,7 @@ def test_repr__is_a_short_line_by_which_to_build_it_again():
         ({"csi": "partial"}, "csi must be one of full, .* 'partial': did you mean 'participants'"),
         ({"availability": 0.0}, "availability must be positive"),
         ({"availability": [0.5, 1.1, 1]}, r"in \(0, 1\] .* got 1.1, first at device 1"),
-        ({"availability_persistence": 1.0}, r"persistence must lie in \[0, 1\), got 1.0"),
+        ({"upload_failure": 1.0}, r"upload_failure must lie in \[0, 1\), got 1.0"),
         ({"lambda_": -1.0}, "lambda_ must be at least zero and finite, got -1.0"),
         ({"V": 0.0}, "V must be positive and finite, got 0.0"),
         ({"mu": 2.0, "lambda_": 1.0}, "mu scales the calibrated lambda_: give one of them"),

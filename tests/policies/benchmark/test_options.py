@@ -29,7 +29,7 @@ def test_options__are_there_for_each_number_of_a_system():
 @pytest.mark.parametrize("name", sorted(NUMBERS.keys() - NO_OPTION))
 def test_options__change_their_field_alone(name):
     low = name in ("num_devices", "cohort_size", "p_min", "f_min")
-    value = {"availability_persistence": 0.5, "upload_failure": 0.5, "availability": 0.5}.get(
+    value = {"upload_failure": 0.5, "availability": 0.5}.get(
         name, 3 if low and isinstance(NUMBERS[name], int) else 1.5 * (NUMBERS[name] or 1.0)
     )
     value = 1e6 if value == np.inf else value

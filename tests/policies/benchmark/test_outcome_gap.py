@@ -57,7 +57,6 @@ def systems(draw) -> tuple[Scenario, DualPrices]:
     fields = {"channel": MarkovChannel.correlated(0.7, num_states=4)} if channel == "markov" else {}
     if draw(st.booleans()):
         fields["availability"] = rng.uniform(0.1, 1.0, number)
-        fields["availability_persistence"] = draw(st.sampled_from([0.0, 0.8]))
         fields["upload_failure"] = draw(st.sampled_from([0.0, 0.5]))
     scenario = Scenario.cifar10(
         num_devices=number,

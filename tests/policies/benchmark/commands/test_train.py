@@ -62,7 +62,7 @@ def test_compare__resume_refuses_an_agent_that_has_changed(call, refused, agents
     ("system", "training", "told"),
     [
         (
-            "--availability 0.5 --availability-persistence 0.5 --upload-failure 0.2",
+            "--availability 0.5 --upload-failure 0.2",
             "",
             "policies that sample their cohort, where no device drops out",
         ),

@@ -126,9 +126,8 @@ def test_command__is_that_of_the_page(part):
 
 
 def plain(text: str) -> str:
-    """A text without breaks, each script of a command as `fl-edge`, and no folder of data."""
-    text = re.sub(r"(\\\n|\s)+", " ", text)
-    text = re.sub(r" --data-dir (\S+|<folder>)(?=[ `])", "", text + " ").strip()
+    """A text without breaks, each script of a command as `fl-edge`."""
+    text = re.sub(r"(\\\n|\s)+", " ", text).strip()
     for script, command in (("reproduce_paper", "reproduce"), ("compare", "compare")):
         text = text.replace(f"python examples/{script}.py", f"fl-edge {command}")
     return text

@@ -27,7 +27,7 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    for package in ("torch", "torchvision", "sklearn", "ijson", "pyarrow"):
+    for package in ("torch", "torchvision", "sklearn"):
         if find_spec(package) is None:
             raise ModuleNotFoundError(
                 f"training models needs the package {package}: install the extra `train`, "

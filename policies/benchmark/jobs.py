@@ -217,7 +217,6 @@ _LIBRARIES = (
     "gymnasium",
     "numba",
     "numpy",
-    "pillow",
     "scikit-learn",
     "scipy",
     "stable-baselines3",

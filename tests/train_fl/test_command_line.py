@@ -12,7 +12,7 @@ import train_fl
 from train_fl.command_line import main
 
 COMMANDS = ("compare", "leaderboard", "reproduce", "train")
-EXTRAS = ("torch", "torchvision", "stable_baselines3", "cvxpy", "sklearn", "ijson", "pyarrow")
+EXTRAS = ("torch", "torchvision", "stable_baselines3", "cvxpy", "sklearn", "pyarrow")
 
 
 def python(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
@@ -103,7 +103,7 @@ def test_train_fl__names_are_there_when_they_are_asked_for():
     ("module", "package", "extra"),
     [
         ("train_fl", "torch", "train"),
-        ("train_fl", "pyarrow", "train"),
+        ("train_fl", "sklearn", "train"),
         ("train_fl.federation", "torch", "federation"),
     ],
 )

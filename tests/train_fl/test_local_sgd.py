@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from policies.benchmark.training_options import TrainingOptions
 from tests.support import torch_seeded
 from train_fl.data.dataset import DataSource
-from train_fl.data.digits import digits
+from train_fl.data.images import digits
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import DigitsCNN
 

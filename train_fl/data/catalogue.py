@@ -6,11 +6,9 @@ from collections.abc import Callable
 
 from fl_edge_env.checks import did_you_mean
 from policies.own import load_own, names_own, running_own
-from train_fl.data.cifar10 import cifar10
 from train_fl.data.dataset import Dataset, DataSource
-from train_fl.data.digits import digits
-from train_fl.data.fashion_mnist import fashion_mnist
 from train_fl.data.femnist import femnist
+from train_fl.data.images import cifar10, digits, fashion_mnist
 
 DATASETS: dict[str, Callable[[DataSource], Dataset]] = {
     "digits": digits,

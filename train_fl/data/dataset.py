@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torchvision.datasets import CIFAR10, FashionMNIST
 
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import as_value_error
@@ -213,18 +212,6 @@ class DataSource:
 
     def __post_init__(self) -> None:
         integer_at_least(1, "num_devices", self.num_devices)
-
-    def fetch(self, dataset: type[FashionMNIST | CIFAR10]) -> None:
-        """Let torchvision fetch missing files of a data set that it knows, or a `ValueError`."""
-        with as_value_error(f"cannot download {dataset.__name__} to {str(self.folder)!r}: "):
-            dataset(self.folder, download=True)
-
-
-def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """Images (samples, channels, height, width) less the training mean, over its deviation."""
-    deviation, mean = torch.std_mean(train, dim=(0, 2, 3), keepdim=True)
-    deviation = torch.where(deviation > 0, deviation, 1.0)  # of a channel that is the same all over
-    return (train - mean) / deviation, (test - mean) / deviation
 
 
 def _inputs(name: str, given: ArrayLike) -> Tensor:

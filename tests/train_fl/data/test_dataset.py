@@ -1,21 +1,12 @@
-"""Data sets of one's own, the scaling of images, and downloads."""
+"""User-defined data sets."""
 
 from __future__ import annotations
-
-import http.client
-import re
-import urllib.error
-import urllib.request
 
 import numpy as np
 import pytest
 import torch
 
 from train_fl import Dataset
-from train_fl.data.cifar10 import cifar10
-from train_fl.data.dataset import DataSource, standardise
-from train_fl.data.digits import digits
-from train_fl.data.fashion_mnist import fashion_mnist
 
 IMAGES = np.random.default_rng(0).normal(size=(6, 2, 3, 4))
 LABELS = np.array([0, 4, 1, 1, 0, 2])
@@ -94,29 +85,6 @@ def test_from_arrays__train_and_test_inputs_must_be_of_one_shape():
         from_arrays(test_inputs=IMAGES[:3, ..., :3])
 
 
-def test_standardise__each_channel_by_the_moments_of_the_training_images():
-    rng = np.random.default_rng(1)
-    scale, shift = np.array([1.0, 5.0, 0.1]), np.array([0.0, -3.0, 2.0])
-    train, test = (
-        (rng.normal(size=(n, 3, 4, 5)) * scale[:, None, None] + shift[:, None, None]).astype("f4")
-        for n in (40, 30)
-    )
-    scaled = standardise(torch.from_numpy(train), torch.from_numpy(test))
-    for channel in range(3):
-        pixels = train[:, channel].astype(np.float64)
-        for images, result in zip((train, test), scaled, strict=True):
-            np.testing.assert_allclose(
-                result[:, channel],
-                (images[:, channel] - pixels.mean()) / pixels.std(ddof=1),
-                rtol=1e-4,
-                atol=1e-5,
-            )
-    assert [images.dtype for images in scaled] == [torch.float32] * 2
-    train[:, 1] = test[:, 1] = 0.5
-    for images in standardise(torch.from_numpy(train), torch.from_numpy(test)):
-        assert (images[:, 1] == 0).all()  # a channel that says nothing, as of pictures without blue
-
-
 def pairs(images: np.ndarray, labels: np.ndarray) -> list[tuple[torch.Tensor, int]]:
     tensors = torch.from_numpy(images.astype(np.float32))
     return [(image, int(label)) for image, label in zip(tensors, labels, strict=True)]
@@ -147,31 +115,3 @@ IMAGE = torch.zeros(1, 2, 2)
 def test_from_torch__names_what_is_no_sample(samples, message):
     with pytest.raises(ValueError, match=message):
         Dataset.from_torch("own", samples, pairs(IMAGES, LABELS))
-
-
-def test_digits__train_and_test_share_no_image_and_are_standardised():
-    dataset = digits(DataSource())
-    assert len(dataset.train_inputs) + len(dataset.test_inputs) == 1797
-    assert abs(float(dataset.train_inputs.mean())) < 1e-5
-    assert float(dataset.train_inputs.std()) == pytest.approx(1, abs=1e-5)
-    assert set(dataset.test_targets.tolist()) == set(range(10))
-
-
-@pytest.mark.parametrize(("load", "name"), [(fashion_mnist, "FashionMNIST"), (cifar10, "CIFAR10")])
-@pytest.mark.parametrize("error", [urllib.error.URLError("x"), http.client.IncompleteRead(b"")])
-def test_download__is_tried_if_asked_for_and_told_where_it_fails(
-    tmp_path, monkeypatch, load, name, error
-):
-    tried = []
-
-    def urlopen(*_, **__):
-        tried.append(name)
-        raise error
-
-    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
-    with pytest.raises(ValueError, match="use the option --download"):
-        load(DataSource(tmp_path))
-    assert tried == []
-    message = f"^cannot download {name} to {re.escape(repr(str(tmp_path)))}: .+"
-    with pytest.raises(ValueError, match=f"(?s){message}"):
-        load(DataSource(tmp_path, download=True))

@@ -26,7 +26,7 @@ from policies.own import _LOADED
 from tests.support import without_times
 from train_fl.command_line import main
 from train_fl.data.dataset import DataSource
-from train_fl.data.digits import digits
+from train_fl.data.images import digits
 from train_fl.models import DigitsCNN, SmallCNN
 
 pytestmark = pytest.mark.usefixtures("plain_pictures")

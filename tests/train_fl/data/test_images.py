@@ -1,10 +1,13 @@
-"""CIFAR-10 from small files in its exact format, and the augmentation."""
+"""Data sets of images from small files in their exact formats, and the augmentation."""
 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import pickle
 import re
+import struct
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -15,10 +18,87 @@ from scipy.stats import chisquare
 from torchvision.datasets import CIFAR10
 
 from tests.support import Malicious, assert_data
-from train_fl.data.cifar10 import cifar10, random_crop_and_flip
 from train_fl.data.dataset import DataSource
+from train_fl.data.images import cifar10, digits, fashion_mnist, random_crop_and_flip, standardise
 
 BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
+
+
+IDX = {
+    "train-images-idx3-ubyte": (20, 28, 28),
+    "train-labels-idx1-ubyte": (20,),
+    "t10k-images-idx3-ubyte": (8, 28, 28),
+    "t10k-labels-idx1-ubyte": (8,),
+}
+
+
+def test_standardise__each_channel_by_the_moments_of_the_training_images():
+    rng = np.random.default_rng(1)
+    scale, shift = np.array([1.0, 5.0, 0.1]), np.array([0.0, -3.0, 2.0])
+    train, test = (
+        (rng.normal(size=(n, 3, 4, 5)) * scale[:, None, None] + shift[:, None, None]).astype("f4")
+        for n in (40, 30)
+    )
+    scaled = standardise(torch.from_numpy(train), torch.from_numpy(test))
+    for channel in range(3):
+        pixels = train[:, channel].astype(np.float64)
+        for images, result in zip((train, test), scaled, strict=True):
+            np.testing.assert_allclose(
+                result[:, channel],
+                (images[:, channel] - pixels.mean()) / pixels.std(ddof=1),
+                rtol=1e-4,
+                atol=1e-5,
+            )
+    assert [images.dtype for images in scaled] == [torch.float32] * 2
+    train[:, 1] = test[:, 1] = 0.5
+    for images in standardise(torch.from_numpy(train), torch.from_numpy(test)):
+        assert (images[:, 1] == 0).all()  # a channel that says nothing, as of pictures without blue
+
+
+def test_digits__train_and_test_share_no_image_and_are_standardised():
+    dataset = digits(DataSource())
+    assert len(dataset.train_inputs) + len(dataset.test_inputs) == 1797
+    assert abs(float(dataset.train_inputs.mean())) < 1e-5
+    assert float(dataset.train_inputs.std()) == pytest.approx(1, abs=1e-5)
+    assert set(dataset.test_targets.tolist()) == set(range(10))
+
+
+@pytest.fixture
+def idx_files(tmp_path) -> dict[str, np.ndarray]:
+    """Small IDX files where torchvision looks for them."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "FashionMNIST" / "raw"
+    folder.mkdir(parents=True)
+    arrays = {
+        name: rng.integers(0, 256 if "images" in name else 10, shape) for name, shape in IDX.items()
+    }
+    for name, array in arrays.items():
+        header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+        (folder / name).write_bytes(header + array.astype(np.uint8).tobytes())
+    return arrays
+
+
+def test_fashion_mnist__holds_every_image_of_every_file(tmp_path, idx_files, monkeypatch):
+    # What is there is not fetched.
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: pytest.fail("downloads"))
+    dataset = fashion_mnist(DataSource(tmp_path, download=True))
+    assert dataset.num_classes == 10
+    images = [idx_files[name][:, None] / 255 for name in list(IDX)[::2]]
+    assert_data(dataset, images, [idx_files[name] for name in list(IDX)[1::2]])
+
+
+@pytest.mark.parametrize("name", IDX)
+@pytest.mark.parametrize("content", [None, b"", b"no idx", "short"])
+@pytest.mark.usefixtures("idx_files")
+def test_fashion_mnist__of_a_missing_or_damaged_file_the_place_is_named(tmp_path, name, content):
+    folder = tmp_path / "FashionMNIST" / "raw"
+    whole = (folder / name).read_bytes()
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(whole[:-1] if content == "short" else content)
+    message = f"^cannot read FashionMNIST .*{re.escape(repr(str(folder)))} or use the option --down"
+    with pytest.raises(ValueError, match=message):
+        fashion_mnist(DataSource(tmp_path))
 
 
 @pytest.fixture
@@ -63,15 +143,33 @@ def test_cifar10__holds_every_image_of_every_batch(tmp_path, batches, monkeypatc
 @pytest.mark.parametrize("name", ["data_batch_1", "test_batch", "batches.meta"])
 @pytest.mark.parametrize("word", ["missing", "damaged"])
 @pytest.mark.usefixtures("batches")
-def test_cifar10__a_missing_or_damaged_file_is_named_and_never_unpickled(tmp_path, name, word):
+def test_cifar10__a_missing_or_damaged_file_is_told_and_never_unpickled(tmp_path, name, word):
     path = tmp_path / "cifar-10-batches-py" / name
     path.unlink()
     if word == "damaged":
         path.write_bytes(pickle.dumps(Malicious(tmp_path / "run")))
-    message = rf"^{re.escape(repr(str(path)))} is {word}: .*cifar-10-python\.tar\.gz"
+    message = f"^cannot read CIFAR10 .*{re.escape(repr(str(path.parent)))} or use the option --down"
     with pytest.raises(ValueError, match=message):
         cifar10(DataSource(tmp_path))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("load", "name"), [(fashion_mnist, "FashionMNIST"), (cifar10, "CIFAR10")])
+@pytest.mark.parametrize("error", [urllib.error.URLError("x"), http.client.IncompleteRead(b"")])
+def test_download__is_tried_if_asked_for_and_told_where_it_fails(
+    tmp_path, monkeypatch, load, name, error
+):
+    tried = []
+
+    def urlopen(*_, **__):
+        tried.append(name)
+        raise error
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    for download in (False, True):
+        with pytest.raises(ValueError, match=rf"^cannot read {name} \(.+\): put its files into"):
+            load(DataSource(tmp_path, download=download))
+        assert bool(tried) == download
 
 
 def slow_crop(image: np.ndarray, top: int, left: int, mirrored: bool) -> np.ndarray:

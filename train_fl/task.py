@@ -20,22 +20,10 @@ from fl_edge_env.compression import names_own as names_own_compressor
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.training_options import TrainingOptions
 from policies.own import load_own, names_own
-from train_fl.compression import (
-    Compressor,
-    Shape,
-    Uploads,
-    make_compressor,
-    upload_bytes,
-)
+from train_fl.compression import Compressor, Shape, Uploads, make_compressor, upload_bytes
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
-from train_fl.data.partition import (
-    by_rank,
-    by_writer,
-    dirichlet_equal,
-    iid,
-    label_histogram,
-)
+from train_fl.data.partition import by_rank, by_writer, dirichlet_equal, iid, label_histogram
 from train_fl.models import MODELS, check_maker
 from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
 
@@ -109,7 +97,7 @@ class Task:
         own = {} if self.compression is None else {"compression": self._compression}
         return scenario.replace(
             model_bits=self.model_bits,
-            model_tensors=self._num_tensors,
+            model_tensors=len(self._uploaded),
             num_samples=self.num_samples,
             **own,
         )
@@ -126,8 +114,7 @@ class Task:
         compression = self.compression or scenario.compression
         if isinstance(compression, str):
             return Uploads(self._shapes, make_compressor(compression))
-        size = upload_bytes(compression, self._shapes)
-        return Uploads(self._shapes, compression, size)
+        return Uploads(self._shapes, compression)
 
     def check_fit(self, scenario: Scenario) -> None:
         """Refuse a scenario of other devices, samples, uploads or costs with a `ValueError`."""
@@ -140,7 +127,7 @@ class Task:
         if self.compression is not None:
             needed["compression"] = self._compression
         if "qsgd" in scenario.compression + scenario.download_compression:
-            needed["model_tensors"] = self._num_tensors
+            needed["model_tensors"] = len(self._uploaded)
         for name, value in needed.items():
             if getattr(scenario, name) != value:
                 shown = f"{value:.12g}" if isinstance(value, float) else repr(value)
@@ -159,11 +146,6 @@ class Task:
                 "the devices' sample counts differ between task and scenario: use "
                 "scenario.replace(num_samples=task.num_samples)"
             )
-
-    def check_own(self) -> None:
-        """Refuse a compressor of one's own that does not work, with a `ValueError`."""
-        if isinstance(self.compression, Compressor):
-            upload_bytes(self.compression, self._shapes)
 
     def initial_model(self, seed: np.random.SeedSequence) -> nn.Module:
         """The network of `TrainingSeeds.model`; torch's generators are left as they were."""
@@ -197,10 +179,6 @@ class Task:
     @property
     def _uploaded(self) -> Sequence[Shape]:
         return self._shapes if self.upload_shapes is None else self.upload_shapes
-
-    @property
-    def _num_tensors(self) -> int:
-        return len(self._uploaded)
 
     @cached_property
     def label_histogram(self) -> FloatArray:
@@ -367,7 +345,7 @@ def make_task(
     check_maker(make_model, *dataset.examples(), classes)
     dataset.check_augment()
     upload = options.upload
-    task = Task(
+    return Task(
         dataset,
         parts,
         make_model,
@@ -377,8 +355,6 @@ def make_task(
         split if seed is None and options.partition in _SAME_SIZES else None,
         _compression_of(compression if compression is not None else options.compression),
     )
-    task.check_own()
-    return task
 
 
 def _compression_of(given: Any) -> str | Compressor | None:

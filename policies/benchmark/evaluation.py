@@ -181,8 +181,7 @@ def summarise(
             table["time_to_target"] = first
         table["final_accuracy"] = groups["test_accuracy"].last()
         for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
-            if name in rounds:
-                table[name] = groups[name].last()
+            table[name] = groups[name].last()
     if devices is not None:
         told = {name: judge(accounts) for name, accounts in devices.items()}
         names = table.index.get_level_values("policy")

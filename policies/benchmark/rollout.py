@@ -197,12 +197,11 @@ class _Records:
         if "train_loss" in info:
             names = ("train_loss", "test_loss", "test_accuracy")
             values |= {name: info[name] for name in names} | {"real_time": seconds}
-            if "device_accuracy" in info:
-                accuracy = np.sort(info["device_accuracy"])
-                # NaN where none of a device's classes is tested, or nothing was evaluated.
-                known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
-                values["mean_device_accuracy"] = np.mean(known)
-                values["worst_tenth_accuracy"] = np.mean(known[: math.ceil(len(known) / 10)])
+            accuracy = np.sort(info["device_accuracy"])
+            # NaN where none of a device's classes is tested, or nothing was evaluated.
+            known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
+            values["mean_device_accuracy"] = np.mean(known)
+            values["worst_tenth_accuracy"] = np.mean(known[: math.ceil(len(known) / 10)])
         if decision.bandwidth is not None and "priced_outcome" in values:
             values["priced_outcome"] = math.nan  # its bound is for equal parts of the band
         for name, value in values.items():

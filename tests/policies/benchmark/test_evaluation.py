@@ -83,7 +83,8 @@ def test_evaluate__neither_processes_nor_company_nor_order_change_a_result(scena
 
 def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached():
     other = "penalty reward energy_ratio spent_ratio worst_energy_ratio worst_spent_ratio "
-    other += "influence aggregate_noise least_participation never_seen sampling_error"
+    other += "influence aggregate_noise least_participation never_seen sampling_error "
+    other += "mean_device_accuracy worst_tenth_accuracy"
     rounds = pd.DataFrame(
         {
             "policy": "A",

@@ -93,6 +93,7 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough():
     def run(time: float, accuracy: float) -> pd.DataFrame:
         names = "penalty reward energy_ratio worst_energy_ratio spent_ratio worst_spent_ratio"
         names += " influence aggregate_noise least_participation never_seen sampling_error"
+        names += " mean_device_accuracy worst_tenth_accuracy"
         columns = dict.fromkeys(names.split(), 1.0)
         row = {"policy": "A", "seed": [0], "elapsed_time": time, "test_accuracy": accuracy}
         return pd.DataFrame(row | columns)

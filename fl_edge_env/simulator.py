@@ -287,7 +287,7 @@ class Simulator:
             self._fill_block(system)
             self.queue[index] = self.scenario.initial_queue
             if self.participation_queue is not None:
-                self.participation_queue[index] = self.scenario.initial_participation_queue
+                self.participation_queue[index] = 0.0
             if self._age is not None:
                 self._known_gain[index] = self.scenario.channel.mean
                 self._age[index] = NEVER_MEASURED

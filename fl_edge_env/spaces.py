@@ -44,11 +44,7 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
         parts["age"] = spaces.Box(1.0, NEVER_MEASURED, shape, np.float64)
     if scenario.objective == "outcome":
         reach = (1 + 1e-9) * scenario.num_rounds  # a round moves a queue by at most one
-        middle = scenario.initial_participation_queue
-        room = 1e-9 * np.abs(middle)
-        parts["participation_queue"] = spaces.Box(
-            middle - room - reach, middle + room + reach, shape, np.float64
-        )
+        parts["participation_queue"] = spaces.Box(-reach, reach, shape, np.float64)
     if scenario.drops_out:
         parts["available"] = spaces.Box(0.0, 1.0, shape, np.float64)
     return spaces.Dict(parts)

@@ -50,7 +50,7 @@ _CSI = ("full", "delayed", "participants")
 
 
 # Least values of the per-device fields that need not be positive.
-_LEAST = {"initial_queue": 0.0, "initial_participation_queue": -math.inf, "overhead_s": 0.0}
+_LEAST = {"initial_queue": 0.0, "overhead_s": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,8 +109,6 @@ class Scenario:
         participation queues beside those of energy (see `fl_edge_env.simulator.Round`).
     initial_queue : float, (N,)
         Energy queues at the start of an episode [J]: place-holder backlog (Neely 2010, chapter 4).
-    initial_participation_queue : float, (N,)
-        Participation queues at the start of an episode [rounds], of any sign.
     availability : float, (N,)
         Probability that a device is available in a round, in (0, 1]; see
         `fl_edge_env.streams.draw_presence`.
@@ -182,7 +180,6 @@ class Scenario:
     csi: str = "full"
     objective: str = "penalty"
     initial_queue: PerDevice = 0.0
-    initial_participation_queue: PerDevice = 0.0
     availability: PerDevice = 1.0
     upload_failure: float = 0.0
     deadline_s: float = math.inf

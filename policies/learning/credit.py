@@ -7,8 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from fl_edge_env import Allocation, Scenario, lyapunov, physics
-from fl_edge_env.allocation import membership
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.typing import BoolArray, FloatArray
 
 Credit = Literal["difference", "team"]
 CREDITS: tuple[str, ...] = get_args(Credit)
@@ -66,36 +65,3 @@ def _with_diagonal(
     copies = np.tile(value, (value.size, 1)) if factor is None else np.outer(factor, value)
     np.fill_diagonal(copies, diagonal)
     return copies
-
-
-def ranked_difference_reward(
-    channel_gain: FloatArray,
-    queue: FloatArray,
-    participation_queue: FloatArray,
-    allocation: Allocation,
-    next_device: IntArray,
-    scenario: Scenario,
-) -> FloatArray:
-    """The additional cost of the round, had the device been left out of the ranking [J^2].
-
-    Without a device of the cohort the `next_device` of the ranking, shape (...), takes its place,
-    or nobody (-1) where none is left; without another one nothing changes, so that their reward is
-    zero. State, decision and reward have shape (..., N), queues are in joules and rounds.
-    """
-    assert allocation.cohort is not None
-    cohort, num_devices = allocation.cohort, channel_gain.shape[-1]
-    places = cohort.shape[-1]
-    # In row k the k-th of the cohort has changed places with the next one; in the last row nobody.
-    cohorts = np.repeat(cohort[..., None, :], places + 1, axis=-2)
-    cohorts[..., range(places), range(places)] = next_device[..., None]
-    member = membership(cohorts, num_devices)
-    f, p = allocation.f[..., None, :], allocation.p[..., None, :]
-    time, energy, late = physics.by_deadline(channel_gain[..., None, :], f, p, scenario)
-    worth = lyapunov.participation_weight(scenario) * participation_queue[..., None, :]
-    cost = np.where(member, queue[..., None, :] * energy - np.where(late, 0.0, worth), 0.0)
-    latest = np.where(member, time, 0.0).max(axis=-1)
-    longer = scenario.V * (latest[..., :-1] - latest[..., -1:])
-    dearer = (cost[..., :-1, :] - cost[..., -1:, :]).sum(axis=-1)
-    reward = np.zeros((*channel_gain.shape[:-1], num_devices + 1))  # the last column is nobody's
-    np.put_along_axis(reward, cohort, longer + dearer, axis=-1)
-    return reward[..., :-1]

@@ -11,7 +11,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import finite_number, integer_at_least, is_real, positive_integer
+from fl_edge_env.checks import finite_number, is_real, positive_integer
 from fl_edge_env.env import check_softmax_scale
 from policies.learning.credit import Credit
 from policies.learning.views import (
@@ -20,11 +20,9 @@ from policies.learning.views import (
     check_empty_starts,
     check_training_seed,
 )
-from policies.outcome import priced_scenario
 
-# Initial logarithm of the standard deviation of actions; 0 would fill their box. After imitation
-# learning it is smaller, because the scores then tell small differences.
-_LOG_STD, _TAUGHT_LOG_STD = -1.5, -2.5
+# Initial logarithm of the standard deviation of actions; 0 would fill their box.
+_LOG_STD = -1.5
 # Steps between updates, minibatches in an epoch, and epochs.
 _STEPS, _MINIBATCHES, _EPOCHS = 8, 8, 5
 
@@ -49,16 +47,11 @@ class AgentSettings:
         Size of the two hidden layers.
     nu_factor : float
         Factor on the scenario's nu in training. Below one it makes energy dearer, a margin for
-        what the agent misses of the optimum. Where the objective is the outcome it is a factor on
-        the V of the training scenario: below one the prices take larger steps.
+        what the agent misses of the optimum.
     softmax_scale : float
         As in `FLEdgeEnv`.
     empty_starts : float
         Share of the training episodes that start with empty queues, the others with random ones.
-        Where the objective is the outcome, queues at the dual prices take the place of empty ones.
-    imitation_rounds : int
-        Rounds of all systems together of imitation learning from an oracle that sees all gains,
-        see `policies.learning.imitation`, before PPO; 0 for none. For the objective ``"outcome"``.
     seed : int
         Training seed.
 
@@ -77,13 +70,11 @@ class AgentSettings:
     nu_factor: float = 0.97
     softmax_scale: float = 2.0
     empty_starts: float = 0.0
-    imitation_rounds: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_credit(self.credit)
         check_training_seed(self.seed)
-        integer_at_least(0, "imitation_rounds", self.imitation_rounds)
         for name in ("num_envs", "episode_rounds", "width"):
             positive_integer(name, getattr(self, name))
         for name in ("learning_rate", "nu_factor"):
@@ -99,21 +90,14 @@ class AgentSettings:
 
     @property
     def label(self) -> str:
-        """Name of the agent, whatever its training seed, as "PPO taught privileged".
+        """Name of the agent for all training seeds, such as "PPO privileged".
 
-        It is *privileged* where its rewards use the model of the system.
+        It is *privileged* if its rewards use the model of the system.
         """
-        taught = "taught " if self.imitation_rounds else ""
-        return f"PPO {taught}{'privileged' if self.credit == 'difference' else 'team'}"
+        return "PPO privileged" if self.credit == "difference" else "PPO team"
 
     def training_scenario(self, scenario: Scenario) -> Scenario:
-        """The scenario with the nu that the agent is trained with.
-
-        Where the objective is the outcome, its queues begin at the dual prices; see
-        `policies.outcome.priced_scenario`.
-        """
-        if scenario.objective == "outcome":
-            return priced_scenario(scenario, step_scale=1.0 / self.nu_factor)
+        """The scenario with the nu that the agent is trained with."""
         return scenario.reweighted(nu=self.nu_factor)
 
     def make_view(self, scenario: Scenario) -> DeviceView:
@@ -153,5 +137,4 @@ class AgentSettings:
 
     @property
     def _policy_options(self) -> dict[str, Any]:
-        log_std = _TAUGHT_LOG_STD if self.imitation_rounds else _LOG_STD
-        return {"log_std_init": log_std, "net_arch": [self.width, self.width]}
+        return {"log_std_init": _LOG_STD, "net_arch": [self.width, self.width]}

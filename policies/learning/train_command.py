@@ -36,11 +36,8 @@ class Options(ScenarioOptions):
     """Discount factor."""
     learning_rate: float = 1e-3
     """Learning rate at the start; it falls linearly to zero."""
-    nu_factor: float | None = None
-    """Factor on the scenario's nu in training; less than one values energy more, and moves the
-    prices of the objective outcome faster. 0.97 by default, 1 where that is the objective."""
-    imitation_rounds: int = 0
-    """Of the rounds, those of imitation learning from an oracle that sees all gains, at first."""
+    nu_factor: float = 0.97
+    """Factor on the scenario's nu in training; less than one makes energy dearer."""
     empty_starts: float = 0.0
     """Share of training episodes that start with empty queues."""
     eval_every: int = 2_500
@@ -57,20 +54,13 @@ def train(options: Options, console: Console) -> None:
     from policies.learning.training import Budget, train_agent
     from policies.learning.training import Progress as Report
 
-    outcome = scenario.objective == "outcome"
     names = [field.name for field in fields(AgentSettings) if hasattr(options, field.name)]
-    given = {name: getattr(options, name) for name in names}
-    if options.nu_factor is None:
-        given["nu_factor"] = 1.0 if outcome else 0.97
-    if outcome:  # whole episodes: what is remembered of a device takes so long to grow
-        given["episode_rounds"] = scenario.num_rounds
-    settings = AgentSettings(**given)
+    settings = AgentSettings(**{name: getattr(options, name) for name in names})
     rounds = options.train_rounds
     if rounds is None and options.minutes is None:
         rounds = 20_000
     budget = Budget(rounds=rounds, minutes=options.minutes)
-    kind = "outcome-" if outcome else ""
-    name = f"{Path(options.scenario).stem}-{kind}{settings.label.lower().replace(' ', '-')}"
+    name = f"{Path(options.scenario).stem}-{settings.label.lower().replace(' ', '-')}"
     folder = (options.out or Path("runs/agents") / name) / f"seed-{options.seed}"
     columns = (
         TextColumn(settings.label),

@@ -23,11 +23,9 @@ from stable_baselines3.common.vec_env import VecMonitor
 from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, positive_integer
 from fl_edge_env.files import as_value_error, atomic_path, read_text, writable_folder
-from policies.benchmark.bound import Prices
 from policies.benchmark.evaluation import evaluate
-from policies.benchmark.jobs import code_hash, make_jobs
+from policies.benchmark.jobs import code_hash
 from policies.benchmark.rollout import ENERGY_TOLERANCE
-from policies.benchmark.runner import run_jobs
 from policies.learned import (
     AGENT_FILE,
     SB3Policy,
@@ -37,10 +35,8 @@ from policies.learned import (
     weights_of,
     write_torch,
 )
-from policies.learning.imitation import imitate
 from policies.learning.settings import AgentSettings
 from policies.lroa import LROA
-from policies.outcome import outcome_prices
 
 # Apart from the seeds of comparisons and of training episodes, which begin at a million.
 VALIDATION_SEEDS = range(10_000, 10_005)
@@ -101,7 +97,7 @@ class Progress(NamedTuple):
         Time taken [min].
     penalty : float
         Time-average penalty of the best agent so far on the validation seeds [s], NaN before the
-        first validation. Where the objective is the outcome, its priced outcome [s].
+        first validation.
     worst_energy_ratio : float
         Largest time-average energy of a device over its budget, of the same agent.
     """
@@ -127,8 +123,6 @@ def train_agent(
     Every `eval_every` rounds the agent plays whole episodes of the validation seeds. The best
     one so far, which is the one of the smallest penalty among those whose worst device uses no
     more than its budget or than LROA's, is kept in ``agent.pt``; ``history.csv`` has all of them.
-    Where the objective is the outcome, the best is the one of the smallest priced outcome: its mean
-    time with energy and participation at their dual prices.
     At the same time the training is saved, and the same call goes on from there. With a budget of
     rounds it then ends in the same weights.
 
@@ -139,7 +133,7 @@ def train_agent(
     settings : AgentSettings
         The agent.
     scenario : Scenario
-        The system in which it is to act.
+        The system in which it is to act, with the objective ``"penalty"``.
     budget : Budget
         How long to train.
     folder : str or Path
@@ -161,10 +155,10 @@ def train_agent(
         If the folder holds another training, or an argument is wrong.
     """
     eval_every = positive_integer("eval_every", eval_every)
-    if settings.imitation_rounds and scenario.objective != "outcome":
+    if scenario.objective != "penalty":
         raise ValueError(
-            "imitation_rounds are for the objective 'outcome', whose best decision is known, "
-            f"got objective={scenario.objective!r}"
+            "agents are trained for the paper's reward: the scenario's objective must be "
+            f"'penalty', got {scenario.objective!r}"
         )
     folder = writable_folder(Path(folder))
     told = {
@@ -177,24 +171,15 @@ def train_agent(
     saved = _continue_or_start(told, folder)
     if saved is not None and saved["finished"]:
         return SB3Policy.load(folder, scenario)
-    allowed = math.inf
-    if scenario.objective == "penalty":
-        lroa = LROA(scenario)
-        reference = evaluate([lroa], scenario, VALIDATION_SEEDS, gaps=False, progress=False)
-        allowed = max(1.0, float(reference["worst_energy_ratio"].max()))
-    elif budget.rounds is not None and settings.imitation_rounds >= budget.rounds:
-        raise ValueError(
-            f"imitation_rounds must be fewer than the rounds of the budget, {budget.rounds}, "
-            f"got {settings.imitation_rounds}"
-        )
+    lroa = LROA(scenario)
+    reference = evaluate([lroa], scenario, VALIDATION_SEEDS, gaps=False, progress=False)
+    allowed = max(1.0, float(reference["worst_energy_ratio"].max()))
     run = _Run(settings, scenario, budget, folder, eval_every, allowed, on_progress)
     with torch_threads(1):
         model = (
             run.restored(saved) if saved else settings.make_model(run.monitor, run.learning_rate)
         )
         model.set_logger(Logger(None, []))  # the default would leave an empty folder behind
-        if not saved and settings.imitation_rounds:
-            run.imitate(model)
         # The run itself ends the training.
         model.learn(2**62, run, reset_num_timesteps=False)
         if model._n_updates == 0:
@@ -243,16 +228,9 @@ class _Run(BaseCallback):
         self.next_eval = eval_every
         self.start = time.monotonic()
 
-    def imitate(self, model: PPO) -> None:
-        """Let the untrained agent learn from the oracle first."""
-        imitate(model, self.view, self.settings.imitation_rounds, self.settings.seed)
-        self.model = model
-        self._validate()  # the agent that it is then may stay the best
-        self.next_eval = (self.rounds // self.eval_every + 1) * self.eval_every
-
     @property
     def rounds(self) -> int:
-        return self.settings.imitation_rounds + self.num_timesteps // self.scenario.num_devices
+        return self.num_timesteps // self.scenario.num_devices
 
     @property
     def minutes(self) -> float:
@@ -297,23 +275,14 @@ class _Run(BaseCallback):
     def _validate(self) -> None:
         policy = SB3Policy(self.scenario, self.settings, weights_of(self.model.policy))
         row = {"rounds": self.rounds, **self._measured(policy)}
-        policy.seen = self.view.seen.by_name()  # and not before: a young agent would be warned of
         if self._rank(row) < min(map(self._rank, self.history), default=(math.inf, math.inf)):
             self.best = policy
         self.history.append(row)
 
     def _measured(self, policy: SB3Policy) -> dict[str, float]:
-        """The number to minimise, on the validation seeds, and the energy of the worst device."""
-        if self.scenario.objective == "penalty":
-            table = evaluate([policy], self.scenario, VALIDATION_SEEDS, progress=False)
-            penalty, worst = table["mean_objective"], table["worst_energy_ratio"]
-        else:
-            nothing = np.zeros(self.scenario.num_devices)  # of expected energy
-            prices = Prices(nothing, outcome_prices(self.scenario))
-            jobs = make_jobs([policy], self.scenario, VALIDATION_SEEDS, prices=prices)
-            rounds = pd.concat(played.rounds for played in run_jobs(jobs))
-            penalty = rounds["priced_outcome"]
-            worst = rounds.groupby("seed")["worst_spent_ratio"].last()
+        """The penalty to minimise, on the validation seeds, and the energy of the worst device."""
+        table = evaluate([policy], self.scenario, VALIDATION_SEEDS, progress=False)
+        penalty, worst = table["mean_objective"], table["worst_energy_ratio"]
         return {"penalty": float(penalty.mean()), "worst_energy_ratio": float(worst.max())}
 
     def _save(self, state: dict[str, Any]) -> None:
@@ -332,7 +301,7 @@ class _Run(BaseCallback):
             "model": {name: getattr(model, name) for name in _OF_THE_MODEL},
             "view": self.view.state(),
             "episodes": (self.monitor.episode_returns, self.monitor.episode_lengths),
-            "best": (self.best.weights, self.best.seen),
+            "best": self.best.weights,
             "history": self.history,
             "next_eval": self.next_eval,
             "minutes": self.minutes,
@@ -352,8 +321,7 @@ class _Run(BaseCallback):
             setattr(model, name, state["model"][name])
         self.monitor.episode_returns, self.monitor.episode_lengths = state["episodes"]
         self.view.restore(state["view"])
-        weights, seen = state["best"]
-        self.best = SB3Policy(self.scenario, self.settings, weights, seen=seen)
+        self.best = SB3Policy(self.scenario, self.settings, state["best"])
         self.history, self.next_eval = state["history"], state["next_eval"]
         self.start -= 60 * state["minutes"]
         model.action_space.np_random.bit_generator.state = state["actions"]

@@ -13,24 +13,20 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
 from fl_edge_env import FLEdgeVectorEnv, Scenario
-from fl_edge_env.allocation import decode_action, highest
+from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.env import check_softmax_scale
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scaling import Features, Scaling
 from fl_edge_env.typing import BoolArray, FloatArray
-from policies.learning.credit import CREDITS, Credit, difference_reward, ranked_difference_reward
-from policies.learning.ranges import SeenRange
+from policies.learning.credit import CREDITS, Credit, difference_reward
 
-# The row of an action that holds the devices' scores.
-SCORE = 2
 # Training seed s plays the episodes of the seeds from FIRST_EPISODE * (s + 1) on: apart from
 # those of other training seeds, and from the small numbers used for validation and test.
 FIRST_EPISODE = 1_000_000
 # The queues of an episode start at a common level, drawn up to the reference queue of the
-# scaling, times a factor of each device; for the outcome at the scenario's own times the factor,
-# and the participation queues moved by up to so many rounds.
-_QUEUE_SPREAD, _BACKLOG_SPREAD = (0.8, 1.2), 1.0
+# scaling, times a factor of each device.
+_QUEUE_SPREAD = (0.8, 1.2)
 
 
 def check_training_seed(value: object) -> int:
@@ -62,9 +58,7 @@ class DeviceView(VecEnv):
 
     An episode starts with random queues, and at its end the next one starts in the same step; the
     observation before that is the ``terminal_observation`` in the info, with
-    ``TimeLimit.truncated``, as an episode never terminates. Where the objective is the outcome,
-    episodes start near the queues of the scenario, and the first ones end one after the other, so
-    that systems are in different phases of an episode.
+    ``TimeLimit.truncated``, as an episode never terminates.
 
     Parameters
     ----------
@@ -80,8 +74,7 @@ class DeviceView(VecEnv):
     softmax_scale : float
         As in `FLEdgeEnv`.
     empty_starts : float
-        Share of the episodes that start with empty queues; where the objective is the outcome,
-        with the scenario's own.
+        Share of the episodes that start with empty queues.
 
     Attributes
     ----------
@@ -89,8 +82,6 @@ class DeviceView(VecEnv):
         The systems.
     scaling : Scaling
         The scales of observations and rewards.
-    seen : SeenRange
-        The range of the features in all rounds so far.
 
     Raises
     ------
@@ -128,7 +119,6 @@ class DeviceView(VecEnv):
         )
         self._first_episode = self._next_episode = FIRST_EPISODE * (seed + 1)
         self._episodes = np.zeros(self.batch.num_envs, dtype=np.int64)
-        self.seen = SeenRange(self.scaling.names)
         self._memory = GainMemory.where_needed(scenario, self.batch.simulator.queue.shape)
 
     def reset(self) -> NDArray[np.float32]:
@@ -163,34 +153,16 @@ class DeviceView(VecEnv):
         simulator, scenario = self.batch.simulator, self.scenario
         gain, queue = simulator.channel_gain.copy(), simulator.queue.copy()  # before they move on
         allocation = decode_action(action, scenario, self.softmax_scale, simulator.available)
-        backlog = next_device = None
-        if simulator.participation_queue is not None:
-            backlog = simulator.participation_queue.copy()
-            score = np.clip(action[:, SCORE], -1.0, 1.0)
-            next_device = highest(score, scenario.cohort_size + 1, simulator.available)[:, -1]
         observed, team_reward, _, truncated, info = self.batch.step(allocation)
         if self._memory is not None:
             self._memory.note(observed)
-        if backlog is not None:
-            truncated = truncated | self._cut_short()
         if self.credit == "team":
             reward = np.repeat(self.scaling.reward(team_reward), scenario.num_devices)
             return reward, truncated
-        if backlog is not None and next_device is not None:
-            own = ranked_difference_reward(gain, queue, backlog, allocation, next_device, scenario)
-        else:
-            if "q" in info:  # the decision's q as renormalised over the available devices
-                allocation = replace(allocation, q=info["q"])
-            own = difference_reward(gain, queue, allocation, scenario, info.get("available"))
+        if "q" in info:  # the decision's q as renormalised over the available devices
+            allocation = replace(allocation, q=info["q"])
+        own = difference_reward(gain, queue, allocation, scenario, info.get("available"))
         return self.scaling.device_reward(own).ravel(), truncated
-
-    def _cut_short(self) -> BoolArray:
-        """Those of the first episodes that end here, so that not all end at the same time."""
-        first = self._episodes - self._first_episode
-        share = (first + 1) / self.batch.num_envs
-        played = self.batch.simulator.round_index
-        cut: BoolArray = (share <= 1) & (played >= share * self.scenario.num_rounds)
-        return cut
 
     def _start(self, mask: BoolArray) -> None:
         """Start the next episodes in the systems of the mask."""
@@ -201,12 +173,6 @@ class DeviceView(VecEnv):
         simulator, devices = self.batch.simulator, self.scenario.num_devices
         for system in systems.tolist():
             rng = np.random.default_rng([int(self._episodes[system]), 1])
-            if simulator.participation_queue is not None:
-                if rng.random() >= self.empty_starts:
-                    simulator.queue[system] *= rng.uniform(*_QUEUE_SPREAD, devices)
-                    moved = rng.uniform(-_BACKLOG_SPREAD, _BACKLOG_SPREAD, devices)
-                    simulator.participation_queue[system] += moved
-                continue
             # Below the share of empty starts nothing is left of it; above, all levels are likely.
             level = max(rng.random() - self.empty_starts, 0.0) / (1.0 - self.empty_starts)
             start = level * rng.uniform(*_QUEUE_SPREAD, devices)
@@ -218,9 +184,7 @@ class DeviceView(VecEnv):
         observation = self.batch.simulator.observe()
         if self._memory is not None:
             observation = self._memory.added_to(observation)
-        features = self.scaling.features(observation)
-        self.seen.add(features)
-        return device_rows(features)
+        return device_rows(self.scaling.features(observation))
 
     def state(self) -> dict[str, Any]:
         """The state of the episodes (copies), to be taken up by `restore`."""
@@ -228,7 +192,6 @@ class DeviceView(VecEnv):
             "next_episode": self._next_episode,
             "episodes": self._episodes.copy(),
             "simulator": self.batch.simulator.state(),
-            "seen": (self.seen.low.copy(), self.seen.high.copy()),
             "memory": self._memory.state() if self._memory is not None else {},
         }
 
@@ -238,7 +201,6 @@ class DeviceView(VecEnv):
         self.batch.simulator.restore(state["episodes"].tolist(), state["simulator"])
         self._next_episode = state["next_episode"]
         self._episodes[:] = state["episodes"]
-        self.seen.low[:], self.seen.high[:] = state["seen"]
         if self._memory is not None:
             self._memory.restore(state["memory"])
 
@@ -276,8 +238,3 @@ def device_rows(features: Features) -> NDArray[np.float32]:
 def gather_rows(actions: NDArray[np.float32], num_devices: int) -> NDArray[np.float32]:
     """Actions of devices, shape (B N, 3), as those of their systems, shape (B, 3, N)."""
     return actions.reshape(-1, num_devices, actions.shape[-1]).swapaxes(-1, -2)
-
-
-def by_device(actions: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The inverse of `gather_rows`."""
-    return np.ascontiguousarray(actions.swapaxes(-1, -2)).reshape(-1, actions.shape[-2])

@@ -2,7 +2,7 @@
 
 from policies.outcome.prices import DualPrices, outcome_prices
 from policies.outcome.solver import RoundSolution, bound_rounds, solve_round
-from policies.outcome.start import initial_prices, priced_scenario
+from policies.outcome.start import initial_prices
 
 __all__ = [
     "DualPrices",
@@ -10,6 +10,5 @@ __all__ = [
     "bound_rounds",
     "initial_prices",
     "outcome_prices",
-    "priced_scenario",
     "solve_round",
 ]

@@ -1,4 +1,4 @@
-"""Dual prices at the start, how fast they move, and a scenario whose queues are such prices."""
+"""Dual prices at the start of an episode, and how fast they move."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import finite_number
-from fl_edge_env.lyapunov import participation_target, participation_weight
+from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray
 from policies.outcome.prices import (
     DualPrices,
@@ -69,46 +68,3 @@ def energy_start(prices: DualPrices, jump: float, scenario: Scenario) -> FloatAr
     allowed = scenario.energy_budget_j / participation_target(scenario)
     start: FloatArray = prices.energy + 0.5 * jump / allowed
     return start
-
-
-def priced_scenario(
-    scenario: Scenario, *, seed: int = 0, prices: DualPrices | None = None, step_scale: float = 1.0
-) -> Scenario:
-    """The scenario with the outcome as its objective, whose queues begin at dual prices.
-
-    The greedy decision on its queues, `solve_round`, is that of `Opportunistic`: V is such that a
-    participation at the energy that the budget allows moves the cost of the device's next one by
-    `participation_jump`, through either queue. `Opportunistic` has that for every device, where V
-    is one for all: where ``budget / target`` differs between devices, so do the steps of their
-    prices of energy.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system, with any objective.
-    seed : int
-        Seed of the rounds from which the prices and the time of a round are found.
-    prices : DualPrices, optional
-        In place of `initial_prices`.
-    step_scale : float
-        Factor on the steps of the prices.
-
-    Returns
-    -------
-    Scenario
-
-    Raises
-    ------
-    ValueError
-        If an argument is wrong.
-    """
-    step_scale = finite_number("step_scale", step_scale)
-    prices = initial_prices(scenario, seed=seed) if prices is None else prices
-    jump = step_scale * participation_jump(prices, scenario, seed=seed)
-    V = participation_weight(scenario) / jump
-    return scenario.replace(
-        objective="outcome",
-        V=V,
-        initial_queue=V * energy_start(prices, jump, scenario),
-        initial_participation_queue=prices.participation / jump,
-    )

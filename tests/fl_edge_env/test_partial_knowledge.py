@@ -112,13 +112,12 @@ def test_outcome__the_reward_is_what_came_of_the_round(chosen):
         objective="outcome",
         num_samples=samples,
         initial_queue=100 * start,
-        initial_participation_queue=start - 10,
     )
     env = FLEdgeEnv(scenario)
     rng = np.random.default_rng(0)
     observation, _ = env.reset(seed=2)
     np.testing.assert_array_equal(observation["queue"], 100 * start)
-    np.testing.assert_array_equal(observation["participation_queue"], start - 10)
+    np.testing.assert_array_equal(observation["participation_queue"], 0.0)
     target = np.minimum(2 * samples / samples.sum(), 1)
     weight = np.mean((scenario.energy_budget_j / target) ** 2)
     for _ in range(scenario.num_rounds):

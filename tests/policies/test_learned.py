@@ -10,35 +10,25 @@ import pytest
 import torch
 
 from fl_edge_env import Scenario, Simulator
-from fl_edge_env.scaling import FEATURES, Scaling
 from policies import evaluate, make_policy
 from policies.benchmark.jobs import make_jobs
 from policies.learned import SB3Policy, torch_threads, weights_of
 from policies.learning.settings import AgentSettings
 
 SCENARIO = Scenario.femnist(num_devices=6, num_rounds=15)
-LEAVES = "PPO privileged leaves what it was trained with: "
-# Of an agent that has seen queues up to a tenth of the reference.
-LOW_QUEUE = (np.log(0.1), np.log(0.2))
+PARTIAL = SCENARIO.replace(csi="participants")
 
 
 def agent(scenario: Scenario = SCENARIO) -> SB3Policy:
-    """One with random weights, which has seen all that can be."""
+    """One with random weights."""
     settings = AgentSettings()
     torch.manual_seed(0)
     network = settings.make_network(scenario)
     with torch.no_grad():  # far enough from where they start for decisions to differ
         for weight in network.parameters():
             weight.add_(0.05 * torch.randn(weight.shape))
-    box = Scaling(settings.training_scenario(scenario)).feature_space()
-    ends = zip(box.low.min(axis=0).tolist(), box.high.max(axis=0).tolist(), strict=True)
-    return SB3Policy(
-        scenario,
-        settings,
-        weights_of(network),
-        cost={"rounds": 5, "minutes": 0.5},
-        seen=dict(zip(FEATURES, ends, strict=True)),
-    )
+    cost = {"rounds": 5, "minutes": 0.5}
+    return SB3Policy(scenario, settings, weights_of(network), cost=cost)
 
 
 def observation(scenario: Scenario, batch: int) -> dict[str, np.ndarray]:
@@ -63,7 +53,6 @@ def test_agent__from_a_file_decides_the_same(tmp_path):
         assert other.name == policy.name
         assert other.scenario == SCENARIO
         assert other.cost == {"rounds": 5, "minutes": 0.5}
-        assert other.seen == policy.seen
         decided = other.decide(seen)
         for name in ("f", "p", "q"):
             np.testing.assert_array_equal(getattr(decided, name), getattr(expected, name))
@@ -95,38 +84,30 @@ def test_agent__runs_with_any_number_of_devices(tmp_path):
     np.testing.assert_allclose(decided.f, decided.f[0], rtol=1e-6)
 
 
-def test_load__in_another_system_warns_of_what_can_be_foreseen_and_once(tmp_path):
+def test_agent__remembers_what_participants_measured_and_goes_on_from_a_saved_state():
+    simulator, policy = Simulator(PARTIAL, 2), agent(PARTIAL)
+    simulator.reset([0, 1])
+    policy.reset([0, 1])
+    for _ in range(6):
+        decision = policy.decide(simulator.observe())
+        # Decided twice, it is decided the same: only a round moves what it remembers.
+        np.testing.assert_array_equal(policy.decide(simulator.observe()).q, decision.q)
+        policy.feedback(simulator.advance(decision).info())
+    state, seen = policy.state(), simulator.observe()
+    other, forgetful = agent(PARTIAL), agent(PARTIAL)
+    other.reset([0, 1])
+    other.restore(state)
+    expected = policy.decide(seen).q
+    np.testing.assert_array_equal(other.decide(seen).q, expected)
+    assert not np.array_equal(forgetful.decide(seen).q, expected)
+    with pytest.raises(ValueError, match="state must be a mapping that holds measurements"):
+        other.restore({n: v for n, v in state.items() if n != "measurements"})
+
+
+def test_agent__is_refused_where_it_would_see_other_features(tmp_path):
     agent().save(tmp_path / "agent.pt")
-    scenario = SCENARIO.replace(cohort_size=20, mu=0.2)
-    message = f"{LEAVES}device time up to .*; weight of the sampling error .* 0.2 times"
-    with pytest.warns(UserWarning, match=message) as caught:
-        policy = SB3Policy.load(tmp_path, scenario)
-    places = [warning.filename for warning in caught if LEAVES in str(warning.message)]
-    assert places == [__file__]
-    # From here on a warning is an error: neither it nor a copy in a worker says so again.
-    extreme = np.full(6, scenario.channel.gain_min)
-    for other in (policy, pickle.loads(pickle.dumps(policy))):
-        other.decide({"channel_gain": extreme, "queue": np.zeros(6)})
-
-
-def test_decide__warns_once_of_a_queue_that_training_has_not_seen():
-    policy = agent()
-    policy.seen["queue"] = LOW_QUEUE
-    reference = Scaling(policy.settings.training_scenario(SCENARIO)).queue
-    seen = {"channel_gain": np.full(6, 0.1), "queue": np.zeros(6)}
-    for share in (0.0, 0.1, 0.2 * np.exp(0.09) - 0.1):  # the last is within the margin
-        policy.decide(seen | {"queue": share * reference})
-    high = seen | {"queue": 0.9 * reference}
-    with pytest.warns(UserWarning, match=f"{LEAVES}queue up to 5 times the largest") as caught:
-        policy.decide(high)
-    assert [warning.filename for warning in caught] == [__file__]
-    policy.decide(high)
-    policy.decide(seen | {"queue": 5 * reference})
-    with pytest.warns(UserWarning, match="queue"):  # another object has not said so
-        copy.deepcopy(policy).decide(high)
-    unknown = agent()
-    unknown.seen = {}
-    unknown.decide(high)
+    with pytest.raises(ValueError, match="trained with csi='full' and cannot run with csi='part"):
+        SB3Policy.load(tmp_path, PARTIAL)
 
 
 def test_agent__energy_is_dearer_by_the_factor_of_its_training():
@@ -141,9 +122,7 @@ def test_agent__energy_is_dearer_by_the_factor_of_its_training():
 
 def test_agent__is_one_job_before_and_after_it_has_decided():
     before, after = agent(), agent()
-    before.seen["queue"] = after.seen["queue"] = LOW_QUEUE
-    with pytest.warns(UserWarning, match=f"{LEAVES}queue"):
-        after.decide(observation(SCENARIO, 1) | {"queue": np.full((1, 6), 1e9)})
+    after.decide(observation(SCENARIO, 1))
     other = agent()
     other.weights["log_std"] = other.weights["log_std"] + 1
     keys = [make_jobs([policy], SCENARIO, [0])[0].key for policy in (before, after, other)]

@@ -12,7 +12,7 @@ from policies.benchmark.options import ScenarioOptions
 
 # Options under other names; weights that mu and nu scale; and what follows from data and policies.
 NO_OPTION = {
-    "num_rounds", "lambda_", "V", "model_tensors", "initial_participation_queue",
+    "num_rounds", "lambda_", "V", "model_tensors",
 }  # fmt: skip
 NUMBERS = {
     name: value

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from fl_edge_env import Scenario
-from fl_edge_env.scaling import FEATURES
 from policies import LROA, evaluate
 from policies.learned import SB3Policy, weights_of
 from policies.learning import training
@@ -67,8 +66,6 @@ def test_training__a_killed_one_ends_in_the_same_agent(tmp_path):
     for name in ("history.csv", "settings.json"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
     np.testing.assert_equal(again.weights, whole.weights)
-    assert again.seen == whole.seen
-    assert list(again.seen) == list(FEATURES)
     assert again.cost["rounds"] == whole.cost["rounds"] >= 500
     history = pd.read_csv(tmp_path / "whole" / "history.csv")
     assert history["rounds"].is_monotonic_increasing
@@ -97,9 +94,6 @@ def test_training__comes_close_to_lroa(tmp_path):
     torch.manual_seed(0)
     untrained = SB3Policy(scenario, settings, weights_of(settings.make_network(scenario)))
     untrained.name = "untrained"
-    # Warnings are errors here, and in its own system the agent stays within what it was trained
-    # with, though training has not met the empty queues of the first round.
-    assert policy.seen["queue"][0] > np.log(0.1)
     table = evaluate([policy, LROA(scenario), untrained], scenario, range(30))
     penalty = table.groupby("policy")["mean_objective"].mean()
     gap = penalty - penalty["LROA"]

@@ -13,7 +13,7 @@ from fl_edge_env import FLEdgeEnv, Scenario, with_tiers
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.scaling import FEATURES, Scaling
 from policies.learning.credit import difference_reward
-from policies.learning.views import FIRST_EPISODE, DeviceView, by_device
+from policies.learning.views import FIRST_EPISODE, DeviceView
 
 SCENARIO = with_tiers(Scenario.femnist(num_devices=6, cohort_size=3, num_rounds=4))
 LATE = SCENARIO.replace(csi="delayed", latency="round_time")
@@ -184,7 +184,7 @@ def test_observations__lie_in_the_observation_space_for_any_number_of_devices(sc
     for _ in range(2 * scenario.num_rounds):
         joint = rng.choice([-1.0, 1.0], (4, 3, scenario.num_devices)).astype(np.float32)
         joint[0, :, 0], joint[0, 2, 1:] = 1.0, -1.0  # a device that spends all it can
-        observation, _, _, info = view.step(by_device(joint))
+        observation, _, _, info = view.step(joint.swapaxes(1, 2).reshape(-1, 3))
         shown += [observation]
         if "terminal_observation" in info[0]:
             shown += [np.stack([entry["terminal_observation"] for entry in info])]

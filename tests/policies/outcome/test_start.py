@@ -1,4 +1,4 @@
-"""Priced scenarios: the greedy decision on their queues is Opportunistic's."""
+"""Where Opportunistic's prices start, and that its decisions are greedy ones on virtual queues."""
 
 from __future__ import annotations
 
@@ -8,87 +8,51 @@ import pytest
 from fl_edge_env import Allocation, CellChannel, Scenario, Simulator
 from fl_edge_env.lyapunov import participation_target, participation_weight
 from policies import Opportunistic
-from policies.outcome import (
-    DualPrices,
-    outcome_prices,
-    priced_scenario,
-    solve_round,
-)
+from policies.outcome import initial_prices, solve_round
+from policies.outcome.start import energy_start, participation_jump
 
 # A tenth of the devices with ten times the budget: as scarce as in the whole system.
 ALIKE = Scenario.cifar10().replace(num_devices=12, num_rounds=60, energy_budget_j=150.0)
 CELL = ALIKE.replace(channel=CellChannel())
 
 
-def play(scenario: Scenario, seeds: list[int]) -> tuple[list, list]:
-    """Rounds of Opportunistic, and of the greedy decision in the settled scenario."""
-    settled = priced_scenario(scenario)
-    weight = participation_weight(settled)
-    plain, priced = Simulator(scenario, len(seeds)), Simulator(settled, len(seeds))
+@pytest.mark.parametrize("scenario", [ALIKE, CELL], ids=["iid", "cell"])
+def test_opportunistic__at_equal_budgets_is_greedy_on_the_queues_of_the_outcome(scenario):
+    prices = initial_prices(scenario)
+    jump = participation_jump(prices, scenario)
+    weight = participation_weight(scenario)
+    # A participation at the energy that the budget allows moves either queue's cost by `jump`.
+    queues = scenario.replace(objective="outcome", V=weight / jump)
+    allowed = scenario.energy_budget_j / participation_target(scenario)
+    np.testing.assert_allclose(allowed**2 / queues.V, jump)
+    plain, priced = Simulator(scenario, 2), Simulator(queues, 2)
     policy = Opportunistic(scenario)
-    plain.reset(seeds)
-    priced.reset(seeds)
-    policy.reset(seeds)
-    rounds: tuple[list, list] = ([], [])
+    for each in (plain, priced, policy):
+        each.reset([0, 1])
+    priced.queue[:] = queues.V * energy_start(prices, jump, scenario)
+    priced.participation_queue[:] = prices.participation / jump
     for _ in range(scenario.num_rounds):
-        allocation = policy.decide(plain.observe())
+        one = plain.advance(policy.decide(plain.observe()))
+        policy.feedback(one.info())
         state = priced.observe()
         greedy = solve_round(
             state["channel_gain"],
             state["queue"],
             weight * state["participation_queue"],
-            settled,
+            queues,
             tolerance=1e-5,
         )
         order = np.argsort(~greedy.participates, axis=-1, kind="stable")[:, :2]
         cohort = np.where(np.take_along_axis(greedy.participates, order, axis=-1), order, -1)
-        rounds[0].append(plain.advance(allocation))
-        rounds[1].append(priced.advance(Allocation(greedy.f, greedy.p, cohort=cohort)))
-        policy.feedback(rounds[0][-1].info())
-    return rounds
-
-
-@pytest.mark.parametrize("scenario", [ALIKE, CELL], ids=["iid", "cell"])
-def test_priced_scenario__greedy_decisions_at_equal_budgets_are_opportunistics(
-    scenario,
-):
-    expected, greedy = play(scenario, [0, 1])
-    for one, other in zip(expected, greedy, strict=True):
+        other = priced.advance(Allocation(greedy.f, greedy.p, cohort=cohort))
         np.testing.assert_array_equal(one.cohort, other.cohort)
         np.testing.assert_allclose(one.round_time, other.round_time, rtol=1e-5)
         np.testing.assert_allclose(one.energy_spent, other.energy_spent, rtol=1e-4)
 
 
-def test_priced_scenario__queues_are_prices_and_a_participation_moves_both_costs_by_the_same():
-    settled = priced_scenario(ALIKE)
-    prices = outcome_prices(ALIKE)
-    allowed = ALIKE.energy_budget_j / participation_target(ALIKE)
-    jump = participation_weight(settled) / settled.V  # of Z: one round's worth
-    np.testing.assert_allclose(allowed**2 / settled.V, jump)  # of Q: the energy allowed
-    np.testing.assert_allclose(jump * settled.initial_participation_queue, prices.participation)
-    np.testing.assert_allclose(
-        settled.initial_queue / settled.V, prices.energy + 0.5 * jump / allowed
-    )
-    slower = priced_scenario(ALIKE, step_scale=0.5)
-    np.testing.assert_allclose(slower.V, 2 * settled.V)
-    # Settled already, it stays as it is.
-    again = priced_scenario(settled)
-    np.testing.assert_allclose(again.V, settled.V)
-    np.testing.assert_allclose(again.initial_queue, settled.initial_queue)
-
-
-def test_priced_scenario__where_participants_alone_are_known_no_start_tells_who_is_far():
-    scenario = CELL.replace(csi="participants")
-    settled = priced_scenario(scenario)
-    for name in ("initial_queue", "initial_participation_queue"):
-        assert len(np.unique(getattr(settled, name))) == 1
-        assert len(np.unique(getattr(priced_scenario(CELL), name))) == 12
-
-
-def test_priced_scenario__takes_prices_of_ones_own_and_refuses_a_wrong_step():
-    prices = DualPrices(np.full(12, 0.5), np.linspace(100.0, 200.0, 12))
-    settled = priced_scenario(ALIKE, prices=prices)
-    jump = participation_weight(settled) / settled.V
-    np.testing.assert_allclose(jump * settled.initial_participation_queue, prices.participation)
-    with pytest.raises(ValueError, match="step_scale must be positive and finite, got 0"):
-        priced_scenario(ALIKE, step_scale=0)
+def test_initial_prices__do_not_tell_who_is_far_where_participants_alone_are_known():
+    for price, known in zip(
+        initial_prices(CELL.replace(csi="participants")), initial_prices(CELL), strict=True
+    ):
+        assert len(np.unique(price)) == 1
+        assert len(np.unique(known)) == 12

@@ -66,7 +66,7 @@ def test_compare__resume_refuses_an_agent_that_has_changed(call, refused, agents
             "",
             "policies that sample their cohort, where no device drops out",
         ),
-        ("--csi participants", "--objective outcome --imitation-rounds 100", "PPO taught"),
+        ("--csi participants", "", "PPO privileged"),
     ],
 )
 def test_agents__of_other_kinds_are_trained_and_compared(call, tmp_path, system, training, told):
@@ -82,6 +82,7 @@ def test_agents__of_other_kinds_are_trained_and_compared(call, tmp_path, system,
     [
         ("train --scenario nowhere", "scenario must be one of"),
         ("train --train-rounds 0", "rounds must be an integer of at least 1, got 0"),
+        ("train --objective outcome", "the scenario's objective must be 'penalty', got 'outcome'"),
         ("compare --no-train --policies lroa runs/nobody", "or the folder of a trained agent"),
         ("reproduce v-sweep --scenarios", "scenarios must be one or more, got none"),
         ("reproduce v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' comes twice among the policies"),

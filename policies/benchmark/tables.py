@@ -302,9 +302,7 @@ def caption(columns: Sequence[Column], board: Board) -> str:
         told.append("A range is that from the lowest to the highest run.")
     runs = [group for _, group in by_policy(board.summary)]
     undefined = [group for group in runs if _GAP in headers and group["gap"].isna().any()]
-    if any(
-        "sampling_error" in group and group["sampling_error"].notna().any() for group in undefined
-    ):
+    if any(_samples(group) for group in undefined):
         told.append(
             "The first bound holds for policies that sample their cohort, where no device drops "
             "out and the bound is positive, and both for uploads as those of the first policy; a "
@@ -321,12 +319,14 @@ def caption(columns: Sequence[Column], board: Board) -> str:
             "really spent and missing participation all count at their prices. Read it beside the "
             "status: who leaves devices out pays no more than the price."
         )
-        if board.summary["outcome_gap"].isna().any():
-            told.append(
-                "It holds for equal parts of the band and uploads as those of the first policy; a "
-                "dash stands elsewhere."
-            )
+        if any(group["outcome_gap"].isna().any() and not _samples(group) for group in runs):
+            told.append("A dash stands for policies that give bandwidths or have other uploads.")
     return "\n".join(told)
+
+
+def _samples(group: pd.DataFrame) -> bool:
+    """True if a policy draws its cohorts; one that chooses them has no sampling error."""
+    return "sampling_error" in group and bool(group["sampling_error"].notna().any())
 
 
 def _numbers(values: pd.Series, most_decimals: int = 3) -> str:

@@ -212,3 +212,11 @@ def test_coinciding__are_policies_with_the_same_accuracy_in_every_round():
     rounds.loc[rounds.index[-1], "test_accuracy"] = 0.7
     assert coinciding(rounds) == [["a", "b"]]
     assert coinciding(rounds.drop(columns="test_accuracy")) == []
+
+
+@pytest.mark.parametrize("samples", [True, False])
+def test_comparison__a_missing_outcome_bound_is_explained_where_no_other_sentence_does(samples):
+    error = {"sampling_error": 0.1, "gap": 0.2} if samples else {}
+    table = summary(a={"outcome_gap": 0.1}, b={"outcome_gap": np.nan} | error)
+    told = comparison_tables([Board(table)], width=200)[0].caption
+    assert ("policies that give bandwidths" in told) == (not samples)

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario
-from fl_edge_env.scaling import FEATURES
 from policies import LROA, UniD
 from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.jobs import Job, make_jobs
@@ -133,11 +132,7 @@ def test_agent__a_pickle_of_a_stranger_runs_nothing(path, write):
         ({"scenario": '[channel]\ntype = "trace"\npath = "/dev/zero"'}, "not a regular file"),
         ({"cost": {"minutes": "many"}}, "its cost must be numbers"),
         ({"cost": 3}, ""),
-        ({"seen": 3}, ""),
         ({"weights": {"log_std": "a"}}, ""),
-        ({"seen": {"queue": "a"}}, "its ranges must be those of device time"),
-        ({"seen": dict.fromkeys(FEATURES, (1.0, 0.0))}, "got 1.0 to 0.0"),
-        ({"seen": dict.fromkeys(FEATURES, ("a", 1.0))}, "must be finite"),
         ({"weights": {"a": torch.zeros(10_000)}}, "Missing key"),
         (
             {"weights": {"a": torch.zeros(9999), "log_std": torch.zeros(1).expand(10**6, 10**6)}},

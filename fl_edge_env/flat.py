@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import real_array
 from fl_edge_env.env import FLEdgeEnv
+from fl_edge_env.features import Features, Scaling
 from fl_edge_env.memory import GainMemory
-from fl_edge_env.scaling import Features, Scaling
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import observation_space
 from fl_edge_env.typing import BoolArray, FloatArray
@@ -31,7 +31,7 @@ from fl_edge_env.vector_env import FLEdgeVectorEnv
 class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """An `FLEdgeEnv`, possibly in other wrappers, with flat observations and actions.
 
-    The observation is the features of `fl_edge_env.scaling.Scaling` one device after the other,
+    The observation is the features of `fl_edge_env.features.Scaling` one device after the other,
     float32 of shape (N F,): ``observation.reshape(N, F)`` has a row for each device. The action is
     the rows of `FLEdgeEnv`'s one after the other, ``Box(-1, 1, (3 N,), float32)``: N frequencies, N
     powers and N scores. The reward is scaled. `scaling` holds the scales, and the `names` of the

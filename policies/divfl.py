@@ -17,7 +17,7 @@ from fl_edge_env.checks import available, observed, real_array
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.base import Policy
 from policies.resources import static_resources
-from policies.state import check_state
+from policies.solvers.inputs import check_state
 
 # The matrix of the distances between the devices takes 8 N^2 bytes.
 _MOST_DEVICES = 4096

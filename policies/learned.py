@@ -21,9 +21,9 @@ from stable_baselines3.common.policies import BasePolicy
 from fl_edge_env import Allocation, ExponentialChannel, Scenario
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import available, is_real, observed
+from fl_edge_env.features import Scaling, feature_names
 from fl_edge_env.files import as_value_error, atomic_path, check_zip
 from fl_edge_env.memory import GainMemory
-from fl_edge_env.scaling import Scaling, feature_names
 from fl_edge_env.scenario import toml
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy

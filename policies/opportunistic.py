@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
+from fl_edge_env.aggregation import in_time
 from fl_edge_env.checks import (
     available,
     finite_number,
@@ -17,7 +18,6 @@ from fl_edge_env.checks import (
     real_array,
     saved_array,
 )
-from fl_edge_env.contributions import in_time
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy

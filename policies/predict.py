@@ -18,12 +18,12 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import available, observed, real_array
 from fl_edge_env.env import check_softmax_scale
+from fl_edge_env.features import Scaling
 from fl_edge_env.files import as_value_error, check_regular
 from fl_edge_env.memory import GainMemory
-from fl_edge_env.scaling import Scaling
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.own import running_own
+from policies.user_code import running_own
 
 
 class PredictPolicy(Policy):

@@ -14,10 +14,10 @@ from policies.base import Policy
 from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
-from policies.own import load_class, names_own, running_own
 from policies.resources import ResourceName, ResourceRule
 from policies.selection import Scheduler, Selector
 from policies.uniform import UniD, UniS
+from policies.user_code import load_class, names_own, running_own
 
 SELECTORS: dict[str, type[Selector]] = {
     "random": selection.Random,

@@ -16,7 +16,7 @@ from fl_edge_env.allocation import LEAST_SHARE, highest
 from fl_edge_env.checks import finite_number
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.p2 import best_resources
-from policies.state import check_rounds, check_state, for_kernel
+from policies.solvers.inputs import check_rounds, check_state, for_kernel
 
 # Steps of `share_band`, and the part of the band above the whole at which it ends.
 _MOST_STEPS = 100

@@ -12,7 +12,7 @@ from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.p2 import best_resources
 from policies.resources import static_resources
-from policies.state import check_state
+from policies.solvers.inputs import check_state
 
 
 class UniD(Policy):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env.checks import all_true
 from fl_edge_env.compression import Compression, index_width, kept_parameters, names_own
-from policies.own import load_own, running_own
+from policies.user_code import load_own, running_own
 
 Shape: TypeAlias = tuple[int, ...]
 Update: TypeAlias = list[NDArray[np.float32]]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fl_edge_env import Scenario
 from policies.base import Policy
 from policies.benchmark.training_options import RUN_OPTIONS, TrainingOptions
-from policies.own import names_own, own_source
+from policies.user_code import names_own, own_source
 from train_fl.task import Task, make_task
 from train_fl.wrapper import TrainingWrapper
 

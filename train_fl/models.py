@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, group_norm
 from torch.nn.parameter import UninitializedParameter
 from torchvision.models import resnet18
 
-from policies.own import running_own
+from policies.user_code import running_own
 
 
 def _pooled(inputs: int, outputs: int, size: int) -> tuple[nn.Module, ...]:

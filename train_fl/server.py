@@ -42,7 +42,7 @@ def apply_contributions(
 ) -> None:
     """Move the global model (d,) in place by the updates (k, d) that arrived, if there are any.
 
-    `weights` (k,) are those of `fl_edge_env.contributions.contributions`. What the optimiser keeps
+    `weights` (k,) are those of `fl_edge_env.aggregation.contributions`. What the optimiser keeps
     is changed in place, and empty before the first round. A model that is then not finite is a
     `FloatingPointError`, which names the round.
     """

@@ -19,7 +19,7 @@ from fl_edge_env.checks import one_of
 from fl_edge_env.compression import names_own as names_own_compressor
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.training_options import TrainingOptions
-from policies.own import load_own, names_own
+from policies.user_code import load_own, names_own
 from train_fl.compression import Compressor, Shape, Uploads, make_compressor, upload_bytes
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource

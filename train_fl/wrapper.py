@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
 from fl_edge_env import Allocation, FLEdgeEnv
+from fl_edge_env.aggregation import contributions
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import freeze
-from fl_edge_env.contributions import contributions
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.benchmark.checkpoint import State
@@ -36,7 +36,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     Updates are compressed as the scenario says, and so is the model that the server sends; what was
     lost of an update stays on its device, if the compressor has error feedback (see
     `train_fl.compression`). The sum of the updates, weighted as in
-    `fl_edge_env.contributions.contributions`, goes to the task's server optimiser, which by default
+    `fl_edge_env.aggregation.contributions`, goes to the task's server optimiser, which by default
     adds it to the global model.
 
     The learning rate is halved after half and after three quarters of the rounds. The initial

@@ -19,8 +19,8 @@ from rich.progress import (
 )
 
 from policies.benchmark.disk_space import tell_room
+from policies.benchmark.episode import Episodes
 from policies.benchmark.jobs import Work
-from policies.benchmark.rollout import Episodes
 from policies.benchmark.runner import run_jobs
 from policies.progress import listening
 

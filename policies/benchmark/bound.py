@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fl_edge_env import Scenario, Simulator, physics
+from fl_edge_env.aggregation import in_time
 from fl_edge_env.checks import integer_at_least
-from fl_edge_env.contributions import in_time
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.streams import episode_gains, episode_states
 from fl_edge_env.typing import FloatArray

@@ -81,8 +81,8 @@ def evaluate(
 
     from policies.benchmark.bars import bars_shown, run_with_progress
     from policies.benchmark.console import PlainConsole
+    from policies.benchmark.episode import gathered
     from policies.benchmark.jobs import BoundJob, check_seeds, make_jobs
-    from policies.benchmark.rollout import gathered
     from policies.benchmark.runner import check_runner, run_jobs
 
     check_target(target_accuracy)
@@ -145,7 +145,7 @@ def summarise(
 ) -> pd.DataFrame:
     """Summarise the rounds of each policy and seed in one row, policies in order of appearance.
 
-    `rounds` is a table of `policies.benchmark.rollout.run_episode`, `bounds` the rows of all seeds
+    `rounds` is a table of `policies.benchmark.episode.run_episode`, `bounds` the rows of all seeds
     of a `BoundJob` at the prices of these rounds, and `devices` the accounts of all runs of each
     policy.
 

@@ -15,11 +15,11 @@ from fl_edge_env import Scenario
 from policies.base import Policy
 from policies.benchmark.bars import run_with_progress
 from policies.benchmark.bound import find_prices
+from policies.benchmark.episode import Episodes, gathered
 from policies.benchmark.evaluation import summarise
 from policies.benchmark.jobs import BOUND_NAME, BoundJob, EnvFactory, Job, Work, make_jobs
 from policies.benchmark.live import live_files
 from policies.benchmark.options import RunOptions
-from policies.benchmark.rollout import Episodes, gathered
 from policies.benchmark.status import DeviceAccounts, cannot_tell, judge
 from policies.benchmark.tables import by_policy
 

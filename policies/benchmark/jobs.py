@@ -26,8 +26,8 @@ from fl_edge_env.files import reason
 from policies.base import Policy, check_scenario
 from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.episode import Episodes, run_episode
 from policies.benchmark.live import Recorder
-from policies.benchmark.rollout import Episodes, run_episode
 
 # The folders of the packages.
 PACKAGES = tuple(

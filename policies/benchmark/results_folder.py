@@ -44,9 +44,9 @@ from policies.benchmark.options import (
     from_json,
 )
 from policies.benchmark.runner import check_runner
-from policies.own import names_own, own_source
 from policies.progress import track
 from policies.registry import POLICIES, is_saved_agent, runs_code
+from policies.user_code import names_own, own_source
 
 if TYPE_CHECKING:
     import pandas as pd

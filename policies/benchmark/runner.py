@@ -33,14 +33,14 @@ from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, writable_folder
 from policies.benchmark.board import JobsBoard, watched
 from policies.benchmark.checkpoint import Checkpoints, join, part, read_state, write_state
+from policies.benchmark.episode import Episodes
 from policies.benchmark.jobs import PACKAGES, Job, Work
 from policies.benchmark.live import Recorder
 from policies.benchmark.options import Backend
-from policies.benchmark.rollout import Episodes
 from policies.benchmark.status import DeviceAccounts
-from policies.compiled import solver_threads
-from policies.own import own_modules
 from policies.progress import listening
+from policies.solvers.compiled import solver_threads
+from policies.user_code import own_modules
 
 # Time between two looks of a worker at its parent [s].
 _LOOK_EVERY = 0.5

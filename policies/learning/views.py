@@ -16,8 +16,8 @@ from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import is_integer, is_real
 from fl_edge_env.env import check_softmax_scale
+from fl_edge_env.features import Features, Scaling
 from fl_edge_env.memory import GainMemory
-from fl_edge_env.scaling import Features, Scaling
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.learning.credit import CREDITS, Credit, difference_reward
 

@@ -5,8 +5,18 @@ from __future__ import annotations
 import math
 
 from fl_edge_env.typing import BoolArray, FloatArray
-from policies.compiled import compiled, entry
-from policies.device import (
+from policies.outcome.search import (
+    RENEWED,
+    START,
+    Problem,
+    best_deadline,
+    new_problem,
+    search,
+    select,
+    start,
+)
+from policies.solvers.compiled import compiled, entry
+from policies.solvers.device import (
     F_MIN,
     FIRST,
     LEAST,
@@ -20,16 +30,6 @@ from policies.device import (
     logarithm,
     on_time,
     spent,
-)
-from policies.outcome.search import (
-    RENEWED,
-    START,
-    Problem,
-    best_deadline,
-    new_problem,
-    search,
-    select,
-    start,
 )
 
 

@@ -1,9 +1,9 @@
 """The outcome problem compiled: the search for the best cohort and its deadline.
 
 A device that must finish by the deadline tau and spends as little energy as it can has one price
-of energy in time at which Theorems 2 and 3 give its f and p (see `policies.device`). Its least
-energy e_n(tau) is convex and decreasing, and for every price y the device's minimum of T + y E
-gives a tangent of it:
+of energy in time at which Theorems 2 and 3 give its f and p (see `policies.solvers.device`). Its
+least energy e_n(tau) is convex and decreasing, and for every price y the device's minimum of
+T + y E gives a tangent of it:
 
     e_n(tau) >= E(y) + (T(y) - tau) / y.
 
@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.compiled import compiled
-from policies.device import (
+from policies.solvers.compiled import compiled
+from policies.solvers.device import (
     F_MIN,
     FIRST,
     LEAST,

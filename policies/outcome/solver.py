@@ -21,7 +21,7 @@ from fl_edge_env.allocation import BOUND_TOLERANCE
 from fl_edge_env.checks import all_true, finite_number, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.state import Rounds, check_rounds, for_kernel
+from policies.solvers.inputs import Rounds, check_rounds, for_kernel
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """P2 compiled: Algorithm 2, and the dual bound.
 
-What one device does at a price of energy stands in `policies.device`. Two facts carry this file.
-The ratio pi_n / q_n = sum_{k<K} (1 - q_n)^k has no cancellation and makes the best f and p
+What one device does at a price of energy is in `policies.solvers.device`. Two facts carry this
+file. The ratio pi_n / q_n = sum_{k<K} (1 - q_n)^k has no cancellation and makes the best f and p
 functions of one number, the price of energy. And for a device alone,
 
     m_n(q) = min over f, p of  V q T_n + Q_n pi(q) E_n
@@ -21,8 +21,8 @@ import math
 import numpy as np
 
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.compiled import compiled, entry, inlined
-from policies.device import (
+from policies.solvers.compiled import compiled, entry, inlined
+from policies.solvers.device import (
     BUDGET,
     CAPACITANCE,
     CYCLES,

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from fl_edge_env.checks import all_true, integer_at_least, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.state import Rounds, check_rounds
+from policies.solvers.inputs import Rounds, check_rounds
 
 Variant = Literal["derived", "paper"]
 

@@ -10,8 +10,8 @@ from gymnasium.wrappers import FlattenObservation, TimeAwareObservation
 from stable_baselines3.common.env_checker import check_env as check_for_sb3
 
 from fl_edge_env import Allocation, FlatEnv, FlatVectorEnv, Scenario
+from fl_edge_env.features import Scaling
 from fl_edge_env.memory import GainMemory
-from fl_edge_env.scaling import Scaling
 
 PLAIN = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=4)
 RANKING = PLAIN.replace(objective="outcome", availability=0.6)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, Scenario, Simulator, lyapunov, physics
-from fl_edge_env.contributions import contributions, in_time
+from fl_edge_env.aggregation import contributions, in_time
 from tests.support import random_decision
 
 SYSTEM = Scenario.femnist(

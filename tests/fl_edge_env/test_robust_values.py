@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fl_edge_env import FLEdgeEnv, Scenario, TraceChannel
 from fl_edge_env.allocation import decode_action, encode_action
-from fl_edge_env.scaling import Scaling
+from fl_edge_env.features import Scaling
 from tests.support import Constant, Odd, assert_round, field_values
 
 EXTREMES = np.array([-1, 1, 0, 0.3, -1e300, 1e300, 1e-300, -math.inf, math.inf])

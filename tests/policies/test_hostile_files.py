@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from fl_edge_env import Scenario
 from policies import LROA, UniD
 from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.episode import Episodes
 from policies.benchmark.jobs import Job, make_jobs
-from policies.benchmark.rollout import Episodes
 from policies.benchmark.runner import _load, run_jobs
 from policies.learned import SB3Policy, weights_of
 from policies.learning.settings import AgentSettings

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario, physics
-from fl_edge_env.contributions import in_time
+from fl_edge_env.aggregation import in_time
 from fl_edge_env.streams import policy_seed
 from policies import Opportunistic, check_policy, evaluate, make_policy
 from policies.outcome import outcome_prices

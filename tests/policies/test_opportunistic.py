@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fl_edge_env import FLEdgeEnv, MarkovChannel, Scenario, lyapunov
-from fl_edge_env.contributions import contributions
+from fl_edge_env.aggregation import contributions
 from policies import Opportunistic, check_policy, evaluate, make_policy
 from policies.outcome import DualPrices, outcome_prices
 from tests.policies.outcome.test_prices import UNEVEN

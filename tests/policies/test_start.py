@@ -9,7 +9,7 @@ import sys
 import pytest
 from numba.core.caching import CacheImpl
 
-from policies import compiled
+from policies.solvers import compiled
 
 HEAVY = {"joblib", "matplotlib", "numba", "pandas", "ray", "scipy.stats", "torch"}
 

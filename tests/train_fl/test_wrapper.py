@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.contributions import contributions
+from fl_edge_env.aggregation import contributions
 from policies import LROA, UniS, evaluate, make_policy
 from policies.benchmark.jobs import make_jobs
 from policies.divfl import pairwise_distance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fl_edge_env.checks import did_you_mean
-from policies.own import load_own, names_own, running_own
+from policies.user_code import load_own, names_own, running_own
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.femnist import femnist
 from train_fl.data.images import cifar10, digits, fashion_mnist

@@ -15,7 +15,7 @@ from torch import Tensor
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
-from policies.own import running_own
+from policies.user_code import running_own
 
 # One wrong label must not fill the memory with classes that have no sample.
 _MOST_CLASSES = 1_000_000

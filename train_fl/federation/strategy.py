@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_edge_env import FLEdgeEnv, Scenario
+from fl_edge_env.aggregation import contributions
 from fl_edge_env.checks import finite_number, freeze, integer_at_least
-from fl_edge_env.contributions import contributions
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
@@ -66,7 +66,7 @@ class PolicyStrategy(Strategy):
     In each round the policy decides from the channel gains and the queues. The devices that it
     draws or chooses are sent the model, and reply with the model that they have trained. The new
     model is the old one plus the sum of their updates, each times the weight that the decision
-    gives it (see `fl_edge_env.contributions.contributions`); these weights need not sum to one. A
+    gives it (see `fl_edge_env.aggregation.contributions`); these weights need not sum to one. A
     server optimiser may make another step of that sum. Times, energies and queues follow from the
     scenario, as in `FLEdgeEnv`.
 

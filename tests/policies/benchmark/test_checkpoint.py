@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from policies import LROA, DivFL, Opportunistic, Policy, UniD
 from policies.benchmark.checkpoint import Checkpoints, join, part
-from policies.benchmark.rollout import run_episode
+from policies.benchmark.episode import run_episode
 from tests.support import draw_damage, room_for_files_of
 from train_fl import TrainingWrapper, make_task
 

@@ -17,8 +17,8 @@ from policies import LROA, DivFL, UniD
 from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.command_line import errors_in_one_line
 from policies.benchmark.disk_space import tell_room
+from policies.benchmark.episode import run_episode
 from policies.benchmark.jobs import Job, make_jobs
-from policies.benchmark.rollout import run_episode
 from train_fl import TrainingEnvFactory
 
 SCENARIO = Scenario.digits(num_devices=12, num_rounds=2)

@@ -18,6 +18,7 @@ from matplotlib.text import Annotation, Text
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, UniS
 from policies.benchmark.bound import find_prices
+from policies.benchmark.episode import gathered
 from policies.benchmark.evaluation import summarise
 from policies.benchmark.figures import (
     draw_accuracy_over_rounds,
@@ -31,7 +32,6 @@ from policies.benchmark.figures import (
     thinned,
 )
 from policies.benchmark.jobs import BoundJob, make_jobs
-from policies.benchmark.rollout import gathered
 from policies.benchmark.runner import run_jobs
 
 

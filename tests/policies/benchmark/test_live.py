@@ -13,9 +13,9 @@ import pytest
 from fl_edge_env import FLEdgeEnv, Scenario
 from policies import UniD, UniS
 from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.episode import run_episode
 from policies.benchmark.jobs import make_jobs
 from policies.benchmark.live import SCALARS, RoundsFile, TensorBoardEvents, live_files
-from policies.benchmark.rollout import run_episode
 from policies.benchmark.runner import run_jobs
 from tests.support import room_for_files_of
 

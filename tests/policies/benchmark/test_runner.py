@@ -18,8 +18,8 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS
+from policies.benchmark.episode import Episodes
 from policies.benchmark.jobs import Job, code_hash, make_jobs
-from policies.benchmark.rollout import Episodes
 from policies.benchmark.runner import JobsFailedError, finished, run_jobs
 from policies.selection import BestChannel
 from train_fl import TrainingEnvFactory

@@ -11,7 +11,7 @@ from stable_baselines3.common.monitor import Monitor
 
 from fl_edge_env import FLEdgeEnv, Scenario, with_tiers
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.scaling import FEATURES, Scaling
+from fl_edge_env.features import FEATURES, Scaling
 from policies.learning.credit import difference_reward
 from policies.learning.views import FIRST_EPISODE, DeviceView
 

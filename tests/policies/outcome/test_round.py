@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
-from policies import compiled
-from policies.compiled import solver_threads
 from policies.outcome import RoundSolution, bound_rounds, solve_round
+from policies.solvers import compiled
+from policies.solvers.compiled import solver_threads
 from tests.support import field_values
 
 

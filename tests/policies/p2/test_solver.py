@@ -16,9 +16,9 @@ from fl_edge_env import Scenario, Simulator, TraceChannel
 from fl_edge_env.lyapunov import drift_plus_penalty
 from fl_edge_env.physics import time_and_energy
 from policies import LROA, compiled
-from policies.compiled import solver_threads
 from policies.p2 import best_resources, solve_p2
 from policies.p2.reference import solve_p2_cvxpy
+from policies.solvers.compiled import solver_threads
 
 
 def random_state(scenario: Scenario, seed: int, scale: float = 1.0):

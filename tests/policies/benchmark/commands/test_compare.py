@@ -22,7 +22,7 @@ import torch
 from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.options import CompareOptions
 from policies.benchmark.results_folder import default_folder
-from policies.own import _LOADED
+from policies.user_code import _LOADED
 from tests.support import without_times
 from train_fl.command_line import main
 from train_fl.data.dataset import DataSource

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fl_edge_env.checks import all_true, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray
-from policies.compiled import run_rows
+from policies.solvers.compiled import run_rows
 
 T = TypeVar("T", bound=np.generic)
 
@@ -83,7 +83,7 @@ _latest: list[tuple[Scenario | None, FloatArray]] = [(None, np.empty(0))]
 
 
 def device_constants(scenario: Scenario) -> FloatArray:
-    """The first rows of the table of `policies.device`, in its order."""
+    """The first rows of the table of `policies.solvers.device`, in its order."""
     known, constants = _latest[0]  # at once, as other threads may ask too
     if known is not scenario:
         constants = _constants(scenario)

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from fl_edge_env import CellChannel, Scenario, lyapunov, physics, with_tiers
+from fl_edge_env.features import Scaling
 from fl_edge_env.lyapunov import drift_plus_penalty
 from fl_edge_env.memory import GainMemory
-from fl_edge_env.scaling import Scaling
 from fl_edge_env.spaces import observation_space
 from policies.p2 import best_resources
 

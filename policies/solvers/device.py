@@ -21,9 +21,9 @@ import math
 import numpy as np
 
 from fl_edge_env.typing import FloatArray
-from policies.compiled import compiled, inlined
+from policies.solvers.compiled import compiled, inlined
 
-# Rows of the table: what a device is (see `policies.state.device_constants`) ...
+# Rows of the table: what a device is (see `policies.solvers.inputs.device_constants`) ...
 CYCLES, UPLOAD, WAITING, NOISE, CAPACITANCE = range(5)
 F_MIN, F_MAX, P_MIN, P_MAX = range(5, 9)
 F_SCALE, P_SCALE = 9, 10  # 1 / (max - min), or zero where there is nothing to choose

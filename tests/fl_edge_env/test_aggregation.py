@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, Scenario, Simulator
-from fl_edge_env.contributions import contributions
+from fl_edge_env.aggregation import contributions
 
 WEIGHTS = np.array([0.1, 0.2, 0.3, 0.4])
 Q = np.array([0.4, 0.15, 0.05, 0.4])

@@ -13,7 +13,7 @@ import pandas as pd
 from gymnasium.vector import VectorEnv
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.contributions import contributions, in_time
+from fl_edge_env.aggregation import contributions, in_time
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.physics import participation_probability
 from fl_edge_env.streams import policy_seed

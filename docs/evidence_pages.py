@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 import pandas as pd
 
-from policies.benchmark.statistics import mean_interval
+from policies.benchmark.intervals import mean_interval
 
 ROOT = Path(__file__).parents[1]
 MARK = "\0"  # around each number of a sentence

@@ -19,7 +19,7 @@ from fl_edge_env.lyapunov import next_queue
 from fl_edge_env.streams import episode_gains, policy_seed
 from fl_edge_env.typing import FloatArray
 from policies import Policy, evaluate, make_policy
-from policies.benchmark.statistics import mean_interval
+from policies.benchmark.intervals import mean_interval
 
 
 def one_lane(scenario: Scenario) -> Scenario:

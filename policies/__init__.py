@@ -1,8 +1,8 @@
 """Policies for FLEdge, their evaluation, and the bound they are measured against."""
 
 from policies.base import Policy
-from policies.benchmark.bound import LowerBound, lower_bound
-from policies.benchmark.evaluation import evaluate
+from policies.benchmark.bounds import LowerBound, lower_bound
+from policies.benchmark.evaluate import evaluate
 from policies.check_policy import check_policy
 from policies.divfl import DivFL
 from policies.lroa import LROA

@@ -32,8 +32,8 @@ from fl_edge_env import (
 )
 from policies import evaluate, make_policy
 from policies.base import Policy
-from policies.benchmark import bound
-from policies.benchmark.evaluation import summarise
+from policies.benchmark import bounds
+from policies.benchmark.evaluate import summarise
 from policies.benchmark.jobs import make_jobs
 from policies.outcome import prices
 from policies.registry import POLICIES
@@ -51,14 +51,14 @@ MAY_BE_NAN |= {"mean_device_accuracy", "worst_tenth_accuracy"}
 COMPRESSIONS = ("none", "none", "qsgd:1", "qsgd:4", "topk:0.01", "topk:0.5")
 COMMAND = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from policies.benchmark import bound; from policies.outcome import prices\n"
-    "bound._PRICE_ROUNDS, prices._STAGES = 50, (20,)\n"  # any prices give valid bounds
+    "from policies.benchmark import bounds; from policies.outcome import prices\n"
+    "bounds._PRICE_ROUNDS, prices._STAGES = 50, (20,)\n"  # any prices give valid bounds
     "from train_fl.command_line import main; main()"
 )
 
 
 def test_soak__holds_what_always_holds(tmp_path, monkeypatch):
-    monkeypatch.setattr(bound, "_PRICE_ROUNDS", 50)
+    monkeypatch.setattr(bounds, "_PRICE_ROUNDS", 50)
     monkeypatch.setattr(prices, "_STAGES", (20,))
     seconds = float(os.environ.get("SOAK_SECONDS", "600"))
     end = time.monotonic() + seconds

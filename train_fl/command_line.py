@@ -49,8 +49,8 @@ def _leaderboard() -> _Command:
 
 def _reproduce() -> _Command:
     """Reproduce the figures of the paper's Section VII."""
-    from policies.benchmark.commands.paper import Options
     from policies.benchmark.commands.reproduce import reproduce
+    from policies.benchmark.paper import Options
 
     description = (
         "Reproduce the figures of the paper's Section VII, one at a time.\n\n"

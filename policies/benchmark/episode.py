@@ -19,7 +19,7 @@ from fl_edge_env.physics import participation_probability
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.benchmark.bound import Prices, priced_outcome
+from policies.benchmark.bounds import Prices, priced_outcome
 from policies.benchmark.checkpoint import Checkpoints, Resumable, State, join, part
 from policies.benchmark.live import Recorder, Row, recorded
 from policies.benchmark.status import DeviceAccounts, joined

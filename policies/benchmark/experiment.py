@@ -14,9 +14,9 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from policies.base import Policy
 from policies.benchmark.bars import run_with_progress
-from policies.benchmark.bound import find_prices
+from policies.benchmark.bounds import find_prices
 from policies.benchmark.episode import Episodes, gathered
-from policies.benchmark.evaluation import summarise
+from policies.benchmark.evaluate import summarise
 from policies.benchmark.jobs import BOUND_NAME, BoundJob, EnvFactory, Job, Work, make_jobs
 from policies.benchmark.live import live_files
 from policies.benchmark.options import RunOptions
@@ -109,7 +109,7 @@ class Results(NamedTuple):
         return dict(by_policy(self.rounds))
 
     def summary(self) -> pd.DataFrame:
-        """A row for each run; see `policies.benchmark.evaluation.summarise`."""
+        """A row for each run; see `policies.benchmark.evaluate.summarise`."""
         bounds = self.bounds if self.setting.bounded else None
         return summarise(self.rounds, self.setting.target, bounds, self.devices)
 

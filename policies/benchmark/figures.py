@@ -17,7 +17,7 @@ from scipy.optimize import isotonic_regression
 
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.statistics import mean_interval
+from policies.benchmark.intervals import mean_interval
 from policies.benchmark.status import OK
 from policies.benchmark.styles import looks
 from policies.benchmark.tables import by_policy, coinciding, time_unit

@@ -24,7 +24,7 @@ from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import is_integer
 from fl_edge_env.files import reason
 from policies.base import Policy, check_scenario
-from policies.benchmark.bound import Prices, outcome_path_bound, path_bound
+from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.episode import Episodes, run_episode
 from policies.benchmark.live import Recorder

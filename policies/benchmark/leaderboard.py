@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from policies.benchmark.figures import log_ticks, no_formula, save_figure
-from policies.benchmark.statistics import Interval, mean_interval, relative_interval
+from policies.benchmark.intervals import Interval, mean_interval, relative_interval
 from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET
 from policies.benchmark.tables import Board, by_policy, is_ok, judged_by, ranked
 

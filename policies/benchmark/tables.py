@@ -17,7 +17,7 @@ from rich.table import Table
 from scipy.special import stdtrit
 
 from policies.benchmark.console import PlainConsole
-from policies.benchmark.statistics import mean_interval
+from policies.benchmark.intervals import mean_interval
 from policies.benchmark.status import OK
 
 

@@ -24,7 +24,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_number, integer_at_least, positive_integer
 from fl_edge_env.files import as_value_error, atomic_path, read_text, writable_folder
 from policies.benchmark.episode import ENERGY_TOLERANCE
-from policies.benchmark.evaluation import evaluate
+from policies.benchmark.evaluate import evaluate
 from policies.benchmark.jobs import code_hash
 from policies.learned import (
     AGENT_FILE,

@@ -7,7 +7,7 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import LROA, Opportunistic
-from policies.benchmark.evaluation import evaluate
+from policies.benchmark.evaluate import evaluate
 
 SECONDS = 4.0  # a power of two, so that the rate below gives it back to the last bit
 

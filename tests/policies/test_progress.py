@@ -11,7 +11,7 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from policies import UniS, progress
 from policies.benchmark.board import watched
-from policies.benchmark.bound import find_prices
+from policies.benchmark.bounds import find_prices
 from policies.benchmark.command_line import errors_in_one_line
 from policies.benchmark.jobs import BoundJob, make_jobs
 from policies.benchmark.runner import run_jobs

@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fl_edge_env.checks import integer_at_least
+from policies.benchmark import paper
 from policies.benchmark.command_line import print_whole
-from policies.benchmark.commands import paper
-from policies.benchmark.commands.paper import Figure, Options
-from policies.benchmark.commands.tradeoff import tradeoff
 from policies.benchmark.commands.training import MakeTraining, Scheduler, make_entrant
 from policies.benchmark.experiment import Entrant, Setting, run_settings
 from policies.benchmark.figures import save_figure
+from policies.benchmark.paper import Figure, Options
 from policies.benchmark.results_folder import Kind, claimed, described, reopened, write_csv
+from policies.benchmark.tradeoff import tradeoff
 from policies.benchmark.training_options import TrainingOptions
 
 # The figures by name, and the options that not all of them have.

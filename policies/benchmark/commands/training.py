@@ -19,7 +19,7 @@ from fl_edge_env.compression import names_own
 from fl_edge_env.scenario.presets import PRESETS
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.benchmark.evaluation import check_target
+from policies.benchmark.evaluate import check_target
 from policies.benchmark.experiment import Entrant, Setting
 from policies.benchmark.options import CompareOptions
 from policies.benchmark.training_options import TrainingOptions

@@ -17,9 +17,9 @@ from matplotlib.text import Annotation, Text
 
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, UniS
-from policies.benchmark.bound import find_prices
+from policies.benchmark.bounds import find_prices
 from policies.benchmark.episode import gathered
-from policies.benchmark.evaluation import summarise
+from policies.benchmark.evaluate import summarise
 from policies.benchmark.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,

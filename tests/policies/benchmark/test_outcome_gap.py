@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fl_edge_env import Allocation, MarkovChannel, Scenario, physics
 from fl_edge_env.checks import available
 from policies import LROA, Opportunistic, Policy, evaluate, lower_bound, make_policy
-from policies.benchmark.bound import Prices, outcome_path_bound
+from policies.benchmark.bounds import Prices, outcome_path_bound
 from policies.benchmark.jobs import BoundJob, make_jobs
 from policies.benchmark.runner import run_jobs
 from policies.outcome import DualPrices
@@ -125,7 +125,7 @@ def test_outcome_bound__does_not_depend_on_blocks(monkeypatch, availability):
     )
     prices = DualPrices(np.full(6, 0.4), np.full(6, 2000.0))
     whole = outcome_path_bound(scenario, 3, prices)
-    monkeypatch.setattr("policies.benchmark.bound._BLOCK_NUMBERS", 6 * 7)
+    monkeypatch.setattr("policies.benchmark.bounds._BLOCK_NUMBERS", 6 * 7)
     np.testing.assert_array_equal(outcome_path_bound(scenario, 3, prices), whole)
 
 

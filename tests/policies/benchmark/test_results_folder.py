@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.benchmark import bound
+from policies.benchmark import bounds
 from policies.benchmark.live import RoundsFile
 from policies.benchmark.options import CompareOptions
 from policies.benchmark.results_folder import _only_one, default_folder
@@ -69,7 +69,7 @@ def test_commands__keep_to_their_folder_and_go_on_in_it(name, call, tmp_path, mo
     assert status == 0, said
     assert contents(folder) == before
     # Nobody else's results are replaced, nor are prices searched before that is known.
-    monkeypatch.setattr(bound, "penalty_prices", lambda *_: pytest.fail("searched prices"))
+    monkeypatch.setattr(bounds, "penalty_prices", lambda *_: pytest.fail("searched prices"))
     for other in COMMANDS.keys() - {name}:
         status, said = call(other, f"--out {folder}")
         assert (status, contents(folder)) == (2, before)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from policies.benchmark import bound
+from policies.benchmark import bounds
 from policies.outcome import prices
 from train_fl.command_line import main
 
@@ -15,7 +15,7 @@ from train_fl.command_line import main
 def short_searches() -> Iterator[None]:
     """Any prices give valid bounds, and the commands only print them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bound, "_PRICE_ROUNDS", 50)
+        patch.setattr(bounds, "_PRICE_ROUNDS", 50)
         patch.setattr(prices, "_STAGES", (20,))
         prices._ascend.cache_clear()
         yield

@@ -249,8 +249,8 @@ def test_compare__stopped_at_any_moment_resumes_to_the_same_result(tmp_path):
     # Where the tests run in the background, it inherits that interrupts are ignored.
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from policies.benchmark import bound; from policies.outcome import prices\n"
-        "bound._PRICE_ROUNDS, prices._STAGES = 50, (20,)  # as in the tests' own process\n"
+        "from policies.benchmark import bounds; from policies.outcome import prices\n"
+        "bounds._PRICE_ROUNDS, prices._STAGES = 50, (20,)  # as in the tests' own process\n"
         "from train_fl.command_line import main; main()"
     )
     longer, killed, whole = SHORT.replace("12", "300"), tmp_path / "killed", tmp_path / "whole"

@@ -11,7 +11,7 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies.benchmark import experiment as experiment_module
-from policies.benchmark.commands import paper
+from policies.benchmark import paper
 from policies.benchmark.commands.reproduce import setting
 from tests.support import without_times
 from train_fl.command_line import make_training

@@ -19,7 +19,7 @@ import tyro
 
 from fl_edge_env import Scenario
 from policies.base import Policy
-from policies.benchmark.evaluation import summarise
+from policies.benchmark.evaluate import summarise
 from policies.benchmark.experiment import Results
 from policies.benchmark.figures import (
     draw_accuracy_over_rounds,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from policies.benchmark.statistics import mean_interval
+from policies.benchmark.intervals import mean_interval
 
 
 def test_mean_interval__is_students():

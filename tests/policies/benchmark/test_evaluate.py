@@ -10,9 +10,9 @@ import pytest
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from policies import LROA, DivFL, UniD, UniS, evaluate, make_policy
-from policies.benchmark.bound import path_bound, penalty_prices
+from policies.benchmark.bounds import path_bound, penalty_prices
 from policies.benchmark.episode import _Records, run_episode
-from policies.benchmark.evaluation import summarise
+from policies.benchmark.evaluate import summarise
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import pandas as pd
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.benchmark.commands.paper import Curve, Drawn, Figure, Options, late_rounds
-from policies.benchmark.evaluation import summarise
+from policies.benchmark.evaluate import summarise
 from policies.benchmark.experiment import Results
 from policies.benchmark.figures import draw_bound, draw_limit
+from policies.benchmark.paper import Curve, Drawn, Figure, Options, late_rounds
 from policies.benchmark.styles import looks
 from policies.opportunistic import Opportunistic, Start
 from policies.uniform import UniD

@@ -10,7 +10,7 @@ import numpy as np
 from fl_edge_env import Scenario
 from fl_edge_env.checks import is_real
 from policies.base import Policy
-from policies.benchmark.bound import LowerBound, Prices, find_prices
+from policies.benchmark.bounds import LowerBound, Prices, find_prices
 from policies.benchmark.status import DeviceAccounts, judge
 from policies.outcome import outcome_prices
 

@@ -12,7 +12,7 @@ from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, Simulator, 
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.streams import episode_gains
 from policies import LROA, UniD, UniS, evaluate, lower_bound
-from policies.benchmark.bound import path_bound, penalty_prices
+from policies.benchmark.bounds import path_bound, penalty_prices
 from tests.support import field_values
 
 

@@ -1,4 +1,4 @@
-"""For all tests: which examples are drawn, a process for each core, no windows.
+"""For all tests: which examples are drawn, a process for each core, no windows, no pictures.
 
 By default each property sees the same few examples in every run. With ``pytest -m slow`` it sees
 many random ones, and a failure says how to repeat it.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
+from matplotlib.figure import Figure
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile(
@@ -51,3 +54,15 @@ def pytest_xdist_setupnodes() -> None:
     """One thread in each of several processes, which would wait for each other otherwise."""
     for library in ("OMP", "MKL", "OPENBLAS", "NUMBA"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the numbers of a picture's lines in its place: its drawing takes most of a command."""
+
+    def save(figure: Figure, path: Path, **_: object) -> None:
+        lines = [line for axes in figure.axes for line in axes.get_lines()]
+        path.write_bytes(b"".join(np.asarray(line.get_xydata()).tobytes() for line in lines))
+
+    monkeypatch.setattr(Figure, "draw_without_rendering", lambda _: None)
+    monkeypatch.setattr(Figure, "savefig", save)

@@ -17,9 +17,9 @@ import tomli_w
 import tyro
 
 from fl_edge_env import Scenario
-from policies.benchmark.commands.leaderboard_file import FileSetting, read_leaderboard
 from policies.registry import make_policy
 from train_fl import command_line
+from train_fl.commands.leaderboard_file import FileSetting, read_leaderboard
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fl_edge_env import Scenario
-    from policies.benchmark.training_options import TrainingOptions
     from train_fl.factory import TrainingEnvFactory
+    from train_fl.options import TrainingOptions
 
 
 class _Command(NamedTuple):
@@ -30,10 +30,10 @@ class _Command(NamedTuple):
 
 def _compare() -> _Command:
     """Compare policies, with or without training real models."""
-    from policies.benchmark.options import CompareOptions
+    from train_fl.commands.options import CompareOptions
 
     def run(options: CompareOptions, console: Console) -> None:
-        from policies.benchmark.commands.compare import compare
+        from train_fl.commands.compare import compare
 
         compare(options, console, make_training)
 
@@ -42,15 +42,15 @@ def _compare() -> _Command:
 
 def _leaderboard() -> _Command:
     """Rank schedulers in the settings of a file."""
-    from policies.benchmark.commands.leaderboard import Options, leaderboard
+    from train_fl.commands.leaderboard import Options, leaderboard
 
     return _Command(Options, partial(leaderboard, make_training=make_training))
 
 
 def _reproduce() -> _Command:
     """Reproduce the figures of the paper's Section VII."""
-    from policies.benchmark.commands.reproduce import reproduce
     from policies.benchmark.paper import Options
+    from train_fl.commands.reproduce import reproduce
 
     description = (
         "Reproduce the figures of the paper's Section VII, one at a time.\n\n"
@@ -62,7 +62,7 @@ def _reproduce() -> _Command:
 
 def _train() -> _Command:
     """Train an agent of Stable-Baselines3 to schedule the devices."""
-    from policies.learning.train_command import Options, train
+    from train_fl.commands.train import Options, train
 
     return _Command(Options, train)
 

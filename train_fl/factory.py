@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
 from policies.base import Policy
-from policies.benchmark.training_options import RUN_OPTIONS, TrainingOptions
 from policies.user_code import names_own, own_source
+from train_fl.options import RUN_OPTIONS, TrainingOptions
 from train_fl.task import Task, make_task
 from train_fl.wrapper import TrainingWrapper
 
@@ -35,7 +35,7 @@ class TrainingEnvFactory:
         Name of the data set, as `train_fl.make_task` takes it, or a task of one's own. The options
         of the task are then its own: here only those of `RUN_OPTIONS` can be others.
     options : TrainingOptions, optional
-        See `policies.benchmark.training_options.TrainingOptions`.
+        See `train_fl.options.TrainingOptions`.
     **changes
         Options in place of those in `options`.
 

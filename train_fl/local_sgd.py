@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from policies.benchmark.training_options import TrainingOptions
 from train_fl.data.dataset import Augmentation
+from train_fl.options import TrainingOptions
 
 # Samples in a forward pass at most, where the result does not depend on it.
 _CHUNK = 512

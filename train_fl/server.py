@@ -24,8 +24,8 @@ from torch import Tensor
 
 from fl_edge_env.checks import finite_number, number_below_one, one_of, positive_integer
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.training_options import TrainingOptions
 from train_fl.local_sgd import passes
+from train_fl.options import TrainingOptions
 
 LARGER_MU = (
     "a larger mu, which keeps the sampling probabilities and with them the aggregation weights even"

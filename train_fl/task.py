@@ -18,13 +18,13 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import one_of
 from fl_edge_env.compression import names_own as names_own_compressor
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.benchmark.training_options import TrainingOptions
 from policies.user_code import load_own, names_own
 from train_fl.compression import Compressor, Shape, Uploads, make_compressor, upload_bytes
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import by_rank, by_writer, dirichlet_equal, iid, label_histogram
 from train_fl.models import MODELS, check_maker
+from train_fl.options import TrainingOptions
 from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
 
 # Draws a split: the samples of each device.
@@ -263,7 +263,7 @@ def make_task(
         `Dataset` or the name of a function (see `train_fl.data.catalogue.own_dataset`), which need
         `num_devices`, `learning_rate` and `model`.
     options : TrainingOptions, optional
-        How models are trained, see `policies.benchmark.training_options.TrainingOptions`. By
+        How models are trained, see `train_fl.options.TrainingOptions`. By
         default FEMNIST is split by writer and the others by ``"dirichlet"``, and the learning rate
         is the paper's for CIFAR-10 and FEMNIST, 0.02 for digits and 0.01 for Fashion-MNIST.
     num_devices : int, optional

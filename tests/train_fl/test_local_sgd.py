@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from policies.benchmark.training_options import TrainingOptions
 from tests.support import torch_seeded
 from train_fl.data.dataset import DataSource
 from train_fl.data.images import digits
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import DigitsCNN
+from train_fl.options import TrainingOptions
 
 
 @pytest.fixture

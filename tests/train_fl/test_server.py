@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from policies.benchmark.training_options import TrainingOptions
+from train_fl.options import TrainingOptions
 from train_fl.server import (
     FedAdam,
     FedAvg,

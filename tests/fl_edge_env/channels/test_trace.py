@@ -15,8 +15,8 @@ from fl_edge_env import RateTraceChannel, Scenario, Simulator, TraceChannel
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.channels import trace
 from fl_edge_env.physics import upload_rate
-from policies.benchmark.options import make_channel
 from tests.support import little_memory
+from train_fl.commands.options import make_channel
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 
 from policies.benchmark import bounds
 from policies.benchmark.live import RoundsFile
-from policies.benchmark.options import CompareOptions
 from policies.benchmark.results_folder import _only_one, default_folder
 from train_fl.command_line import main
+from train_fl.commands.options import CompareOptions
 
 pytestmark = pytest.mark.usefixtures("plain_pictures")
 COMMANDS = {

@@ -20,11 +20,11 @@ import pytest
 import torch
 
 from policies.benchmark.checkpoint import Checkpoints
-from policies.benchmark.options import CompareOptions
 from policies.benchmark.results_folder import default_folder
 from policies.user_code import _LOADED
 from tests.support import without_times
 from train_fl.command_line import main
+from train_fl.commands.options import CompareOptions
 from train_fl.data.dataset import DataSource
 from train_fl.data.images import digits
 from train_fl.models import DigitsCNN, SmallCNN

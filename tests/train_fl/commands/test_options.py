@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fl_edge_env import Scenario
-from policies.benchmark.options import ScenarioOptions
+from train_fl.commands.options import ScenarioOptions
 
 # Options under other names; weights that mu and nu scale; and what follows from data and policies.
 NO_OPTION = {

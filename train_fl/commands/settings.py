@@ -21,10 +21,10 @@ from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.benchmark.evaluate import check_target
 from policies.benchmark.experiment import Entrant, Setting
-from policies.benchmark.options import CompareOptions
-from policies.benchmark.training_options import TrainingOptions
 from policies.divfl import DivFL
 from policies.registry import POLICIES, SELECTORS, make_policy
+from train_fl.commands.options import CompareOptions
+from train_fl.options import TrainingOptions
 
 
 class LearningTask(Protocol):

@@ -15,13 +15,13 @@ import pytest
 
 from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, DivFL, Opportunistic, UniD, evaluate, make_policy
-from policies.benchmark.commands.leaderboard_file import find_leaderboard, read_leaderboard
 from policies.benchmark.leaderboard import Board, standings
 from policies.benchmark.tables import ranked
 from tests.policies import own_policies
 from train_fl.command_line import main
+from train_fl.commands.leaderboard_file import find_leaderboard, read_leaderboard
 
-EXAMPLES = Path(__file__).parents[4] / "examples" / "leaderboards"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "leaderboards"
 RESULTS = ("leaderboard.csv", "leaderboard.md", "overview.png", "summary.csv", "config.json")
 SYSTEM = """
 schedulers = [
@@ -311,7 +311,7 @@ target_accuracy = 0.01
 def suite(tmp_path, monkeypatch) -> pd.DataFrame:
     """The stored runs of a suite called tiny, in a folder with policies of a user's own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("policies.benchmark.commands.leaderboard_file.SUITES", tmp_path / "suites")
+    monkeypatch.setattr("train_fl.commands.leaderboard_file.SUITES", tmp_path / "suites")
     student = "\n\nclass Student(Steady):\n    needs_training = True\n"
     (tmp_path / "mine.py").write_text(Path(own_policies.__file__).read_text() + student)
     seeds = {"iid": [7, 8, 20], "digits": [3]}

@@ -12,9 +12,9 @@ import pytest
 from fl_edge_env import Scenario
 from policies.benchmark import experiment as experiment_module
 from policies.benchmark import paper
-from policies.benchmark.commands.reproduce import setting
 from tests.support import without_times
 from train_fl.command_line import make_training
+from train_fl.commands.reproduce import setting
 
 SMALL = "--scenarios digits --rounds 8 --seeds 2 --workers 1"
 

@@ -15,9 +15,9 @@ import pytest
 from fl_edge_env import Scenario
 from policies import LROA, UniD, evaluate
 from policies.benchmark import load
-from policies.benchmark.commands import compare, leaderboard
 from policies.benchmark.results_folder import _SUMMARISED
 from train_fl.command_line import main
+from train_fl.commands import compare, leaderboard
 
 FILE = """
 schedulers = [{ name = "lroa", label = "NA" }, "uni-d"]

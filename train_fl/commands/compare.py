@@ -8,21 +8,10 @@ from pathlib import Path
 from rich.console import Console
 
 from policies.benchmark.command_line import print_whole
-from policies.benchmark.commands.training import (
-    MakeTraining,
-    Scheduler,
-    Training,
-    dataset_of,
-    make_setting,
-    named_by,
-    network_note,
-    notes,
-)
 from policies.benchmark.experiment import run_settings
 from policies.benchmark.figures import PLOTS, draw_partition, save_figure, save_plots
 from policies.benchmark.latex import comparison_latex
 from policies.benchmark.live import check_tensorboard
-from policies.benchmark.options import CompareOptions
 from policies.benchmark.results_folder import (
     Kind,
     claimed,
@@ -33,6 +22,17 @@ from policies.benchmark.results_folder import (
     write_text,
 )
 from policies.benchmark.tables import Board, coinciding, comparison_tables
+from train_fl.commands.options import CompareOptions
+from train_fl.commands.settings import (
+    MakeTraining,
+    Scheduler,
+    Training,
+    dataset_of,
+    make_setting,
+    named_by,
+    network_note,
+    notes,
+)
 
 COMPARISON = Kind(
     "comparison",

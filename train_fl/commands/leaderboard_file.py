@@ -13,11 +13,13 @@ import pandas as pd
 
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import as_value_error, read_text
-from policies.benchmark.commands.training import Scheduler
-from policies.benchmark.options import HOW_TO_RUN, LEFT_BEHIND, CompareOptions, fits
+from policies import benchmark
+from policies.benchmark.options import HOW_TO_RUN, LEFT_BEHIND, fits
+from train_fl.commands.options import CompareOptions
+from train_fl.commands.settings import Scheduler
 
 # Leaderboards of this package, and beside each the runs of its schedulers.
-SUITES = Path(__file__).parents[1] / "suites"
+SUITES = Path(benchmark.__file__).parent / "suites"
 
 # The options of a comparison that are not a setting's.
 _OF_THE_COMMAND = (*HOW_TO_RUN, *LEFT_BEHIND, "data_dir", "policies")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tomli_w
 
-from policies.benchmark.commands.leaderboard_file import read_leaderboard
-from policies.benchmark.commands.training import Scheduler, make_setting
-from policies.benchmark.options import CompareOptions
 from train_fl.command_line import make_training
+from train_fl.commands.leaderboard_file import read_leaderboard
+from train_fl.commands.options import CompareOptions
+from train_fl.commands.settings import Scheduler, make_setting
 
 FITTED = {"model_bits": 194_880.0, "num_samples": 36.0}  # 6,090 parameters, 1,440 of 40 devices
 

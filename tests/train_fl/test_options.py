@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policies.benchmark.training_options import RUN_OPTIONS, TrainingOptions
+from train_fl.options import RUN_OPTIONS, TrainingOptions
 
 
 @pytest.mark.parametrize(

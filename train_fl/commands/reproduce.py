@@ -14,13 +14,13 @@ from rich.table import Table
 from fl_edge_env.checks import integer_at_least
 from policies.benchmark import paper
 from policies.benchmark.command_line import print_whole
-from policies.benchmark.commands.training import MakeTraining, Scheduler, make_entrant
 from policies.benchmark.experiment import Entrant, Setting, run_settings
 from policies.benchmark.figures import save_figure
 from policies.benchmark.paper import Figure, Options
 from policies.benchmark.results_folder import Kind, claimed, described, reopened, write_csv
 from policies.benchmark.tradeoff import tradeoff
-from policies.benchmark.training_options import TrainingOptions
+from train_fl.commands.settings import MakeTraining, Scheduler, make_entrant
+from train_fl.options import TrainingOptions
 
 # The figures by name, and the options that not all of them have.
 _FIGURES: dict[str, tuple[Callable[[Options, str], Figure], tuple[str, ...]]] = {

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from policies.benchmark.options import ScenarioOptions
 from policies.progress import listening
+from train_fl.commands.options import ScenarioOptions
 
 
 @dataclass(frozen=True)

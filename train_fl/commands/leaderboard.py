@@ -12,22 +12,6 @@ import tyro
 from rich.console import Console
 
 from policies.benchmark.command_line import print_whole
-from policies.benchmark.commands.leaderboard_file import (
-    SETTING_KEYS,
-    FileSetting,
-    find_leaderboard,
-    read_leaderboard,
-)
-from policies.benchmark.commands.training import (
-    MakeTraining,
-    Scheduler,
-    dataset_of,
-    make_entrant,
-    make_setting,
-    named_by,
-    network_note,
-    notes,
-)
 from policies.benchmark.experiment import Setting, run_settings
 from policies.benchmark.latex import comparison_latex
 from policies.benchmark.leaderboard import save_overview, standings
@@ -49,6 +33,22 @@ from policies.benchmark.tables import (
     comparison_markdowns,
     comparison_tables,
     overview_markdown,
+)
+from train_fl.commands.leaderboard_file import (
+    SETTING_KEYS,
+    FileSetting,
+    find_leaderboard,
+    read_leaderboard,
+)
+from train_fl.commands.settings import (
+    MakeTraining,
+    Scheduler,
+    dataset_of,
+    make_entrant,
+    make_setting,
+    named_by,
+    network_note,
+    notes,
 )
 
 LEADERBOARD = Kind(

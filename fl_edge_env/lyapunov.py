@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from fl_edge_env import physics
-from fl_edge_env.typing import BoolArray, FloatArray
-
-if TYPE_CHECKING:
-    from fl_edge_env.scenario import Scenario
+from fl_edge_env.typing import BoolArray, FloatArray, System
 
 # What may stand for the round time in the penalty.
 LATENCIES = ("proxy", "round_time")
@@ -33,7 +28,7 @@ def sampling_error(
     return error
 
 
-def participation_target(system: Scenario) -> FloatArray:
+def participation_target(system: System) -> FloatArray:
     """Share of the rounds in which each device's data count their weight, shape (N,).
 
     It is ``min(K w_n, 1)``: K places in a round, shared out by the data.
@@ -41,7 +36,7 @@ def participation_target(system: Scenario) -> FloatArray:
     return np.minimum(system.cohort_size * system.weights, 1.0)
 
 
-def participation_weight(system: Scenario) -> float:
+def participation_weight(system: System) -> float:
     """Weight of a participation queue against the energy queues [J^2].
 
     It is the mean over the devices of ``(budget_n / target_n)**2``, the square of the energy that
@@ -51,7 +46,7 @@ def participation_weight(system: Scenario) -> float:
     return float(np.mean((system.energy_budget_j / participation_target(system)) ** 2))
 
 
-def latency(device_time: FloatArray, q: FloatArray, system: Scenario) -> FloatArray:
+def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArray:
     """The part of the penalty that stands for the round time [s], shape (...).
 
     By default the paper's proxy ``sum_n q_n T_n``, equation (11); in a system with
@@ -64,7 +59,7 @@ def latency(device_time: FloatArray, q: FloatArray, system: Scenario) -> FloatAr
 
 
 def energy_excess(
-    participation: FloatArray, device_energy: FloatArray, system: Scenario
+    participation: FloatArray, device_energy: FloatArray, system: System
 ) -> tuple[FloatArray, FloatArray]:
     """Expected energy ``pi_n E_n`` and its excess over the budget a_n [J], equation (20).
 
@@ -92,7 +87,7 @@ def drift_plus_penalty(
     f: FloatArray,
     p: FloatArray,
     q: FloatArray,
-    system: Scenario,
+    system: System,
 ) -> FloatArray:
     """Objective of P2, ``V (latency + lambda sum w^2/q) + sum Q a``, shape (...).
 
@@ -108,7 +103,7 @@ def objective(
     device_energy: FloatArray,
     queue: FloatArray,
     q: FloatArray,
-    system: Scenario,
+    system: System,
     available: BoolArray | None = None,
 ) -> FloatArray:
     """`drift_plus_penalty` from the times [s] and energies [J] of the devices.

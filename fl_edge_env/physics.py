@@ -10,21 +10,17 @@ Edge Learning".
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fl_edge_env.typing import BoolArray, FloatArray
-
-if TYPE_CHECKING:
-    from fl_edge_env.scenario import Scenario
+from fl_edge_env.typing import BoolArray, FloatArray, System
 
 # By how much more than the time it has a device must take to be late, relative: not by rounding.
 _ROUNDING = 1e-9
 
 
 def upload_rate(
-    channel_gain: FloatArray, p: FloatArray, system: Scenario, bandwidth: FloatArray | None = None
+    channel_gain: FloatArray, p: FloatArray, system: System, bandwidth: FloatArray | None = None
 ) -> FloatArray:
     """Upload rate of each device [bit/s], equation (5): FDMA with B/K hertz for each draw.
 
@@ -43,18 +39,18 @@ def upload_rate(
 
 
 def upload_time(
-    channel_gain: FloatArray, p: FloatArray, system: Scenario, bandwidth: FloatArray | None = None
+    channel_gain: FloatArray, p: FloatArray, system: System, bandwidth: FloatArray | None = None
 ) -> FloatArray:
     """Upload time of each device [s], equation (6); arguments as in `upload_rate`."""
     return system.upload_bits / upload_rate(channel_gain, p, system, bandwidth)
 
 
-def compute_time(f: FloatArray, system: Scenario) -> FloatArray:
+def compute_time(f: FloatArray, system: System) -> FloatArray:
     """Time of local epochs [s] at CPU frequency `f` [Hz], equation (8)."""
     return system.cycles_per_round / f
 
 
-def compute_energy(f: FloatArray, system: Scenario) -> FloatArray:
+def compute_energy(f: FloatArray, system: System) -> FloatArray:
     """Energy of local epochs [J] at CPU frequency `f` [Hz], equation (12)."""
     return system.energy_per_hz2 * f**2
 
@@ -63,7 +59,7 @@ def time_and_energy(
     channel_gain: FloatArray,
     f: FloatArray,
     p: FloatArray,
-    system: Scenario,
+    system: System,
     bandwidth: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Time [s] and energy [J] of each device if it takes part in the round, (9) and (15).
@@ -82,7 +78,7 @@ def by_deadline(
     channel_gain: FloatArray,
     f: FloatArray,
     p: FloatArray,
-    system: Scenario,
+    system: System,
     bandwidth: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """`time_and_energy` up to the system's deadline, and who is late then."""
@@ -98,7 +94,7 @@ def cut(
     device_energy: FloatArray,
     f: FloatArray,
     p: FloatArray,
-    system: Scenario,
+    system: System,
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Times [s] and energies [J] of devices that stop at a time, and who is late then.
 
@@ -115,7 +111,7 @@ def energy_until(
     end: FloatArray | float,
     f: FloatArray,
     p: FloatArray,
-    system: Scenario,
+    system: System,
 ) -> FloatArray:
     """Energy [J] that a device which is not done before has spent `end` seconds into the round.
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fl_edge_env import lyapunov, physics
-from fl_edge_env.typing import FloatArray
-
-if TYPE_CHECKING:
-    from fl_edge_env.scenario.scenario import Scenario
+from fl_edge_env.typing import FloatArray, System
 
 # Root mean square of the excess a0 over that of the budgets, below which the calibration of V
 # is warned of; the presets have 0.2 and more.
@@ -27,7 +24,7 @@ class Calibration(NamedTuple):
     excess: float
 
 
-def calibrate(system: Scenario, lambda_: float | None = None) -> Calibration:
+def calibrate(system: System, lambda_: float | None = None) -> Calibration:
     """The weights lambda and V, from the middle of all ranges at the mean gain.
 
     ``lambda = mu T0 / F0`` with T0 the mean device time there, and F0 the sampling error at ``q =
@@ -74,7 +71,7 @@ def warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
         )
 
 
-def warn_of_budget(system: Scenario) -> None:
+def warn_of_budget(system: System) -> None:
     """Warn where no sampled decision meets the budgets at the mean gain.
 
     A device with energy E at its least f and p meets its budget if it is drawn with a probability
@@ -95,7 +92,7 @@ def warn_of_budget(system: Scenario) -> None:
         )
 
 
-def warn_of_deadline(system: Scenario) -> None:
+def warn_of_deadline(system: System) -> None:
     """Warn where every device is late at the mean gain, however fast it works."""
     least, _ = physics.time_and_energy(system.mean_gain, system.f_max, system.p_max, system)
     if float(least.min()) > system.deadline_s:

@@ -1,8 +1,9 @@
-"""Means over seeds with their 95 % intervals."""
+"""Means over seeds with their 95 % intervals, as numbers and as texts."""
 
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import NamedTuple
 
 import numpy as np
@@ -47,3 +48,23 @@ def relative_interval(values: ArrayLike, reference: ArrayLike) -> Interval:
     if (base <= 0).any():
         raise ValueError(f"reference must be positive, got {base.min()}")
     return mean_interval(sample / base - 1.0)
+
+
+def rounded(interval: Interval, most_decimals: int) -> str:
+    """A mean and half of its interval, which is rounded up to two digits: ``"102.0±5.0"``.
+
+    The mean has no more digits than the interval.
+    """
+    mean, half = interval.mean, (interval.high - interval.low) / 2
+    if not half > 1e-12 * abs(mean):  # all values are the same, except for rounding
+        return digits(mean, most_decimals)
+    up = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(half)
+    unit = Decimal(1).scaleb(max(up.adjusted() - 1, -most_decimals))
+    # Adding zero removes the sign of what has become zero.
+    return f"{Decimal(mean).quantize(unit) + 0:f}±{up.quantize(unit, ROUND_CEILING):f}"
+
+
+def digits(value: float, most_decimals: int) -> str:
+    """A number to four digits, or all digits before the point."""
+    decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{round(value, min(max(decimals, 0), most_decimals)) + 0.0:.15g}"

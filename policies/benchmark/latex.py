@@ -6,19 +6,8 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
-
 from policies.benchmark.console import shown
-from policies.benchmark.tables import (
-    Board,
-    Column,
-    by_policy,
-    caption,
-    comparison_columns,
-    is_ok,
-    over_seeds,
-    ranked,
-)
+from policies.benchmark.tables import Board, Column, caption, sheets
 
 # Columns that are at least so important are in the tables.
 _IMPORTANT = 6
@@ -51,48 +40,46 @@ def comparison_latex(boards: Mapping[str, Board], label: str, *, leader: bool = 
     are not ok stand below a line. A table is labelled ``tab:`` and the `label`, and its number
     where there are several.
     """
-    told = "% Needs \\usepackage{booktabs}.\n"
-    columns = comparison_columns(list(boards.values()), "status", leader=leader)
+    text = "% Needs \\usepackage{booktabs}.\n"
     label = re.sub(r"[^A-Za-z0-9.-]+", "-", label)
-    for number, (name, board) in enumerate(boards.items()):
-        kept = [column for column in columns[number] if column.importance >= _IMPORTANT]
-        text = f"{name}. {over_seeds(board.summary)}. {caption(kept, board)}"
+    every = sheets(list(boards.values()), leader=leader)
+    for number, ((name, board), sheet) in enumerate(zip(boards.items(), every, strict=True), 1):
+        columns = [column for column in sheet.columns if column.importance >= _IMPORTANT]
+        explained = f"{name}. {sheet.title}. {caption(columns, board)}"
+        rows = [
+            _row([name, *(column.cells.get(name, "–") for column in columns)])
+            for name in sheet.names
+        ]
+        if 0 < sheet.good < len(rows):
+            rows.insert(sheet.good, r"\midrule")
         lines = [
             r"\begin{table*}",
-            rf"\caption{{{_latex(text)}}}",
-            rf"\label{{tab:{label}{f'-{number + 1}' if len(boards) > 1 else ''}}}",
+            rf"\caption{{{_latex(explained)}}}",
+            rf"\label{{tab:{label}{f'-{number}' if len(boards) > 1 else ''}}}",
             r"\centering\footnotesize\setlength{\tabcolsep}{4pt}\setlength{\abovetopsep}{4pt}",
-            rf"\begin{{tabular}}{{l{'r' * len(kept)}}}",
+            rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
             r"\toprule",
-            *_heads(kept),
+            *_heads(columns),
             r"\midrule",
-            *_rows(board.summary, kept),
+            *rows,
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{table*}",
         ]
-        told += "\n".join(lines) + "\n"
-    return told
+        text += "\n".join(lines) + "\n"
+    return text
 
 
 def _heads(columns: Sequence[Column]) -> list[str]:
-    """The names of the columns in two rows, and above them to what they belong."""
-    groups, rules, place = [""], "", 2
+    """The groups of the columns with rules below them, and the names of the columns in two rows."""
+    groups, rules, place = "", "", 2
     for group, each in itertools.groupby(columns, lambda column: column.group):
         wide = len(list(each))
-        groups.append(rf"\multicolumn{{{wide}}}{{c}}{{{group}}}")
+        groups += rf" & \multicolumn{{{wide}}}{{c}}{{{group}}}"
         rules += rf"\cmidrule(lr){{{place}-{place + wide - 1}}}"
         place += wide
     upper, lower = zip(*(column.header.split("\n") for column in columns), strict=True)
-    names = [_row(["", *upper]), _row(["policy", *lower])]
-    return [" & ".join(groups) + r" \\", rules, *names]
-
-
-def _rows(summary: pd.DataFrame, columns: Sequence[Column]) -> list[str]:
-    names, runs = ranked(summary), dict(by_policy(summary))
-    rows = [_row([name, *(column.cells.get(name, "–") for column in columns)]) for name in names]
-    good = sum(is_ok(runs[name]) for name in names)
-    return rows[:good] + [r"\midrule"] * (0 < good < len(rows)) + rows[good:]
+    return [groups + r" \\", rules, _row(["", *upper]), _row(["policy", *lower])]
 
 
 def _row(cells: Sequence[str]) -> str:

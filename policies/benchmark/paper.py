@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 import tyro
+from scipy.special import stdtrit
 
 from fl_edge_env import Scenario
 from policies.base import Policy
@@ -34,7 +35,6 @@ from policies.benchmark.figures import (
 from policies.benchmark.options import RunOptions
 from policies.benchmark.status import OK
 from policies.benchmark.styles import looks
-from policies.benchmark.tables import curve_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -390,6 +390,20 @@ def _titled(
         axes.set_title(f"{name}: {axes.get_title()}")
 
     return [partial(titled, draw=draw) for draw in draws]
+
+
+def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
+    """The data of the curves: for each policy and round the mean over seeds of each quantity.
+
+    Columns `*_half_width` have half the width of Student's 95 % interval, NaN for a single seed.
+    """
+    names = ["elapsed_time", "energy_ratio", "spent_ratio", "penalty", "sampling_error"]
+    names += ["train_loss", "test_loss", "test_accuracy"]
+    groups = rounds.groupby(["policy", "round"], sort=False)[[n for n in names if n in rounds]]
+    count = groups.count()
+    quantile = count.map(lambda n: stdtrit(max(n - 1, 1), 0.975))
+    half = groups.std().div(np.sqrt(count)).mul(quantile)
+    return groups.mean().join(half.add_suffix("_half_width")).reset_index()
 
 
 def late_rounds(table: pd.DataFrame) -> pd.DataFrame:

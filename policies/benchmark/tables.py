@@ -1,11 +1,15 @@
-"""Tables of a comparison, for the terminal and for files."""
+"""The tables of a comparison: one description of the columns, three writers.
+
+A command makes a `Board` of a summary (`policies.benchmark.evaluate.summarise`). `sheets` turns
+boards into ranked rows of texts, and from these `comparison_tables` writes for the terminal,
+`comparison_markdowns` for pages and `policies.benchmark.latex.comparison_latex` for papers.
+"""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from decimal import ROUND_CEILING, Context, Decimal
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,11 +18,55 @@ import pandas as pd
 from rich import box
 from rich.measure import Measurement
 from rich.table import Table
-from scipy.special import stdtrit
 
 from policies.benchmark.console import PlainConsole
-from policies.benchmark.intervals import mean_interval
+from policies.benchmark.intervals import digits, mean_interval, rounded
 from policies.benchmark.status import OK
+
+_STATUS = (
+    "A policy is ok if, beyond luck, no device spends more than 10 % and all together no more than "
+    "3 % over the budget, and none counts less than half of what its data ask for."
+)
+# A narrow terminal drops columns until this many are left.
+_LEAST_COLUMNS = 2
+# With fewer seeds the values stand instead of their mean: an interval would say nothing.
+_LEAST_SEEDS = 3
+
+
+class Board(NamedTuple):
+    """The runs of a setting, a row each, and what else its table and picture show."""
+
+    summary: pd.DataFrame
+    target: float | None = None  # test accuracy
+    caution: str = ""  # what the runs cannot tell from chance
+    left_out: Mapping[str, str] = MappingProxyType({})  # policies that were not run, and why
+
+
+class Column(NamedTuple):
+    """A column of a table: its group, its name in two lines, and its cell for each policy.
+
+    Without cells a column does not apply. A narrow terminal drops the least important first.
+    """
+
+    group: str
+    header: str
+    importance: int
+    quantity: str  # of a summary
+    cells: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """The header in one line."""
+        return self.header.strip().replace("-\n", "").replace("\n", " ")
+
+
+class Sheet(NamedTuple):
+    """The table of a board as texts: policies by rank, of which the first `good` are ok."""
+
+    title: str
+    names: list[str]
+    good: int
+    columns: list[Column]
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
@@ -29,30 +77,34 @@ def time_unit(seconds: float) -> tuple[str, float]:
     return "s", 1.0
 
 
-class Board(NamedTuple):
-    """The runs of a setting, a row each, and what else its table and picture tell."""
-
-    summary: pd.DataFrame
-    target: float | None = None  # test accuracy
-    caution: str = ""  # what the runs cannot tell from luck
-    left_out: Mapping[str, str] = MappingProxyType({})  # who was not run, and why
+def by_policy(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each policy, in order of appearance."""
+    return [(str(name), group) for name, group in table.groupby("policy", sort=False)]
 
 
-class Column(NamedTuple):
-    """A column of a comparison: to what it belongs, its name in two lines, how soon it is left out.
+def is_ok(runs: pd.DataFrame) -> bool:
+    """True if a policy, of which these are the runs, keeps to its constraints."""
+    return bool((runs["status"] == OK).all())
 
-    Without cells a column does not apply.
+
+def judged_by(summary: pd.DataFrame) -> str:
+    """The column by which `ranked` orders policies that are alike otherwise."""
+    return "time_to_target" if "time_to_target" in summary else "total_time"
+
+
+def ranked(summary: pd.DataFrame) -> list[str]:
+    """Policies from the best to the worst: those that are ok first, then by time.
+
+    The time is that to the target where there is one, and a policy that reaches it in every run
+    comes before one that does not.
     """
-
-    group: str
-    header: str
-    importance: int
-    cells: dict[str, str]
-
-    @property
-    def name(self) -> str:
-        """The header in one line."""
-        return self.header.strip().replace("-\n", "").replace("\n", " ")
+    rank = {}
+    for name, group in by_policy(summary):
+        time = group[judged_by(summary)]
+        missed = int(time.isna().sum())
+        time = group["total_time"] if missed else time
+        rank[name] = (not is_ok(group), missed, float(time.mean()))
+    return sorted(rank, key=lambda name: rank[name])
 
 
 def comparison_tables(
@@ -65,13 +117,14 @@ def comparison_tables(
     of a summary, or times to the target, if there is one, with those of the `leader`. If the
     terminal is narrow, the tables leave out the least important columns, and say so.
     """
-    columns = comparison_columns(boards, "status", leader=leader)
-    places = sorted(range(len(columns[0])), key=lambda place: columns[0][place].importance)
+    every = sheets(boards, leader=leader)
+    columns = every[0].columns
+    places = sorted(range(len(columns)), key=lambda place: columns[place].importance)
     wide, dropped, whole = PlainConsole(width=1000), 0, 0
     while True:
         tables = [
-            _table(board, each, places[:dropped], whole)
-            for board, each in zip(boards, columns, strict=True)
+            _table(board, sheet, places[:dropped], whole)
+            for board, sheet in zip(boards, every, strict=True)
         ]
         needed = max(Measurement.get(wide, wide.options, table).maximum for table in tables)
         if needed <= width or len(places) - dropped <= _LEAST_COLUMNS:
@@ -79,30 +132,31 @@ def comparison_tables(
         whole, dropped = whole or needed, dropped + 1
 
 
-def _table(board: Board, columns: Sequence[Column], hidden: Collection[int], whole: int) -> Table:
+def _table(board: Board, sheet: Sheet, hidden: Collection[int], whole: int) -> Table:
     """A table without the columns at `hidden` places; with them a terminal must be `whole` wide."""
-    summary = board.summary
-    runs, names = dict(by_policy(summary)), ranked(summary)
-    fallen = [name for name in names if not is_ok(runs[name])]
-    table = Table(title=over_seeds(summary), box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=sheet.title, box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
-    kept = [column for place, column in enumerate(columns) if place not in hidden]
-    for group, column in zip(_group_heads(kept), kept, strict=True):
+    kept = [column for place, column in enumerate(sheet.columns) if place not in hidden]
+    before = ""
+    for column in kept:
+        group = column.group if column.group != before else ""
         table.add_column(f"{group}\n{column.header}", justify="right", no_wrap=True)
-    for name in names:
-        if [name] == fallen[:1] != names[:1]:
+        before = column.group
+    for place, name in enumerate(sheet.names):
+        if 0 < place == sheet.good:
             table.add_section()
-        style = "red" if name in fallen else None
+        style = "red" if place >= sheet.good else None
         table.add_row(name, *(column.cells.get(name, "–") for column in kept), style=style)
-    told = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in fallen]
-    told.append(caption(kept, board))
+    runs, bad = dict(by_policy(board.summary)), sheet.names[sheet.good :]
+    notes = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in bad]
+    notes.append(caption(kept, board))
     if hidden:
-        unseen = [columns[place].name.replace(", %", "") for place in sorted(hidden)]
-        told.append(
+        unseen = [sheet.columns[place].name.replace(", %", "") for place in sorted(hidden)]
+        notes.append(
             f"Not shown, as the terminal is narrow: {', '.join(unseen)}. COLUMNS={whole} before "
             "the command shows them."
         )
-    table.caption, table.caption_justify = "\n".join(told), "left"
+    table.caption, table.caption_justify = "\n".join(notes), "left"
     return table
 
 
@@ -113,50 +167,35 @@ def comparison_markdowns(boards: Sequence[Board]) -> list[str]:
     Below a table stands what the columns mean.
     """
     tables = []
-    for board, columns in zip(
-        boards, comparison_columns(boards, "status_reason", leader=True), strict=True
-    ):
-        runs = dict(by_policy(board.summary))
-        rows = [["rank", "scheduler", *(column.name for column in columns)]]
-        rows.append(["---:", "---", *["---:"] * len(columns)])
-        for rank, name in enumerate(ranked(board.summary), 1):
-            place = str(rank) if is_ok(runs[name]) else "–"
-            rows.append([place, name, *(column.cells.get(name, "–") for column in columns)])
+    for board, sheet in zip(boards, sheets(boards, "status_reason", leader=True), strict=True):
+        rows = [["rank", "scheduler", *(column.name for column in sheet.columns)]]
+        rows.append(["---:", "---", *["---:"] * len(sheet.columns)])
+        for rank, name in enumerate(sheet.names, 1):
+            place = str(rank) if rank <= sheet.good else "–"
+            rows.append([place, name, *(column.cells.get(name, "–") for column in sheet.columns)])
         for name, reason in board.left_out.items():
-            rows.append(["–", f"{name} ({reason})", *["–"] * len(columns)])
-        tables.append(f"{_markdown(rows)}\n\n{caption(columns, board)}")
+            rows.append(["–", f"{name} ({reason})", *["–"] * len(sheet.columns)])
+        tables.append(f"{_markdown(rows)}\n\n{caption(sheet.columns, board)}")
     return tables
-
-
-def over_seeds(summary: pd.DataFrame) -> str:
-    """A title that says what the numbers of a table are."""
-    seeds = summary["seed"].nunique()
-    if seeds < _LEAST_SEEDS:
-        return "One seed" if seeds == 1 else "Values of both seeds"
-    return f"Mean and 95 % interval over {seeds} seeds"
 
 
 def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
     """The times of several settings in Markdown: a row for each of them, a column a scheduler.
 
-    The time is the one by which a setting is ranked. That of a scheduler that is not ok stands in
-    brackets, and the shortest of the others is bold.
+    The time is the one by which a setting is ranked. Brackets mark schedulers that are not ok, and
+    bold the shortest time of the others.
     """
     names = list(dict.fromkeys(name for each in summaries.values() for name in each["policy"]))
     rows = [["setting", *names], ["---", *["---:"] * len(names)]]
     for setting, summary in summaries.items():
         runs, time = dict(by_policy(summary)), judged_by(summary)
         unit, length = time_unit(float(summary["total_time"].max()))
+        cells = {name: _reached(group[time] / length) for name, group in runs.items()}
+        cells |= {name: f"({cells[name]})" for name in runs if not is_ok(runs[name])}
         best = ranked(summary)[0]
-        row = [f"{setting}, {unit}"]
-        for name in names:
-            cell = _reached(runs[name][time] / length) if name in runs else "–"
-            if name in runs and not is_ok(runs[name]):
-                cell = f"({cell})"
-            elif name == best:
-                cell = f"**{cell}**"
-            row.append(cell)
-        rows.append(row)
+        if is_ok(runs[best]):
+            cells[best] = f"**{cells[best]}**"
+        rows.append([f"{setting}, {unit}", *(cells.get(name, "–") for name in names)])
     return _markdown(rows)
 
 
@@ -166,193 +205,87 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def judged_by(summary: pd.DataFrame) -> str:
-    """The column by which `ranked` orders policies that are alike otherwise."""
-    return "time_to_target" if "time_to_target" in summary else "total_time"
+def sheets(boards: Sequence[Board], status: str = "status", *, leader: bool) -> list[Sheet]:
+    """The table of each board, all with the same columns: a quantity that one has, all have.
 
-
-_STATUS_TOLD = (
-    "A policy is ok if, beyond luck, no device spends more than 10 % and all together no more than "
-    "3 % over the budget, and none counts less than half of what its data ask for."
-)
-# A narrow terminal drops columns until these many are left.
-_LEAST_COLUMNS = 2
-# With fewer seeds the values stand in place of their mean: an interval would say nothing.
-_LEAST_SEEDS = 3
-_INFLUENCE, _NOISE = "least in-\nfluence, %", "aggregate\nnoise"
-_WORST_TENTH = "worst\ntenth, %"
-_GAP, _OUTCOME_GAP = "above\nbound, %", "outcome\nbound, %"
-
-
-def ranked(summary: pd.DataFrame) -> list[str]:
-    """Policies from the best to the worst: those that are ok first, then by time.
-
-    The time is that to the target where there is one, and a policy that reaches it in every run
-    comes before one that does not.
+    The column of the status shows `status`, a column of the summaries.
     """
-    rank = {}
-    for name, group in by_policy(summary):
-        time = group["total_time"]
-        missed = 0
-        if "time_to_target" in summary:
-            missed = int(group["time_to_target"].isna().sum())
-            time = group["time_to_target"] if missed == 0 else time
-        rank[name] = (not is_ok(group), missed, float(time.mean()))
-    return sorted(rank, key=lambda name: rank[name])
+    every = {name for board in boards for name in board.summary}
+    if any(board.summary["policy"].nunique() > 1 for board in boards):
+        every.add("longer")
+    return [_sheet(board, every, status, leader=leader) for board in boards]
 
 
-def is_ok(runs: pd.DataFrame) -> bool:
-    """True if a policy, of which these are the runs, keeps to its constraints."""
-    return bool((runs["status"] == OK).all())
-
-
-def comparison_columns(boards: Sequence[Board], status: str, *, leader: bool) -> list[list[Column]]:
-    """The columns of each board, the same for all: a quantity that one has, all of them have."""
-    every = dict.fromkeys(str(name) for board in boards for name in board.summary)
-    several = any(board.summary["policy"].nunique() > 1 for board in boards)
-    return [
-        _columns(board, list(every), status, leader=leader, several=several) for board in boards
-    ]
+def _sheet(board: Board, every: Collection[str], status: str, *, leader: bool) -> Sheet:
+    summary, names = board.summary, ranked(board.summary)
+    first = names[0] if leader else str(summary["policy"].iloc[0])
+    time = judged_by(summary) if leader else "total_time"
+    reference = summary[summary["policy"] == first].set_index("seed")[time]
+    # The first has a dash.
+    other = summary["seed"].map(reference).where(summary["policy"] != first)
+    runs = dict(by_policy(summary.assign(longer=summary[time] / other - 1)))
+    unit, length = time_unit(float(summary["total_time"].max()))
+    words = {
+        "unit": unit,
+        "goal": "target" if board.target is None else f"{100 * board.target:g} %",
+        "longer": "longer" if time == "total_time" else "later",
+        "first": first,
+    }
+    columns = []
+    for group, header, importance, quantity, scale, cell in _columns(status, length):
+        if quantity in every:
+            cells = {}
+            for name, group_runs in runs.items():
+                if quantity in group_runs:
+                    values = group_runs[quantity]
+                    cells[name] = cell(values if scale == 1 else scale * values)
+            columns.append(Column(group, header.format(**words), importance, quantity, cells))
+    good = sum(is_ok(group) for group in runs.values())
+    seeds = summary["seed"].nunique()
+    title = f"Mean and 95 % interval over {seeds} seeds"
+    if seeds < _LEAST_SEEDS:
+        title = "One seed" if seeds == 1 else "Values of both seeds"
+    return Sheet(title, names, good, columns)
 
 
 def _columns(
-    board: Board, every: Sequence[str], status: str, *, leader: bool, several: bool
-) -> list[Column]:
-    """The columns of `every` quantity, and the times compared where a board has several."""
-    summary = board.summary
-    runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
-    unit, length = time_unit(float(summary["total_time"].max()))
-    first = ranked(summary)[0] if leader else next(iter(runs))
-    time = judged_by(summary) if leader else "total_time"
-    columns = []
+    status: str, length: float
+) -> list[tuple[str, str, int, str, float, Callable[[pd.Series], str]]]:
+    """Group, header, importance, quantity of a summary, its scale, and the text of its values.
 
-    def add(
-        group: str,
-        header: str,
-        importance: int,
-        needed: str,
-        cell: Callable[[pd.DataFrame], str],
-    ) -> None:
-        if needed in every:
-            cells = {name: cell(one) for name, one in runs.items() if needed in summary}
-            columns.append(Column(group, header, importance, cells))
-
-    def scaled(column: str, factor: float, decimals: int) -> Callable[[pd.DataFrame], str]:
-        return lambda group: _numbers(factor * group[column], decimals)
-
-    def longer(group: pd.DataFrame) -> str:
-        if group is runs[first]:
-            return "–"
-        return _numbers(100 * (group[time] / runs[first][time].reindex(group.index) - 1), 2)
-
-    goal = "target" if board.target is None else f"{100 * board.target:g} %"
-    target = "time_to_target"
-    add("outcome", f"time to\n{goal}, {unit}", 11, target, lambda g: _reached(g[target] / length))
-    final = "final_accuracy"
-    add("outcome", "final\naccuracy, %", 9, final, scaled(final, 100, 2))
-    tenth = "worst_tenth_accuracy"
-    add("outcome", _WORST_TENTH, 2, tenth, scaled(tenth, 100, 2))
-    add("outcome", f"total\ntime, {unit}", 10, "total_time", scaled("total_time", 1 / length, 3))
-    if several:
-        word = "longer" if time == "total_time" else "later"
-        add("outcome", f"{word} than\n{first}, %", 1, "total_time", longer)
-    for group, header, importance, needed, cell in (
-        ("constraints", "\nstatus", 12, status, lambda g: g[status].iloc[0] or OK),
-        ("constraints", "spent, %\nof budget", 4, "spent_ratio", scaled("spent_ratio", 100, 1)),
-        (
-            "constraints",
-            "worst\ndevice, %",
-            6,
-            "worst_spent_ratio",
-            scaled("worst_spent_ratio", 100, 0),
-        ),
-        ("constraints", _INFLUENCE, 5, "influence", lambda g: _range(100 * g["influence"])),
-        ("constraints", _NOISE, 3, "aggregate_noise", scaled("aggregate_noise", 1, 3)),
-        ("constraints", "never\nseen", 2, "never_seen", lambda g: _range(g["never_seen"])),
-        ("distance", _GAP, 7, "gap", scaled("gap", 100, 3)),
-        ("distance", _OUTCOME_GAP, 8, "outcome_gap", scaled("outcome_gap", 100, 2)),
-    ):
-        add(group, header, importance, needed, cell)
-    return columns
-
-
-def _group_heads(columns: Sequence[Column]) -> list[str]:
-    """For each column the group that begins there, or nothing."""
-    groups = [column.group for column in columns]
-    return [g if g != before else "" for before, g in zip(["", *groups], groups, strict=False)]
-
-
-def caption(columns: Sequence[Column], board: Board) -> str:
-    """Answers to what a reader may ask about the columns that are shown."""
-    told = [_STATUS_TOLD, board.caution] if board.caution else [_STATUS_TOLD]
-    headers = {column.header for column in columns if column.cells}
-    if _WORST_TENTH in headers:
-        told.append(
-            "Worst tenth: mean of the tenth of the devices with the least accuracy, which is that "
-            "on test data with the classes mixed as in a device's own data."
-        )
-    if _INFLUENCE in headers:
-        told.append(
-            "Influence is the mean weight of a device in the aggregate over its share of the data, "
-            "of the device with the least."
-        )
-    if _NOISE in headers:
-        told.append("Aggregate noise is the mean sum of the squared weights of a round.")
-    if any(re.search(r"\d–\d", cell) for column in columns for cell in column.cells.values()):
-        told.append("A range is that from the lowest to the highest run.")
-    runs = [group for _, group in by_policy(board.summary)]
-    undefined = [group for group in runs if _GAP in headers and group["gap"].isna().any()]
-    if any(_samples(group) for group in undefined):
-        told.append(
-            "The first bound holds for policies that sample their cohort, where no device drops "
-            "out and the bound is positive, and both for uploads as those of the first policy; a "
-            "dash stands elsewhere."
-        )
-    elif undefined:
-        told.append(
-            "The first bound holds for policies that sample their cohort; a dash stands for those "
-            "that choose it."
-        )
-    if _OUTCOME_GAP in headers:
-        told.append(
-            "Above the outcome bound: no policy of any kind can be below it, when time, energy "
-            "really spent and missing participation all count at their prices. Read it beside the "
-            "status: who leaves devices out pays no more than the price."
-        )
-        if any(group["outcome_gap"].isna().any() and not _samples(group) for group in runs):
-            told.append("A dash stands for policies that give bandwidths or have other uploads.")
-    return "\n".join(told)
-
-
-def _samples(group: pd.DataFrame) -> bool:
-    """True if a policy draws its cohorts; one that chooses them has no sampling error."""
-    return "sampling_error" in group and bool(group["sampling_error"].notna().any())
+    Times are in a unit of this `length` [s].
+    """
+    few, two, three = (partial(_numbers, most_decimals=most) for most in (1, 2, 3))
+    none = partial(_numbers, most_decimals=0)
+    outcome, constraints, distance = "outcome", "constraints", "distance"
+    return [
+        (outcome, "time to\n{goal}, {unit}", 11, "time_to_target", 1 / length, _reached),
+        (outcome, "final\naccuracy, %", 9, "final_accuracy", 100, two),
+        (outcome, "worst\ntenth, %", 2, "worst_tenth_accuracy", 100, two),
+        (outcome, "total\ntime, {unit}", 10, "total_time", 1 / length, three),
+        (outcome, "{longer} than\n{first}, %", 1, "longer", 100, two),
+        (constraints, "\nstatus", 12, status, 1, lambda values: values.iloc[0] or OK),
+        (constraints, "spent, %\nof budget", 4, "spent_ratio", 100, few),
+        (constraints, "worst\ndevice, %", 6, "worst_spent_ratio", 100, none),
+        (constraints, "least in-\nfluence, %", 5, "influence", 100, _range),
+        (constraints, "aggregate\nnoise", 3, "aggregate_noise", 1, three),
+        (constraints, "never\nseen", 2, "never_seen", 1, _range),
+        (distance, "above\nbound, %", 7, "gap", 100, three),
+        (distance, "outcome\nbound, %", 8, "outcome_gap", 100, two),
+    ]
 
 
 def _numbers(values: pd.Series, most_decimals: int = 3) -> str:
-    """Mean and half of the 95 % interval, rounded up to two digits; of few seeds the values.
+    """Mean and half of the 95 % interval, see `rounded`; of few seeds the values.
 
-    The mean has no more digits than the interval. A dash stands where the quantity is not defined.
+    A dash stands where the quantity is not defined.
     """
     sample = values.to_numpy(np.float64)
     if not np.isfinite(sample).all():
         return "–"
     if len(sample) < _LEAST_SEEDS:
-        return ", ".join(_digits(value, most_decimals) for value in sample)
-    mean, low, high = mean_interval(sample)
-    half = (high - low) / 2
-    if not half > 1e-12 * abs(mean):  # all the same, but for rounding
-        return _digits(mean, most_decimals)
-    up = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(half)
-    unit = Decimal(1).scaleb(max(up.adjusted() - 1, -most_decimals))
-    # Adding zero removes the sign of what has become zero.
-    return f"{Decimal(mean).quantize(unit) + 0:f}±{up.quantize(unit, ROUND_CEILING):f}"
-
-
-def _digits(value: float, most_decimals: int) -> str:
-    """A number to four digits, or all of those before the point."""
-    decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
-    return f"{round(value, min(max(decimals, 0), most_decimals)) + 0.0:.15g}"
+        return ", ".join(digits(value, most_decimals) for value in sample)
+    return rounded(mean_interval(sample), most_decimals)
 
 
 def _range(values: pd.Series) -> str:
@@ -371,6 +304,53 @@ def _reached(values: pd.Series) -> str:
     return _numbers(reached) + missed
 
 
+def caption(columns: Sequence[Column], board: Board) -> str:
+    """Explanations of the columns that are shown."""
+    notes = [_STATUS, board.caution] if board.caution else [_STATUS]
+    shown = {column.quantity for column in columns if column.cells}
+    if "worst_tenth_accuracy" in shown:
+        notes.append(
+            "Worst tenth: mean of the tenth of the devices with the least accuracy, which is that "
+            "on test data with the classes mixed as in a device's own data."
+        )
+    if "influence" in shown:
+        notes.append(
+            "Influence is the mean weight of a device in the aggregate over its share of the data, "
+            "of the device with the least."
+        )
+    if "aggregate_noise" in shown:
+        notes.append("Aggregate noise is the mean sum of the squared weights of a round.")
+    if any(re.search(r"\d–\d", cell) for column in columns for cell in column.cells.values()):
+        notes.append("A range is that from the lowest to the highest run.")
+    runs = [group for _, group in by_policy(board.summary)]
+    undefined = [group for group in runs if "gap" in shown and group["gap"].isna().any()]
+    if any(_samples(group) for group in undefined):
+        notes.append(
+            "The first bound holds for policies that sample their cohort, where no device drops "
+            "out and the bound is positive, and both for uploads as those of the first policy; a "
+            "dash stands elsewhere."
+        )
+    elif undefined:
+        notes.append(
+            "The first bound holds for policies that sample their cohort; a dash stands for those "
+            "that choose it."
+        )
+    if "outcome_gap" in shown:
+        notes.append(
+            "Above the outcome bound: no policy of any kind can be below it, when time, energy "
+            "really spent and missing participation all count at their prices. Read it beside the "
+            "status: who leaves devices out pays no more than the price."
+        )
+        if any(group["outcome_gap"].isna().any() and not _samples(group) for group in runs):
+            notes.append("A dash stands for policies that give bandwidths or have other uploads.")
+    return "\n".join(notes)
+
+
+def _samples(group: pd.DataFrame) -> bool:
+    """True if a policy draws its cohorts; one that chooses them has no sampling error."""
+    return "sampling_error" in group and bool(group["sampling_error"].notna().any())
+
+
 def coinciding(rounds: pd.DataFrame) -> list[list[str]]:
     """Policies whose models were as good in every round of every seed, in groups."""
     if "test_accuracy" not in rounds:
@@ -384,22 +364,3 @@ def coinciding(rounds: pd.DataFrame) -> list[list[str]]:
         else:
             twins.append(name)
     return [names for _, names in groups if len(names) > 1]
-
-
-def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
-    """The data of the curves: for each policy and round the mean over seeds of each quantity.
-
-    Columns `*_half_width` have half the width of Student's 95 % interval, NaN for a single seed.
-    """
-    names = ["elapsed_time", "energy_ratio", "spent_ratio", "penalty", "sampling_error"]
-    names += ["train_loss", "test_loss", "test_accuracy"]
-    groups = rounds.groupby(["policy", "round"], sort=False)[[n for n in names if n in rounds]]
-    count = groups.count()
-    quantile = count.map(lambda n: stdtrit(max(n - 1, 1), 0.975))
-    half = groups.std().div(np.sqrt(count)).mul(quantile)
-    return groups.mean().join(half.add_suffix("_half_width")).reset_index()
-
-
-def by_policy(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """The rows of each policy, in order of appearance."""
-    return [(str(name), group) for name, group in table.groupby("policy", sort=False)]

@@ -16,12 +16,11 @@ from scipy.stats import sem, t
 from policies.benchmark.tables import (
     Board,
     coinciding,
-    comparison_columns,
     comparison_markdowns,
     comparison_tables,
-    curve_table,
     overview_markdown,
     ranked,
+    sheets,
 )
 
 
@@ -75,27 +74,25 @@ def test_ranked__policies_that_are_not_ok_stand_below_with_the_reason():
     assert places == ["| 1", "| 2", "| 3", "| –"]
 
 
-def test_comparison__an_interval_is_printed_with_half_its_width_and_what_is_not_defined_as_a_dash():
+def test_comparison__shows_intervals_ranges_and_what_is_missing():
     table = summary(sampled={}, chosen={"gap": np.nan})
     table["total_time"] = [100.0, 102.0, 104.0] * 2
+    table["time_to_target"] = [10.0, 11.0, 12.0, np.nan, 14.0, 14.0]
     table["worst_spent_ratio"] = [9.0, 10.0, 11.0] * 2
+    table["influence"] = [0.651, 0.7, 0.849] * 2
     lines = printed(table)
     text = " ".join(" ".join(lines).split())
     # Student's t with two degrees of freedom at 97.5 % is 4.303, the error of the mean 2 / sqrt(3).
     assert " 102.0±5.0 " in text
     # Half of the interval, 248.4 %, carries two digits, and the mean no more than these.
     assert " 1000±250 " in text
+    assert " 65–85 " in text
+    assert "A range is that from the lowest to the highest run." in text
     (row,) = (line for line in lines if line.split()[:1] == ["chosen"])
+    assert " 14 (2 of 3 runs) " in row
     assert row.split()[-1] == "–"
     assert "nan" not in text
     assert "a dash stands for those that choose it" in text
-
-
-def test_comparison__a_target_missed_in_a_run_is_told_beside_the_mean_of_the_others():
-    table = summary(a={}, b={})
-    table.loc[1, "time_to_target"] = np.nan
-    # In days, as the runs are long.
-    assert f"{1e5 / 86_400:.3f} (2 of 3 runs)" in " ".join(" ".join(printed(table)).split())
 
 
 def test_comparison__a_narrow_terminal_leaves_out_columns_and_no_digits():
@@ -109,7 +106,7 @@ def test_comparison__a_narrow_terminal_leaves_out_columns_and_no_digits():
     assert len(body[0].split()) < len(next(x for x in printed(table) if " ok " in x).split())
 
 
-def test_comparison__few_seeds_are_told_by_their_values():
+def test_comparison__few_seeds_are_shown_by_their_values():
     table = summary(**{"a longer name": {}})[:2]
     table = table.assign(total_time=[100.0, 104.5], never_seen=[13, 4], gap=[-1e-9, 0.01])
     text = " ".join(" ".join(printed(table)).split())
@@ -134,8 +131,8 @@ def test_comparison__an_interval_has_two_digits_and_the_mean_no_more_than_it(val
     rows = [{"policy": "a", "seed": seed, "aggregate_noise": x} for seed, x in enumerate(values)]
     common = {"total_time": 1.0, "status": "ok"}
     board = Board(pd.DataFrame([row | common for row in rows]))
-    ((_, _, column),) = comparison_columns([board], "status", leader=False)
-    mean, _, half = column.cells["a"].partition("±")
+    (sheet,) = sheets([board], leader=False)
+    mean, _, half = sheet.columns[-1].cells["a"].partition("±")
     assert not (mean.startswith("-") and float(mean) == 0)
     error = t.ppf(0.975, len(sample) - 1) * sem(sample)
     if not half:
@@ -174,14 +171,6 @@ def test_comparisons__have_the_same_columns_whatever_was_run_and_however_wide_th
     assert len(rows[0]) == len(rows[1])
 
 
-def test_comparison__influence_is_told_as_the_range_over_runs():
-    table = summary(a={})
-    table["influence"] = [0.651, 0.7, 0.849]
-    text = " ".join(printed(table))
-    assert " 65–85 " in text
-    assert "A range is that from the lowest to the highest run." in text
-
-
 def test_overview__brackets_who_is_not_ok_and_marks_who_leads():
     first = summary(One={"time_to_target": [7200.0]}, Two={"status": "over budget"})
     second = summary(Two={"total_time": 18000.0}).drop(columns="time_to_target")
@@ -193,15 +182,6 @@ def test_overview__brackets_who_is_not_ok_and_marks_who_leads():
     ]
     nobody = summary(One={"status": "over budget", "time_to_target": 7200.0})
     assert overview_markdown({"c": nobody}).splitlines()[-1] == "| c, d | (0.083) |"
-
-
-def test_curves__have_the_half_width_of_the_interval_over_seeds():
-    rounds = pd.DataFrame(
-        {"policy": "a", "seed": [0, 1], "round": 1, "elapsed_time": [100.0, 104.0]}
-    )
-    (row,) = curve_table(rounds).itertuples()
-    assert row.elapsed_time == 102.0
-    assert row.elapsed_time_half_width == pytest.approx(12.706 * 2, rel=1e-4)
 
 
 def test_coinciding__are_policies_with_the_same_accuracy_in_every_round():

@@ -24,12 +24,12 @@ class ChannelThreshold(Policy):
     name = "threshold"
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
-        """Give f, p and q of the shape of the observation."""
+        """Give f and p for each device, and q for each device of each system."""
         gain = observation["channel_gain"]
         preference = np.where(gain > self.scenario.channel.mean, 3.0, 1.0)
         return Allocation(
-            f=np.broadcast_to(self.scenario.f_mid, gain.shape),
-            p=np.broadcast_to(self.scenario.p_mid, gain.shape),
+            f=self.scenario.f_mid,
+            p=self.scenario.p_mid,
             q=preference / preference.sum(axis=-1, keepdims=True),
         )
 

@@ -62,7 +62,7 @@ def contributions(
     Parameters
     ----------
     decision : Allocation
-        The decision, with q or cohort of shape (..., N) or (..., k).
+        The decision, as given to `step`.
     info : mapping
         The round's `cohort` of shape (..., K) or (..., k), and where there are such `q`, `failed`
         and `late`, as in `fl_edge_env.simulator.Round` and in the info of a step.
@@ -72,6 +72,7 @@ def contributions(
     data = scenario.weights
     cohort = np.asarray(info["cohort"])
     batch, size = cohort.shape[:-1], cohort.shape[-1]
+    decision = decision.of_shape((*batch, scenario.num_devices))
     named = cohort >= 0
     # The place of each device of the cohorts among those of all systems.
     systems = np.arange(cohort.size // size).reshape(*batch, 1)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from fl_edge_env.checks import all_true, real_array
+from fl_edge_env.checks import Array, all_true, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
@@ -24,9 +25,15 @@ _LEAST_Q = 1e-100
 LEAST_SHARE = 1e-12
 # Bands from here on [Hz] in which nobody means a single hertz.
 _LEAST_BAND = 100.0
+# What takes the place of the fields of a chosen cohort where devices are drawn from q.
+_OF_DRAWS = {
+    "weights": "the updates of devices drawn from q count w / (K q)",
+    "first": "a device drawn from q may count more than once",
+    "bandwidth": "each device drawn from q has an equal part of the band",
+}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Allocation:
     """The decision of the server in a round, in SI units.
 
@@ -38,25 +45,29 @@ class Allocation:
     environment rescales the probabilities of the available ones. A chosen cohort must consist of
     available devices.
 
+    Fields may be numbers that hold for all devices, and broadcast as in NumPy: ``Allocation(f=1e9,
+    p=0.1, q=1 / 120)``. Once one of them has an entry for each device, all are arrays of the same
+    shape.
+
     Parameters
     ----------
-    f : ndarray, shape (..., N)
+    f : array_like, shape (..., N)
         CPU frequency of each device [Hz].
-    p : ndarray, shape (..., N)
+    p : array_like, shape (..., N)
         Transmission power of each device [W].
-    q : ndarray, shape (..., N), optional
+    q : array_like, shape (..., N), optional
         Sampling probability of each device, in (0, 1], summing to one: a sampled decision.
-    cohort : ndarray of int, shape (..., k), optional
+    cohort : array_like of int, shape (..., k), optional
         Indices of 1 to K distinct devices: a chosen decision. In a batch, rows that name fewer
         devices than others are filled up with -1.
-    weights : ndarray, shape (..., k), optional
+    weights : array_like, shape (..., k), optional
         How much the update of each device of a chosen cohort counts when the server aggregates;
         by default its share of the cohort's data. Entries beside a -1 do not count.
-    first : int or ndarray of int, shape (...), optional
-        The round ends when so many devices of a chosen cohort have finished, or at the scenario's
+    first : int or array_like of int, shape (...), optional
+        The round ends when this many devices of a chosen cohort have finished, or at the scenario's
         deadline. The others are late: they have spent what they did until then, and their updates
         are lost. By default the round waits for all.
-    bandwidth : ndarray, shape (..., N), optional
+    bandwidth : array_like, shape (..., N), optional
         Part of the band of each device of a chosen cohort [Hz], at least ``1e-12`` of the band and
         together at most the whole; those of other devices do not count. By default each device has
         ``B / K``, however many take part.
@@ -70,98 +81,82 @@ class Allocation:
 
     f: FloatArray
     p: FloatArray
-    q: FloatArray | None = None
-    cohort: IntArray | None = None
-    weights: FloatArray | None = None
-    first: IntArray | int | None = None
-    bandwidth: FloatArray | None = None
+    q: FloatArray | None
+    cohort: IntArray | None
+    weights: FloatArray | None
+    first: IntArray | None
+    bandwidth: FloatArray | None
 
-    def __post_init__(self) -> None:
-        for name in ("f", "p", "q", "bandwidth", "weights"):
-            value = getattr(self, name)
-            if value is not None or name in ("f", "p"):
-                array = real_array(name, value)
-                if array is not value:
-                    object.__setattr__(self, name, array)
-        if (self.q is None) == (self.cohort is None):
-            given = "neither" if self.q is None else "both"
+    def __init__(
+        self,
+        f: ArrayLike,
+        p: ArrayLike,
+        q: ArrayLike | None = None,
+        cohort: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        first: ArrayLike | None = None,
+        bandwidth: ArrayLike | None = None,
+    ) -> None:
+        if (q is None) == (cohort is None):
             raise ValueError(
                 "a decision has either q, from which K devices are drawn, or cohort, the devices "
-                f"chosen; got {given}"
+                f"chosen; got {'neither' if q is None else 'both'}"
             )
-        named = [n for n in ("f", "p", "q", "bandwidth") if getattr(self, n) is not None]
-        shapes = [getattr(self, name).shape for name in named]
-        if len(set(shapes)) > 1 or self.f.ndim == 0:
-            raise ValueError(
-                f"{_listed(named)} must have the same shape (..., N), with an entry for each "
-                f"device, got {_listed(shapes)}"
-            )
-        if self.cohort is not None:
-            object.__setattr__(self, "cohort", _index_array(self.cohort))
-        elif self.bandwidth is not None:
-            raise ValueError(
-                "bandwidth belongs to a chosen cohort; each device drawn from q has an equal part "
-                "of the band: leave bandwidth out, or give cohort in place of q"
-            )
-        self._check_weights()
-        if self.first is not None:
-            object.__setattr__(self, "first", self._first_array(self.first))
+        of_cohort = {"weights": weights, "first": first, "bandwidth": bandwidth}
+        for name, value in of_cohort.items():
+            if cohort is None and value is not None:
+                raise ValueError(
+                    f"{name} belongs to a chosen cohort; {_OF_DRAWS[name]}: leave {name} out, or "
+                    "give cohort in place of q"
+                )
+        fields: dict[str, NDArray[Any]] = {"f": real_array("f", f), "p": real_array("p", p)}
+        for name, value in (("q", q), ("bandwidth", bandwidth)):
+            if value is not None:
+                fields[name] = real_array(name, value)
+        named = None if cohort is None else _index_array(cohort)
+        shapes = {values.shape for values in fields.values()}
+        if named is not None:
+            shapes.add((*named.shape[:-1], *fields["f"].shape[-1:]))
+        if len(shapes) > 1:
+            fields, named = _broadcast(fields, named)
+        if named is not None and weights is not None:
+            fields["weights"] = _weights(weights, named.shape)
+        if named is not None and first is not None:
+            fields["first"] = _first(first, named.shape[:-1])
+        for name in ("f", "p", "q", "weights", "first", "bandwidth"):
+            object.__setattr__(self, name, fields.get(name))
+        object.__setattr__(self, "cohort", named)
 
-    def _check_weights(self) -> None:
-        if self.weights is None:
-            return
-        if self.cohort is None:
-            raise ValueError(
-                "weights belong to a chosen cohort; the updates of devices drawn from q count "
-                "w / (K q): leave weights out, or give cohort in place of q"
-            )
-        if self.weights.shape != self.cohort.shape:
-            raise ValueError(
-                f"weights must have the shape of cohort, {self.cohort.shape}, "
-                f"got {self.weights.shape}"
-            )
-        if not all_true((self.weights >= 0) & (self.weights < np.inf)):
-            raise ValueError(
-                f"weights must be finite and at least zero, got {_extremes(self.weights)}"
-            )
+    def of_shape(self, shape: tuple[int, ...]) -> Allocation:
+        """The decision with f, p, q and bandwidth of a shape (..., N); `ValueError` if none is.
 
-    def _first_array(self, value: object) -> IntArray:
-        """`first` with a number for each system."""
-        if self.cohort is None:
-            raise ValueError(
-                "first belongs to a chosen cohort; a device drawn from q may count more than once: "
-                "leave first out, or give cohort in place of q"
+        Numbers hold for all devices, and a decision for one system for all those of a batch.
+        """
+        if self.f.shape == shape:
+            return self
+        try:
+            return replace(self, f=np.broadcast_to(self.f, shape))
+        except ValueError:
+            given = self.f.shape
+        hint = ""
+        if 0 < len(given) <= 2 and given[-1] == shape[-1]:
+            one, other = (
+                f"a batch of {s[0]}" if len(s) == 2 else "one system" for s in (given, shape)
             )
-        given, shape = np.asarray(value), self.cohort.shape[:-1]
-        if given.dtype.kind not in "iu" or given.shape not in ((), shape):
-            raise ValueError(
-                f"first must be an integer, or integers of shape {shape}, one for each system, "
-                f"got {value!r}"
-            )
-        return np.broadcast_to(given, shape).astype(np.int64)
+            hint = f": the decision is for {one}, and this is {other}"
+        raise ValueError(f"f, p and q must have shape {shape}, got {given}{hint}")
 
     def validate(self, scenario: Scenario) -> None:
         """Raise `ValueError` where a shape, bound, sum or cohort does not fit a scenario."""
-        if self.f.shape[-1] != scenario.num_devices:
-            raise ValueError(
-                f"f, p and q must have {scenario.num_devices} entries, one for each device, "
-                f"got shape {self.f.shape}"
-            )
-        _check_range("f", self.f, scenario.f_min, scenario.f_max)
-        _check_range("p", self.p, scenario.p_min, scenario.p_max)
-        if self.q is None:
-            _check_cohort(self, scenario)
-        else:
-            _check_probabilities(self.q)
-        if self.bandwidth is not None:
-            _check_bandwidth(self.bandwidth, self.participates, scenario.bandwidth_hz)
-        if self.first is not None and self.cohort is not None:
-            named = np.count_nonzero(self.cohort >= 0, axis=-1)
-            if not np.all((self.first >= 1) & (self.first <= named)):
-                raise ValueError(
-                    "first must be from 1 to the number of devices in the cohort, "
-                    f"{np.asarray(named).tolist()}, got {np.asarray(self.first).tolist()}"
-                )
+        whole = self.of_shape((*self.f.shape[:-1], scenario.num_devices))
+        _check_range("f", whole.f, scenario.f_min, scenario.f_max)
+        _check_range("p", whole.p, scenario.p_min, scenario.p_max)
+        if whole.q is not None:
+            _check_probabilities(whole.q)
+        if whole.cohort is not None:
+            _check_cohort(whole, whole.cohort, scenario)
+        if whole.bandwidth is not None:
+            _check_bandwidth(whole.bandwidth, whole.participates, scenario.bandwidth_hz)
 
     @property
     def cohort_bandwidth(self) -> FloatArray | None:
@@ -176,8 +171,11 @@ class Allocation:
 
         Raises `ValueError` for a sampled decision.
         """
-        if self.cohort is None:
-            raise ValueError("who takes part in a sampled decision is not known before the draw")
+        if self.cohort is None or not self.f.ndim:
+            raise ValueError(
+                "the participants of a sampled decision are not known before the draw, nor those "
+                "of one without an entry for each device"
+            )
         return membership(self.cohort, self.f.shape[-1])
 
 
@@ -237,6 +235,7 @@ def encode_action(
             f"an action holds a {kinds[1]} decision where the objective is "
             f"{scenario.objective!r}: a {kinds[0]} decision cannot be encoded"
         )
+    allocation = allocation.of_shape((*allocation.f.shape[:-1], scenario.num_devices))
     if allocation.q is None:
         score = np.where(allocation.participates, 1.0, -1.0)
     else:
@@ -288,20 +287,64 @@ def membership(cohort: IntArray, num_devices: int) -> BoolArray:
     return chosen[..., :-1]
 
 
-def _listed(items: Iterable[object]) -> str:
-    """Items in words: ``a, b and c``."""
-    *others, last = map(str, items)
-    return f"{', '.join(others)} and {last}"
-
-
 def _index_array(value: object) -> IntArray:
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "iu":
             raise TypeError("not integers")
-        return array.astype(np.int64)
     except (TypeError, ValueError):
         raise ValueError(f"cohort must hold integer device indices, got {value!r}") from None
+    if not array.ndim or not array.size:
+        raise ValueError(f"cohort must have shape (..., k) with k of at least 1, got {array.shape}")
+    return array.astype(np.int64)
+
+
+def _broadcast(
+    fields: Mapping[str, FloatArray], cohort: IntArray | None
+) -> tuple[dict[str, FloatArray], IntArray | None]:
+    """Numbers and arrays as arrays of one shape (..., N), and the cohort of shape (..., k)."""
+    shapes = {name: values.shape for name, values in fields.items()}
+    batch = () if cohort is None else cohort.shape[:-1]
+    try:
+        shape = np.broadcast_shapes(*shapes.values(), (*batch, 1))
+    except ValueError:
+        given = shapes if cohort is None else shapes | {"cohort": cohort.shape}
+        raise ValueError(
+            "a decision must hold numbers or arrays of one shape (..., N), with an entry for each "
+            f"device, and cohort of shape (..., k), got {given}"
+        ) from None
+    if not any(shapes.values()):  # the number of devices is not known yet
+        return dict(fields), cohort
+    whole = {name: np.array(np.broadcast_to(v, shape), order="C") for name, v in fields.items()}
+    if cohort is not None:
+        cohort = np.broadcast_to(cohort, (*shape[:-1], cohort.shape[-1])).copy()
+    return whole, cohort
+
+
+def _weights(value: object, shape: tuple[int, ...]) -> FloatArray:
+    weights = _fitted("weights", real_array("weights", value), shape)
+    if not all_true((weights >= 0) & (weights < np.inf)):
+        raise ValueError(f"weights must be finite and at least zero, got {_extremes(weights)}")
+    return weights
+
+
+def _first(value: object, shape: tuple[int, ...]) -> IntArray:
+    first = np.asarray(value)
+    if first.dtype.kind not in "iu":
+        raise ValueError(f"first must be an integer, or one for each system, got {value!r}")
+    return _fitted("first", first, shape).astype(np.int64)
+
+
+def _fitted(name: str, values: Array, shape: tuple[int, ...]) -> Array:
+    """Values of a shape, or a number that holds for all; of other shapes `ValueError`."""
+    if values.shape == shape:
+        return values
+    try:
+        return np.broadcast_to(values, shape).copy()  # type: ignore[return-value]
+    except ValueError:
+        raise ValueError(
+            f"{name} must be a number or have shape {shape}, got {values.shape}"
+        ) from None
 
 
 def _extremes(value: FloatArray) -> str:
@@ -337,14 +380,10 @@ def _check_probabilities(q: FloatArray) -> None:
         )
 
 
-def _check_cohort(allocation: Allocation, scenario: Scenario) -> None:
-    cohort, batch = allocation.cohort, allocation.f.shape[:-1]
-    assert cohort is not None
-    size, most = cohort.shape[-1] if cohort.ndim else 0, scenario.cohort_size
-    if cohort.shape[:-1] != batch or not cohort.ndim or not 1 <= size <= most:
-        expected = ", ".join([*map(str, batch), "k"])
+def _check_cohort(decision: Allocation, cohort: IntArray, scenario: Scenario) -> None:
+    if cohort.shape[-1] > (most := scenario.cohort_size):
         raise ValueError(
-            f"cohort must have shape ({expected}) with k from 1 to cohort_size = {most}, "
+            f"cohort must have shape (..., k) with k from 1 to cohort_size = {most}, "
             f"got {cohort.shape}"
         )
     if cohort.min() < -1 or cohort.max() >= scenario.num_devices:
@@ -355,10 +394,16 @@ def _check_cohort(allocation: Allocation, scenario: Scenario) -> None:
     named = np.count_nonzero(cohort >= 0, axis=-1)
     if not np.all(named > 0):
         raise ValueError(f"cohort must name at least one device, got {cohort.tolist()}")
-    if np.any(np.count_nonzero(allocation.participates, axis=-1) != named):
+    if np.any(np.count_nonzero(decision.participates, axis=-1) != named):
         raise ValueError(
             f"cohort must name each device once, got {cohort.tolist()}: to draw with "
             "replacement give q in its place"
+        )
+    first = decision.first
+    if first is not None and not np.all((first >= 1) & (first <= named)):
+        raise ValueError(
+            "first must be from 1 to the number of devices in the cohort, "
+            f"{named.tolist()}, got {first.tolist()}"
         )
 
 

@@ -86,6 +86,7 @@ def _panels(
     queue, nothing = observation["queue"], np.zeros(scenario.num_devices)
     f, p, label, selection = nothing, nothing, "sampling q", nothing
     if decision is not None and outcome is not None:
+        decision = decision.of_shape(nothing.shape)
         f, p = decision.f / 1e9, decision.p
         if decision.q is not None:
             selection = decision.q if outcome.q is None else outcome.q

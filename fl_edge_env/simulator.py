@@ -376,11 +376,7 @@ class Simulator:
         scenario = self.scenario
         # A copy, as the coming rounds overwrite it.
         available = None if self.available is None else self.available.copy()
-        if allocation.f.shape != self.queue.shape:
-            raise ValueError(
-                f"f, p and q must have shape {self.queue.shape}, got {allocation.f.shape}"
-                f"{_other_batch(allocation.f.shape, self.queue.shape)}"
-            )
+        allocation = allocation.of_shape(self.queue.shape)
         allocation.validate(scenario)
         f, p = allocation.f, allocation.p
         device_time, device_energy, late = physics.by_deadline(
@@ -544,11 +540,3 @@ def _first_finished(allocation: Allocation, device_time: FloatArray) -> FloatArr
     times = np.where(cohort >= 0, np.take_along_axis(device_time, cohort, axis=-1), np.inf)
     last = np.asarray(allocation.first)[..., None] - 1
     return np.take_along_axis(np.sort(times, axis=-1), last, axis=-1)
-
-
-def _other_batch(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """The end of an error message where a decision is for another number of systems."""
-    if len(given) > 2 or given[-1] != wanted[-1]:
-        return ""
-    one, other = (f"a batch of {s[0]}" if len(s) == 2 else "one system" for s in (given, wanted))
-    return f": the decision is for {one}, and this is {other}"

@@ -134,6 +134,11 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         if not isinstance(actions, Allocation):
             available = self.simulator.available
             actions = decode_action(actions, self.scenario, self.softmax_scale, available)
+            if actions.f.ndim == 1:  # a decision for one system would hold for all
+                raise ValueError(
+                    f"action must have shape {self.action_space.shape}, a row for each system, got "
+                    f"that of one system"
+                )
         self._last_round = outcome = self.simulator.advance(actions)
         reward, info = outcome.reward, _masked(outcome, ~finished)
         if restarting:  # in next-step mode: what these have just played counts for nothing

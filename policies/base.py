@@ -68,7 +68,7 @@ class Policy(ABC):
         Returns
         -------
         Allocation
-            With fields of the observation's shape.
+            With fields of the observation's shape, or that broadcast to it.
         """
 
     def reset(self, seed: int | Sequence[int]) -> None:  # noqa: B027 - optional

@@ -179,13 +179,8 @@ def _decision(
     if type(allocation) is not Allocation:
         kind = type(allocation).__name__
         raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
-    shape = (num_systems, scenario.num_devices)
-    if allocation.f.shape != shape:
-        raise ValueError(
-            f"decide of {policy.name} must give f and p of the observation's shape {shape}, "
-            f"got {allocation.f.shape}"
-        )
     try:
+        allocation = allocation.of_shape((num_systems, scenario.num_devices))
         allocation.validate(scenario)
     except ValueError as error:
         raise ValueError(f"decide of {policy.name} is not valid: {error}") from None

@@ -126,7 +126,7 @@ class DivFL(Policy):
         present = available(observation)
         if present is None:
             cohort = facility_location(self._distance, size)
-            return Allocation(f, p, cohort=np.broadcast_to(cohort, (*f.shape[:-1], size)))
+            return Allocation(f, p, cohort=cohort)
         cohort = np.full((*f.shape[:-1], size), -1)
         for row in np.ndindex(f.shape[:-1]):
             count = min(size, int(present[row].sum()))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fl_edge_env import Allocation
-from fl_edge_env.checks import observed, real_array
+from fl_edge_env.checks import observed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.p2 import best_resources
@@ -22,10 +22,8 @@ class UniD(Policy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Optimise f and p for ``q = 1/N``; see `Policy.decide`."""
-        channel_gain, queue = observed(observation)
-        shape = real_array("channel_gain", channel_gain).shape
-        q = np.full(shape, 1.0 / self.scenario.num_devices)
-        f, p = best_resources(channel_gain, queue, q, self.scenario)
+        q = np.full(self.scenario.num_devices, 1.0 / self.scenario.num_devices)
+        f, p = best_resources(*observed(observation), q, self.scenario)
         return Allocation(f, p, q)
 
 
@@ -38,4 +36,4 @@ class UniS(Policy):
         """Spend the round's energy budget; see `Policy.decide`."""
         channel_gain, _ = check_state(*observed(observation), self.scenario)
         f, p = static_resources(channel_gain, self.scenario)
-        return Allocation(f, p, np.full(channel_gain.shape, 1.0 / self.scenario.num_devices))
+        return Allocation(f, p, 1.0 / self.scenario.num_devices)

@@ -114,6 +114,7 @@ def run_episode(
             if type(decision) is not Allocation:
                 kind = type(decision).__name__
                 raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
+            decision = decision.of_shape(observation["queue"].shape)
             observation, reward, _, _, info = env.step(decision)
             account = info
             if scenario.csi == "participants":  # the judge knows more than the server
@@ -229,7 +230,7 @@ class _Records:
             self._sums["filled"] += filled * np.mean(done_by_draws, axis=-1)
             return
         self._sums["chosen"] += 1.0
-        there = np.sum(np.broadcast_to(available, decision.f.shape), axis=-1)
+        there = np.sum(np.broadcast_to(available, done.shape), axis=-1)
         places = np.minimum(self._scenario.cohort_size, there)
         self._sums["filled"] += np.sum(done, axis=-1) / places
 

@@ -135,7 +135,7 @@ class Scheduler(Policy):
             f, p, *_ = self._resources(gain, queue, scenario, chosen)
             return Allocation(f, p, q=chosen)
         # Refused here where it is no cohort, with f and p that do not depend on it.
-        named = Allocation(f, p, cohort=chosen)
+        named = Allocation(f, p, cohort=chosen).of_shape(gain.shape)
         named.validate(scenario)
         f, p, *parts = self._resources(gain, queue, scenario, named.participates)
         bandwidth, first = parts[0] if parts else None, None

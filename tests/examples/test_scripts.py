@@ -83,9 +83,8 @@ class FirstIdle(Policy):
     """Starts the first device that is not at work."""
 
     def decide(self, observation):
-        shape, scenario = observation["queue"].shape, self.scenario
-        f, p = (np.broadcast_to(most, shape) for most in (scenario.f_max, scenario.p_max))
-        return Allocation(f, p, cohort=observation["available"].argmax(axis=-1)[..., None])
+        cohort = observation["available"].argmax(axis=-1)[..., None]
+        return Allocation(self.scenario.f_max, self.scenario.p_max, cohort=cohort)
 
 
 def test_asynchronous__devices_work_side_by_side_each_at_its_pace(asynchronous):

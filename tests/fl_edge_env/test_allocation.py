@@ -17,50 +17,109 @@ VALID = {
     "p": np.full(3, 0.05),
     "q": np.array([0.2, 0.3, 0.5]),
 }
+CHOSEN = VALID | {"q": None, "cohort": [2, 0], "bandwidth": [4e5, 0.0, 6e5]}
+DRAWN = {"cohort": None, "q": VALID["q"]}
+
+
+def parts(*bandwidth):
+    return CHOSEN | {"bandwidth": bandwidth}
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("fields", "message"),
     [
+        # Shapes and types
+        (VALID | {"f": np.full(2, 1e9)}, r"one shape \(..., N\), .*'f': \(2,\), 'p': \(3,\)"),
+        (CHOSEN | {"f": np.full((2, 3), 1e9), "cohort": np.zeros((3, 2), int)}, "'cohort': .3, 2"),
+        (dict.fromkeys("fpq", np.full(2, 0.5)), r"f, p and q must have shape \(3,\), got \(2,\)"),
+        (VALID | {"q": np.array([1j, 0, 0])}, "q must hold real numbers"),
+        (VALID | {"f": [None, 1e9, 1e9]}, "f must hold real numbers"),
+        (parts("a", "b", "c"), "bandwidth must hold real numbers"),
+        (VALID | {"q": None}, "either q, .* or cohort, .*got neither"),
+        (VALID | {"cohort": [0, 1]}, "either q, .* or cohort, .*got both"),
+        (CHOSEN | {"cohort": [True, False]}, "cohort must hold integer device indices"),
+        (CHOSEN | {"cohort": [[0], [1, 2]]}, "cohort must hold integer device indices"),
+        (CHOSEN | {"cohort": 1}, r"cohort must have shape \(..., k\) .*got \(\)"),
+        (CHOSEN | {"cohort": np.zeros(0, int)}, r"k of at least 1, got \(0,\)"),
+        (VALID | {"weights": [0.5, 0.5]}, r"weights belongs to a chosen cohort; .* w / \(K q\)"),
+        (VALID | {"first": 1}, "first belongs to a chosen cohort; .* more than once: leave first"),
+        (CHOSEN | DRAWN, "bandwidth belongs to a chosen cohort; .* leave bandwidth out, or give"),
+        # f and p
         (
-            {"f": np.array([1e9, 3.1e9, 1e9])},
+            VALID | {"f": [1e9, 3.1e9, 1e9]},
             r"f must lie in \[1000000000, 3000000000\] for device 1",
         ),
-        ({"f": np.array([1e9, np.nan, 1e9])}, "f must lie in .* for device 1, got .*nan"),
-        (
-            {"f": np.array([[1e9] * 3, [1e9, 1e9, 2e9]])}
-            | {n: np.tile(VALID[n], (2, 1)) for n in "pq"},
-            r"f must lie in \[1000000000, 1000000000\] for device 2, got",
-        ),
-        ({"p": np.array([0.05, 0.05, 0.0])}, r"p must lie in \[0.001, 0.1\] for device 2, got"),
-        ({"q": np.array([0.5, 0.5, 0.0])}, r"q must lie in \(0, 1\] for every device"),
+        (VALID | {"f": [1e9, np.nan, 1e9]}, "f must lie in .* for device 1, got .*nan"),
+        (VALID | {"f": [[1e9] * 3, [1e9, 1e9, 2e9]]}, r"f must .* 1000000000\] for device 2, got"),
+        (VALID | {"f": 2e9}, "f must lie in .* for device 2, got 2000000000"),
+        (VALID | {"p": [0.05, 0.05, 0.0]}, r"p must lie in \[0.001, 0.1\] for device 2, got"),
+        # q
+        (VALID | {"q": [0.5, 0.5, 0.0]}, r"q must lie in \(0, 1\] for every device"),
         # The sum is within its tolerance, but 1 - q is negative.
-        ({"q": np.array([1 + 4e-7, 5e-8, 5e-8])}, r"q must lie in \(0, 1\] .*1\.0000004"),
-        ({"q": np.array([0.5, np.nan, 0.5])}, "q must lie in .*nan"),
-        ({"q": np.array([0.2, 0.3, 0.5 + 2e-6])}, "q must sum to 1 within 1e-06, got .*1.0"),
-        (dict.fromkeys("fpq", np.full(2, 0.5)), r"must have 3 entries.*got shape \(2,\)"),
+        (VALID | {"q": [1 + 4e-7, 5e-8, 5e-8]}, r"q must lie in \(0, 1\] .*1\.0000004"),
+        (VALID | {"q": [0.5, np.nan, 0.5]}, "q must lie in .*nan"),
+        (VALID | {"q": [0.2, 0.3, 0.5 + 2e-6]}, "q must sum to 1 within 1e-06, got .*1.0"),
+        ({"f": 1e9, "p": 0.1, "q": 0.5}, "q must sum to 1 .*got a sum of values from 1.5"),
+        # Cohorts
+        (CHOSEN | {"cohort": [0, 1, 2]}, r"k from 1 to cohort_size = 2, got \(3,\)"),
+        (CHOSEN | {"cohort": [0, 3]}, r"indices from 0 to 2, or -1 for none, got \[0, 3\]"),
+        (CHOSEN | {"cohort": [-2, 0]}, r"indices from 0 to 2, or -1 for none, got \[-2, 0\]"),
+        (CHOSEN | {"cohort": [1, 1]}, r"each device once, got \[1, 1\]: to draw .* give q"),
+        (CHOSEN | {"cohort": [-1, -1]}, r"at least one device, got \[-1, -1\]"),
+        (CHOSEN | {"weights": [1.0] * 3}, r"weights must be a number or have shape \(2,\), got"),
+        (CHOSEN | {"weights": [1, np.nan]}, "weights must be finite"),
+        (CHOSEN | {"weights": [1, -1]}, "weights must be .* at least zero"),
+        (CHOSEN | {"first": 0}, "first must be from 1 to the number of devices .* 2, got 0"),
+        (CHOSEN | {"first": 2, "cohort": [0, -1]}, "first must be from 1 .* 1, got 2"),
+        (CHOSEN | {"first": 1.0}, "first must be an integer, .*got 1.0"),
+        (CHOSEN | {"first": True}, "first must be an integer, .*got True"),
+        (CHOSEN | {"first": [1, 2]}, r"first must be a number or have shape \(\), got \(2,\)"),
+        # Parts of the band
+        (parts(-1.0, 0, 6e5), r"in \[0, bandwidth_hz = 1e\+06\], .* -1 for device 0: give"),
+        (parts(4e5, -1.0, 6e5), "in hertz, for every device, got -1 for device 1"),
+        (parts(4e5, np.nan, 6e5), r"lie in \[0, .*nan for device 1"),
+        (parts(0, 0, 1.1e6), r"lie in \[0, .* got 1100000 for device 2"),
+        ([parts(4e5, 0, 6e5), parts(6e5, 0, 8e5)], "sum to at most .* of 1400000: multiply it by"),
+        (parts(1, 0, 1e6), "sum to at most .* got a sum of 1000001"),
+        (parts(4e5, 0, 0), "at least 1e-06 Hz, 1e-12 .*got 0 for device 2: give it more"),
+        (parts(4e5, 0, 9e-7), r"at least .*got 9e-07 for device 2: .* leave it out"),
+        (parts(5e-324, 0, 6e5), r"at least .*got 4\.94065646e-324 for device 0"),
+        (parts(0.4, 0, 0.6), "in hertz .* got a sum of 1: multiply shares of the band by"),
     ],
 )
-def test_validate__names_what_is_wrong(change, message):
+def test_allocation__says_what_is_wrong(fields, message):
+    if isinstance(fields, list):  # a batch
+        fields = fields[0] | {"bandwidth": [one["bandwidth"] for one in fields]}
     with pytest.raises(ValueError, match=message):
-        Allocation(**VALID | change).validate(SCENARIO)
+        Allocation(**fields).validate(SCENARIO)
 
 
-@pytest.mark.parametrize(
-    ("cohort", "message"),
-    [
-        ([0, 1, 2], r"shape \(k\) with k from 1 to cohort_size = 2, got \(3,\)"),
-        (np.zeros(0, np.int64), r"k from 1 to cohort_size = 2, got \(0,\)"),
-        ([[0, 1]], r"shape \(k\) .*got \(1, 2\)"),
-        ([0, 3], r"indices from 0 to 2, or -1 for none, got \[0, 3\]"),
-        ([-2, 0], r"indices from 0 to 2, or -1 for none, got \[-2, 0\]"),
-        ([1, 1], r"each device once, got \[1, 1\]: to draw with replacement give q"),
-        ([-1, -1], r"at least one device, got \[-1, -1\]"),
-    ],
-)
-def test_validate__names_what_is_wrong_with_a_cohort(cohort, message):
-    with pytest.raises(ValueError, match=message):
-        Allocation(VALID["f"], VALID["p"], cohort=cohort).validate(SCENARIO)
+@given(st.data())
+def test_allocation__numbers_and_smaller_arrays_hold_for_all_that_they_leave_out(data):
+    sizes = {"batch": 2, "devices": 3, "places": 2}
+    whole = {"f": (1e9, 1), "p": (0.05, 0.01), "q": (1 / 3, 0), "bandwidth": (4e5, 1e3)}
+    chosen = data.draw(st.booleans())
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+
+    def part(name, *axes):
+        shape = axes[data.draw(st.integers(0, len(axes)), name) :]
+        return rng.random([sizes[axis] for axis in shape])
+
+    fields = {n: a + b * part(n, "batch", "devices") for n, (a, b) in whole.items()}
+    if chosen:
+        del fields["q"]
+        fields["cohort"] = [[0, 2], [1, -1]] if data.draw(st.booleans()) else [2, 1]
+        fields["weights"], fields["first"] = part("weights", "batch", "places"), 1
+        if np.ndim(fields["cohort"]) == 1 and max(np.ndim(fields[n]) for n in "fp") < 2:
+            fields["weights"] = fields["weights"].reshape(-1)[:2]
+    else:
+        del fields["bandwidth"]
+    decision = Allocation(**fields).of_shape((2, 3))
+    decision.validate(SCENARIO.replace(f_max=2e9))
+    for name, given_ in fields.items():
+        size = (2, 2) if name in ("cohort", "weights") else (2,) if name == "first" else (2, 3)
+        np.testing.assert_array_equal(getattr(decision, name), np.broadcast_to(given_, size))
+        assert getattr(decision, name).flags.c_contiguous
 
 
 def test_participates__are_the_devices_that_a_cohort_names():
@@ -68,28 +127,6 @@ def test_participates__are_the_devices_that_a_cohort_names():
     allocation = Allocation(f, p, cohort=[[2, 0], [1, -1], [-1, 2]])
     allocation.validate(SCENARIO)
     np.testing.assert_array_equal(allocation.participates, [[1, 0, 1], [0, 1, 0], [0, 0, 1]])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"f": np.full(2, 1e9)}, "must have the same shape"),
-        ({"q": np.array([1j, 0, 0])}, "q must hold real numbers"),
-        ({"f": 1e9, "p": 0.1, "q": 1.0}, r"same shape \(..., N\), .*got \(\), \(\) and \(\)"),
-        ({"f": [None, 1e9, 1e9]}, "f must hold real numbers"),
-        ({"q": None}, "either q, .* or cohort, .*got neither"),
-        ({"cohort": [0, 1]}, "either q, .* or cohort, .*got both"),
-        ({"q": None, "cohort": [True, False]}, "cohort must hold integer device indices"),
-        ({"q": None, "cohort": [[0], [1, 2]]}, "cohort must hold integer device indices"),
-        ({"weights": [0.5, 0.5]}, "weights belong to a chosen cohort"),
-        ({"q": None, "cohort": [0, 1], "weights": [1.0]}, r"shape of cohort, \(2,\), got \(1,\)"),
-        ({"q": None, "cohort": [0, 1], "weights": [1, np.nan]}, "weights must be finite"),
-        ({"q": None, "cohort": [0, 1], "weights": [1, -1]}, "weights must be .* at least zero"),
-    ],
-)
-def test_allocation__refuses_what_no_scenario_allows(change, message):
-    with pytest.raises(ValueError, match=message):
-        Allocation(**VALID | change)
 
 
 def test_validate__takes_lists_integers_and_rounding_at_the_bounds():
@@ -148,6 +185,13 @@ def test_encode__decodes_to_the_same_decision(f, p, score, scale):
         error = np.abs(getattr(again, name) - getattr(wanted, name))
         assert error.max() <= 1.01 * half_ulp * span
     np.testing.assert_allclose(again.q, wanted.q, rtol=2.02 * scale * half_ulp + 1e-12)
+
+
+def test_encode__takes_numbers_that_hold_for_all_devices():
+    decision = Allocation(1e9, p=SCENARIO.p_max, q=1 / 3)
+    whole = decision.of_shape((3,))
+    for given_ in (decision, Allocation(1e9, 0.1, 1 / 3)):
+        np.testing.assert_array_equal(*(encode_action(d, SCENARIO, 2.0) for d in (given_, whole)))
 
 
 def test_encode__refuses_a_decision_of_the_other_kind():

@@ -114,9 +114,8 @@ def test_sampled__rounding_does_not_draw_who_is_not_there(draw, num_envs):
             simulator._block_draws[...] = draw
             simulator._block_available[...] = there
             # The sum of these falls short of one, as far as is allowed.
-            q = np.full(simulator.queue.shape, (1 - 1e-7) / 6)
-            f, p = (np.broadcast_to(x, q.shape) for x in (scenario.f_mid, scenario.p_mid))
-            cohort = simulator.advance(Allocation(f, p, q)).cohort
+            decision = Allocation(scenario.f_mid, scenario.p_mid, (1 - 1e-7) / 6)
+            cohort = simulator.advance(decision).cohort
             assert np.all(np.array(there)[cohort])
 
 
@@ -128,11 +127,10 @@ def test_chosen__who_is_not_there_is_refused(num_envs):
     *system, device = np.argwhere(~there)[-1].tolist()
     cohort = np.argmax(there, axis=-1)[..., None].copy()
     cohort[tuple(system)] = device
-    f, p = (np.broadcast_to(x, there.shape) for x in (OFTEN_EMPTY.f_mid, OFTEN_EMPTY.p_mid))
     where = f"device {device}" + (f" in system {system[0]}" if system else "")
     before = simulator.state()
     with pytest.raises(ValueError, match=rf'{where}, which is not: observation\["available"\]'):
-        simulator.advance(Allocation(f, p, cohort=cohort))
+        simulator.advance(Allocation(OFTEN_EMPTY.f_mid, OFTEN_EMPTY.p_mid, cohort=cohort))
     np.testing.assert_equal(simulator.state(), before)
 
 

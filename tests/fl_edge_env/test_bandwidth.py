@@ -196,60 +196,6 @@ def test_batch_and_flat__play_a_decision_as_the_single_environment(fields):
 
 
 @pytest.mark.parametrize(
-    ("bandwidth", "message"),
-    [
-        (
-            [-1.0, 0, 9e5, 0, 1.5e6, 0],
-            r"in \[0, bandwidth_hz = 3e\+06\], .* -1 for device 0: give",
-        ),
-        (
-            [6e5, -1.0, 9e5, 0, 1.5e6, 0],
-            "in hertz, for every device, got -1 for device 1",
-        ),
-        ([6e5, np.nan, 9e5, 0, 1.5e6, 0], r"lie in \[0, .*nan for device 1"),
-        ([6e5, 0, np.inf, 0, 1.5e6, 0], r"lie in \[0, .*inf for device 2"),
-        ([6e5, 0, 3.1e6, 0, 0, 0], r"lie in \[0, .* got 3100000 for device 2"),
-        ([6e5, 0, 2e6, 0, 1.5e6, 0], "sum to at most .* got a sum of 4100000: multiply it by"),
-        ([6e5, 0, 2.4e6 + 2, 0, 1, 0], "sum to at most .* got a sum of 3000003"),
-        ([6e5, 0, 0, 0, 1.5e6, 0], "at least 3e-06 Hz, 1e-12 .*got 0 for device 2: give it more"),
-        ([6e5, 0, 2.9e-6, 0, 1.5e6, 0], r"at least .*got 2\.9e-06 for device 2: .* leave it out"),
-        ([0.2, 0, 0.3, 0, 0.5, 0], "in hertz .* got a sum of 1: multiply shares of the band by"),
-        ([5e-324, 0, 9e5, 0, 1.5e6, 0], r"at least .*got 4\.94065646e-324 for device 0"),
-    ],
-)
-@pytest.mark.parametrize("batch", [False, True])
-def test_validate__names_what_is_wrong_with_parts_of_the_band(bandwidth, message, batch):
-    given_, wrong = dict(VALID), np.asarray(bandwidth)
-    if batch:
-        given_ = {name: np.tile(value, (2, 1)) for name, value in VALID.items()}
-        wrong = np.stack([PARTS, wrong])
-    with pytest.raises(ValueError, match=f"^bandwidth (must|is) .*{message}"):
-        Allocation(**given_, bandwidth=wrong).validate(SYSTEM)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"bandwidth": PARTS[:3]}, r"f, p and bandwidth must have the same shape .*and \(3,\)"),
-        ({"bandwidth": PARTS[None]}, r"same shape \(..., N\), .*got \(6,\), \(6,\) and \(1, 6\)"),
-        (
-            {"bandwidth": 1e6},
-            r"with an entry for each device, got .* and \(\)",
-        ),
-        ({"bandwidth": ["a"] * 6}, "bandwidth must hold real numbers"),
-        ({"bandwidth": PARTS * 1j}, "bandwidth must hold real numbers"),
-        (
-            {"bandwidth": PARTS, "cohort": None, "q": np.full(6, 1 / 6)},
-            "belongs to a chosen cohort; .* leave bandwidth out, or give cohort in place of q",
-        ),
-    ],
-)
-def test_allocation__refuses_parts_that_no_scenario_allows(change, message):
-    with pytest.raises(ValueError, match=message):
-        Allocation(**VALID | change)
-
-
-@pytest.mark.parametrize(
     "bandwidth",
     [
         [600_000, 0, 900_000, 0, 1_500_000, 0],

@@ -134,10 +134,9 @@ def test_episode__who_writes_into_what_it_hands_out_changes_nothing(mode, kind):
 
     def played(spoiled: bool):
         env = FLEdgeVectorEnv(3, scenario, autoreset_mode=mode) if mode else FLEdgeEnv(scenario)
-        f, p = (np.broadcast_to(mid, shape) for mid in (scenario.f_mid, scenario.p_mid))
         how = {"q": np.full(shape, 1 / 6), "cohort": np.full((*shape[:-1], 1), 2)}
         name = "q" if kind == "sampled" else "cohort"
-        decision = Allocation(f, p, **{name: how[name]})
+        decision = Allocation(scenario.f_mid, scenario.p_mid, **{name: how[name]})
         observation, _ = env.reset(seed=3)
         told = [copy.deepcopy(observation)]
         for _ in range(9 if mode else 4):
@@ -169,11 +168,10 @@ def test_a_decision_for_another_number_of_systems_is_told():
     one.reset(seed=0), batch.reset(seed=0)
 
     def decision(*shape):
-        return Allocation(*(np.broadcast_to(v, (*shape, 40)) for v in (1e9, 0.01, 1 / 40)))
+        return Allocation(1e9, 0.01, np.full((*shape, 40), 1 / 40))
 
     for env, shape, message in (
         (one, (4,), "the decision is for a batch of 4, and this is one system"),
-        (batch, (), "the decision is for one system, and this is a batch of 4"),
         (batch, (3,), "the decision is for a batch of 3, and this is a batch of 4"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -238,23 +238,6 @@ def test_batch__equals_single_systems_and_goes_on_where_it_was_saved(kind):
     assert late > 10
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"first": 0}, r"first must be from 1 to the number of devices in the cohort, 2, got 0"),
-        ({"first": 3}, r"first must be from 1 .* 2, got 3"),
-        ({"first": 1.0}, "first must be an integer, .*got 1.0"),
-        ({"first": True}, "first must be an integer, .*got True"),
-        ({"first": [1, 2]}, r"integers of shape \(\), one for each system, got \[1, 2\]"),
-        ({"first": 1, "cohort": None, "q": np.full(6, 1 / 6)}, "first belongs to a chosen cohort"),
-    ],
-)
-def test_first__wrong_values_are_named(change, message):
-    fields = {"f": SYSTEM.f_mid, "p": SYSTEM.p_mid, "cohort": [0, -1, 3]}
-    with pytest.raises(ValueError, match=message):
-        Allocation(**fields | change).validate(SYSTEM)
-
-
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, "1", None, True])
 def test_deadline__must_be_positive(value):
     with pytest.raises(ValueError, match="deadline_s must be positive, infinity allowed, got"):

@@ -37,12 +37,14 @@ def test_bars__are_as_high_as_what_they_stand_for(kind):
     f, p, q, band = (rng.uniform(0.5, 1.0, 12) for _ in range(4))
     f, p, q, band = f * scenario.f_max, p * scenario.p_max, q / q.sum(), 1e5 * band
     choice: dict = {"q": q} if kind == "sampled" else {"cohort": [2, 7]}
+    if kind == "chosen":
+        f = np.full(12, f[0])  # given as a number
     if kind == "with bands":
         choice["bandwidth"] = band
     for _ in range(2):  # the second with queues
         seen = {"channel_gain": env.unwrapped.simulator.channel_gain.copy()}
         seen["queue"] = env.unwrapped.simulator.queue.copy()
-        *_, info = env.step(Allocation(f, p, **choice))
+        *_, info = env.step(Allocation(f[0] if kind == "chosen" else f, p, **choice))
     frame = env.render()
     assert frame.shape == (800, 1200, 3)
     assert frame.dtype == np.uint8

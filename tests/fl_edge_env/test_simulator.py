@@ -249,9 +249,7 @@ def test_restore__goes_on_with_the_same_numbers(channel, num_envs, rounds, field
     whole, other = Simulator(scenario, num_envs), Simulator(scenario, num_envs)
     assert len(whole._block_gains) == 12
     whole.reset(seeds)
-    shape = whole.queue.shape
-    f, p = (np.broadcast_to(x, shape) for x in (scenario.f_max, scenario.p_max))
-    allocation = Allocation(f, p, np.full(shape, 1 / 1365))
+    allocation = Allocation(scenario.f_max, scenario.p_max, 1 / 1365)
     for played in range(rounds):
         if num_envs and played == 8:  # from here on the systems are in different rounds
             whole.reset([None, 1, None], np.array([False, True, False]))
@@ -273,14 +271,13 @@ def test_cohorts__of_many_devices_are_those_of_each_system_alone(availability):
     scenario = Scenario.cifar10(num_devices=3000, cohort_size=9, availability=availability)
     batch = Simulator(scenario, 3)
     batch.reset([4, 5, 6])
-    shape = (3, 3000)
     q = np.random.default_rng(0).dirichlet(np.ones(3000), 3)
-    f, p = (np.broadcast_to(values, shape) for values in (scenario.f_mid, scenario.p_mid))
+    f, p = scenario.f_mid, scenario.p_mid
     cohorts = batch.advance(Allocation(f, p, q)).cohort
     for system, seed in enumerate((4, 5, 6)):
         alone = Simulator(scenario)
         alone.reset([seed])
-        outcome = alone.advance(Allocation(f[0], p[0], q[system]))
+        outcome = alone.advance(Allocation(f, p, q[system]))
         np.testing.assert_array_equal(cohorts[system], outcome.cohort)
 
 

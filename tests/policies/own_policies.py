@@ -19,13 +19,12 @@ class Steady(Policy):
         super().__init__(scenario)
         self.speed = Speed(share)
 
-    def decide(self, observation):
-        shape = observation["channel_gain"].shape
+    def decide(self, _):
         f_min, f_max = self.scenario.f_min, self.scenario.f_max
         return Allocation(
-            f=np.broadcast_to(f_min + self.speed.share * (f_max - f_min), shape),
-            p=np.broadcast_to(self.scenario.p_max, shape),
-            q=np.full(shape, 1 / shape[-1]),
+            f=f_min + self.speed.share * (f_max - f_min),
+            p=self.scenario.p_max,
+            q=1 / self.scenario.num_devices,
         )
 
 
@@ -37,6 +36,5 @@ class Learner(Steady):
 
 
 class Last(Selector):
-    def select(self, candidates):
-        last = np.arange(self.scenario.num_devices)[-self.scenario.cohort_size :]
-        return np.broadcast_to(last, (*candidates.channel_gain.shape[:-1], len(last)))
+    def select(self, _):
+        return np.arange(self.scenario.num_devices)[-self.scenario.cohort_size :]

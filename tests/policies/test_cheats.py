@@ -111,10 +111,8 @@ class Drawn(Policy):
         super().__init__(scenario)
         self._q = q / q.sum()
 
-    def decide(self, observation):
-        shape = observation["channel_gain"].shape
-        f, p = (np.broadcast_to(least, shape) for least in (self.scenario.f_min, 0.03))
-        return Allocation(f, p, q=np.broadcast_to(self._q, shape))
+    def decide(self, _):
+        return Allocation(self.scenario.f_min, 0.03, q=self._q)
 
 
 @pytest.mark.parametrize("share", [0.02, 1e-9])
@@ -130,9 +128,8 @@ class OneBest(Policy):
 
     def decide(self, observation):
         gain = observation["channel_gain"]
-        f, p = (np.broadcast_to(least, gain.shape) for least in (self.scenario.f_min, 0.03))
         best = np.arange(20) == gain.argmax(axis=-1, keepdims=True)
-        return Allocation(f, p, q=np.where(best, 0.981, 0.001))
+        return Allocation(self.scenario.f_min, 0.03, q=np.where(best, 0.981, 0.001))
 
 
 def test_status__of_draws_of_one_device(scenario):
@@ -151,21 +148,14 @@ class Turns(Policy):
     def reset(self, _):
         self._turn = 0
 
-    def decide(self, observation):
-        shape = observation["channel_gain"].shape
-        f, p = (np.broadcast_to(least, shape) for least in (self.scenario.f_min, 0.03))
+    def decide(self, _):
         order = np.concatenate([np.tile(np.arange(10), self._rare), np.arange(10, 20)])
         cohort = order[(2 * self._turn + np.arange(2)) % len(order)]
         self._turn += 1
         weights = np.where(cohort < 10, 1.0, self._rare) * len(order) / 20 / 2 / self._rare
         cohort = np.where(np.arange(2) < self._size, cohort, -1)
-        of_batch = (*shape[:-1], 2)
-        return Allocation(
-            f,
-            p,
-            cohort=np.broadcast_to(cohort, of_batch),
-            weights=np.broadcast_to(np.where(cohort < 0, 0.0, weights), of_batch),
-        )
+        weights = np.where(cohort < 0, 0.0, weights)
+        return Allocation(self.scenario.f_min, 0.03, cohort=cohort, weights=weights)
 
 
 def test_status__of_huge_weights_for_rare_devices(scenario):
@@ -197,19 +187,13 @@ class OneInTime(Policy):
     def reset(self, _):
         self._turn = 0
 
-    def decide(self, observation):
-        shape = observation["channel_gain"].shape
+    def decide(self, _):
         # The slow ones of a deadline crawl, which costs little; those of `first` only have to wait.
         idle = (np.arange(20) < 10) | (self._first is not None)
-        f, p = np.broadcast_to(self.scenario.f_min, shape), np.where(idle, 0.03, 0.001)
+        p = np.where(idle, 0.03, 0.001)
         cohort = np.array([self._turn % 10, 10 + self._turn % 10])
         self._turn += 1
-        return Allocation(
-            f,
-            np.broadcast_to(p, shape),
-            cohort=np.tile(cohort, (*shape[:-1], 1)),
-            first=self._first,
-        )
+        return Allocation(self.scenario.f_min, p, cohort=cohort, first=self._first)
 
 
 def test_status__of_cohorts_with_hopelessly_late_devices_beside_a_fast_one(scenario):

@@ -212,7 +212,8 @@ class PolicyStrategy(Strategy):
         if self._measure_gains is not None:
             self._env.simulator.measure(self._measure_gains(grid, list(self._nodes)))
             self._observation = self._env.simulator.observe()
-        decision = self.policy.decide(self._observation)
+        shape = self._observation["queue"].shape
+        decision = self.policy.decide(self._observation).of_shape(shape)
         self._observation, _, _, _, info = self._env.step(decision)
         came = contributions(decision, info, self.scenario)
         epochs = self.scenario.local_epochs

@@ -76,14 +76,11 @@ class LowerBound:
         Its standard error [s].
     multiplier : ndarray, shape (N,)
         Price of each device's energy [s/J] at which the dual function was evaluated.
-    scenario : Scenario
-        The system it holds for.
     """
 
     value: float
     standard_error: float
     multiplier: FloatArray
-    scenario: Scenario
 
 
 def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
@@ -178,7 +175,6 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
         value=float(samples.mean()),
         standard_error=float(samples.std(ddof=1) / math.sqrt(num_samples)),
         multiplier=prices,
-        scenario=scenario,
     )
 
 

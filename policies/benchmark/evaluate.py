@@ -10,9 +10,8 @@ import numpy as np
 from fl_edge_env import Scenario
 from fl_edge_env.checks import is_real
 from policies.base import Policy
-from policies.benchmark.bounds import LowerBound, Prices, find_prices
+from policies.benchmark.bounds import find_prices
 from policies.benchmark.status import DeviceAccounts, judge
-from policies.outcome import outcome_prices
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +26,6 @@ def evaluate(
     *,
     make_env: EnvFactory | None = None,
     target_accuracy: float | None = None,
-    bound: LowerBound | None = None,
     gaps: bool = True,
     workers: int = 1,
     progress: bool | None = None,
@@ -50,9 +48,6 @@ def evaluate(
     target_accuracy : float, optional
         Test accuracy in (0, 1]; where models are trained, `time_to_target` is the time at which it
         is first reached.
-    bound : LowerBound, optional
-        A long-run bound of this scenario, with any number of rounds, whose prices `gap` then uses.
-        By default the prices are computed.
     gaps : bool
         Whether to compute `gap` and `outcome_gap`. It takes a solution of P2 and one of the outcome
         problem for each round of each seed.
@@ -88,16 +83,10 @@ def evaluate(
     check_target(target_accuracy)
     seeds = check_seeds(seeds)
     make_jobs(policies, scenario, seeds, make_env)  # refuses what is wrong before prices are found
-    if bound is not None:
-        _check_bound(bound, scenario)
     check_runner(workers)
     console = PlainConsole(stderr=True, force_terminal=progress)
     with bars_shown(console):
-        prices = None
-        if bound is not None:
-            prices = Prices(bound.multiplier, outcome_prices(scenario))
-        elif gaps:
-            prices = find_prices(scenario)
+        prices = find_prices(scenario) if gaps else None
         jobs = make_jobs(policies, scenario, seeds, make_env, prices)
         paths = [] if prices is None else [BoundJob(scenario, seed, prices) for seed in seeds]
         work: list[Work] = [*jobs, *paths]
@@ -124,17 +113,6 @@ def check_target(target_accuracy: object) -> None:
     per_cent = f": {target_accuracy:g} % is {target_accuracy / 100:g}"
     instead = per_cent if 1 < target_accuracy <= 100 else ""
     raise ValueError(f"target_accuracy must lie in (0, 1], got {target_accuracy!r}{instead}")
-
-
-def _check_bound(bound: object, scenario: Scenario) -> None:
-    if not isinstance(bound, LowerBound):
-        raise ValueError(f"bound must be a LowerBound, got {bound!r}")
-    wanted, given = scenario.to_dict(), bound.scenario.to_dict()
-    given["num_rounds"] = scenario.num_rounds  # of a time average it does not matter
-    if other := [name for name in wanted if not np.array_equal(wanted[name], given[name])]:
-        raise ValueError(
-            f"bound must be that of this scenario, got that of one with another {', '.join(other)}"
-        )
 
 
 def summarise(
@@ -183,10 +161,10 @@ def summarise(
         for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
             table[name] = groups[name].last()
     if devices is not None:
-        told = {name: judge(accounts) for name, accounts in devices.items()}
+        judged = {name: judge(accounts) for name, accounts in devices.items()}
         names = table.index.get_level_values("policy")
-        table["status"] = [told[name].name for name in names]
-        table["status_reason"] = [told[name].reason for name in names]
+        table["status"] = [judged[name].name for name in names]
+        table["status_reason"] = [judged[name].reason for name in names]
     table["spent_ratio"] = groups["spent_ratio"].agg(_mean)
     table["worst_spent_ratio"] = groups["worst_spent_ratio"].last()
     table["energy_ratio"] = groups["energy_ratio"].agg(_mean)

@@ -1,4 +1,9 @@
-"""Plots of a comparison."""
+"""The figures of a comparison.
+
+`fl-edge compare` calls `save_plots` with the rounds of all runs and the bounds along their paths.
+Each ``draw_`` function fills one panel. `save_figure` lays out panels and names their lines, also
+those of the paper's figures and of a leaderboard's overview.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.text import Text
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.intervals import mean_interval
+from policies.benchmark.intervals import half_width
 from policies.benchmark.status import OK
 from policies.benchmark.styles import looks
 from policies.benchmark.tables import by_policy, coinciding, time_unit
@@ -54,6 +60,9 @@ _PRINT: dict[Any, Any] = {
 # of text, are legible.
 _POLICY, _LEVEL = "policy", "level"
 _MOST_POLICIES, _MOST_LINES = 8, 14
+# A curve has at most this many points: more than a picture has columns. With fewer seeds than these
+# the runs are lines: an interval would say little.
+_MOST_POINTS, _LEAST_SEEDS_OF_A_BAND = 2000, 5
 # Ticks in a decade, by the least ratio of the ends of the axis.
 _TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1, (1, 1.5, 2, 3, 5, 7)))
 
@@ -131,11 +140,6 @@ def save_figure(
                 figure.savefig(temporary, dpi=200, metadata=metadata)
 
 
-def no_formula(name: str) -> str:
-    """A name as matplotlib draws it as it is, also if it has a dollar."""
-    return name.replace("$", r"\$")
-
-
 def _explain(figure: Figure) -> None:
     """Name the lines of policies and levels where they end, or below the panels, as all else."""
     named = [
@@ -143,30 +147,35 @@ def _explain(figure: Figure) -> None:
         for axes in figure.axes
     ]
     policies = [sum(line.get_gid() == _POLICY for line in lines) for lines in named]
-    texts = ["".join(map(_wrapped, lines)).count("\n") for lines in named]
+    texts = [sum(map(len, map(_wrapped, lines))) for lines in named]
     if not 0 < max(policies) <= _MOST_POLICIES or max(texts) > _MOST_LINES:
-        named = []
-    # Policies come first, and one that is in several panels once.
-    handles: dict[bool, dict[str, Any]] = {True: {}, False: {}}
-    for axes in figure.axes:
-        if axes.get_legend() is None:
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                if not any(handle in lines for lines in named):
-                    # Containers, such as error bars, have none.
-                    policy = getattr(handle, "get_gid", str)() == _POLICY
-                    handles[policy].setdefault(label, handle)
-    if told := handles[True] | handles[False]:
-        inches = 0.5 + 0.045 * max(map(len, told))  # of a column
-        columns = min(len(told), max(1, int(figure.get_figwidth() / inches)))
-        figure.set_figheight(figure.get_figheight() + 0.16 * math.ceil(len(told) / columns))
+        named = [[] for _ in named]
+    labelled = [
+        pair
+        for axes, lines in zip(figure.axes, named, strict=True)
+        if axes.get_legend() is None
+        for pair in zip(*axes.get_legend_handles_labels(), strict=True)
+        if pair[0] not in lines
+    ]
+    # Policies come first, and one that is in several panels once. Bars have no group id.
+    labelled.sort(key=lambda pair: getattr(pair[0], "get_gid", str)() != _POLICY)
+    below: dict[str, Any] = {}
+    for handle, label in labelled:
+        below.setdefault(label, handle)
+    if below:
+        inches = 0.5 + 0.045 * max(map(len, below))  # of a column
+        columns = min(len(below), max(1, int(figure.get_figwidth() / inches)))
+        figure.set_figheight(figure.get_figheight() + 0.16 * math.ceil(len(below) / columns))
         place: Any = "outside lower center"
-        figure.legend(list(told.values()), list(told), loc=place, ncols=columns)
+        figure.legend(list(below.values()), list(below), loc=place, ncols=columns)
     names = [
         [_name_of(axes, line) for line in lines]
-        for axes, lines in zip(figure.axes, named, strict=False)
+        for axes, lines in zip(figure.axes, named, strict=True)
     ]
+    for text in figure.findobj(lambda part: isinstance(part, Text) and "$" in part.get_text()):
+        text.set_parse_math(False)  # type: ignore[attr-defined] # a name, and no formula
     figure.draw_without_rendering()  # lays out the panels, which must know how wide names are
-    for axes, lines, each in zip(figure.axes, named, names, strict=False):
+    for axes, lines, each in zip(figure.axes, named, names, strict=True):
         _place_names(axes, lines, each)
 
 
@@ -176,17 +185,16 @@ def _drawn(line: Line2D) -> FloatArray:
     return points[np.isfinite(points).all(axis=1)]
 
 
-def _wrapped(line: Line2D) -> str:
-    """The name of a line in several of text, each with a line break."""
-    texts = textwrap.wrap(str(line.get_label()).replace(r"\$", "$"), 20)
-    return "".join(f"{no_formula(text)}\n" for text in texts)
+def _wrapped(line: Line2D) -> list[str]:
+    """The name of a line in several lines of text."""
+    return textwrap.wrap(str(line.get_label()), 20)
 
 
 def _name_of(axes: Axes, line: Line2D) -> Annotation:
     """The name of a line right of its panel, with a thread to it, in any height."""
     thread = {"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.6, "relpos": (0, 0.5)}
     return axes.annotate(
-        _wrapped(line).rstrip(),
+        "\n".join(_wrapped(line)),
         (1.0, 0.5),
         (1.06, 0.5),
         "axes fraction",
@@ -203,8 +211,7 @@ def _place_names(axes: Axes, lines: Sequence[Line2D], texts: Sequence[Annotation
         x, y = axes.transAxes.inverted().transform(last)
         text.xy = float(x), float(y)
         ends.append(y)
-        lines_of_text = 0.3 + 1.2 * (1 + text.get_text().count("\n"))
-        inches = lines_of_text * float(text.get_fontsize()) / 72
+        inches = (0.3 + 1.2 * len(_wrapped(line))) * float(text.get_fontsize()) / 72
         heights.append(inches * axes.figure.dpi / axes.bbox.height)
     for text, place in zip(texts, spread(np.array(ends), np.array(heights)), strict=True):
         text.set_y(place)
@@ -228,15 +235,10 @@ def _time_average(values: pd.DataFrame) -> pd.DataFrame:
     return values.expanding().mean()
 
 
-# A curve has at most this many points: more than a picture has columns.
-_MOST_POINTS = 2000
-
-
 def thinned(values: pd.DataFrame) -> pd.DataFrame:
-    """Rows at even distances, the first and the last among them, where there are very many."""
-    if len(values) <= _MOST_POINTS:
-        return values
-    return values.iloc[np.linspace(0, len(values) - 1, _MOST_POINTS).round().astype(np.int64)]
+    """Rows at even distances, the first and the last among them, at most `_MOST_POINTS`."""
+    number = min(len(values), _MOST_POINTS)
+    return values.iloc[np.linspace(0, len(values) - 1, number).round().astype(np.int64)]
 
 
 _Style: TypeAlias = dict[str, Any]  # keywords of a line
@@ -252,8 +254,8 @@ def _by_policy(rounds: pd.DataFrame, *columns: str) -> Iterator[tuple[_Style, li
     for name, group in groups:
         status = str(group["status"].iloc[0])
         # Spaces that do not break keep it in one line.
-        told = "" if status == OK else " " + f"({status})".replace(" ", "\xa0")
-        label = {"label": no_formula(f"{name}{told}"), "gid": _POLICY}
+        note = "" if status == OK else " " + f"({status})".replace(" ", "\xa0")
+        label = {"label": f"{name}{note}", "gid": _POLICY}
         tables = [group.pivot(index="round", columns="seed", values=each) for each in columns]
         yield chosen[name].keywords() | label, tables
 
@@ -263,18 +265,14 @@ def _thin(style: _Style, linewidth: float, **look: Any) -> _Style:
     return style | {"linewidth": linewidth, "marker": "", "label": None, "gid": None} | look
 
 
-# With fewer seeds the runs are lines: an interval of so few says little.
-_LEAST_SEEDS_OF_A_BAND = 5
-
-
 def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float = math.inf) -> None:
     """Mean over seeds and its 95 % band inside [0, most], or the single runs if few."""
     values = thinned(values)
     runs, x = values.to_numpy(), values.index
     axes.plot(x, runs.mean(axis=1), **style)
     if runs.shape[1] >= _LEAST_SEEDS_OF_A_BAND:
-        intervals = np.array([mean_interval(row) for row in runs])
-        low, high = np.clip(intervals[:, 1:].T, 0.0, most)
+        mean, half = runs.mean(axis=1), half_width(runs)
+        low, high = np.clip([mean - half, mean + half], 0.0, most)
         axes.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
         _note(axes, "95 % interval", linewidth=6, alpha=0.3)
     elif runs.shape[1] > 1:
@@ -324,7 +322,7 @@ def draw_accuracy_over_rounds(
     for style, values, _ in _measured(rounds):
         _draw_runs(axes, style, values, most=100)
     same = [f"{' and '.join(twins)} are the same." for twins in coinciding(rounds)]
-    axes.set_xlabel(no_formula("\n".join(["round", *textwrap.wrap(" ".join(same), 40)])))
+    axes.set_xlabel("\n".join(["round", *textwrap.wrap(" ".join(same), 40)]))
 
 
 def _measured(rounds: pd.DataFrame) -> Iterator[tuple[_Style, pd.DataFrame, pd.DataFrame]]:

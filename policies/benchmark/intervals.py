@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from fl_edge_env.typing import FloatArray
+
 
 class Interval(NamedTuple):
     """A mean and its confidence interval."""
@@ -28,11 +30,16 @@ def mean_interval(values: ArrayLike) -> Interval:
     if sample.ndim != 1 or sample.size == 0:
         raise ValueError(f"values must have shape (n,) with n >= 1, got {sample.shape}")
     mean = float(sample.mean())
-    if sample.size == 1:
-        return Interval(mean, math.nan, math.nan)
-    error = float(sample.std(ddof=1)) / math.sqrt(sample.size)
-    half = float(stdtrit(sample.size - 1, 0.975)) * error
+    half = float(half_width(sample)) if sample.size > 1 else math.nan
     return Interval(mean, mean - half, mean + half)
+
+
+def half_width(sample: FloatArray) -> FloatArray:
+    """Half of Student's 95 % interval for the mean of n >= 2 samples along the last axis."""
+    size = sample.shape[-1]
+    error = sample.std(axis=-1, ddof=1) / math.sqrt(size)
+    half: FloatArray = stdtrit(size - 1, 0.975) * error
+    return half
 
 
 def relative_interval(values: ArrayLike, reference: ArrayLike) -> Interval:

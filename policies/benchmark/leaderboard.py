@@ -1,4 +1,8 @@
-"""The standings of a leaderboard, and a picture of them."""
+"""The standings of a leaderboard, and a picture of them.
+
+`fl-edge leaderboard` gives each setting's `Board` to `standings`, whose rows are leaderboard.csv,
+and all boards to `save_overview`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from policies.benchmark.figures import log_ticks, no_formula, save_figure
+from policies.benchmark.figures import log_ticks, save_figure
 from policies.benchmark.intervals import Interval, mean_interval, relative_interval
 from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET
 from policies.benchmark.tables import Board, by_policy, is_ok, judged_by, ranked
@@ -57,31 +61,29 @@ def standings(board: Board) -> pd.DataFrame:
     rows: list[dict[str, object]] = []
     for rank, name in enumerate(names, 1):
         group = runs[name]
-        told = {column: group[column].iloc[0] for column in ("status", "status_reason")}
-        row = {"scheduler": name, "seeds": len(group)} | told
-        if told["status"] == OK:
+        row: dict[str, object] = {"scheduler": name, "seeds": len(group)}
+        row |= {column: group[column].iloc[0] for column in ("status", "status_reason")}
+        if row["status"] == OK:
             row["rank"] = rank
         if "time_to_target" in group:
             row["reached"] = int(group["time_to_target"].notna().sum())
-        row |= _cells("longer_than_leader", _paired(group[time], runs[names[0]][time]))
-        for column in _MEASURES:
-            if column in group:
-                row |= _cells(column, mean_interval(group[column]))
+        intervals = {
+            column: mean_interval(group[column]) for column in _MEASURES if column in group
+        }
+        intervals["longer_than_leader"] = _paired(group[time], runs[names[0]][time])
+        for column, interval in intervals.items():
+            row |= dict(zip(_columns(column), interval, strict=True))
         rows.append(row)
     rows += [{"scheduler": name, "status": why} for name, why in board.left_out.items()]
-    intervals = [name for each in ("longer_than_leader", *_MEASURES) for name in _names(each)]
-    first = ["rank", "scheduler", "status", "status_reason", "seeds", "reached"]
-    columns = [*first, *intervals]
-    table = pd.DataFrame(rows).reindex(columns=columns)
+    order = ["rank", "scheduler", "status", "status_reason", "seeds", "reached"]
+    order += [name for each in ("longer_than_leader", *_MEASURES) for name in _columns(each)]
+    table = pd.DataFrame(rows).reindex(columns=order)
     return table.astype(dict.fromkeys(("rank", "seeds", "reached"), "Int64"))
 
 
-def _names(name: str) -> tuple[str, str, str]:
-    return name, f"{name}_low", f"{name}_high"
-
-
-def _cells(name: str, interval: Interval) -> dict[str, float]:
-    return dict(zip(_names(name), interval, strict=True))
+def _columns(measure: str) -> tuple[str, str, str]:
+    """The columns of a mean and the ends of its interval."""
+    return measure, f"{measure}_low", f"{measure}_high"
 
 
 def _paired(values: pd.Series, reference: pd.Series) -> Interval:
@@ -129,34 +131,31 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
     axes.axvline(1.0, color="black", linewidth=0.8, zorder=1)
     for row, policy in enumerate(order):
         if policy in reached:
-            ratio = [1 + value for value in _paired(runs[policy][time], runs[reference][time])]
-            _draw_point(axes, row, Interval(*ratio), runs[policy]["status"].iloc[0])
-            continue
-        told = "target missed in a run" if policy in runs else "–"
-        box = {"facecolor": "white", "linewidth": 0, "pad": 1}
-        place = axes.get_yaxis_transform()
-        text = axes.text(0.5, row, told, ha="center", va="center", transform=place, bbox=box)
-        text.set_fontsize("x-small")
+            longer = _paired(runs[policy][time], runs[reference][time])
+            _draw_point(axes, row, longer, runs[policy]["status"].iloc[0])
+        else:
+            axes.text(
+                0.5, row, "target missed in a run" if policy in runs else "–",
+                ha="center", va="center", transform=axes.get_yaxis_transform(), size="x-small",
+                bbox={"facecolor": "white", "linewidth": 0, "pad": 1},
+            )  # fmt: skip
     axes.set_xscale("log")
     log_ticks(axes.xaxis)
     axes.set_ylim(len(order) - 0.4, -0.6)
-    names = [no_formula(policy) if first else "" for policy in order]
-    axes.set_yticks(range(len(order)), names)
-    axes.set_title(no_formula("\n".join(textwrap.wrap(name, 24))))
+    axes.set_yticks(range(len(order)), order if first else [""] * len(order))
+    axes.set_title("\n".join(textwrap.wrap(name, 24)))
     what = "total time" if board.target is None else f"time to {100 * board.target:g} %"
-    axes.set_xlabel(no_formula(f"{what} / {reference}'s"))
+    axes.set_xlabel(f"{what} / {reference}'s")
 
 
 _STATUS_LOOKS = {OK: ("#0072B2", "o"), OVER_BUDGET: ("#D55E00", "s"), LEAVES_OUT: ("#CC79A7", "^")}
 
 
-def _draw_point(axes: Axes, row: int, ratio: Interval, status: str) -> None:
-    """A ratio of times with its interval, hollow where the scheduler is not ok."""
+def _draw_point(axes: Axes, row: int, longer: Interval, status: str) -> None:
+    """A ratio of times with its interval, hollow if the scheduler is not ok."""
     color, marker = _STATUS_LOOKS[status]
-    if np.isfinite(ratio.low):  # an axis of logarithms has no place for zero
-        ends = [max(ratio.low, ratio.mean / 10), ratio.high]
-        axes.plot(ends, [row, row], color=color, zorder=2)
-    axes.plot(
-        ratio.mean, row, marker, color=color, label=status, zorder=3,
-        markerfacecolor=color if status == OK else "white",
-    )  # fmt: skip
+    mean, low, high = (1 + value for value in longer)
+    if np.isfinite(low):  # an axis of logarithms has no place for zero
+        axes.plot([max(low, mean / 10), high], [row, row], color=color, zorder=2)
+    face = color if status == OK else "white"
+    axes.plot(mean, row, marker, color=color, markerfacecolor=face, label=status, zorder=3)

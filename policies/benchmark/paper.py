@@ -48,6 +48,8 @@ MU_GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 PAPER_MU = {"femnist": (0.3, 0.5, 5.0, 10.0)}
 # Least final accuracy for each K [%].
 PAPER_ACCURACY = {"cifar10": {2: 64.0, 4: 76.0, 6: 77.0}, "femnist": {2: 80.0, 4: 81.0, 6: 82.0}}
+# Most energy of the worst device over its budget, where nothing is trained.
+_MOST_ENERGY = 1.05
 _AT_MU = "the paper's at μ ="
 _POLICIES = {"LROA": "lroa", "Uni-D": "uni-d", "Uni-S": "uni-s", "DivFL": "divfl"}
 
@@ -87,14 +89,6 @@ class Options(RunOptions):
     """lambda-sweep, k-sweep: scale factors of lambda; the paper's, or 0.1 1 10 for k-sweep."""
     nu: tuple[float, ...] | None = None
     """v-sweep, k-sweep, bound: scale factors of V; powers of ten by default."""
-    cohort_sizes: tuple[int, ...] = (2, 4, 6)
-    """k-sweep: numbers of draws K."""
-    accuracy: tuple[float, ...] | None = None
-    """k-sweep with training: least final accuracy [%] for each K; the paper's by default."""
-    energy: float = 1.05
-    """k-sweep without training: most energy of the worst device, over its budget."""
-    V: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-    """tradeoff: weights of time against the queues, in multiples of Opportunistic's own."""
 
     def system(self, name: str, **fields: Any) -> Scenario:
         """A preset with the number of rounds that was asked for and other fields."""
@@ -241,25 +235,7 @@ def v_sweep(options: Options, name: str) -> Figure:
 
 def k_sweep(options: Options, name: str) -> Figure:
     """LROA and Uni-D for different K, each at the fastest mu and nu that is good enough."""
-    sizes, quality_of = options.cohort_sizes, "energy of the worst device"
-    comment = (
-        "* No point of the grid is good enough: this one comes nearest. Paper: LROA beats "
-        "Uni-D for every K, and a larger K takes more time and reaches a higher accuracy."
-    )
-    if options.train:
-        quality_of = "final accuracy"
-    else:
-        comment += (
-            " Without accuracies the rule selects by energy instead; for larger K uniform "
-            "sampling draws each device so often that no frequency meets the budget."
-        )
-    if options.accuracy is not None and len(options.accuracy) != len(sizes):
-        raise ValueError(
-            f"accuracy must be one number for each of the {len(sizes)} cohort_sizes, "
-            f"got {len(options.accuracy)}"
-        )
-
-    every = list(itertools.product(sizes, ("LROA", "Uni-D")))
+    every = list(itertools.product(PAPER_ACCURACY["cifar10"], ("LROA", "Uni-D")))
     curves = [
         Curve(
             f"{label}, K = {size}, μ = {mu:g}, ν = {nu:.3g}",
@@ -270,9 +246,7 @@ def k_sweep(options: Options, name: str) -> Figure:
         for mu in options.mu or (0.1, 1.0, 10.0)
         for nu in options.nu or (1e4, 1e5, 1e6)
     ]
-    limits = PAPER_ACCURACY.get(name, {})
-    if options.accuracy is not None:
-        limits = dict(zip(sizes, options.accuracy, strict=True))
+    quality_of = "final accuracy" if options.train else "energy of the worst device"
 
     def draw(results: Results) -> Drawn:
         runs = results.runs()
@@ -280,35 +254,44 @@ def k_sweep(options: Options, name: str) -> Figure:
         for size, label in every:
             start = f"{label}, K = {size}, "
             grid = {point: run for point, run in runs.items() if point.startswith(start)}
-            least = limits.get(size, 0.0) if options.train else None
-            best, quality, good = select(grid, options.energy, least)
+            least = PAPER_ACCURACY.get(name, {}).get(size, 0.0) if options.train else None
+            best, quality, good = select(grid, least)
             mu, nu = (part.split(" = ")[1] for part in best.removeprefix(start).split(", "))
-            days = total_time(runs[best]) / 86_400
             row = {"scenario": name, "policy": label, "K": str(size), "mu": mu, "nu": nu}
-            row |= {"total time, d": f"{days:.4g}", quality_of: f"{quality:.4g}"}
-            rows.append(row if good else row | {quality_of: f"{quality:.4g}*"})
+            row["total time, d"] = f"{total_time(runs[best]) / 86_400:.4g}"
+            row[quality_of] = f"{quality:.4g}{'' if good else '*'}"
+            rows.append(row)
             short[best] = start.removesuffix(", ")
             chosen.append(runs[best].assign(status=OK if good else "not good enough"))
         rounds = pd.concat(chosen, ignore_index=True)
         shown = rounds.assign(policy=rounds["policy"].map(short))
         return Drawn(panels(shown, name, trained=options.train), curve_table(rounds), rows)
 
+    comment = (
+        "* No point of the grid is good enough: this one comes nearest. Paper: LROA beats "
+        "Uni-D for every K, and a larger K takes more time and reaches a higher accuracy."
+    )
+    if not options.train:
+        comment += (
+            " Without accuracies the rule selects by energy instead; for larger K uniform "
+            "sampling draws each device so often that no frequency meets the budget."
+        )
     title = f"Fastest point of the grid whose {quality_of} is good enough"
     return Figure(title, comment, curves, draw)
 
 
 def select(
-    runs: Mapping[str, pd.DataFrame], most_energy: float, least_accuracy: float | None = None
+    runs: Mapping[str, pd.DataFrame], least_accuracy: float | None = None
 ) -> tuple[str, float, bool]:
     """Find the fastest run that is good enough, or else the nearest to it, and its quality.
 
     With a least final accuracy [%] this is the quality, else the worst device's energy over its
-    budget.
+    budget, which may be `_MOST_ENERGY`.
     """
     summaries = {label: summarise(run).mean(numeric_only=True) for label, run in runs.items()}
     if least_accuracy is None:
         quality = {label: s["worst_energy_ratio"] for label, s in summaries.items()}
-        lack = {label: value - most_energy for label, value in quality.items()}
+        lack = {label: value - _MOST_ENERGY for label, value in quality.items()}
     else:
         quality = {label: 100 * s["final_accuracy"] for label, s in summaries.items()}
         lack = {label: least_accuracy - value for label, value in quality.items()}

@@ -1,9 +1,12 @@
 """The status of a scheduler in a setting: within its constraints or not, over all its seeds.
 
-Seeds are the independent replicates: within a run, rounds and devices depend on each other. The
-mean over seeds is beyond a limit if it is so far beyond it that luck does not explain it. Luck is
-what the seeds show, but no more than the channel brings: what a policy does to other devices in
-each run is its own doing.
+`episode.play` keeps the `DeviceAccounts` of each run, `evaluate.summarise` asks `judge` for the
+status of all runs of a policy, and commands add what the seeds `cannot_tell` to their tables.
+
+Seeds are the independent replicates: within a run, rounds and devices depend on each other. A mean
+over seeds is beyond a limit if chance does not explain its excess. Chance is what the seeds show,
+but no more than the channel causes: a policy that treats other devices badly in each run is
+responsible for it.
 """
 
 from __future__ import annotations
@@ -23,13 +26,13 @@ OK, OVER_BUDGET, LEAVES_OUT = "ok", "over budget", "leaves out"
 DEVICE_ENERGY, ALL_ENERGY = 1.10, 1.03
 INFLUENCE, PARTICIPATION, FILLED = 0.5, 0.25, 0.9
 
-# Luck comes in lumps of at most so many participations times the rounds that the luck with the
-# channel lasts: of energies from 1 to 40 J, the largest is about 4 times the mean. In the variance
-# of many devices a lump counts half of that.
+# Chance comes in lumps of at most this many participations times the rounds that a channel lasts:
+# of energies from 1 to 40 J, the largest is about 4 times the mean. In the variance of many devices
+# a lump counts half of that.
 _LUMP = 4.0
 
-# Probability with which a rule takes the luck of a scheduler that keeps to it for an excess: 5 %
-# in a table of fifteen.
+# Probability of a false alarm of each rule for a scheduler that keeps to it: 5 % in a table of
+# fifteen.
 LEVEL = 0.05 / 15
 
 
@@ -81,16 +84,14 @@ class Status(NamedTuple):
 
 
 class Sensitivity(NamedTuple):
-    """What the runs of a policy could hide: means over seeds that luck may explain.
+    """What the runs of a policy could hide: means over seeds that chance may explain.
 
     Attributes
     ----------
-    device : float
-        Energy of a device over its budget, at most; infinite where one seed cannot tell.
-    together : float
-        The same of all together.
+    device, together : float
+        Energy of a device, and of all together, over the budget, at most; infinite for one seed.
     influence : float
-        That of a device, at least; minus infinity where one seed cannot tell.
+        Influence of a device, at least; minus infinity for one seed.
     """
 
     device: float
@@ -104,20 +105,19 @@ def judge(accounts: DeviceAccounts) -> Status:
     It is over budget if a device spends more than 10 % over its budget, or all together more than
     3 %. It leaves out if the influence of a device is below a half, its participation below a
     quarter of what its data ask for and of an even share, or less than 0.9 of the places are
-    filled. In the last there is no luck, nor in the energies of a policy that always draws, which
-    are expected ones. All else counts as far as luck does not explain it, and takes two seeds at
-    least.
+    filled. The places, and the energies of a policy that always draws, are judged as they are. All
+    else must be statistically significant, which takes at least two seeds.
 
     Notes
     -----
-    What concerns all together is beyond a limit if a one-sided t-test over the seeds says so at
-    `LEVEL`. Of N devices some have seeds that agree by chance. There the luck that all devices have
-    in common must not explain it either, at ``LEVEL / N``. It is that of the number of lumps in a
-    Poisson distribution, as where chance decides who takes part, and the spread of all devices over
-    seeds tells the size of a lump: a participation where chance decides, nearly nothing for round
-    robin, 14 participations for proportional fair scheduling where channels stay good for long.
-    In both tests luck has its limit, `_LUMP` times as long as the channel's lasts: a policy
-    that prefers other devices in each run spreads its runs as it likes.
+    An excess of all together is significant if a one-sided t-test over the seeds says so at
+    `LEVEL`. Of N devices some have seeds that agree by chance. For a device the chance that all
+    devices have in common must not explain the excess either, at ``LEVEL / N``. Its model is a
+    Poisson number of lumps, and the spread of all devices over seeds gives the size of a lump: one
+    participation if cohorts are random, nearly nothing for round robin, 14 participations for
+    proportional fair scheduling where channels stay good for long. Both tests cap the variance at
+    `_LUMP` times as long as the channel lasts: a policy that prefers other devices in each run
+    could spread its runs at will.
 
     Devices that are beyond a limit together, but none alone, are judged as a group: in each seed
     the mean of those that are beyond it in the mean of the other seeds.
@@ -125,58 +125,53 @@ def judge(accounts: DeviceAccounts) -> Status:
     A device can only take part a whole number of times: its limits are at least a participation
     from 1.
     """
-    energy, influence, participation, _, filled, _, drawn = accounts
-    limits = _device_limits(accounts)
+    energy, influence, participation = _rules(accounts)
+    mean, drawn = accounts.energy.mean(axis=0), accounts.drawn
     if drawn:
-        over = energy.mean(axis=0) > DEVICE_ENERGY
-        all_over = bool(energy.mean() > ALL_ENERGY)
+        over = mean > DEVICE_ENERGY
+        all_over = bool(accounts.energy.mean() > ALL_ENERGY)
     else:
-        over = _beyond(energy, limits.energy, 1, limits.one_energy, limits.lump)
-        together = energy.mean(axis=1)
-        all_over = len(energy) > 1 and together.mean() - ALL_ENERGY > _margin(
-            together, _most_together(limits)
-        )
-    out = _beyond(influence, limits.influence, -1, limits.one, limits.lump)
-    out |= _beyond(participation, limits.participation, -1, limits.one, limits.lump)
+        over = energy.beyond()
+        together = accounts.energy.mean(axis=1)
+        all_over = len(together) > 1 and together.mean() - ALL_ENERGY > _margin_together(energy)
     spends, misses = [], []
     if over.any():
-        excess = 100 * (energy.mean(axis=0)[over].max() - 1)
+        excess = 100 * (mean[over].max() - 1)
         spends.append(f"{_some(over)} devices over, the worst {excess:,.0f} %")
-    elif not drawn and _beyond_as_group(energy, limits.energy, 1, limits.one_energy, limits.lump):
-        over = energy.mean(axis=0) > limits.energy
-        excess = 100 * (energy.mean(axis=0)[over].mean() - 1)
+    elif not drawn and energy.beyond_as_group():
+        over = mean > energy.limit
+        excess = 100 * (mean[over].mean() - 1)
         spends.append(f"{_some(over)} devices {excess:,.0f} % over in the mean")
     if all_over:
-        spends.append(f"all together {100 * (energy.mean() - 1):,.1f} % over")
+        spends.append(f"all together {100 * (accounts.energy.mean() - 1):,.1f} % over")
+    out = influence.beyond() | participation.beyond()
     if out.any():
         misses.append(f"leaves out {_some(out)}")
-    elif _beyond_as_group(influence, limits.influence, -1, limits.one, limits.lump):
-        misses.append(f"leaves out {_some(influence.mean(axis=0) < limits.influence)} as a group")
-    if filled.mean() < FILLED:
-        misses.append(f"fills {100 * filled.mean():.0f} % of the places")
+    elif influence.beyond_as_group():
+        out = influence.ratio.mean(axis=0) < influence.limit
+        misses.append(f"leaves out {_some(out)} as a group")
+    if accounts.filled.mean() < FILLED:
+        misses.append(f"fills {100 * accounts.filled.mean():.0f} % of the places")
     name = OVER_BUDGET if spends else LEAVES_OUT if misses else OK
     return Status(name, ", ".join(spends + misses))
 
 
 def sensitivity(accounts: DeviceAccounts) -> Sensitivity:
-    """What the runs of a policy could hide, in a device with the luck that all have in common."""
-    energy, influence, *_, drawn = accounts
-    limits = _device_limits(accounts)
-    if len(energy) == 1:
-        most = (DEVICE_ENERGY, ALL_ENERGY) if drawn else (np.inf, np.inf)
-        return Sensitivity(*most, -np.inf)
-    least = float(_hidden(influence, limits.influence, -1, limits.one, limits.lump).min())
-    if drawn:
+    """What the runs of a policy could hide, in a device with the chance that all have in common."""
+    energy, influence, _ = _rules(accounts)
+    several = len(accounts.energy) > 1
+    least = float(influence.hidden().min()) if several else -np.inf
+    if accounts.drawn:
         return Sensitivity(DEVICE_ENERGY, ALL_ENERGY, least)
-    device = _hidden(energy, limits.energy, 1, limits.one_energy, limits.lump).max()
-    together = ALL_ENERGY + _margin(energy.mean(axis=1), _most_together(limits))
-    return Sensitivity(float(device), float(together), least)
+    if not several:
+        return Sensitivity(np.inf, np.inf, least)
+    return Sensitivity(float(energy.hidden().max()), ALL_ENERGY + _margin_together(energy), least)
 
 
 def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
-    """A sentence on what the luck of a table could hide, by the accounts of its policies.
+    """A sentence on what chance could hide in a table, by the accounts of its policies.
 
-    It tells of the policies that are ok, and is empty where nothing much can be hidden.
+    It is about the policies that are ok, and empty if nothing much can be hidden.
     """
     passed = [each for each in accounts if judge(each).name == OK]
     if not passed:
@@ -206,80 +201,101 @@ def _some(which: BoolArray) -> str:
     return f"{which.sum()} of {which.size}"
 
 
-class _DeviceLimits(NamedTuple):
-    """Limits of each device and what a participation adds to the ratios in a run, all (N,).
+class _Rule(NamedTuple):
+    """A limit on the means over seeds of the ratios of each device.
 
-    And the largest lump of luck, in participations.
+    Attributes
+    ----------
+    ratio : ndarray, shape (S, N)
+        The ratios in each run.
+    limit : ndarray, shape (N,)
+        Limits of their means.
+    sign : int
+        1 for upper limits, -1 for lower ones.
+    one : ndarray, shape (N,)
+        What a participation adds to the ratio in a run.
+    largest : float
+        The largest lump of chance, in participations.
     """
 
+    ratio: FloatArray
+    limit: FloatArray
+    sign: int
     one: FloatArray
-    one_energy: FloatArray
-    energy: FloatArray
-    influence: FloatArray
-    participation: FloatArray
-    lump: float
+    largest: float
+
+    def beyond(self) -> BoolArray:
+        """The devices whose means are significantly beyond their limits, shape (N,)."""
+        if len(self.ratio) == 1:
+            return np.zeros(len(self.limit), dtype=np.bool_)
+        mean = self.ratio.mean(axis=0)
+        most = self.largest * self.one * self.limit
+        beyond: BoolArray = self.sign * (mean - self.limit) > _margin(self.ratio, most)
+        beyond &= self.sign * (mean - self._by_lumps()) > 0
+        return beyond
+
+    def beyond_as_group(self) -> bool:
+        """Whether devices that are beyond their limits in the other seeds are so in each seed.
+
+        If all devices keep to their limits, the choice by the other seeds is independent of the
+        chance in a seed. It takes three: of two seeds each alone would choose for the other.
+        """
+        seeds = len(self.ratio)
+        if seeds < 3:
+            return False
+        others = (self.ratio.sum(axis=0) - self.ratio) / (seeds - 1)
+        chosen = self.sign * (others - self.limit) > 0
+        number = np.maximum(chosen.sum(axis=1), 1)
+        excess = self.sign * ((self.ratio - self.limit) * chosen).sum(axis=1) / number
+        most = (self.largest / 2 * self.one * self.limit * chosen).sum(axis=1) / number**2
+        return bool(excess.mean() > _margin(excess, float(most.mean())))
+
+    def hidden(self) -> FloatArray:
+        """The means over seeds that are just not beyond, if their variance is in lumps."""
+        # x = limit + sign t sqrt(lump x), the t-test, is a quadratic equation in sqrt(x).
+        half = self.sign * _t(len(self.ratio)) * np.sqrt(self._lump()) / 2
+        by_seeds = (half + np.sqrt(half**2 + self.limit)) ** 2
+        return self.sign * np.maximum(self.sign * by_seeds, self.sign * self._by_lumps())
+
+    def _lump(self) -> FloatArray:
+        """Size of the lumps of which the means over seeds consist, by their spread; shape (N,)."""
+        lumps = self.ratio.var(axis=0, ddof=1) / self.one  # in participations, times the ratio
+        # Without any chance they still have a size for which Poisson's distribution is computable.
+        size = np.clip(lumps.mean() / max(self.ratio.mean(), 1e-9), 1e-3, self.largest)
+        lump: FloatArray = size * self.one / len(self.ratio)
+        return lump
+
+    def _by_lumps(self) -> FloatArray:
+        """The means farthest beyond the limits that a Poisson number of lumps explains."""
+        lump = self._lump()
+        level, mean = LEVEL / lump.size, self.limit / lump
+        number = pdtrik(1.0 - level, mean) + 1.0 if self.sign > 0 else pdtrik(level, mean)
+        farthest: FloatArray = number * lump
+        return farthest
 
 
-def _device_limits(accounts: DeviceAccounts) -> _DeviceLimits:
+def _rules(accounts: DeviceAccounts) -> tuple[_Rule, _Rule, _Rule]:
+    """The limits of energy, influence and participation."""
     asked = np.maximum(accounts.asked.mean(axis=0), 1e-9)
     one, often = 1.0 / asked, accounts.participation.mean(axis=0)
     # Less energy for devices that take part more often than their data ask for.
     each = accounts.energy.mean(axis=0) / np.maximum(often, 1e-9)
     one_energy = one * np.where(often > 0, np.clip(each, 1e-3, 1.0), 1.0)
     even = np.minimum(1.0, asked.mean() / asked)
-    return _DeviceLimits(
-        one,
-        one_energy,
-        np.maximum(DEVICE_ENERGY, 1.0 + one_energy),
-        np.clip(1.0 - one, 0.0, INFLUENCE),
-        np.clip(1.0 - one, 0.0, PARTICIPATION * even),
-        _LUMP * float(accounts.lasting.max()),
+    lump = _LUMP * float(accounts.lasting.max())
+    most = np.maximum(DEVICE_ENERGY, 1.0 + one_energy)
+    least, rarest = (np.clip(1.0 - one, 0.0, top) for top in (INFLUENCE, PARTICIPATION * even))
+    return (
+        _Rule(accounts.energy, most, 1, one_energy, lump),
+        _Rule(accounts.influence, least, -1, one, lump),
+        _Rule(accounts.participation, rarest, -1, one, lump),
     )
 
 
-def _beyond(
-    ratio: FloatArray, limit: FloatArray, sign: int, one: FloatArray, largest: float
-) -> BoolArray:
-    """Whether the means over seeds of ratios, shape (S, N), are beyond their limits, not by luck.
-
-    The sign is 1 for upper limits and -1 for lower ones.
-    """
-    if len(ratio) == 1:
-        return np.zeros(len(limit), dtype=np.bool_)
-    mean = ratio.mean(axis=0)
-    by_lumps = _by_lumps(_lump(ratio, one, largest), limit, sign)
-    beyond: BoolArray = sign * (mean - limit) > _margin(ratio, largest * one * limit)
-    beyond &= sign * (mean - by_lumps) > 0
-    return beyond
-
-
-def _beyond_as_group(
-    ratio: FloatArray, limit: FloatArray, sign: int, one: FloatArray, largest: float
-) -> bool:
-    """Whether those that are beyond their limits in the other seeds are so in the mean of a seed.
-
-    If all devices keep to their limits, which of them are chosen by the other seeds has no part in
-    the luck of a seed. It takes three: of two seeds each alone would choose for the other.
-    """
-    seeds = len(ratio)
-    if seeds < 3:
-        return False
-    chosen = sign * ((ratio.sum(axis=0) - ratio) / (seeds - 1) - limit) > 0
-    number = np.maximum(chosen.sum(axis=1), 1)
-    excess = sign * ((ratio - limit) * chosen).sum(axis=1) / number
-    most = (largest / 2 * one * limit * chosen).sum(axis=1) / number**2
-    return bool(excess.mean() > _margin(excess, float(most.mean())))
-
-
-def _hidden(
-    ratio: FloatArray, limit: FloatArray, sign: int, one: FloatArray, largest: float
-) -> FloatArray:
-    """The mean over seeds that is just not beyond, of devices whose variance is in lumps."""
-    lump = _lump(ratio, one, largest)
-    # x = limit + sign t sqrt(lump x), the t-test, is a quadratic equation in sqrt(x).
-    half = sign * _t(len(ratio)) * np.sqrt(lump) / 2
-    by_seeds = (half + np.sqrt(half**2 + limit)) ** 2
-    return sign * np.maximum(sign * by_seeds, sign * _by_lumps(lump, limit, sign))
+def _margin_together(energy: _Rule) -> float:
+    """How far beyond `ALL_ENERGY` the t-test lets the mean of all devices be."""
+    most = energy.largest / 2 * float(energy.one.mean()) * ALL_ENERGY / len(energy.one)
+    return float(_margin(energy.ratio.mean(axis=1), most))
 
 
 def _t(seeds: int) -> float:
@@ -287,31 +303,10 @@ def _t(seeds: int) -> float:
 
 
 def _margin(ratio: FloatArray, most: float | FloatArray) -> FloatArray:
-    """How far beyond a limit the t-test lets the mean over seeds be.
+    """How far beyond a limit the t-test lets a mean over seeds be.
 
-    `most` is the variance in a run that luck explains at most.
+    `most` is the largest variance in a run that chance explains.
     """
     variance = np.minimum(ratio.var(axis=0, ddof=1), most)
     margin: FloatArray = _t(len(ratio)) * np.sqrt(variance / len(ratio))
     return margin
-
-
-def _most_together(limits: _DeviceLimits) -> float:
-    return limits.lump / 2 * float(limits.one_energy.mean()) * ALL_ENERGY / len(limits.one)
-
-
-def _lump(ratio: FloatArray, one: FloatArray, largest: float) -> FloatArray:
-    """Size of the lumps of which the means over seeds consist, by their spread; shape (N,)."""
-    lumps = ratio.var(axis=0, ddof=1) / one  # in participations, times the ratio
-    # Without any luck they are still of a size that Poisson's distribution can be computed with.
-    size = np.clip(lumps.mean() / max(ratio.mean(), 1e-9), 1e-3, largest)
-    lump: FloatArray = size * one / len(ratio)
-    return lump
-
-
-def _by_lumps(lump: FloatArray, limit: FloatArray, sign: int) -> FloatArray:
-    """The mean over seeds farthest beyond a limit that a Poisson number of lumps explains."""
-    level, mean = LEVEL / lump.size, limit / lump
-    number = pdtrik(1.0 - level, mean) + 1.0 if sign > 0 else pdtrik(level, mean)
-    farthest: FloatArray = number * lump
-    return farthest

@@ -210,7 +210,7 @@ def sheets(boards: Sequence[Board], status: str = "status", *, leader: bool) -> 
 
     The column of the status shows `status`, a column of the summaries.
     """
-    every = {name for board in boards for name in board.summary}
+    every = {str(name) for board in boards for name in board.summary}
     if any(board.summary["policy"].nunique() > 1 for board in boards):
         every.add("longer")
     return [_sheet(board, every, status, leader=leader) for board in boards]

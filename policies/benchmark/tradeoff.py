@@ -64,12 +64,14 @@ _TRADEOFF = {
         },
     ),
 }
+# Weights of time against the queues, in multiples of Opportunistic's own.
+_WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _LINES = {"settled": "-", "cold": "--"}
 
 
 def tradeoff(options: Options, name: str) -> Figure:
     """Opportunistic: time, queues and participation against V, and what its parts do."""
-    points = [(start, V) for start in get_args(Start) for V in options.V]
+    points = [(start, V) for start in get_args(Start) for V in _WEIGHTS]
     makers: dict[str, Callable[[Scenario], Policy]] = {
         f"{start}, {V:g}": partial(Opportunistic, start=start, step_scale=1.0 / V)
         for start, V in points

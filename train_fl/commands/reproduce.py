@@ -27,9 +27,9 @@ _FIGURES: dict[str, tuple[Callable[[Options, str], Figure], tuple[str, ...]]] = 
     "baselines": (paper.baselines, ()),
     "lambda-sweep": (paper.lambda_sweep, ("mu",)),
     "v-sweep": (paper.v_sweep, ("nu",)),
-    "k-sweep": (paper.k_sweep, ("mu", "nu", "cohort_sizes", "accuracy", "energy")),
+    "k-sweep": (paper.k_sweep, ("mu", "nu")),
     "bound": (paper.bound, ("nu",)),
-    "tradeoff": (tradeoff, ("V",)),
+    "tradeoff": (tradeoff, ()),
 }
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, Simulator, TraceChannel
+from fl_edge_env import MarkovChannel, Scenario, Simulator, TraceChannel
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.streams import episode_gains
-from policies import LROA, UniD, UniS, evaluate, lower_bound
+from policies import LROA, UniD, UniS, lower_bound
 from policies.benchmark.bounds import path_bound, penalty_prices
 from tests.support import field_values
 
@@ -95,19 +95,6 @@ def test_lower_bound__holds_for_every_policy_at_the_energy_it_used():
         ]
         noise = 4 * np.hypot(bound.standard_error, np.std(priced, ddof=1) / 2)
         assert np.mean(priced) >= bound.value - noise
-
-
-def test_evaluate__takes_the_bound_of_its_scenario_in_any_length_and_no_other():
-    scenario = Scenario.digits(num_rounds=3)
-    bound = lower_bound(scenario, num_samples=2)
-    longer = scenario.replace(num_rounds=4)
-    assert "gap" in evaluate([UniS(longer)], longer, seeds=[0], bound=bound)
-    other = scenario.replace(f_max=3e9, channel=ExponentialChannel(0.2))
-    message = "that of this scenario, got that of one with another f_max, channel$"
-    with pytest.raises(ValueError, match=message):
-        evaluate([UniS(other)], other, seeds=[0], bound=bound)
-    with pytest.raises(ValueError, match=r"bound must be a LowerBound, got 3\.5"):
-        evaluate([UniS(scenario)], scenario, seeds=[0], bound=3.5)
 
 
 def test_lower_bound__no_other_multiplier_gives_a_much_better_bound():

@@ -87,10 +87,6 @@ def test_agents__of_other_kinds_are_trained_and_compared(call, tmp_path, system,
         ("reproduce v-sweep --scenarios", "scenarios must be one or more, got none"),
         ("reproduce v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' comes twice among the policies"),
         ("reproduce v-sweep --mu 2", "v-sweep has no option mu, got (2.0,)"),
-        (
-            "reproduce k-sweep --accuracy 50 60",
-            "accuracy must be one number for each of the 3 cohort_sizes",
-        ),
     ],
 )
 def test_commands__tell_what_is_wrong_in_one_line(refused, monkeypatch, tmp_path, command, message):

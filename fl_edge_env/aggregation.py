@@ -65,7 +65,7 @@ def contributions(
         The decision, as given to `step`.
     info : mapping
         The round's `cohort` of shape (..., K) or (..., k), and where there are such `q`, `failed`
-        and `late`, as in `fl_edge_env.simulator.Round` and in the info of a step.
+        and `late`, as in `fl_edge_env.round.Round` and in the info of a step.
     scenario : Scenario
         Supplies the data weights and the probability of a failure.
     """

@@ -39,7 +39,7 @@ class Allocation:
 
     A *sampled* decision gives the probabilities `q`, from which K devices are drawn with
     replacement. A *chosen* decision names the `cohort`, at most K distinct devices. Energies, times
-    and reward of the round depend on the kind; see `fl_edge_env.simulator.Round`.
+    and reward of the round depend on the kind; see `fl_edge_env.round.Round`.
 
     Where devices drop out, a sampled decision still gives a probability to every device, and the
     environment rescales the probabilities of the available ones. A chosen cohort must consist of

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
 from fl_edge_env.checks import is_real
+from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.simulator import Round, Simulator
+from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import FloatArray, IntArray
 
@@ -61,7 +62,7 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     An episode is truncated after ``num_rounds`` rounds; it never terminates.
 
     ## Info
-    The fields of `fl_edge_env.simulator.Round`, for this one system: times [s], energies [J],
+    The fields of `fl_edge_env.round.Round`, for this one system: times [s], energies [J],
     the cohort and the parts of the objective. ``available`` and ``q`` are there where devices drop
     out, ``failed`` where uploads fail, and ``late`` where the server does not wait for all. What
     the server cannot know is NaN.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -14,11 +14,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation
+from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
-
-if TYPE_CHECKING:
-    from fl_edge_env.simulator import Round
 
 _WIDTH, _HEIGHT, _DPI = 1200, 800, 100  # of the picture [px]
 _LEFT, _RIGHT, _BOTTOM, _TOP = 0.08, 0.985, 0.06, 0.88  # edges of the panels in the figure

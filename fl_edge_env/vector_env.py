@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from fl_edge_env.allocation import Allocation, decode_action
 from fl_edge_env.checks import positive_integer, read_only
 from fl_edge_env.env import Observation, check_softmax_scale, resolve_scenario
+from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.simulator import Round, Simulator
+from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import BoolArray, FloatArray
 

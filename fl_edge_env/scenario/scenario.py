@@ -106,7 +106,7 @@ class Scenario:
         participation.
     objective : {"penalty", "outcome"}
         What the reward counts: the paper's drift-plus-penalty, or what came of the round, with
-        participation queues beside those of energy (see `fl_edge_env.simulator.Round`).
+        participation queues beside those of energy (see `fl_edge_env.round.Round`).
     initial_queue : float, (N,)
         Energy queues at the start of an episode [J]: place-holder backlog (Neely 2010, chapter 4).
     availability : float, (N,)

@@ -13,7 +13,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from fl_edge_env import Allocation, ExponentialChannel, FLEdgeEnv, FLEdgeVectorEnv, Scenario
-from fl_edge_env.simulator import Round
+from fl_edge_env.round import Round
 from tests.support import spoil
 
 CHECKED = [{}, {"scenario": "femnist"}, {"scenario": "digits", "num_devices": 1}]

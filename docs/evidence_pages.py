@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from decimal import ROUND_CEILING, Context, Decimal
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import pandas as pd
 
-from policies.benchmark.intervals import mean_interval
+from policies.benchmark.intervals import Interval, mean_interval, rounded
 
 ROOT = Path(__file__).parents[1]
 MARK = "\0"  # around each number of a sentence
@@ -78,13 +77,8 @@ def span(values: Sequence[float], spec: str = ".0f") -> str:
 
 def interval(mean: float, low: float, high: float, most: int = 3) -> str:
     """A mean and half of its interval, as the tables of a leaderboard round them."""
-    half = (high - low) / 2
-    if not half > 1e-12 * abs(mean):
-        return f"{mean:.4g}"
-    exact = half * (1 - 1e-6)  # files have eight digits
-    up = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(exact)
-    unit = Decimal(1).scaleb(max(up.adjusted() - 1, -most))
-    return f"{Decimal(mean).quantize(unit) + 0:f}±{up.quantize(unit, ROUND_CEILING):f}"
+    half = (high - low) / 2 * (1 - 1e-6)  # files have eight digits
+    return rounded(Interval(mean, mean - half, mean + half), most)
 
 
 class Standings:
@@ -535,23 +529,23 @@ def _readme() -> Told:
     )
 
 
-# Texts that a command printed: the page, and what of the text it shows.
-PRINTED: dict[str, tuple[str, Callable[[str], str]]] = {
-    "readme-digits": ("README.md", str),
-    "readme-cifar10": ("README.md", str),
-    "status-power": ("docs/status.md", str),
-    "asynchronous": ("docs/not_modelled.md", str),
-    "paper-baselines": ("docs/paper.md", str),
-    "paper-lambda": ("docs/paper.md", str),
-    "paper-v": ("docs/paper.md", str),
-    "paper-k": ("docs/paper.md", str),
-    "paper-bound": ("docs/paper.md", str),
+# The page that shows the text that a command printed.
+PRINTED = {
+    "readme-digits": "README.md",
+    "readme-cifar10": "README.md",
+    "status-power": "docs/status.md",
+    "asynchronous": "docs/not_modelled.md",
+    "paper-baselines": "docs/paper.md",
+    "paper-lambda": "docs/paper.md",
+    "paper-v": "docs/paper.md",
+    "paper-k": "docs/paper.md",
+    "paper-bound": "docs/paper.md",
 }
 
 
-def _show(name: str, pick: Callable[[str], str]) -> Told:
-    yield Block(name, f"```text\n{pick(printed(name))}\n```")
+def _show(name: str) -> Told:
+    yield Block(name, f"```text\n{printed(name)}\n```")
 
 
-for _name, (_page, _pick) in PRINTED.items():
-    part(_page, _name)(partial(_show, _name, _pick))
+for _name, _page in PRINTED.items():
+    part(_page, _name)(partial(_show, _name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import subprocess
@@ -32,17 +31,6 @@ INDEX = evidence.index()
 PAGES = sorted({part.page for part in evidence_pages.PARTS})
 # Results whose pages give their commands in other words.
 NOT_TOLD = {"large-weights"}
-# First cells of tables that are no results, but text.
-TEXT_TABLES = {
-    "README.md": (),
-    "docs/leaderboard.md": (),
-    "docs/not_modelled.md": ("of devices", "of the radio", "of servers"),
-    "docs/opportunistic.md": (),
-    "docs/paper.md": (),
-    "docs/status.md": (),
-    "docs/training.md": ("`--scenario`", "option"),
-    "docs/uploads.md": ("option, field of the scenario",),
-}
 # A part of each leaderboard without training that is played again within a minute.
 REPLAYS = [
     ("system", "cell", ("uni-s", "best-channel:static")),
@@ -88,24 +76,6 @@ def test_results__are_there_and_on_pages():
     assert kept - {"docs/evidence/index.toml"} <= files
 
 
-@pytest.mark.parametrize("page", TEXT_TABLES)
-def test_page__has_no_table_of_results_outside_the_markers(page):
-    text = (ROOT / page).read_text()
-    told = {block for part in evidence_pages.PARTS if part.page == page for block in blocks(part)}
-    names = re.findall(r"<!-- evidence: (.*?) -->", text)
-    assert len(names) == len(set(names))
-    assert told <= set(names)
-    left = re.sub(r"<!-- evidence: .*?<!-- end -->", "", text, flags=re.DOTALL)
-    heads = [
-        row.split("|")[1].strip() for row in re.findall(r"^(\|.*)\n\| ?:?-", left, re.MULTILINE)
-    ]
-    assert tuple(heads) == TEXT_TABLES[page]
-
-
-def blocks(part: Part) -> list[str]:
-    return [told.name for told in part.tell() if isinstance(told, Block)]
-
-
 @pytest.mark.parametrize("name", INDEX)
 def test_command__has_options_that_exist_and_writes_to_its_folder(name):
     loop = r"for seed in [\d ]+; do (.*?); done;"
@@ -147,51 +117,6 @@ def test_standings__have_the_settings_schedulers_and_seeds_of_the_file(name):
         rows = table[table["setting"] == one.name]
         assert set(rows["scheduler"]) == {labels[str(each)] for each in one.schedulers}
         assert set(rows["seeds"].dropna()) == {len(one.options.seed_range())}
-
-
-@pytest.mark.parametrize("name", leaderboards())
-def test_full_tables__are_those_of_the_standings(name):
-    """Means with intervals, as far as the table has their digits."""
-    s, checked = evidence_pages.standings(name), 0
-    text = (ROOT / f"docs/leaderboards/{name}.md").read_text()
-    for section in text.split("\n## ")[1:]:
-        setting, *lines = section.split("\n")
-        rows = [[c.strip() for c in line.split("|")[1:-1]] for line in lines if line[:1] == "|"]
-        for row in rows[2:]:
-            for head, cell in zip(rows[0], row, strict=True):
-                if "±" not in cell or (found := column_of(head)) is None:
-                    continue
-                column, unit = found
-                mean, half = (float(each) for each in cell.split("±"))
-                last = max(10.0 ** -len(cell.split("±")[0].partition(".")[2]), half / 20)
-                low, high = (
-                    s.of(setting, row[1], f"{column}_{end}", unit) for end in ("low", "high")
-                )
-                assert s.of(setting, row[1], column, unit) == pytest.approx(mean, abs=last)
-                assert 0 <= half - (high - low) / 2 * (1 - 1e-6) < unit_of(cell.split("±")[1])
-                checked += 1
-    assert checked > 5
-
-
-def unit_of(text: str) -> float:
-    """The place of the last digit of a half-width, of which two digits count."""
-    decimals = len(text.partition(".")[2])
-    return max(10.0**-decimals, 10.0 ** (math.floor(math.log10(float(text))) - 1))
-
-
-def column_of(head: str) -> tuple[str, str] | None:
-    """The column of the standings and its unit, by the head of the full table."""
-    name, _, unit = head.rpartition(", ")
-    columns = {
-        "total time": "total_time",
-        "final accuracy": "final_accuracy",
-        "worst tenth": "worst_tenth_accuracy",
-        "worst device": "worst_spent_ratio",
-        "outcome bound": "outcome_gap",
-    }
-    if name.startswith("time to"):
-        return "time_to_target", unit
-    return (columns[name], unit) if name in columns else None
 
 
 @pytest.mark.slow

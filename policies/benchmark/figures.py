@@ -27,7 +27,6 @@ from policies.benchmark.intervals import half_width
 from policies.benchmark.status import OK
 from policies.benchmark.styles import looks
 from policies.benchmark.tables import by_policy, coinciding, time_unit
-from policies.progress import track
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,7 +103,7 @@ def save_plots(
         panels["loss"] = partial(draw_loss, rounds=rounds)
     grids = {name: [[panel]] for name, panel in panels.items()}
     grids["overview"] = [main[:2], main[2:]]
-    for name, grid in track(list(grids.items()), "drawing"):
+    for name, grid in grids.items():
         save_figure(grid, [folder / f"{name}.{kind}" for kind in formats])
 
 

@@ -38,12 +38,11 @@ def outcome_states(scenario: Scenario, count: int) -> tuple[Numbers, Numbers, Nu
     return gains, energy_price, rng.normal(1600, 100, gains.shape)
 
 
-def test_decision__against_the_cvxpy_route(benchmark, report, seconds):
+def test_decision__against_the_cvxpy_route(report, seconds):
     scenario = Scenario.cifar10()
     batch = p2_states(scenario, 256)
     state = tuple(x[0] for x in batch)
     assert solve_p2(*state, scenario).objective <= solve_p2_cvxpy(*state, scenario)[-1]
-    benchmark(solve_p2, *state, scenario)
     reference = seconds(lambda: solve_p2_cvxpy(*state, scenario), 1)
     single = seconds(lambda: solve_p2(*state, scenario), 200)
     many = seconds(lambda: solve_p2(*batch, scenario), 3) / 256
@@ -106,19 +105,6 @@ def test_vector_env__against_a_loop_of_single_environments(report, seconds):
             f"vector env of 64, {name}: {64 / fast:.0f} steps/s, {slow / fast:.1f} times a bare "
             f"loop over single envs, {gymnasium / fast:.1f} times Gymnasium's with actions"
         )
-
-
-def test_render_mode__costs_nothing_in_a_step(report, seconds):
-    action, each = np.zeros((3, 120), np.float32), {}
-    for mode in (None, "rgb_array"):
-        env = gym.make("FLEdge-v0", num_rounds=10_000, render_mode=mode)
-        env.reset(seed=0)
-        each[mode] = seconds(lambda env=env: env.step(action), 5 * 136)
-    frame = seconds(env.render, 5)
-    report(
-        f"a step with render_mode takes {each['rgb_array'] / each[None]:.2f} times as long as "
-        f"without; {1 / frame:.0f} frames a second"
-    )
 
 
 def test_jobs__two_processes_against_one(report):

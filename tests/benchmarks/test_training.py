@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -81,13 +80,3 @@ def test_round__against_a_bare_loop(name, calls, report, seconds):
         f"round with training, {name}: {ours * 1e3:.2f} ms, bare PyTorch loop "
         f"{loop * 1e3:.2f} ms, ratio {ours / loop:.2f}"
     )
-
-
-@pytest.mark.parametrize(("name", "calls"), [("digits", 30), ("small", 5)])
-def test_round__by_compression(name, calls, report, seconds):
-    task = make_task("digits", seed=0) if name == "digits" else characters(10, 227, name)
-    kinds = ("none", "qsgd:8", "qsgd:4", "topk:0.01")
-    ways = {kind: round_of(replace(task, compression=kind)) for kind in kinds}
-    times = medians(ways, calls, seconds)
-    told = ", ".join(f"{way} {time / times['none']:.3f}" for way, time in times.items())
-    report(f"round of {name}, over that without compression: {told}")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_edge_env import MarkovChannel, Scenario, Simulator, TraceChannel
+from fl_edge_env import MarkovChannel, Scenario, Simulator
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.streams import episode_gains
 from policies import LROA, UniD, UniS, lower_bound
@@ -51,16 +50,9 @@ def test_path_bound__no_sampled_decision_is_below_it_in_any_round(fields, seed, 
         assert np.all(priced_rounds(scenario, seed, prices, decide) >= bound - 1e-9 * size)
 
 
-def trace(tmp_path) -> TraceChannel:
-    gains = np.random.default_rng(1).uniform(0.3, 0.5, (9, 7))
-    table = pd.DataFrame(gains).melt(var_name="device", value_name="gain", ignore_index=False)
-    table.reset_index(names="round").to_csv(tmp_path / "trace.csv", index=False)
-    return TraceChannel(str(tmp_path / "trace.csv"))
-
-
-def test_path_bound__is_of_the_gains_that_the_simulator_gives(tmp_path):
+def test_path_bound__is_of_the_gains_that_the_simulator_gives():
     correlated = {"csi": "delayed", "channel": MarkovChannel.correlated(0.5)}
-    for fields in ({}, correlated, {"channel": trace(tmp_path)}):
+    for fields in ({}, correlated):
         scenario = Scenario.digits(num_devices=7, num_rounds=50, **fields)
         simulator = Simulator(scenario)
         simulator.reset([4])

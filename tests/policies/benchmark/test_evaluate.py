@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 
 import fl_edge_env  # noqa: F401 - registers the environment
-from fl_edge_env import FLEdgeVectorEnv, Scenario
+from fl_edge_env import Scenario
 from policies import LROA, DivFL, UniD, UniS, evaluate, make_policy
 from policies.benchmark.bounds import path_bound, penalty_prices
-from policies.benchmark.episode import _Records, run_episode
 from policies.benchmark.evaluate import summarise
 
 
@@ -126,17 +125,3 @@ def test_evaluate__refuses_a_policy_that_was_made_for_another_system(scenario):
         evaluate([UniD(scenario.replace(num_devices=9))], scenario, [0])
     # How it weighs the objective is its own affair.
     evaluate([UniD(scenario.replace(mu=3.0, nu=1e4, num_rounds=7))], scenario, [0], gaps=False)
-
-
-@pytest.mark.parametrize("devices", [3, 50])
-def test_records__take_eight_bytes_a_number_and_no_objects(devices, monkeypatch):
-    kept = []
-    monkeypatch.setattr(_Records, "table", lambda self, *_: kept.append(self))
-    scenario = Scenario.digits(num_devices=devices, num_rounds=40)
-    run_episode(UniS(scenario), FLEdgeVectorEnv(2, scenario), scenario, [0, 1])
-    (records,) = kept
-    assert len(records._columns) > 10
-    for column in records._columns.values():
-        assert isinstance(column, np.ndarray)
-        assert (column.shape, column.dtype) == ((40, 2), np.float64)
-    assert {sums.shape for sums in records._sums.values()} == {(2, devices), (2,), ()}

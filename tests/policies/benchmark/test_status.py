@@ -177,7 +177,6 @@ def test_judge__has_few_false_alarms(power):
         ("all spend 4.5 % more", 100, 2),
         ("ten spend 50 % more", 1000, 5),
         ("ten at a fifth of their share", 1000, 5),
-        ("ten never asked", 300, 5),
         ("half never asked", 1000, 2),
     ],
 )

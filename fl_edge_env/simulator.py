@@ -36,16 +36,17 @@ _MOST_COMPARED = 1 << 14
 
 
 class _Account(NamedTuple):
-    """The accounts that depend on the kind of the decision; fields as in `Round`."""
+    """What a decision comes to by its kind, sampled or chosen; fields as in `Round`."""
 
     cohort: IntArray
-    participates: BoolArray  # shape (B, N)
-    participation: FloatArray  # shape (B, N)
+    participates: BoolArray  # members of the cohort, shape (B, N)
     round_time: FloatArray
     expected_round_time: FloatArray
+    energy_expected: FloatArray
+    energy_spent: FloatArray
     latency: FloatArray
     sampling_error: FloatArray
-    energy_spent: FloatArray
+    q: FloatArray | None = None
 
 
 class Simulator:
@@ -249,102 +250,68 @@ class Simulator:
         not available.
         """
         scenario = self.scenario
+        decision = allocation.of_shape(self.queue.shape)
+        decision.validate(scenario)
         # A copy, as the coming rounds overwrite it.
         available = None if self.available is None else self.available.copy()
-        allocation = allocation.of_shape(self.queue.shape)
-        allocation.validate(scenario)
-        f, p = allocation.f, allocation.p
-        device_time, device_energy, late = physics.by_deadline(
-            self.channel_gain, f, p, scenario, allocation.cohort_bandwidth
-        )
-        if allocation.first is not None:
-            end = _first_finished(allocation, device_time)
-            device_time, device_energy, later = physics.cut(
-                end, device_time, device_energy, f, p, scenario
-            )
-            late |= later
-        ends_early = allocation.first is not None or scenario.deadline_s < math.inf
-        drawn_from = None
-        if allocation.q is None:
-            account = _chosen(allocation, device_time, device_energy, available)
-        elif available is None:
-            account = self._sampled(allocation.q, device_time, device_energy)
+        device_time, device_energy, late = self._cost(decision)
+        if decision.q is None:
+            account = _chosen(decision, device_time, device_energy, available)
         else:
-            share = np.where(available, allocation.q, 0.0)
-            drawn_from = share / share.sum(axis=-1, keepdims=True)
-            account = self._sampled(drawn_from, device_time, device_energy, available)
-        latency, sampling_error = account.latency, account.sampling_error
-        energy_expected, excess = lyapunov.energy_excess(
-            account.participation, device_energy, scenario
-        )
-        participates = account.participates
-        in_time, failed = participates & ~late, None
-        if self._block_uploads is not None:
-            failed = in_time & (self._block_uploads[self._position] < scenario.upload_failure)
-        if self.participation_queue is None:
-            reward_latency = -scenario.V * latency
-            reward_sampling_error = -scenario.V * scenario.lambda_ * sampling_error
-            drift = lyapunov.drift(self.queue, excess)
-        if self.participation_queue is not None or scenario.csi == "participants":
-            # What came of the round moves the queues: nothing else is known to the server, or
-            # nothing else counts.
-            excess = account.energy_spent - scenario.energy_budget_j
-        if self.participation_queue is not None:
-            reward_latency = -scenario.V * account.round_time
-            reward_sampling_error = np.full_like(sampling_error, np.nan)[()]
-            missing = lyapunov.participation_target(scenario) - in_time
-            weighted = lyapunov.participation_weight(scenario) * self.participation_queue
-            drift = lyapunov.drift(self.queue, excess) + lyapunov.drift(weighted, missing)
-            self.participation_queue += missing
-
-        elapsed_time = self.elapsed_time + account.round_time
-        self.queue[...] = lyapunov.next_queue(self.queue, excess)
-        self.elapsed_time[...] = elapsed_time
-        self.round_index += 1
-        self._learn(participates)
-        self._next_round()
-
+            account = self._sampled(decision.q, device_time, device_energy, available)
+        in_time = account.participates & ~late
+        reward_latency, reward_sampling_error, drift = self._reward(account, in_time)
+        self._move_queues(account, in_time)
+        ends_early = decision.first is not None or scenario.deadline_s < math.inf
         outcome = Round(
             cohort=account.cohort,
             device_time=device_time,
             round_time=account.round_time,
             expected_round_time=account.expected_round_time,
-            elapsed_time=elapsed_time,
-            energy_expected=energy_expected,
+            elapsed_time=self.elapsed_time + account.round_time,
+            energy_expected=account.energy_expected,
             energy_spent=account.energy_spent,
-            latency=latency,
-            sampling_error=sampling_error,
-            penalty=latency + scenario.lambda_ * sampling_error,
+            latency=account.latency,
+            sampling_error=account.sampling_error,
+            penalty=account.latency + scenario.lambda_ * account.sampling_error,
             drift=drift,
             reward_latency=reward_latency,
             reward_sampling_error=reward_sampling_error,
             reward_drift=-drift,
             available=available,
-            q=drawn_from,
-            failed=failed,
-            late=participates & late if ends_early else None,
-            measured=participates if scenario.csi == "participants" else None,
+            q=None if available is None else account.q,
+            failed=self._failed(in_time),
+            late=account.participates & late if ends_early else None,
+            measured=account.participates if scenario.csi == "participants" else None,
         )
         freeze(outcome)
+        self._go_on(outcome, account.participates)
         return outcome
 
-    def _learn(self, participates: BoolArray) -> None:
-        """Note the gains of the round that the server gets to know, where it knows not all."""
-        if self.scenario.csi == "delayed":
-            self._known_gain[...] = self.channel_gain
-        elif self._age is not None:
-            np.copyto(self._known_gain, self.channel_gain, where=participates)
-            self._age[...] = np.where(participates, 1.0, np.minimum(self._age + 1, NEVER_MEASURED))
+    def _cost(self, decision: Allocation) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """Times [s] and energies [J] of the devices until the round ends, and who is late then."""
+        f, p, system = decision.f, decision.p, self.scenario
+        time, energy, late = physics.by_deadline(
+            self.channel_gain, f, p, system, decision.cohort_bandwidth
+        )
+        if decision.first is None:
+            return time, energy, late
+        end = _first_finished(decision, time)
+        time, energy, later = physics.cut(end, time, energy, f, p, system)
+        return time, energy, late | later
 
     def _sampled(
         self,
         q: FloatArray,
         device_time: FloatArray,
         device_energy: FloatArray,
-        available: BoolArray | None = None,
+        available: BoolArray | None,
     ) -> _Account:
         """Draw the cohort from q; what is expected of the round is a mean over the draw."""
         scenario = self.scenario
+        if available is not None:
+            present = np.where(available, q, 0.0)
+            q = present / present.sum(axis=-1, keepdims=True)
         cohort = self._draw_cohort(q, available)
         drawn = (*self._rows, cohort)
         participates = np.zeros(device_energy.shape, dtype=np.bool_)
@@ -352,13 +319,62 @@ class Simulator:
         return _Account(
             cohort,
             participates,
-            physics.participation_probability(q, scenario.cohort_size),
             device_time[drawn].max(axis=-1),
             physics.expected_maximum(device_time, q, scenario.cohort_size),
+            physics.participation_probability(q, scenario.cohort_size) * device_energy,
+            np.where(participates, device_energy, 0.0),
             lyapunov.latency(device_time, q, scenario),
             lyapunov.sampling_error(q, scenario.weights, available),
-            np.where(participates, device_energy, 0.0),
+            q,
         )
+
+    def _reward(
+        self, account: _Account, in_time: BoolArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The terms of the reward for latency and sampling error, and the drift [J^2]."""
+        V, budget = self.scenario.V, self.scenario.energy_budget_j
+        if self.participation_queue is None:
+            drift = lyapunov.drift(self.queue, account.energy_expected - budget)
+            error = account.sampling_error
+            return -V * account.latency, -V * self.scenario.lambda_ * error, drift
+        weighted = lyapunov.participation_weight(self.scenario) * self.participation_queue
+        drift = lyapunov.drift(self.queue, account.energy_spent - budget) + lyapunov.drift(
+            weighted, self._missing(in_time)
+        )
+        return -V * account.round_time, np.full_like(drift, np.nan)[()], drift
+
+    def _move_queues(self, account: _Account, in_time: BoolArray) -> None:
+        """Move the queues by what is expected of the round, or by what came of it.
+
+        The latter where nothing else counts, or the server knows the participants' energies alone.
+        """
+        realized = self.participation_queue is not None or self.scenario.csi == "participants"
+        energy = account.energy_spent if realized else account.energy_expected
+        self.queue[...] = lyapunov.next_queue(self.queue, energy - self.scenario.energy_budget_j)
+        if self.participation_queue is not None:
+            self.participation_queue += self._missing(in_time)
+
+    def _missing(self, in_time: BoolArray) -> FloatArray:
+        """By how much each device took part less than it should."""
+        return lyapunov.participation_target(self.scenario) - in_time
+
+    def _failed(self, in_time: BoolArray) -> BoolArray | None:
+        """Devices whose upload failed; None in scenarios without failures."""
+        if self._block_uploads is None:
+            return None
+        failed: BoolArray = self._block_uploads[self._position] < self.scenario.upload_failure
+        return in_time & failed
+
+    def _go_on(self, outcome: Round, participates: BoolArray) -> None:
+        """Note the gains that the server gets to know, and go on to the next round."""
+        if self.scenario.csi == "delayed":
+            self._known_gain[...] = self.channel_gain
+        elif self._age is not None:
+            np.copyto(self._known_gain, self.channel_gain, where=participates)
+            self._age[...] = np.where(participates, 1.0, np.minimum(self._age + 1, NEVER_MEASURED))
+        self.elapsed_time[...] = outcome.elapsed_time
+        self.round_index += 1
+        self._next_round()
 
     def _draw_cohort(self, q: FloatArray, available: BoolArray | None) -> IntArray:
         """K draws with replacement: invert the distribution function at the uniform numbers."""
@@ -378,14 +394,14 @@ class Simulator:
 
 
 def _chosen(
-    allocation: Allocation,
+    decision: Allocation,
     device_time: FloatArray,
     device_energy: FloatArray,
     available: BoolArray | None,
 ) -> _Account:
     """The accounts of a chosen cohort, which are known before the round: nothing is sampled."""
-    assert allocation.cohort is not None
-    participates = allocation.participates.copy()  # the policy keeps its own
+    assert decision.cohort is not None
+    participates = decision.participates.copy()  # the policy keeps its own
     if available is not None and (absent := np.argwhere(participates & ~available)).size:
         *system, device = absent[0].tolist()
         where = f" in system {system[0]}" if system else ""
@@ -394,16 +410,17 @@ def _chosen(
             'which is not: observation["available"] is 1 for those that are'
         )
     round_time = np.where(participates, device_time, 0.0).max(axis=-1)
-    participation = participates.astype(np.float64)
+    energy = participates * device_energy
+    nothing_sampled = np.full(round_time.shape, np.nan)[()]
     return _Account(
-        allocation.cohort.copy(),
+        decision.cohort.copy(),
         participates,
-        participation,
         round_time,
         round_time,
+        energy,
+        energy,
         round_time,
-        np.full(round_time.shape, np.nan)[()],
-        participation * device_energy,
+        nothing_sampled,
     )
 
 

@@ -13,10 +13,9 @@ from scipy.special import lambertw
 
 from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.allocation import LEAST_SHARE, highest
-from fl_edge_env.checks import finite_number
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.p2 import best_resources
-from policies.solvers.inputs import check_rounds, check_state, for_kernel
+from policies.solvers.inputs import check_rounds, check_state, rows
 
 # Steps of `share_band`, and the part of the band above the whole at which it ends.
 _MOST_STEPS = 100
@@ -90,8 +89,7 @@ def deadline_resources(
     ValueError
         If a shape or a value is wrong.
     """
-    V = scenario.V if V is None else finite_number("V", V)
-    rounds, shape = check_rounds(channel_gain, queue, scenario)
+    rounds, shape = check_rounds(channel_gain, queue, scenario, V)
     members = np.asarray(participates)
     most = min(scenario.cohort_size, scenario.num_devices)
     if members.shape != shape or members.dtype != np.bool_:
@@ -108,9 +106,7 @@ def deadline_resources(
     from policies.outcome import kernel  # here, because numba takes half a second to import
 
     f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
-    mask = np.atleast_2d(for_kernel(members))
-    options = (float(V), scenario.cohort_size, mask, scenario.deadline_s)
-    rounds.run(kernel.meet_rows, *options, f, p)
+    rounds.run(kernel.meet_rows, (rows(members), scenario.deadline_s), (f, p))
     return f.reshape(shape), p.reshape(shape)
 
 

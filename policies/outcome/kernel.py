@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.outcome.search import (
@@ -17,11 +18,8 @@ from policies.outcome.search import (
 )
 from policies.solvers.compiled import compiled, entry
 from policies.solvers.device import (
-    F_MIN,
     FIRST,
     LEAST,
-    P_MAX,
-    P_MIN,
     PARTICIPATION,
     QUEUE,
     SNR,
@@ -31,19 +29,38 @@ from policies.solvers.device import (
     on_time,
     spent,
 )
+from policies.solvers.inputs import F_MIN, P_MAX, P_MIN, Rounds
+
+
+class Options(NamedTuple):
+    """Who may be in the cohorts, by when, and how good the solutions have to be."""
+
+    participation: FloatArray  # (B, N), the participation queues
+    available: BoolArray  # (B, N)
+    latest: float  # the most that a round may take
+    tolerance: float
+    bound_only: bool
+
+
+class Decisions(NamedTuple):
+    """Decisions of a batch of rounds, their values, and bounds on the least values."""
+
+    f: FloatArray  # (B, N)
+    p: FloatArray  # (B, N)
+    participates: BoolArray  # (B, N)
+    deadline: FloatArray  # (B,), the times of the rounds
+    objective: FloatArray  # (B,)
+    lower: FloatArray  # (B,)
 
 
 @compiled
-def _admit(
-    row: int, participation: FloatArray, available: BoolArray, latest: float, problem: Problem
-) -> float:
+def _admit(row: int, options: Options, problem: Problem) -> float:
     """Write who may come in, and give the time by which they finish: infinity if nobody can."""
-    t = problem.t
+    t, latest = problem.t, options.latest
     reach = math.inf
     for n in range(t.shape[1]):
-        t[PARTICIPATION, n] = participation[row, n]
-        there = available.shape[0] == 0 or available[row, n]
-        t[FIRST, n] = t[LEAST, n] if there else math.inf
+        t[PARTICIPATION, n] = options.participation[row, n]
+        t[FIRST, n] = t[LEAST, n] if options.available[row, n] else math.inf
         if t[FIRST, n] <= latest:
             reach = latest
     for n in range(t.shape[1]):
@@ -53,46 +70,26 @@ def _admit(
 
 
 @entry
-def solve_rows(
-    begin: int,
-    end: int,
-    gain: FloatArray,
-    queue: FloatArray,
-    constants: FloatArray,
-    V: float,
-    cohort_size: int,
-    participation: FloatArray,
-    available: BoolArray,
-    latest: float,
-    tolerance: float,
-    bound_only: bool,
-    f: FloatArray,
-    p: FloatArray,
-    participates: BoolArray,
-    objective: FloatArray,
-    lower: FloatArray,
-    deadline: FloatArray,
-) -> None:
+def solve_rows(begin: int, end: int, rounds: Rounds, options: Options, results: Decisions) -> None:
     """Solve the problem of each round, or bound its least value alone.
 
-    ``f``, ``p`` and ``participates`` hold the decisions, and ``objective``, ``lower`` and
-    ``deadline`` their values, lower bounds on the least ones, and the times of the rounds.
-    ``available``, where it has rows, is the mask of the devices that may take part. The times of
-    the rounds are at most ``latest``. Where nobody can meet that the bound is infinite, and the
-    decision is one without it.
+    Where nobody can finish by ``latest`` the bound is infinite, and the decision is one without
+    it.
     """
-    problem = new_problem(V, cohort_size, constants)
+    rounds, options = Rounds(*rounds), Options(*options)
+    problem = new_problem(rounds)
     t, tangents = problem.t, problem.tangents
     num_devices = t.shape[1]
+    f, p, participates, deadline, objective, lower = results
     for row in range(begin, end):
-        begin_round(gain[row], queue[row], t)
+        begin_round(rounds.gain[row], rounds.queue[row], t)
         begin_deadlines(t)
-        reach = _admit(row, participation, available, latest, problem)
-        if bound_only and reach > latest:
+        reach = _admit(row, options, problem)
+        if options.bound_only and reach > options.latest:
             lower[row] = math.inf
             continue
-        tau, lower[row] = search(start(reach, problem), problem, tolerance, reach)
-        if bound_only:
+        tau, lower[row] = search(start(reach, problem), problem, options.tolerance, reach)
+        if options.bound_only:
             continue
         for n in range(num_devices):
             tangents[RENEWED, n] = -1.0
@@ -111,7 +108,7 @@ def solve_rows(
         for n in range(num_devices):
             if not participates[row, n]:
                 f[row, n], p[row, n] = _decide(longest, n, problem)
-        objective[row] = value + V * longest
+        objective[row] = value + problem.V * longest
         lower[row] = min(lower[row], objective[row])
         deadline[row] = longest
 
@@ -127,26 +124,23 @@ def _decide(tau: float, n: int, problem: Problem) -> tuple[float, float]:
 def meet_rows(
     begin: int,
     end: int,
-    gain: FloatArray,
-    queue: FloatArray,
-    constants: FloatArray,
-    V: float,
-    cohort_size: int,
-    participates: BoolArray,
-    latest: float,
-    f: FloatArray,
-    p: FloatArray,
+    rounds: Rounds,
+    options: tuple[BoolArray, float],
+    results: tuple[FloatArray, FloatArray],
 ) -> None:
-    """Give the f and p of a given cohort that minimise ``V max T + sum Q E``.
+    """Write the f and p of a given cohort that minimise ``V max T + sum Q E``.
 
-    The least energy that finishes by a deadline is convex in the deadline, which is at most
-    ``latest``. A member that cannot meet that gets the least f and p, and the others the best ones
-    without it; if nobody can, all get those that are best without ``latest``.
+    Options are the mask of the cohort and the latest deadline; the least energy that finishes by a
+    deadline is convex in it. A member that cannot meet the latest gets the least f and p, and the
+    others the best ones without it; if nobody can, all get the best ones without a latest deadline.
     """
-    problem = new_problem(V, cohort_size, constants)
+    rounds = Rounds(*rounds)
+    participates, latest = options
+    f, p = results
+    problem = new_problem(rounds)
     t, tangents, members = problem.t, problem.tangents, problem.members
     for row in range(begin, end):
-        begin_round(gain[row], queue[row], t)
+        begin_round(rounds.gain[row], rounds.queue[row], t)
         begin_deadlines(t)
         reach = math.inf
         for n in range(t.shape[1]):

@@ -31,11 +31,9 @@ import numpy as np
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.solvers.compiled import compiled
 from policies.solvers.device import (
-    F_MIN,
     FIRST,
     LEAST,
     LOG_MIN,
-    P_MIN,
     PARTICIPATION,
     QUEUE,
     begin_table,
@@ -43,6 +41,7 @@ from policies.solvers.device import (
     on_time,
     spent,
 )
+from policies.solvers.inputs import F_MIN, P_MIN, Rounds
 
 # Intervals that the search may spend; what is then left open gets a plain bound.
 _MOST_INTERVALS = 2000
@@ -73,13 +72,13 @@ class Problem(NamedTuple):
 
 
 @compiled
-def new_problem(V: float, cohort_size: int, constants: FloatArray) -> Problem:
-    """Room for the problems of rounds."""
-    t = begin_table(constants)
-    size = min(cohort_size, t.shape[1])
+def new_problem(rounds: Rounds) -> Problem:
+    """Room for the rounds of a batch, one after the other."""
+    t = begin_table(rounds.constants)
+    size = min(rounds.cohort_size, t.shape[1])
     tangents = np.zeros((5, t.shape[1]))
     members, costs = np.empty(size, dtype=np.int64), np.empty(size)
-    return Problem(V, t, tangents, members, costs)
+    return Problem(rounds.V, t, tangents, members, costs)
 
 
 @compiled

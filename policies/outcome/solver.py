@@ -13,15 +13,19 @@ all devices of S meet it; in rounds in which nobody can, it is left out. The wor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fl_edge_env.allocation import BOUND_TOLERANCE
-from fl_edge_env.checks import all_true, finite_number, is_real, real_array
+from fl_edge_env.checks import all_true, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.solvers.inputs import Rounds, check_rounds, for_kernel
+from policies.solvers.inputs import Rounds, check_rounds, rows
+
+if TYPE_CHECKING:
+    from policies.outcome.kernel import Decisions
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +46,6 @@ class RoundSolution:
     lower_bound : float or ndarray, shape (B,)
         A lower bound on the value of every decision that meets the scenario's deadline, or of every
         one where none does [J^2].
-    gap : float or ndarray, shape (B,)
-        Proven distance to the optimum, relative: ``(objective - lower_bound) / scale``. The scale
-        is the larger of the objective's magnitude and its part ``V deadline``, because the
-        objective itself passes through zero.
     """
 
     f: FloatArray
@@ -54,7 +54,18 @@ class RoundSolution:
     deadline: float | FloatArray
     objective: float | FloatArray
     lower_bound: float | FloatArray
-    gap: float | FloatArray
+    _V: float
+
+    @property
+    def gap(self) -> float | FloatArray:
+        """Proven distance to the optimum, relative: ``(objective - lower_bound) / scale``.
+
+        The scale is the larger of the objective's magnitude and its part ``V deadline``, because
+        the objective itself passes through zero.
+        """
+        scale = np.maximum(np.abs(self.objective), self._V * self.deadline)
+        gap = (self.objective - self.lower_bound) / scale
+        return float(gap) if self.participates.ndim == 1 else gap
 
     @property
     def cohort(self) -> IntArray:
@@ -124,19 +135,14 @@ def solve_round(
     >>> solution.cohort.tolist(), solution.gap <= 1e-6
     ([119], True)
     """
-    V = scenario.V if V is None else finite_number("V", V)
-    rounds, shape = check_rounds(channel_gain, energy_queue, scenario)
-    options = (participation_queue, available, shape, V, tolerance)
-    f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
-    participates = np.empty(rounds.queue.shape, np.bool_)
-    objective, lower, deadline = np.empty((3, len(rounds.queue)))
-    decided = (f, p, participates)
-    _search(rounds, *options, scenario.deadline_s, False, *decided, objective, lower, deadline)
-    gap = (objective - lower) / np.maximum(np.abs(objective), V * deadline)
+    rounds, shape = check_rounds(channel_gain, energy_queue, scenario, V)
+    options = (participation_queue, available, scenario.deadline_s, tolerance)
+    decisions = _search(rounds, shape, *options)
     if len(shape) == 2:
-        return RoundSolution(f, p, participates, deadline, objective, lower, gap)
-    values = (float(v[0]) for v in (deadline, objective, lower, gap))
-    return RoundSolution(f[0], p[0], participates[0], *values)
+        return RoundSolution(*decisions, rounds.V)
+    f, p, participates, deadline, objective, lower = (values[0] for values in decisions)
+    numbers = float(deadline), float(objective), float(lower)
+    return RoundSolution(f, p, participates, *numbers, rounds.V)
 
 
 def bound_rounds(
@@ -180,14 +186,12 @@ def bound_rounds(
     ValueError
         If a shape or a value is wrong.
     """
-    prices = _as_rows(energy_price, np.shape(channel_gain))
-    rounds, shape = check_rounds(channel_gain, prices, scenario)
-    options = (_as_rows(participation_price, shape), available, shape, 1.0, tolerance)
-    bound, nothing, others = np.empty(len(rounds.queue)), np.empty((0, 0)), np.empty(0)
-    decided = (nothing, nothing, np.empty((0, 0), np.bool_))
+    shape = np.shape(channel_gain)
+    rounds, shape = check_rounds(channel_gain, _as_rows(energy_price, shape), scenario, V=1.0)
     # A little later, as decisions may miss their bounds by as much and be in time.
     latest = scenario.deadline_s * (1.0 + 2.0 * BOUND_TOLERANCE)
-    _search(rounds, *options, latest, True, *decided, others, bound, others)
+    options = (_as_rows(participation_price, shape), available, latest, tolerance)
+    bound = _search(rounds, shape, *options, bound_only=True).lower
     # Take a round that ends at tau <= D, by the deadline or when the first of the cohort have
     # finished. A late device costs m E >= 0 and earns no z. Without the late ones the others are a
     # cohort that finishes by tau, and so cost no less than the best one that finishes by D. If no
@@ -197,25 +201,38 @@ def bound_rounds(
 
 def _search(
     rounds: Rounds,
+    shape: tuple[int, ...],
     participation: ArrayLike,
     available: BoolArray | None,
-    shape: tuple[int, ...],
-    V: float,
-    tolerance: float,
     latest: float,
-    *results: object,
-) -> None:
+    tolerance: float,
+    *,
+    bound_only: bool = False,
+) -> Decisions:
     """Check what was given beside the rounds, and run the search of the kernel over them."""
     from policies.outcome import kernel  # here, because numba takes half a second to import
 
+    queues = real_array("participation_queue", participation)
+    if queues.shape != shape:
+        raise ValueError(
+            f"participation_queue must have the shape of channel_gain, {shape}, got {queues.shape}"
+        )
+    if not all_true(np.isfinite(queues)):
+        raise ValueError(
+            f"participation_queue must be finite, got {queues.min()} to {queues.max()}"
+        )
+    if available is None:
+        mask = np.ones(rounds.queue.shape, np.bool_)
+    else:
+        mask = _check_available(available, shape)
     if not is_real(tolerance) or not 0 < tolerance < 1:
         raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
-    queues = np.atleast_2d(_check_participation(participation, shape))
-    there = _check_available(available, shape)
-    weights = (float(V), rounds.scenario.cohort_size)
-    bound_only, *arrays = results
-    options = (latest, float(tolerance), bound_only)
-    rounds.run(kernel.solve_rows, *weights, queues, there, *options, *arrays)
+    options = kernel.Options(rows(queues), mask, latest, float(tolerance), bound_only)
+    f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
+    participates = np.empty(f.shape, np.bool_)
+    decisions = kernel.Decisions(f, p, participates, *np.empty((3, len(f))))
+    rounds.run(kernel.solve_rows, options, decisions)
+    return decisions
 
 
 def _as_rows(prices: ArrayLike, shape: tuple[int, ...]) -> ArrayLike:
@@ -225,10 +242,7 @@ def _as_rows(prices: ArrayLike, shape: tuple[int, ...]) -> ArrayLike:
     return prices
 
 
-def _check_available(available: BoolArray | None, shape: tuple[int, ...]) -> BoolArray:
-    """The mask of the available devices as rows; no rows where all are available."""
-    if available is None:
-        return np.empty((0, 0), np.bool_)
+def _check_available(available: BoolArray, shape: tuple[int, ...]) -> BoolArray:
     mask = np.asarray(available)
     if mask.shape != shape or mask.dtype != np.bool_:
         raise ValueError(
@@ -237,18 +251,4 @@ def _check_available(available: BoolArray | None, shape: tuple[int, ...]) -> Boo
         )
     if not mask.any(axis=-1).all():
         raise ValueError("available must name one device or more in every round, got none")
-    return np.atleast_2d(for_kernel(mask))
-
-
-def _check_participation(queue: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-    """The participation queues as an array for the kernel."""
-    queues = real_array("participation_queue", queue)
-    if queues.shape != shape:
-        raise ValueError(
-            f"participation_queue must have the shape of channel_gain, {shape}, got {queues.shape}"
-        )
-    if not all_true(np.isfinite(queues)):
-        raise ValueError(
-            f"participation_queue must be finite, got {queues.min()} to {queues.max()}"
-        )
-    return for_kernel(queues)
+    return rows(mask)

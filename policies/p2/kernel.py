@@ -17,12 +17,24 @@ down.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.solvers.compiled import compiled, entry, inlined
 from policies.solvers.device import (
+    LOG_MAX,
+    QUEUE,
+    RATE_MAX,
+    begin_round,
+    begin_table,
+    best_at,
+    best_f,
+    best_p,
+    spent,
+)
+from policies.solvers.inputs import (
     BUDGET,
     CAPACITANCE,
     CYCLES,
@@ -30,25 +42,64 @@ from policies.solvers.device import (
     F_MAX,
     F_MIN,
     F_SCALE,
-    LOG_MAX,
     P_MAX,
     P_MIN,
     P_SCALE,
-    QUEUE,
-    RATE_MAX,
-    UPLOAD,
-    WAITING,
-    begin_round,
-    begin_table,
-    best_at,
-    best_f,
-    best_p,
+    Rounds,
 )
 
 # The least probability that an allocation may have.
 LEAST_Q = 1e-100
 # The certificate: how close it has to come, the finest parts, and how many duals it may take.
 _CLOSE, _PARTS, _MOST_DUALS = 1e-4, 256, 100
+
+
+class Problem(NamedTuple):
+    """P2 of one round, and the working memory of its solution."""
+
+    V: float
+    cohort_size: int
+    t: FloatArray  # the table of the devices
+    # Of the q given last, (N,): pi/q and (d pi/dq) / K, and the time and energy of each device at
+    # the best f and p.
+    ratio: FloatArray
+    power: FloatArray
+    time: FloatArray
+    energy: FloatArray
+
+
+class Options(NamedTuple):
+    """Options of Algorithm 2; see `policies.p2.solve_p2`."""
+
+    paper: bool
+    tolerance: float
+    max_iterations: int
+
+
+class Decisions(NamedTuple):
+    """Decisions of a batch of rounds, and their values."""
+
+    f: FloatArray  # (B, N)
+    p: FloatArray  # (B, N)
+    q: FloatArray  # (B, N)
+    objective: FloatArray  # (B,)
+    iterations: IntArray  # (B,)
+
+
+class Bounds(NamedTuple):
+    """Lower bounds on P2, and the minimisers on both sides of the best multiplier."""
+
+    q_low: FloatArray  # (B, N)
+    q_high: FloatArray  # (B, N)
+    bound: FloatArray  # (B,)
+
+
+@compiled
+def _new_problem(rounds: Rounds) -> Problem:
+    """Room for the rounds of a batch, one after the other."""
+    memory = np.empty((4, rounds.constants.shape[1]))
+    table = begin_table(rounds.constants)
+    return Problem(rounds.V, rounds.cohort_size, table, memory[0], memory[1], memory[2], memory[3])
 
 
 @compiled
@@ -67,30 +118,24 @@ def _total(values: FloatArray) -> float:
 
 
 @compiled
-def _participations(q: FloatArray, cohort_size: int, ratio: FloatArray, power: FloatArray) -> None:
+def _participations(q: FloatArray, problem: Problem) -> None:
     """Write pi/q and (d pi/dq) / K, which are sum_{k<K} (1 - q)^k and (1 - q)^(K-1)."""
+    ratio, power = problem.ratio, problem.power
     for n in range(q.size):
         ratio[n], power[n] = 1.0, 1.0
-    for _ in range(cohort_size - 1):
+    for _ in range(problem.cohort_size - 1):
         for n in range(q.size):
             power[n] *= 1.0 - q[n]
             ratio[n] += power[n]
 
 
 @compiled
-def _resources(
-    V: float,
-    ratio: FloatArray,
-    t: FloatArray,
-    f: FloatArray,
-    p: FloatArray,
-    time: FloatArray,
-    energy: FloatArray,
-) -> None:
+def _resources(f: FloatArray, p: FloatArray, problem: Problem) -> None:
     """Write the best f and p where ``pi / q`` is the ratio, and the time and energy there.
 
     This is `best_at` for each device, in loops of which all but one do many devices at once.
     """
+    V, _, t, ratio, _, time, energy = problem
     price, log = time, energy  # until these are known
     for n in range(ratio.size):
         price[n] = t[QUEUE, n] * ratio[n] / V
@@ -102,9 +147,7 @@ def _resources(
         if price[n] * t[RATE_MAX, n] > 1.0:
             p[n], log[n] = best_p(price[n], n, t)
     for n in range(ratio.size):
-        uploading = t[UPLOAD, n] / log[n]
-        time[n] = t[CYCLES, n] / f[n] + uploading + t[WAITING, n]
-        energy[n] = 0.5 * t[CAPACITANCE, n] * t[CYCLES, n] * f[n] * f[n] + p[n] * uploading
+        time[n], energy[n] = spent(f[n], p[n], log[n], n, t)
 
 
 # Algorithm 2
@@ -156,24 +199,21 @@ def _minimise_on_simplex(
 
 @compiled
 def _descend(
-    V: float,
-    cohort_size: int,
-    paper: bool,
-    tolerance: float,
-    max_iterations: int,
-    t: FloatArray,
-    work: FloatArray,
     f: FloatArray,
     p: FloatArray,
     q: FloatArray,
+    options: Options,
+    problem: Problem,
+    work: FloatArray,
 ) -> tuple[float, int]:
     """Alternate from q until the decision rests; f, p and q hold the result.
 
     Returns the objective and the number of outer iterations.
     """
-    time, energy, ratio, power, queue = work[0], work[1], work[2], work[3], work[4]
-    last_f, last_p, start, previous = work[5], work[6], work[7], work[8]
-    slope, root, line = work[9], work[10], work[11]
+    V, cohort_size, t, ratio, power, time, energy = problem
+    paper, tolerance, max_iterations = options
+    last_f, last_p, start, previous = work[0], work[1], work[2], work[3]
+    slope, root, line, queue = work[4], work[5], work[6], work[7]
     shortest = math.inf
     for n in range(q.size):
         shortest = min(shortest, t[CYCLES, n] / t[F_MAX, n])
@@ -185,18 +225,18 @@ def _descend(
         p[n] = 0.5 * (t[P_MIN, n] + t[P_MAX, n])
     iterations = 0
     moved, nu = math.inf, -math.inf
-    _participations(q, cohort_size, ratio, power)
+    _participations(q, problem)
     while moved > tolerance and iterations < max_iterations:
         iterations += 1
         for n in range(q.size):
             last_f[n], last_p[n], start[n] = f[n], p[n], q[n]
-        _resources(V, ratio, t, f, p, time, energy)
+        _resources(f, p, problem)
         for _ in range(max_iterations):
             for n in range(q.size):
                 previous[n] = q[n]
                 slope[n] = V * time[n] + queue[n] * energy[n] * cohort_size * power[n]
             nu = _minimise_on_simplex(slope, root, q, line, nu)
-            _participations(q, cohort_size, ratio, power)
+            _participations(q, problem)
             for n in range(q.size):
                 line[n] = (q[n] - previous[n]) ** 2
             if math.sqrt(_total(line)) <= tolerance:
@@ -216,10 +256,11 @@ def _descend(
 
 
 @inlined
-def _device_cost(q: float, V: float, cohort_size: int, n: int, t: FloatArray) -> float:
+def _device_cost(q: float, n: int, problem: Problem) -> float:
     """m_n(q), the least cost of a device without its sampling error."""
+    V, t = problem.V, problem.t
     ratio, power = 1.0, 1.0
-    for _ in range(cohort_size - 1):
+    for _ in range(problem.cohort_size - 1):
         power *= 1.0 - q
         ratio += power
     _, _, time, energy = best_at(t[QUEUE, n] * ratio / V, n, t)
@@ -228,14 +269,7 @@ def _device_cost(q: float, V: float, cohort_size: int, n: int, t: FloatArray) ->
 
 @compiled
 def _device_minimum(
-    nu: float,
-    low: float,
-    high: float,
-    V: float,
-    cohort_size: int,
-    n: int,
-    t: FloatArray,
-    stack: FloatArray,
+    nu: float, low: float, high: float, n: int, problem: Problem, stack: FloatArray
 ) -> tuple[float, float]:
     """Bound ``min over [low, high] of m_n(q) + error / q - nu q`` from below; give its minimiser.
 
@@ -243,11 +277,11 @@ def _device_minimum(
     the chord in its place is known in closed form. The interval is split there until the bound
     meets the best value found. The rows of ``stack`` are intervals (a, m(a), b, m(b)).
     """
-    error = t[ERROR, n]
+    error = problem.t[ERROR, n]
     a, cost_a, b, cost_b = low, 0.0, high, 0.0
     best, best_q, best_scale = math.inf, high, 0.0
     if a > 0.0:
-        cost_a = _device_cost(a, V, cohort_size, n, t)
+        cost_a = _device_cost(a, n, problem)
         best, best_q, best_scale = cost_a + error / a - nu * a, a, cost_a + error / a
     elif error == 0.0:
         best, best_q, best_scale = 0.0, 0.0, 0.0
@@ -255,7 +289,7 @@ def _device_minimum(
     lower = math.inf
     q, split = high, False
     while True:
-        cost = _device_cost(q, V, cohort_size, n, t)
+        cost = _device_cost(q, n, problem)
         value = cost + error / q - nu * q
         if value < best:
             best, best_q, best_scale = value, q, cost + error / q
@@ -285,29 +319,23 @@ def _device_minimum(
 
 @compiled
 def _dual(
-    nu: float,
-    low: float,
-    high: float,
-    V: float,
-    cohort_size: int,
-    t: FloatArray,
-    stack: FloatArray,
-    q: FloatArray,
+    nu: float, low: float, high: float, problem: Problem, stack: FloatArray, q: FloatArray
 ) -> tuple[float, float]:
     """Value of the dual function at nu, a lower bound on P2, and the slope one less ``sum q``.
 
     P2 is that with the largest probability in [low, high]: one device has such a probability,
     whichever it costs least, and no other has more. q holds the minimisers.
     """
+    t = problem.t
     value, slope = nu, 1.0
     rest = min(high, 1.0 - low)
     least, first, most = math.inf, 0, 0.0
     for n in range(q.size):
-        minimum, q[n] = _device_minimum(nu, 0.0, rest, V, cohort_size, n, t, stack)
+        minimum, q[n] = _device_minimum(nu, 0.0, rest, n, problem, stack)
         value += minimum - t[QUEUE, n] * t[BUDGET, n]
         slope -= q[n]
         if low > 0.0:
-            large, at = _device_minimum(nu, low, high, V, cohort_size, n, t, stack)
+            large, at = _device_minimum(nu, low, high, n, problem, stack)
             if large - minimum < least:
                 least, first, most = large - minimum, n, at
     if low > 0.0 and value > -math.inf:
@@ -324,9 +352,7 @@ def _maximise_dual(
     objective: float,
     low: float,
     high: float,
-    V: float,
-    cohort_size: int,
-    t: FloatArray,
+    problem: Problem,
     stack: FloatArray,
     trial: FloatArray,
     q_low: FloatArray,
@@ -344,17 +370,14 @@ def _maximise_dual(
     right, value_right, slope_right = math.inf, 0.0, 0.0
     step = tolerance
     for _ in range(200):
-        value, slope = _dual(nu, low, high, V, cohort_size, t, stack, trial)
+        value, slope = _dual(nu, low, high, problem, stack, trial)
         bound = max(bound, value)
         if slope >= 0.0:
-            left, value_left, slope_left = nu, value, slope
+            left, value_left, slope_left, kept = nu, value, slope, q_low
         else:
-            right, value_right, slope_right = nu, value, slope
+            right, value_right, slope_right, kept = nu, value, slope, q_high
         for n in range(trial.size):
-            if slope >= 0.0:
-                q_low[n] = trial[n]
-            else:
-                q_high[n] = trial[n]
+            kept[n] = trial[n]
         if right == math.inf:
             nu = left + step
         elif left == -math.inf:
@@ -370,26 +393,24 @@ def _maximise_dual(
 
 
 @compiled
-def _value_at(q: FloatArray, V: float, cohort_size: int, t: FloatArray) -> float:
+def _value_at(q: FloatArray, problem: Problem) -> float:
     """Objective of the allocation that q is in proportion to, with the best f and p."""
+    t = problem.t
     total, value = _total(q), 0.0
     for n in range(q.size):
         share = max(q[n] / total, LEAST_Q)
-        value += _device_cost(share, V, cohort_size, n, t) + t[ERROR, n] / share
+        value += _device_cost(share, n, problem) + t[ERROR, n] / share
         value -= t[QUEUE, n] * t[BUDGET, n]
     return value
 
 
 @compiled
 def _prove(
-    V: float,
-    cohort_size: int,
-    t: FloatArray,
-    work: FloatArray,
-    stack: FloatArray,
     q: FloatArray,
     objective: float,
     branch: bool,
+    problem: Problem,
+    stack: FloatArray,
     q_low: FloatArray,
     q_high: FloatArray,
 ) -> float:
@@ -400,27 +421,26 @@ def _prove(
     of their duals is a bound. Ranges are halved until it comes close to the best value found.
     Without branching q_low and q_high are those of `_maximise_dual`.
     """
-    time, energy, ratio, power = work[0], work[1], work[2], work[3]
-    f, p, trial = work[4], work[5], work[6]
-    _participations(q, cohort_size, ratio, power)
-    _resources(V, ratio, t, f, p, time, energy)
+    V, cohort_size, t, _, power, time, energy = problem
+    _participations(q, problem)
+    _resources(q_low, q_high, problem)  # for the times and energies alone
     nu, scale = 0.0, 0.0
     for n in range(q.size):
         slope = V * time[n] + t[QUEUE, n] * energy[n] * cohort_size * power[n]
         nu += q[n] * slope - t[ERROR, n] / q[n]
         scale += q[n] * slope + t[ERROR, n] / q[n]
         q_low[n], q_high[n] = q[n], q[n]
-    problem = (V, cohort_size, t, stack, trial, q_low, q_high)
-    whole = _maximise_dual(nu, 1e-9 * scale, objective, 0.0, 1.0, *problem)
+    memory = (problem, stack, np.empty(q.size), q_low, q_high)
+    whole = _maximise_dual(nu, 1e-9 * scale, objective, 0.0, 1.0, *memory)
     close = _CLOSE * scale
     if not branch or not objective - whole > close:
         return whole
     least, begin, width = math.inf, 0, _PARTS // 2
     for _ in range(_MOST_DUALS):
         low, high = begin / _PARTS, (begin + width) / _PARTS
-        value = _maximise_dual(nu, close, objective, low, high, *problem)
+        value = _maximise_dual(nu, close, objective, low, high, *memory)
         if objective - value > close and width > 1:
-            objective = min(objective, _value_at(trial, V, cohort_size, t))
+            objective = min(objective, _value_at(memory[2], problem))
             width //= 2
             continue
         least = min(least, value)
@@ -435,81 +455,44 @@ def _prove(
 
 
 @entry
-def solve_rows(
-    begin: int,
-    end: int,
-    gain: FloatArray,
-    queue: FloatArray,
-    constants: FloatArray,
-    V: float,
-    cohort_size: int,
-    paper: bool,
-    tolerance: float,
-    max_iterations: int,
-    f: FloatArray,
-    p: FloatArray,
-    q: FloatArray,
-    objective: FloatArray,
-    iterations: IntArray,
-) -> None:
-    """Algorithm 2 from the given q; f, p and q hold the results."""
-    t = begin_table(constants)
-    work = np.empty((12, constants.shape[1]))
+def solve_rows(begin: int, end: int, rounds: Rounds, options: Options, results: Decisions) -> None:
+    """Run Algorithm 2 from the q of ``results``, which hold the decisions afterwards."""
+    rounds, options = Rounds(*rounds), Options(*options)
+    problem, work = _new_problem(rounds), np.empty((8, rounds.queue.shape[1]))
+    f, p, q, objective, iterations = results
     for row in range(begin, end):
-        begin_round(gain[row], queue[row], t)
-        objective[row], iterations[row] = _descend(
-            V, cohort_size, paper, tolerance, max_iterations, t, work, f[row], p[row], q[row]
-        )
+        begin_round(rounds.gain[row], rounds.queue[row], problem.t)
+        objective[row], iterations[row] = _descend(f[row], p[row], q[row], options, problem, work)
 
 
 @entry
 def bound_rows(
     begin: int,
     end: int,
-    gain: FloatArray,
-    queue: FloatArray,
-    constants: FloatArray,
-    V: float,
-    cohort_size: int,
-    q: FloatArray,
-    objective: FloatArray,
-    branch: bool,
-    q_low: FloatArray,
-    q_high: FloatArray,
-    bound: FloatArray,
+    rounds: Rounds,
+    known: tuple[FloatArray, FloatArray, bool],
+    results: Bounds,
 ) -> None:
-    """Bound P2 from below, for solutions q and their objectives; see `_prove`."""
-    t = begin_table(constants)
-    work, stack = np.empty((7, constants.shape[1])), np.empty((128, 4))
+    """Bound P2 from below. Known are q, its objectives and whether to branch; see `_prove`."""
+    rounds = Rounds(*rounds)
+    q, objective, branch = known
+    problem, stack = _new_problem(rounds), np.empty((128, 4))
+    q_low, q_high, bound = results
     for row in range(begin, end):
-        begin_round(gain[row], queue[row], t)
-        problem = (V, cohort_size, t, work, stack)
-        state = (q[row], objective[row], branch, q_low[row], q_high[row])
-        bound[row] = _prove(*problem, *state)
+        begin_round(rounds.gain[row], rounds.queue[row], problem.t)
+        memory = (problem, stack, q_low[row], q_high[row])
+        bound[row] = _prove(q[row], objective[row], branch, *memory)
 
 
 @entry
-def resource_rows(
-    begin: int,
-    end: int,
-    gain: FloatArray,
-    queue: FloatArray,
-    constants: FloatArray,
-    V: float,
-    cohort_size: int,
-    q: FloatArray,
-    f: FloatArray,
-    p: FloatArray,
-    cost: FloatArray,
-) -> None:
-    """Give the best f and p at q, and what each device costs there without its sampling error."""
-    t = begin_table(constants)
-    work = np.empty((4, constants.shape[1]))
-    time, energy, ratio, power = work[0], work[1], work[2], work[3]
+def resource_rows(begin: int, end: int, rounds: Rounds, results: tuple[FloatArray, ...]) -> None:
+    """Write the best f and p at q, the first of the results, and the times and energies there."""
+    rounds = Rounds(*rounds)
+    problem = _new_problem(rounds)
+    q, f, p, time, energy = results
     for row in range(begin, end):
-        begin_round(gain[row], queue[row], t)
-        _participations(q[row], cohort_size, ratio, power)
-        _resources(V, ratio, t, f[row], p[row], time, energy)
-        for n in range(time.size):
-            spending = queue[row, n] * ratio[n] * energy[n]
-            cost[row, n] = q[row, n] * (V * time[n] + spending)
+        begin_round(rounds.gain[row], rounds.queue[row], problem.t)
+        _participations(q[row], problem)
+        _resources(f[row], p[row], problem)
+        for n in range(q.shape[1]):
+            time[row, n], energy[row, n] = problem.time[n], problem.energy[n]

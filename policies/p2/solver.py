@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,10 @@ from numpy.typing import ArrayLike
 from fl_edge_env.checks import all_true, integer_at_least, is_real, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.solvers.inputs import Rounds, check_rounds
+from policies.solvers.inputs import ERROR, Rounds, check_rounds, rows
+
+if TYPE_CHECKING:
+    from policies.p2.kernel import Bounds, Decisions
 
 Variant = Literal["derived", "paper"]
 
@@ -45,6 +48,7 @@ class P2Solution:
     objective: float | FloatArray
     iterations: int | IntArray
     _rounds: Rounds
+    _decisions: Decisions
 
     @cached_property
     def lower_bound(self) -> float | FloatArray:
@@ -56,8 +60,7 @@ class P2Solution:
         parts of P2, by the range of the largest q_n, come within 0.01 % of the optimum in all
         systems that were tried, and a larger distance is that of the decision.
         """
-        q, objective = np.atleast_2d(self.q), np.atleast_1d(self.objective)
-        bound, *_ = _bound(self._rounds, q, objective, branch=True)
+        bound = _bound(self._rounds, self._decisions, branch=True).bound
         return float(bound[0]) if self.q.ndim == 1 else bound
 
     @property
@@ -67,8 +70,7 @@ class P2Solution:
         The scale is the larger of the objective's magnitude and its penalty part, because the
         objective itself passes through zero.
         """
-        errors = _errors(self._rounds.scenario, self.q)
-        scale = np.maximum(np.abs(self.objective), errors)
+        scale = np.maximum(np.abs(self.objective), _errors(self._rounds, self.q))
         gap = (self.objective - self.lower_bound) / scale
         return float(gap) if self.q.ndim == 1 else gap
 
@@ -131,60 +133,53 @@ def solve_p2(
         raise ValueError(f"tolerance must be positive, got {tolerance!r}")
     integer_at_least(1, "max_iterations", max_iterations)
     rounds, shape = check_rounds(channel_gain, queue, scenario)
-    # The certificate comes later: by then the caller may have moved on in the same arrays.
-    rounds = Rounds(rounds.gain.copy(), rounds.queue.copy(), scenario)
     q = np.full(rounds.queue.shape, 1.0 / scenario.num_devices)
     options = (variant == "paper", float(tolerance), int(min(max_iterations, 2**31)))
-    f, p, objective, iterations = _descend(rounds, q, options)
+    decisions = _descend(rounds, q, options)
     if exact:
-        _improve(rounds, options, f, p, q, objective)
-    if len(shape) == 1:
-        return P2Solution(f[0], p[0], q[0], float(objective[0]), int(iterations[0]), rounds)
-    return P2Solution(f, p, q, objective, iterations, rounds)
+        _improve(rounds, options, decisions)
+    if len(shape) == 2:
+        return P2Solution(*decisions, rounds, decisions)
+    f, p, q, objective, iterations = (values[0] for values in decisions)
+    return P2Solution(f, p, q, float(objective), int(iterations), rounds, decisions)
 
 
-def _run(name: str, rounds: Rounds, *arguments: object) -> None:
-    """Run a function of the kernel over the rounds."""
+def _descend(rounds: Rounds, q: FloatArray, options: tuple[bool, float, int]) -> Decisions:
+    """Run Algorithm 2 from q."""
     from policies.p2 import kernel  # here, because numba takes half a second to import
 
-    scenario = rounds.scenario
-    rounds.run(getattr(kernel, name), scenario.V, scenario.cohort_size, *arguments)
+    values = np.empty(len(q)), np.empty(len(q), dtype=np.int64)
+    decisions = kernel.Decisions(np.empty_like(q), np.empty_like(q), q, *values)
+    rounds.run(kernel.solve_rows, options, decisions)
+    return decisions
 
 
-def _descend(
-    rounds: Rounds, q: FloatArray, options: tuple[bool, float, int]
-) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
-    """Algorithm 2 from q, which holds the result: f, p, objectives and iterations."""
-    f, p, objective = np.empty_like(q), np.empty_like(q), np.empty(len(q))
-    iterations = np.empty(len(q), dtype=np.int64)
-    _run("solve_rows", rounds, *options, f, p, q, objective, iterations)
-    return f, p, objective, iterations
+def _bound(rounds: Rounds, decisions: Decisions, *, branch: bool) -> Bounds:
+    """Bound P2 from below in rounds for which decisions are known."""
+    from policies.p2 import kernel
+
+    q = decisions.q
+    bounds = kernel.Bounds(np.empty_like(q), np.empty_like(q), np.empty(len(q)))
+    rounds.run(kernel.bound_rows, (q, decisions.objective, branch), bounds)
+    return bounds
 
 
-def _bound(
-    rounds: Rounds, q: FloatArray, objective: FloatArray, *, branch: bool
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Lower bounds, and the devices' minimisers on both sides of the best multiplier."""
-    low, high, bound = np.empty_like(q), np.empty_like(q), np.empty(len(q))
-    _run("bound_rows", rounds, q, objective, branch, low, high, bound)
-    return bound, low, high
+def _resources(rounds: Rounds, q: FloatArray) -> tuple[FloatArray, ...]:
+    """Give the best f and p at q, and the times and energies there."""
+    from policies.p2 import kernel
+
+    resources = np.empty_like(q), np.empty_like(q), np.empty_like(q), np.empty_like(q)
+    rounds.run(kernel.resource_rows, (q, *resources))
+    return resources
 
 
-def _errors(scenario: Scenario, q: FloatArray) -> FloatArray:
+def _errors(rounds: Rounds, q: FloatArray) -> FloatArray:
     """The sampling error's part of the objectives, ``V sum lambda w^2 / q``."""
-    error = scenario.V * scenario.lambda_ * scenario.weights**2
-    errors: FloatArray = np.sum(error / q, axis=-1)
+    errors: FloatArray = np.sum(rounds.constants[ERROR] / q, axis=-1)
     return errors
 
 
-def _improve(
-    rounds: Rounds,
-    options: tuple[bool, float, int],
-    f: FloatArray,
-    p: FloatArray,
-    q: FloatArray,
-    objective: FloatArray,
-) -> None:
+def _improve(rounds: Rounds, options: tuple[bool, float, int], decisions: Decisions) -> None:
     """Replace rows of a solution by better ones if other starts lead to them.
 
     P2 has several local minima only where some devices' costs are not convex. At the best
@@ -192,10 +187,11 @@ def _improve(
     probability to few of them. The starts are the minimisers at both ends of the bracket, the
     lower ones with the rest given to one device, and single devices.
     """
-    num_devices = rounds.scenario.num_devices
-    bound, low, high = _bound(rounds, q, objective, branch=False)
-    scale = np.abs(objective) + _errors(rounds.scenario, q)
-    *_, alone = _resources(rounds, np.ones_like(q))
+    q, objective, num_devices = decisions.q, decisions.objective, decisions.q.shape[1]
+    low, high, bound = _bound(rounds, decisions, branch=False)
+    scale = np.abs(objective) + _errors(rounds, q)
+    *_, time, energy = _resources(rounds, np.ones_like(q))
+    alone = rounds.V * time + rounds.queue * energy
     with np.errstate(invalid="ignore"):  # of infinities nothing is proven
         closed = objective - bound <= 1e-9 * scale
     for row in np.flatnonzero(~closed):
@@ -207,19 +203,11 @@ def _improve(
         starts = np.maximum(np.vstack([low[row], high[row], single, rest]), 1e-9 / num_devices)
         starts /= starts.sum(axis=-1, keepdims=True)
         gain, queue = (np.repeat(part[row, None], len(starts), axis=0) for part in rounds[:2])
-        own = Rounds(gain, queue, rounds.scenario)
-        *resources, values, _ = _descend(own, starts, options)
-        best = np.argmin(values)
-        if values[best] < objective[row]:
-            objective[row], q[row] = values[best], starts[best]
-            f[row], p[row] = (part[best] for part in resources)
-
-
-def _resources(rounds: Rounds, q: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The best f and p at q, and what each device costs without its sampling error."""
-    f, p, cost = (np.empty_like(q) for _ in range(3))
-    _run("resource_rows", rounds, q, f, p, cost)
-    return f, p, cost
+        found = _descend(rounds._replace(gain=gain, queue=queue), starts, options)
+        best = np.argmin(found.objective)
+        if found.objective[best] < objective[row]:
+            for kept, new in zip(decisions[:4], found[:4], strict=True):  # not the iterations
+                kept[row] = new[best]
 
 
 def check_variant(variant: object, exact: object) -> None:
@@ -263,5 +251,5 @@ def best_resources(
     # Written so that NaN fails the comparisons.
     if not all_true((q > 0) & (q <= 1)):
         raise ValueError(f"q must lie in (0, 1], got values from {q.min()} to {q.max()}")
-    f, p, _ = _resources(rounds, np.array(np.atleast_2d(np.broadcast_to(q, shape)), order="C"))
+    f, p, *_ = _resources(rounds, rows(np.broadcast_to(q, shape)))
     return f.reshape(shape), p.reshape(shape)

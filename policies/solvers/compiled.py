@@ -1,7 +1,7 @@
-"""Compiling the solvers with numba, and sharing out rows among the processor's cores.
+"""Compile the solvers with numba, and split rows among the processor's cores.
 
-Nothing here imports numba before a file of compiled functions is imported, which the solvers do
-when they are first called.
+numba is imported with the first file of compiled functions, which happens when a solver is first
+called.
 
 Numba caches an `entry` by the date of the file it stands in: after a change of a compiled function
 in another file, change the file of the entry too, or remove its ``__pycache__``.
@@ -17,51 +17,50 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
-from threading import Timer
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Devices times rows that are worth a thread of their own: about half a millisecond.
+# Devices times rows that are worth another thread: about half a millisecond.
 _WORTH_A_THREAD = 4000
-# Seconds of compiling before the terminal says so.
-_PATIENCE_S = 2.0
 
 _most_threads: list[int] = []
 
 
-def compiled(function: F) -> F:
-    """A function that other compiled functions call.
+# Division by zero gives inf as in numpy, which lets the compiler use vector instructions. Python
+# calls entries alone: what it would need to call the others takes a second to compile.
+_OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True}
+_INNER = _OPTIONS | {"no_cpython_wrapper": True}
 
-    Division by zero gives inf as in numpy, which lets the compiler use vector instructions.
-    """
+
+def compiled(function: F) -> F:
+    """Compile a function that other compiled functions call."""
     from numba import njit
 
-    return njit(error_model="numpy")(function)  # type: ignore[no-any-return]
+    return njit(**_INNER)(function)  # type: ignore[no-any-return]
 
 
 def inlined(function: F) -> F:
-    """A compiled function that stands where it is called: a call with arrays takes 10 ns."""
+    """Compile a function in the place of each call: a call with arrays takes 10 ns."""
     from numba import njit
 
-    return njit(error_model="numpy", inline="always")(function)  # type: ignore[no-any-return]
+    return njit(**_INNER, inline="always")(function)  # type: ignore[no-any-return]
 
 
 def entry(function: F) -> F:
-    """A compiled function that Python calls, with `run_rows`; cached on disk if it can be."""
+    """Compile a function that Python calls through `run_rows`; kept on disk if possible."""
     from numba import njit
 
     _listen()
-    options = {"error_model": "numpy", "nogil": True}
     try:
-        return njit(**options, cache=True)(function)  # type: ignore[no-any-return]
+        return njit(**_OPTIONS, nogil=True, cache=True)(function)  # type: ignore[no-any-return]
     except RuntimeError:  # neither the package's folder nor the user's can be written
-        _tell_no_cache()
-        return njit(**options)(function)  # type: ignore[no-any-return]
+        _report_no_cache()
+        return njit(**_OPTIONS, nogil=True)(function)  # type: ignore[no-any-return]
 
 
 def run_rows(function: Callable[..., None], rows: int, size: int, *arguments: object) -> None:
-    """Call ``function(start, stop, *arguments)`` for all rows, in parts where it is worth threads.
+    """Call ``function(begin, end, *arguments)`` for all rows, in threads if that pays.
 
     ``size`` is the number of devices of a row.
     """
@@ -83,7 +82,7 @@ def run_rows(function: Callable[..., None], rows: int, size: int, *arguments: ob
 
 @contextmanager
 def solver_threads(number: int) -> Iterator[None]:
-    """At most so many threads for the solvers within the block."""
+    """Limit the solvers' threads within the block."""
     _most_threads.append(number)
     try:
         yield
@@ -92,7 +91,7 @@ def solver_threads(number: int) -> Iterator[None]:
 
 
 def _cores() -> int:
-    """Cores that the solvers may use: ``NUMBA_NUM_THREADS``, or those of the process."""
+    """Count the cores that the solvers may use: ``NUMBA_NUM_THREADS``, or the process's."""
     number = os.environ.get("NUMBA_NUM_THREADS", "")
     if number.isdigit() and int(number) > 0:
         return int(number)
@@ -102,39 +101,30 @@ def _cores() -> int:
 
 @lru_cache
 def _listen() -> None:
-    """Have numba's compiling announced."""
+    """Have the compilation of the solvers announced."""
     from numba.core import event
 
     class Announcer(event.Listener):  # type: ignore[misc]
-        """Starts a timer with the outermost compiling, which nothing but its end stops."""
+        def on_start(self, event: Any) -> None:
+            if event.data["dispatcher"].py_func.__module__.startswith("policies."):
+                _announce()
 
-        depth = 0
-
-        def on_start(self, event: object) -> None:  # noqa: ARG002
-            if self.depth == 0:
-                self.timer = Timer(_PATIENCE_S, _announce)
-                self.timer.daemon = True
-                self.timer.start()
-            self.depth += 1
-
-        def on_end(self, event: object) -> None:  # noqa: ARG002
-            self.depth -= 1
-            if self.depth == 0:
-                self.timer.cancel()
+        def on_end(self, event: object) -> None:
+            pass
 
     event.register("numba:compile", Announcer())
 
 
 @lru_cache
 def _announce() -> None:
-    """Tell the terminal, if there is one, once in a process."""
+    """Say once in a process, on a terminal, why the first decision takes seconds."""
     if sys.stderr is not None and sys.stderr.isatty():
         print("compiling the solvers, once for this installation …", file=sys.stderr)
 
 
 @lru_cache
-def _tell_no_cache() -> None:
-    """Tell once, and not in each worker, why every start will take long."""
+def _report_no_cache() -> None:
+    """Say once, and not in each worker, why every start takes seconds."""
     if sys.stderr is not None and multiprocessing.current_process().name == "MainProcess":
         print(
             "compiled solvers cannot be kept, and are compiled anew by each process: set "

@@ -22,22 +22,29 @@ import numpy as np
 
 from fl_edge_env.typing import FloatArray
 from policies.solvers.compiled import compiled, inlined
+from policies.solvers.inputs import (
+    CAPACITANCE,
+    CONSTANTS,
+    CYCLES,
+    F_MAX,
+    F_MIN,
+    NOISE,
+    P_MAX,
+    P_MIN,
+    UPLOAD,
+    WAITING,
+)
 
-# Rows of the table: what a device is (see `policies.solvers.inputs.device_constants`) ...
-CYCLES, UPLOAD, WAITING, NOISE, CAPACITANCE = range(5)
-F_MIN, F_MAX, P_MIN, P_MAX = range(5, 9)
-F_SCALE, P_SCALE = 9, 10  # 1 / (max - min), or zero where there is nothing to choose
-ERROR, BUDGET = 11, 12  # V lambda w^2, and the energy budget
-# ... what it is in a round, ...
-QUEUE, SNR = 13, 14  # the energy queue, and h / N0
-LOG_MAX, RATE_MAX = 15, 16  # at p_max: the logarithm, and the energy saved by a second more
+# Rows of a table: the constants, what a device is in a round, ...
+QUEUE, SNR = CONSTANTS, CONSTANTS + 1  # the energy queue, and h / N0
+LOG_MAX, RATE_MAX = CONSTANTS + 2, CONSTANTS + 3  # the logarithm and the rate at p_max
 # ... what deadlines add, ...
-LOG_MIN = 17  # the logarithm at p_min
-LEAST = 18  # the least time, that at f_max and p_max
+LOG_MIN = CONSTANTS + 4  # the logarithm at p_min
+LEAST = CONSTANTS + 5  # the least time, at f_max and p_max
 # ... and the outcome problem.
-PARTICIPATION = 19  # the participation queue
-FIRST = 20  # the least time; infinite for a device that is absent
-ROWS = 21
+PARTICIPATION = CONSTANTS + 6  # the participation queue
+FIRST = CONSTANTS + 7  # the least time; infinite for a device that is absent
+_ROWS = CONSTANTS + 8
 
 # How far inside a range, relative, the search of `on_time` turns round.
 _INSIDE = 1e-12
@@ -46,7 +53,7 @@ _INSIDE = 1e-12
 @compiled
 def begin_table(constants: FloatArray) -> FloatArray:
     """A table that knows what the devices are."""
-    t = np.empty((ROWS, constants.shape[1]))
+    t = np.empty((_ROWS, constants.shape[1]))
     for row in range(constants.shape[0]):
         for n in range(constants.shape[1]):
             t[row, n] = constants[row, n]

@@ -10,40 +10,60 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fl_edge_env.checks import all_true, real_array
+from fl_edge_env.checks import all_true, finite_number, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray
 from policies.solvers.compiled import run_rows
 
 T = TypeVar("T", bound=np.generic)
 
+# Rows of a table of constants, (CONSTANTS, N).
+CYCLES, UPLOAD, WAITING, NOISE, CAPACITANCE, F_MIN, F_MAX, P_MIN, P_MAX = range(9)
+F_SCALE, P_SCALE = 9, 10  # 1 / (max - min), or zero where there is nothing to choose
+ERROR, BUDGET = 11, 12  # V lambda w^2, and the energy budget
+CONSTANTS = 13
+
 
 class Rounds(NamedTuple):
-    """The states of a batch of rounds, in arrays as the kernels take them."""
+    """A batch of rounds, and the system, as the kernels take them."""
 
     gain: FloatArray  # (B, N)
     queue: FloatArray  # (B, N)
-    scenario: Scenario
+    constants: FloatArray  # (CONSTANTS, N)
+    V: float
+    cohort_size: int
 
-    def run(self, function: Callable[..., None], *arguments: object) -> None:
-        """Run a function of a kernel over the rounds."""
-        *state, scenario = self
-        rows, devices = self.queue.shape
-        run_rows(function, rows, devices, *state, device_constants(scenario), *arguments)
+    def run(self, function: Callable[..., None], *groups: tuple[object, ...]) -> None:
+        """Call ``function(begin, end, rounds, *groups)`` of a kernel for all rounds.
+
+        numba recognises plain tuples faster than named ones: the kernel names them again.
+        """
+        run_rows(function, *self.queue.shape, tuple(self), *map(tuple, groups))
 
 
 def check_rounds(
-    channel_gain: ArrayLike, queue: ArrayLike, scenario: Scenario
+    channel_gain: ArrayLike, queue: ArrayLike, scenario: Scenario, V: float | None = None
 ) -> tuple[Rounds, tuple[int, ...]]:
-    """The rounds of gains and queues [J], checked, and the shape (N,) or (B, N) of these."""
+    """Check gains and queues [J]; give the rounds, and the shape (N,) or (B, N).
+
+    V is the weight of the time, by default the scenario's. The arrays are copies: the caller's
+    may change before a certificate is asked for.
+    """
+    V = scenario.V if V is None else finite_number("V", V)
     gains, queues = check_state(channel_gain, queue, scenario)
-    return Rounds(np.atleast_2d(gains), np.atleast_2d(queues), scenario), queues.shape
+    arrays = rows(gains), rows(queues), device_constants(scenario)
+    return Rounds(*arrays, V, scenario.cohort_size), gains.shape
+
+
+def rows(values: NDArray[T]) -> NDArray[T]:
+    """Copy (N,) or (B, N) values to the one layout, (B, N), for which the kernels are compiled."""
+    return np.array(values, order="C", ndmin=2)
 
 
 def check_state(
     channel_gain: ArrayLike, queue: ArrayLike, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
-    """Gains and queues [J] of shape (N,) or (B, N) as arrays for the kernels.
+    """Gains and queues [J] of shape (N,) or (B, N) as contiguous arrays.
 
     Raises `ValueError` if a shape is wrong, a gain not positive and finite, or a queue negative or
     not finite.
@@ -69,13 +89,7 @@ def check_state(
         raise ValueError(
             f"queue must be finite and not negative, got {queues.min()} to {queues.max()}"
         )
-    return for_kernel(gains), for_kernel(queues)
-
-
-def for_kernel(values: NDArray[T]) -> NDArray[T]:
-    """The values as numba has seen them before: for other layouts it would compile anew."""
-    flags = values.flags
-    return values if flags.c_contiguous and flags.writeable else np.array(values, order="C")
+    return gains, queues
 
 
 # The scenario asked for last: a hash of the fields can take longer than a decision.
@@ -83,7 +97,7 @@ _latest: list[tuple[Scenario | None, FloatArray]] = [(None, np.empty(0))]
 
 
 def device_constants(scenario: Scenario) -> FloatArray:
-    """The first rows of the table of `policies.solvers.device`, in its order."""
+    """What the devices of a scenario are, whatever the round; a table of constants."""
     known, constants = _latest[0]  # at once, as other threads may ask too
     if known is not scenario:
         constants = _constants(scenario)
@@ -93,25 +107,19 @@ def device_constants(scenario: Scenario) -> FloatArray:
 
 @lru_cache(maxsize=32)
 def _constants(scenario: Scenario) -> FloatArray:
-    ranges = (scenario.f_max - scenario.f_min, scenario.p_max - scenario.p_min)
-    with np.errstate(divide="ignore"):
-        scales = [np.where(width > 0, 1.0 / width, 0.0) for width in ranges]
-    upload = scenario.upload_bits * scenario.cohort_size * math.log(2) / scenario.bandwidth_hz
-    rows = [
-        scenario.cycles_per_round,
-        upload,
-        scenario.waiting_time,
-        scenario.noise_power_w,
-        scenario.capacitance,
-        scenario.f_min,
-        scenario.f_max,
-        scenario.p_min,
-        scenario.p_max,
-        *scales,
-        scenario.V * scenario.lambda_ * scenario.weights**2,
-        scenario.energy_budget_j,
-    ]
-    constants = np.empty((len(rows), scenario.num_devices))
-    for row, values in zip(constants, rows, strict=True):
-        row[:] = values
-    return constants
+    f_range, p_range = scenario.f_max - scenario.f_min, scenario.p_max - scenario.p_min
+    table = np.zeros((CONSTANTS, scenario.num_devices))
+    table[CYCLES] = scenario.cycles_per_round
+    table[UPLOAD] = (
+        scenario.upload_bits * scenario.cohort_size * math.log(2) / scenario.bandwidth_hz
+    )
+    table[WAITING] = scenario.waiting_time
+    table[NOISE] = scenario.noise_power_w
+    table[CAPACITANCE] = scenario.capacitance
+    table[F_MIN], table[F_MAX] = scenario.f_min, scenario.f_max
+    table[P_MIN], table[P_MAX] = scenario.p_min, scenario.p_max
+    np.divide(1.0, f_range, out=table[F_SCALE], where=f_range > 0)
+    np.divide(1.0, p_range, out=table[P_SCALE], where=p_range > 0)
+    table[ERROR] = scenario.V * scenario.lambda_ * scenario.weights**2
+    table[BUDGET] = scenario.energy_budget_j
+    return table

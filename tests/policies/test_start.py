@@ -30,15 +30,15 @@ def test_start__waits_for_no_library_that_is_not_used(code):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_compiling__that_takes_long_is_announced_once_on_a_terminal(terminal, monkeypatch):
+def test_compiling__is_announced_once_on_a_terminal(terminal, monkeypatch):
     stream = io.StringIO()
     stream.isatty = lambda: terminal
-    monkeypatch.setattr(compiled, "_PATIENCE_S", 0.0)
     monkeypatch.setattr(sys, "stderr", stream)
     compiled._listen()
     compiled._announce.cache_clear()
     for function in (lambda x: x + 1.0, lambda x: x + 2.0):
-        compiled.compiled(function)(1.0)
+        function.__module__ = compiled.__name__  # a user's own functions are not announced
+        compiled.entry(function)(1.0)
     assert stream.getvalue().count("compiling the solvers") == terminal
     assert stream.getvalue().count("\n") == terminal
 
@@ -47,7 +47,7 @@ def test_compiling__where_nothing_can_be_kept_works_and_names_the_folder_to_set(
     monkeypatch, capsys
 ):
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])  # as where all folders are read-only
-    compiled._tell_no_cache.cache_clear()
+    compiled._report_no_cache.cache_clear()
     for function in (lambda x: x + 1.0, lambda x: x + 2.0):
         assert compiled.entry(function)(1.0) == function(1.0)
     assert capsys.readouterr().err.count("set NUMBA_CACHE_DIR to a folder") == 1

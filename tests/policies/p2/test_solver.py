@@ -15,9 +15,10 @@ from scipy.special import softmax
 from fl_edge_env import Scenario, Simulator, TraceChannel
 from fl_edge_env.lyapunov import drift_plus_penalty
 from fl_edge_env.physics import time_and_energy
-from policies import LROA, compiled
+from policies import LROA
 from policies.p2 import best_resources, solve_p2
 from policies.p2.reference import solve_p2_cvxpy
+from policies.solvers import compiled
 from policies.solvers.compiled import solver_threads
 
 

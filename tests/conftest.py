@@ -66,3 +66,11 @@ def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Figure, "draw_without_rendering", lambda _: None)
     monkeypatch.setattr(Figure, "savefig", save)
+
+
+@pytest.fixture
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of checkpoints, in a cache of the user's that is empty."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder / "fl-edge"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -10,7 +10,6 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
 from policies.base import Policy
@@ -92,15 +91,6 @@ class TrainingEnvFactory:
             **{name: getattr(self.options, name) for name in RUN_OPTIONS},
         )
 
-    def checkpoint_bytes(self, policy: Policy) -> int:
-        """Size of a checkpoint of a run: nearly all are the numbers of `TrainingWrapper.state`."""
-        task = self.make_task()
-        model_and_server = 4 * (1 + len(task.server.keeps))  # float32
-        devices = self.scenario.num_devices
-        gradients = 2 * devices if policy.uses_gradients else 0  # bfloat16
-        left = 4 * devices if task.uploads(self.scenario).remembers else 0
-        return (model_and_server + gradients + left) * task.num_parameters
-
     def fitted(self) -> TrainingEnvFactory:
         """The same with the upload size and the sample counts of the task in the scenario."""
         return self.in_system(self.make_task().fit(self.scenario))
@@ -142,10 +132,6 @@ class _Repeatable(TrainingWrapper):
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         with self._settings():
             return super().reset(**options)
-
-    def restore(self, seed: int, state: Mapping[str, NDArray[Any]]) -> Any:
-        with self._settings():
-            return super().restore(seed, state)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         with self._settings():

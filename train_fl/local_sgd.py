@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -40,6 +41,10 @@ class LocalTrainer:
         self._velocities = self._views(self._velocity) if options.momentum else []
         for parameter, value in zip(self._parameters, self._values, strict=True):
             parameter.data = value
+
+    def __reduce__(self) -> tuple[type[LocalTrainer], tuple[nn.Module, TrainingOptions]]:
+        """Copy or pickle the network, whose parameters become views of the copy's own vector."""
+        return LocalTrainer, (copy.deepcopy(self._model), self._options)
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         parts = torch.split(flat, [p.numel() for p in self._parameters])

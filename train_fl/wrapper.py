@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
@@ -22,7 +21,6 @@ from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import freeze
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.benchmark.checkpoint import State
 from train_fl.compression import make_compressor
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
@@ -144,9 +142,24 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             if report_gradients
             else None
         )
-        dataset = task.dataset
-        self._test = dataset.test_inputs.to(self._device), dataset.test_targets.to(self._device)
-        self._data = self._divide(task) if task.split is None else []
+        self._take_data()
+
+    def _take_data(self) -> None:
+        """Put the test samples and those of each device on torch's device."""
+        dataset, device = self.task.dataset, self._device
+        self._test = dataset.test_inputs.to(device), dataset.test_targets.to(device)
+        self._data = [
+            (dataset.train_inputs[part].to(device), dataset.train_targets[part].to(device))
+            for part in self.task.parts
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the samples, which follow from the task."""
+        return {name: v for name, v in vars(self).items() if name not in ("_test", "_data")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._take_data()
 
     @property
     def parameters(self) -> NDArray[np.float32]:
@@ -202,7 +215,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self._seeds = TrainingSeeds.of(self._base.training_seed)
         if self._given.split is not None:
             self.task = self._given.episode(self._seeds.split)
-            self._data = self._divide(self.task)
+            self._take_data()
         model = self.task.initial_model(self._seeds.model).to(self._device)
         self._trainer = LocalTrainer(model, self._options)
         self._parameters = self._trainer.initial_parameters()
@@ -210,56 +223,6 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         # What was lost of the updates of each device, where these are to be sent later.
         devices = self.scenario.num_devices if self._uploads.remembers else 0
         self._left = np.zeros((devices, len(self._parameters)), dtype=np.float32)
-
-    def _divide(self, task: Task) -> list[tuple[Tensor, Tensor]]:
-        """Inputs and targets of each device."""
-        dataset, device = task.dataset, self._device
-        return [
-            (dataset.train_inputs[part].to(device), dataset.train_targets[part].to(device))
-            for part in task.parts
-        ]
-
-    def state(self) -> State:
-        """The state of the episode: environment, model, what the server keeps, any gradients.
-
-        The gradients, which may be large, are not copied: they move on with the next round.
-        """
-        state = self._base.state() | {"parameters": self.parameters}
-        state |= {f"server_{name}": _to_numpy(kept) for name, kept in self._kept.items()}
-        if len(self._left):
-            state["left"] = self._left.copy()
-        if self._distances is not None:
-            # NumPy has no bfloat16; the bits are what counts.
-            state["gradients"] = self._distances.stored.view(torch.int16).cpu().numpy()
-        return state
-
-    def restore(self, seed: int, state: Mapping[str, NDArray[Any]]) -> Any:
-        """Take up the first episode of a seed where `state` was called; gives the observation.
-
-        Raises
-        ------
-        ValueError
-            If the seed or the state is wrong; the episode is then left as it was.
-        """
-        names = {name: f"server_{name}" for name in self.task.server.keeps}
-        for name in ("parameters", *names.values()):
-            _check_array(state, name, np.float32, (self.task.num_parameters,))
-        devices = self.scenario.num_devices
-        if self._uploads.remembers:
-            _check_array(state, "left", np.float32, (devices, self.task.num_parameters))
-        if self._distances is not None:
-            _check_array(state, "gradients", np.int16, tuple(self._distances.stored.shape))
-        observation = self._base.restore(seed, state)
-        self._start_training()
-        self._parameters.copy_(torch.from_numpy(state["parameters"]))
-        if len(self._left):
-            self._left[...] = state["left"]
-        for name, saved in names.items():
-            self._kept[name].copy_(torch.from_numpy(state[saved]))
-        if self._distances is not None:
-            stored = torch.from_numpy(state["gradients"]).view(torch.bfloat16)
-            self._distances.stored = stored.to(self._device)
-        return observation
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one round and train its cohort; see `FLEdgeEnv.step`.
@@ -426,17 +389,6 @@ def device_accuracy(
     accuracy = np.full(len(mix), math.nan)
     np.divide(right, total, out=accuracy, where=total > 0)
     return accuracy
-
-
-def _check_array(
-    state: Mapping[str, NDArray[Any]], name: str, dtype: DTypeLike, shape: tuple[int, ...]
-) -> None:
-    values = np.asarray(state.get(name) if isinstance(state, Mapping) else None)
-    if values.dtype != dtype or values.shape != shape:
-        raise ValueError(
-            f"the state's {name} must be {np.dtype(dtype)} of shape {shape}, "
-            f"got {values.dtype} of shape {values.shape}"
-        )
 
 
 def _check_device(device: str | torch.device) -> torch.device:

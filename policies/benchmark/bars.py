@@ -18,7 +18,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from policies.benchmark.disk_space import tell_room
 from policies.benchmark.episode import Episodes
 from policies.benchmark.jobs import Work
 from policies.benchmark.runner import run_jobs
@@ -89,11 +88,8 @@ def run_with_progress(
 ) -> list[Episodes]:
     """Run jobs with a bar that tells how much is done and how long the rest may take.
 
-    Before they begin it is told where their checkpoints will take a gigabyte of the disk or more.
     A transient bar goes when all jobs are finished; see `policies.benchmark.runner.run_jobs`.
     """
-    if folder is not None:
-        tell_room(jobs, folder, workers, console)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

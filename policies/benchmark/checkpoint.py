@@ -1,123 +1,130 @@
-"""States of an unfinished run on disk, from which it goes on after a crash."""
+"""The checkpoint of an unfinished training run, from which the same run continues."""
 
 from __future__ import annotations
 
-import re
+import os
+import pickle
 import warnings
+import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.files import atomic_path, check_zip, in_bytes, reason
+from fl_edge_env.files import atomic_path, check_zip, reason
 
-# Everything that a run needs to go on, by name; numbers are arrays without axes.
+# Everything that a finished run has, by name; numbers are arrays without axes.
 State: TypeAlias = dict[str, NDArray[Any]]
 
 _FORMAT = 1
 
 
-@runtime_checkable
-class Resumable(Protocol):
-    """An environment whose episode can be saved and taken up again."""
-
-    def state(self) -> State:
-        """The state of the episode, apart from its seed."""
-
-    def restore(self, seed: int, state: Mapping[str, NDArray[Any]]) -> Any:
-        """Take up the episode of a seed again; returns the observation."""
-
-
-# Checkpoints of a run while it writes one: that, the newest, and the one before.
-MOST_CHECKPOINTS = 3
-
-
 @dataclass
-class Checkpoints:
-    """The checkpoints of one run: the newest, and the one before in case that is damaged.
+class Checkpoint:
+    """The checkpoint of a run: a pickle in the user's cache folder.
 
-    They are NumPy's ``.npz`` files without pickled objects, which carry checksums. In a run on
-    several machines the folder must be one that they share. It is made where it is missing.
+    It is written whole or not at all, and carries a checksum.
+
+    Parameters
+    ----------
+    key : str
+        The run's key, a hash of everything that determines its result.
+    every : int
+        Rounds between two checkpoints.
     """
 
-    folder: Path
-    key: str  # of the run: a checkpoint of another is refused
-    every: int  # rounds between two checkpoints
-    _failing: bool = field(default=False, init=False, repr=False)
+    key: str
+    every: int
+    _warned: bool = field(default=False, init=False, repr=False)
 
-    def save(self, num_rounds: int, state: State) -> None:
-        """Write a checkpoint, whole or not at all, and keep of the others the one before it.
+    @property
+    def path(self) -> Path:
+        """The file."""
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return cache / "fl-edge" / f"{self.key}.checkpoint"
 
-        Where it cannot be written, as on a full disk, the first of such failures one after the
-        other is told as a `RuntimeWarning`, and the older ones are kept. `ValueError` for an array
-        of objects, which only a pickle could save.
+    def save(self, run: object, given: Mapping[str, object]) -> None:
+        """Replace the checkpoint; warns once if that fails.
+
+        Parameters
+        ----------
+        run : object
+            The run, as `load` is to return it.
+        given : mapping
+            Objects that `load` is given again, by name. The checkpoint holds only their names.
         """
-        for name, values in state.items():
-            if values.dtype.hasobject:
-                raise ValueError(f"a state must be arrays of numbers or text, {name} holds objects")
-        path = self.folder / f"{self.key}-{num_rounds}.npz"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_state(path, self.key, state)
-            found = self._found()
-            before = max((number for number in found if number < num_rounds), default=num_rounds)
-            for number, older in found.items():
-                if number not in (num_rounds, before):
-                    older.unlink(missing_ok=True)
-        except (OSError, ValueError) as error:  # of the latter kind where no file can be made
-            if not self._failing:
-                size = in_bytes(sum(values.nbytes for values in state.values()))
-                why = getattr(error, "strerror", None) or reason(error)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with (
+                atomic_path(self.path) as temporary,
+                zipfile.ZipFile(temporary, "w") as archive,
+                archive.open("run", "w", force_zip64=True) as file,
+            ):
+                _Pickler(file, given).dump(run)
+        except Exception as error:  # what a user's object can raise has no end
+            if not self._warned:
                 warnings.warn(
-                    f"cannot write the checkpoint {str(path)!r} of {size}: {why}. The run goes on, "
-                    f"and tries again after round {num_rounds + self.every}",
+                    f"cannot write the checkpoint {str(self.path)!r}: {reason(error)}. The run "
+                    "continues, but starts again if it is interrupted",
                     RuntimeWarning,
                     stacklevel=2,
                 )
-            self._failing = True
-        else:
-            self._failing = False
+            self._warned = True
 
-    def load(self) -> State | None:
-        """The newest checkpoint that is whole and of this run, or None.
+    def load(self, given: Mapping[str, object]) -> Any:
+        """The run as it was saved; None without a checkpoint, or with a warning if it is damaged.
 
-        Warns of those that are refused, with the reason.
+        Parameters
+        ----------
+        given : mapping
+            The objects that `save` was given.
         """
-        for _, path in sorted(self._found().items(), reverse=True):
-            try:
-                return read_state(path, self.key)
-            except Exception as error:  # what a damaged file can raise has no end
-                warnings.warn(
-                    f"the checkpoint {str(path)!r} is refused: {reason(error)}",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-        return None
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                if archive.testzip() is not None:
+                    raise ValueError("it is damaged")
+                with archive.open("run") as file:
+                    return _Unpickler(file, given).load()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except Exception as error:  # what a damaged file can raise has no end
+            warnings.warn(
+                f"cannot read the checkpoint {str(self.path)!r}: {reason(error)}. The run starts "
+                "again",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
 
-    def stored_bytes(self) -> int:
-        """Size of the checkpoints that there are."""
-        return sum(path.stat().st_size for path in self._found().values())
+    def remove(self) -> None:
+        """Remove the file, if there is one."""
+        with suppress(OSError):
+            self.path.unlink()
 
-    def clear(self) -> None:
-        """Remove all checkpoints of the run, and what saves that were cut short have left."""
-        for path in (*self._found().values(), *self._matches(r"\.{}-\d+-[0-9a-f]+\.npz")):
-            path.unlink(missing_ok=True)
 
-    def _found(self) -> dict[int, Path]:
-        """The checkpoints by their number of rounds."""
-        return {
-            int(path.stem.rsplit("-")[-1]): path
-            for path in self._matches(r"{}-\d+\.npz")
-            if path.is_file()
-        }
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles user-defined classes too, and given objects as their names."""
 
-    def _matches(self, pattern: str) -> list[Path]:
-        """The files of a name with the key in it, which may be part of another run's key."""
-        name = re.compile(pattern.format(re.escape(self.key)))
-        return [path for path in self.folder.glob("*.npz") if name.fullmatch(path.name)]
+    def __init__(self, file: Any, given: Mapping[str, object]) -> None:
+        super().__init__(file)
+        self._names = {id(value): name for name, value in given.items()}
+
+    def persistent_id(self, obj: object) -> str | None:
+        return self._names.get(id(obj))
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: Any, given: Mapping[str, object]) -> None:
+        super().__init__(file)
+        self._given = given
+
+    def persistent_load(self, pid: str) -> object:
+        return self._given[pid]
 
 
 def write_state(path: Path, key: str, state: State) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -14,13 +16,14 @@ from gymnasium.vector import VectorEnv
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions, in_time
+from fl_edge_env.files import reason
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.physics import participation_probability
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.benchmark.bounds import Prices, priced_outcome
-from policies.benchmark.checkpoint import Checkpoints, Resumable, State, join, part
+from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.live import Recorder, Row, recorded
 from policies.benchmark.status import DeviceAccounts, joined
 from policies.progress import track
@@ -56,16 +59,17 @@ def run_episode(
     env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
     scenario: Scenario,
     seeds: Sequence[int],
-    checkpoints: Checkpoints | None = None,
+    checkpoint: Checkpoint | None = None,
     prices: Prices | None = None,
     recorders: Sequence[Recorder] = (),
+    model: Path | None = None,
 ) -> Episodes:
     """Run a policy for one episode, and give a row for each round and seed.
 
-    The environment is a batch of as many systems as there are seeds, or a single one. Nothing is
-    saved where it is not `Resumable`, as is one in another wrapper, or the policy not `resumable`.
-    Recorders are told of each round of a single environment when it is played. A round is noted
-    before the policy hears of it, and the policy's seed does not tell the environment's.
+    The environment is a batch of as many systems as there are seeds, or a single one. A run that
+    has a checkpoint continues from it. `model` is a file for the last global model. Recorders are
+    told of each round of a single environment when it is played. A round is noted before the policy
+    hears of it, and the policy's seed does not tell the environment's.
 
     Returns
     -------
@@ -91,18 +95,14 @@ def run_episode(
     """
     seed: Any = list(seeds) if isinstance(env, VectorEnv) else seeds[0]
     records = _Records(scenario, len(seeds), prices)
-    resumable = env if checkpoints and isinstance(env, Resumable) and policy.resumable else None
-    state = checkpoints.load() if checkpoints and resumable else None
-    own_seeds = [policy_seed(one) for one in seeds]
-    policy.reset(own_seeds if isinstance(env, VectorEnv) else own_seeds[0])
-    if resumable and state:
-        observation = resumable.restore(seed, part("env", state))
-        policy.restore(part("policy", state))
-        records.restore(part("records", state))
+    given = _given(env) if checkpoint else {}
+    if checkpoint and (run := checkpoint.load(given)):
+        env, policy, observation, records = run
     else:
+        own_seeds = [policy_seed(one) for one in seeds]
+        policy.reset(own_seeds if isinstance(env, VectorEnv) else own_seeds[0])
         observation, info = env.reset(seed=seed)
         policy.feedback(info)
-    del state  # it may be large
     left = range(records.num_rounds + 1, scenario.num_rounds + 1)
     with recorded(recorders) as tell:
         for number in range(1, records.num_rounds + 1):
@@ -123,18 +123,29 @@ def run_episode(
             policy.feedback(info)
             if recorders:
                 tell(records.row(number, policy.name, seeds[0]))
-            if checkpoints and resumable and number % checkpoints.every == 0:
-                checkpoints.save(
-                    number,
-                    join(
-                        {
-                            "env": resumable.state(),
-                            "policy": policy.state(),
-                            "records": records.state(),
-                        }
-                    ),
-                )
+            if checkpoint and number % checkpoint.every == 0:
+                checkpoint.save((env, policy, observation, records), given)
+    if model is not None:
+        _save_model(env, model)
     return Episodes(records.table(policy.name, seeds), records.devices())
+
+
+def _given(env: Any) -> dict[str, object]:
+    """The data set, which a new run has before it continues: a checkpoint leaves it out."""
+    task: Any = env.get_wrapper_attr("task") if env.has_wrapper_attr("task") else None
+    return {"dataset": task.dataset} if hasattr(task, "dataset") else {}
+
+
+def _save_model(env: Any, path: Path) -> None:
+    try:
+        env.save_model(path)
+    except (OSError, ValueError) as error:  # of the latter kind where no file can be made
+        warnings.warn(
+            f"the last model is lost, but the rounds are kept: {reason(error)}. The same "
+            "command plays them again for the model",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 class _Records:
@@ -254,18 +265,6 @@ class _Records:
             lasting=np.full(len(self._sums["filled"]), _luck_lasts(self._scenario)),
             drawn=not self._sums["chosen"],
         )
-
-    def state(self) -> State:
-        columns = {name: values[: self.num_rounds] for name, values in self._columns.items()}
-        return join({"columns": columns, "sums": self._sums})
-
-    def restore(self, state: State) -> None:
-        self._sums = part("sums", state)
-        saved = part("columns", state)
-        self.num_rounds = len(saved["reward"])
-        self._columns = {name: self._empty() for name in saved}
-        for name, values in saved.items():
-            self._columns[name][: self.num_rounds] = values
 
     def _empty(self) -> FloatArray:
         return np.empty((self._scenario.num_rounds, self._num_seeds))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import joblib
@@ -22,10 +21,9 @@ from gymnasium.vector import AutoresetMode
 
 from fl_edge_env import FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import is_integer
-from fl_edge_env.files import reason
 from policies.base import Policy, check_scenario
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
-from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.episode import Episodes, run_episode
 from policies.benchmark.live import Recorder
 
@@ -36,14 +34,6 @@ PACKAGES = tuple(
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
-
-
-@runtime_checkable
-class TellsSize(Protocol):
-    """Such a factory that knows how large the checkpoints of a run are."""
-
-    def checkpoint_bytes(self, policy: Policy) -> int:
-        """Size of a checkpoint of a policy's run."""
 
 
 # Stands for the policy in the table of a `BoundJob`.
@@ -76,14 +66,6 @@ class Job:
     def saves(self) -> bool:
         """True if it is saved on the way; runs without training are over in seconds."""
         return self.make_env is not None
-
-    @property
-    def checkpoint_bytes(self) -> int:
-        """Size of a checkpoint, zero where none is written or nobody knows it."""
-        maker: object = self.make_env
-        if isinstance(maker, TellsSize) and self.policy.resumable:
-            return maker.checkpoint_bytes(self.policy)
-        return 0
 
     @cached_property
     def key(self) -> str:
@@ -127,7 +109,7 @@ class Job:
 
     def run(
         self,
-        checkpoints: Checkpoints | None = None,
+        checkpoint: Checkpoint | None = None,
         recorders: Sequence[Recorder] = (),
         model: Path | None = None,
     ) -> Episodes:
@@ -140,26 +122,16 @@ class Job:
             )
         # A copy, which shares no scenario with the environment and the accounts.
         policy = copy.deepcopy(self.policy)
-        played = run_episode(
+        return run_episode(
             policy,
             env,
             self.scenario,
             self.seeds,
-            checkpoints,
+            checkpoint,
             self.prices,
             recorders,
+            model,
         )
-        if model is not None:
-            try:
-                env.save_model(model)
-            except (OSError, ValueError) as error:  # of the latter kind where no file can be made
-                warnings.warn(
-                    f"the last model is lost, but the rounds are kept: {reason(error)}. The same "
-                    "command plays them again for the model",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-        return played
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +143,6 @@ class BoundJob:
     prices: Prices
     saves = False
     parts = 2
-    checkpoint_bytes = 0
 
     @property
     def label(self) -> str:

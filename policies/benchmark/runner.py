@@ -18,7 +18,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +32,7 @@ from joblib.externals.loky.backend import resource_tracker as loky_tracker
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, writable_folder
 from policies.benchmark.board import JobsBoard, watched
-from policies.benchmark.checkpoint import Checkpoints, join, part, read_state, write_state
+from policies.benchmark.checkpoint import Checkpoint, join, part, read_state, write_state
 from policies.benchmark.episode import Episodes
 from policies.benchmark.jobs import PACKAGES, Job, Work
 from policies.benchmark.live import Recorder
@@ -112,8 +112,8 @@ def run_jobs(
 ) -> list[Episodes]:
     """Run jobs and give what was played in the order of the jobs.
 
-    Jobs that `folder` has are not run again. A training run leaves a checkpoint in its subfolder
-    ``checkpoints`` every so many rounds, from which it goes on after a kill, and its last global
+    Jobs that `folder` has are not run again. A training run leaves a checkpoint in the user's
+    cache folder every so many rounds, from which it continues after a kill, and its last global
     model in `models`, where one that is finished without is run again; on a cluster the folder must
     be a shared one. `record` gives the recorders of a training run, by a name for files that no
     other job has. `on_finish` is called with each job that is finished, has failed or is found on
@@ -135,7 +135,10 @@ def run_jobs(
     found = finished(jobs, folder, with_models=models is not None)
     if folder is not None:  # one that holds all that is asked for may be read-only
         folder = (folder if len(found) == len(jobs) else writable_folder(folder)).resolve()
-    saves = [checkpoints_of(job, folder, checkpoint_every) for job in jobs]
+    saves = [
+        Checkpoint(job.key, checkpoint_every) if folder is not None and job.saves else None
+        for job in jobs
+    ]
     names = _file_names(jobs)
     recorders = [record(names[i]) if i in names else () for i in range(len(jobs))]
     kept: dict[int, Path] = {}
@@ -152,8 +155,8 @@ def run_jobs(
             read = {index: _load(folder, jobs[index]) for index in whole}
             results |= {index: played for index, played in read.items() if played is not None}
             for index in results.keys() & indices:  # the last kill may have come before this
-                if (checkpoints := saves[index]) is not None:
-                    checkpoints.clear()
+                if (checkpoint := saves[index]) is not None:
+                    checkpoint.remove()
         missing = [index for index in indices if index not in results]
         workers = min(workers, max(len(missing), 1))
         parent = os.getpid() if backend == "processes" else None
@@ -169,15 +172,12 @@ def run_jobs(
                 else:
                     if folder is not None:
                         _save(outcome, folder, job)
-                    if (checkpoints := saves[index]) is not None:
-                        checkpoints.clear()
+                    if (checkpoint := saves[index]) is not None:
+                        checkpoint.remove()
                     results[index] = outcome
                 board.clear(index)
                 if indices is absent:
                     on_finish(job)
-    if folder is not None:
-        with suppress(OSError):  # failed runs keep theirs
-            (folder / "checkpoints").rmdir()
     if models is not None:
         models.mkdir(parents=True, exist_ok=True)
         for index, path in kept.items():
@@ -206,13 +206,6 @@ def finished(jobs: Sequence[Work], folder: Path | None, *, with_models: bool = F
     ]
 
 
-def checkpoints_of(job: Work, folder: Path | None, every: int = 1) -> Checkpoints | None:
-    """The checkpoints of a run in the folder that `run_jobs` is given, if it is saved at all."""
-    if folder is None or not job.saves:
-        return None
-    return Checkpoints(folder / "checkpoints", job.key, every)
-
-
 def check_runner(workers: int, backend: str = "processes", checkpoint_every: int = 50) -> None:
     """Raise `ValueError` where `run_jobs` would refuse one of these."""
     integer_at_least(1, "workers", workers)
@@ -226,7 +219,7 @@ class _Attempt(NamedTuple):
 
     place: int
     job: Work
-    checkpoints: Checkpoints | None
+    checkpoint: Checkpoint | None
     recorders: Sequence[Recorder]
     model: Path | None
     board: JobsBoard
@@ -341,13 +334,13 @@ def _end_with(parent: int | None) -> None:
 
 def _run(attempt: _Attempt) -> _Outcome:
     """Run a job; one thread each where several run at a time, so that they do not compete."""
-    index, job, checkpoints, recorders, model, board, workers, parent = attempt
+    index, job, checkpoint, recorders, model, board, workers, parent = attempt
     if parent not in (None, os.getpid()):
         _end_with(parent)
     threads = solver_threads(1) if workers > 1 else nullcontext()
     try:
         with threads, listening(board.listener(index, job.parts)):
-            return index, job.run(checkpoints, recorders, model)
+            return index, job.run(checkpoint, recorders, model)
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error

@@ -6,7 +6,6 @@ import io
 import json
 import pickle
 import tarfile
-import warnings
 import zipfile
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from hypothesis import strategies as st
 
 from fl_edge_env import Scenario
 from policies import LROA, UniD
-from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.episode import Episodes
 from policies.benchmark.jobs import Job, make_jobs
 from policies.benchmark.runner import _load, run_jobs
@@ -152,84 +150,6 @@ def test_agent__wrong_content_is_refused_before_it_fills_the_memory(path, change
     elif isinstance(changes, torch.Tensor):
         torch.save(changes, path)
     assert message in refused(path)
-
-
-STATE = {"weights": np.arange(5000.0), "round": np.array(5)}
-
-
-def loaded(checkpoints: Checkpoints) -> tuple[dict[str, np.ndarray] | None, list[str]]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        return checkpoints.load(), [str(warning.message) for warning in caught]
-
-
-def npy(array: object) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=True)
-    return buffer.getvalue()
-
-
-def npz(**parts: bytes) -> bytes:
-    buffer = io.BytesIO()
-    header = {"format": npy(1), "key": npy("a"), "names": npy(["x"])}
-    with zipfile.ZipFile(buffer, "w") as file:
-        for name, content in (header | parts).items():
-            file.writestr(f"{name}.npy", content)
-    return buffer.getvalue()
-
-
-def huge(shape: str) -> bytes:
-    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(8)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (npy(3.0), ""),
-        (npz(), ""),
-        (npz(format=npy([1, 2])), ""),
-        (npz(format=npy(2)), "its format is 2, this version reads 1"),
-        (npz(key=npy("b")), "belongs to a run with other settings"),
-        (npz(names=npy(3)), ""),
-        (npz(x=huge("(1125899906842624,)")), ""),
-        (npz(x=huge("(4294967296, 4294967296, 4294967296)")), ""),
-        (npz(x=huge("(" * 40)), ""),
-        (npz(x=b"\x93NUMPY\x09\x09"), ""),
-        (pickle.dumps({"format": 1}), ""),
-        (npz(x=npy(np.array([Malicious(Path("run"))], dtype=object))), "allow_pickle=False"),
-        # Of an array of another length NumPy would read a shorter one without its checksum.
-        (b"(4000,)", "its part 'weights.npy' is damaged"),
-        (b"(5001,)", "its part 'weights.npy' is damaged"),
-    ],
-)
-def test_checkpoint__hostile_content_is_refused_and_the_one_before_taken(
-    tmp_path, monkeypatch, content, message
-):
-    monkeypatch.chdir(tmp_path)
-    checkpoints = Checkpoints(tmp_path, "a", 1)
-    checkpoints.save(1, STATE)
-    if content.startswith(b"("):
-        content = (tmp_path / "a-1.npz").read_bytes().replace(b"(5000,)", content)
-    (tmp_path / "a-2.npz").write_bytes(content)
-    state, messages = loaded(checkpoints)
-    np.testing.assert_equal(state, STATE)
-    assert len(messages) == 1
-    assert "a-2.npz' is refused: " in messages[0]
-    assert message in messages[0]
-    assert not Path("run").exists()
-
-
-def test_checkpoint__what_is_no_file_is_left_alone(tmp_path):
-    checkpoints = Checkpoints(tmp_path, "a", 1)
-    checkpoints.save(1, STATE)
-    (tmp_path / "a-2.npz").mkdir()
-    (tmp_path / "a-3.npz").symlink_to("/dev/zero")
-    state, messages = loaded(checkpoints)
-    np.testing.assert_equal(state, STATE)
-    assert messages == []
-    checkpoints.clear()
-    assert {path.name for path in tmp_path.iterdir()} == {"a-2.npz", "a-3.npz"}
 
 
 @pytest.fixture(scope="module")

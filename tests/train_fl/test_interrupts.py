@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from fl_edge_env import Scenario
-from fl_edge_env.files import is_abandoned
 from policies import UniD, UniS
 from policies.benchmark.jobs import make_jobs
 from policies.benchmark.runner import WorkerKilledError, finished, run_jobs
@@ -81,12 +80,12 @@ def assert_ends(process: subprocess.Popen[str], status: int, said: str) -> None:
 def assert_no_litter(folder: Path) -> None:
     """Hidden are locks, and what killed workers were saving, which the end of the runs removes."""
     for path in folder.rglob(".*"):
-        assert path.name == ".lock" or (path.parent.name == "checkpoints" and is_abandoned(path))
+        assert path.name == ".lock"
 
 
-def wait_for_runs(process: subprocess.Popen[str], folder: Path) -> None:
+def wait_for_runs(process: subprocess.Popen[str], cache: Path) -> None:
     deadline = time.monotonic() + 900
-    while len(list(folder.glob("jobs/checkpoints/*"))) < 2:
+    while len(list(cache.glob("*.checkpoint"))) < 2:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -164,11 +163,10 @@ RAY = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs 
 @pytest.mark.parametrize("backend", ["processes", pytest.param("ray", marks=RAY)])
 @pytest.mark.parametrize("whom", ["group", "worker"])
 def test_compare__with_workers_ends_in_one_line_when_all_or_one_are_told_to(
-    start, tmp_path, backend, whom
+    start, tmp_path, cache, backend, whom
 ):
-    out = tmp_path / "out"
     process = start(f"{LONG} --workers 2 --backend {backend} --out out")
-    wait_for_runs(process, out)
+    wait_for_runs(process, cache)
     if whom == "group":
         os.killpg(process.pid, signal.SIGTERM)
         assert_ends(process, *STATUS[signal.SIGTERM])

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import hashlib
 import math
+import pickle
 import subprocess
 import sys
 
@@ -332,20 +333,30 @@ def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task,
     assert info["skipped_devices"].size == 0
 
 
-@pytest.mark.parametrize("report_gradients", [False, True])
-def test_restore__goes_on_as_if_nothing_had_happened(scenario, report_gradients):
-    task = make_task("digits", num_devices=20, server=FedAdam(), proximal=0.1)
-    whole, taken_up = (wrap(scenario, task, report_gradients=report_gradients) for _ in range(2))
-    whole.reset(seed=3)
-    rng = np.random.default_rng(0)
-    actions = rng.uniform(-1, 1, (8, 3, 20)).astype(np.float32)
-    for action in actions[:5]:
-        observation, *_ = whole.step(action)
-    state = {name: values.copy() for name, values in whole.state().items()}
-    np.testing.assert_equal(taken_up.restore(3, state), observation)
-    for action in actions[5:]:
-        np.testing.assert_equal(taken_up.step(action), whole.step(action))
-    np.testing.assert_array_equal(taken_up.parameters, whole.parameters)
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, {"server": FedAdam(), "proximal": 0.1}),
+        ({"compression": "qsgd:4", "download_compression": "qsgd:8"}, {"seed": 0}),
+        ({"compression": "topk:0.05", "availability": 0.8}, {"partition": "place"}),
+    ],
+)
+def test_copies__in_mid_episode_train_on_as_the_original(scenario, fields, options):
+    scenario = scenario.replace(**fields)
+    task = make_task("digits", num_devices=20, mean_gain=np.arange(1.0, 21.0), **options)
+    env = wrap(task.fit(scenario), task, eval_every=1, report_gradients=True, report_losses=True)
+    env.reset(seed=2**70)
+    actions = np.random.default_rng(0).uniform(-1, 1, (8, 3, 20)).astype(np.float32)
+    for action in actions[:3]:
+        env.step(action)
+    copies = copy.deepcopy(env), pickle.loads(pickle.dumps(env))
+    before = copies[0].parameters
+    expected = [env.step(action) for action in actions[3:]] + [env.reset()]
+    for other in copies:
+        np.testing.assert_array_equal(other.parameters, before)
+        results = [other.step(action) for action in actions[3:]] + [other.reset()]
+        np.testing.assert_equal(results, expected)
+        np.testing.assert_array_equal(other.parameters, env.parameters)
 
 
 @pytest.mark.parametrize(
@@ -375,24 +386,6 @@ def test_wrapper__refuses_what_is_no_task_and_to_train_twice(scenario, task):
 def test_wrapper__has_no_model_before_the_first_episode(scenario, task, use):
     with pytest.raises(gym.error.ResetNeeded, match="no global model yet"):
         use(wrap(scenario, task))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"parameters": np.zeros(6090)}, r"parameters must be float32 .*got float64"),
-        ({"gradients": np.zeros((3, 6090), np.int16)}, r"must be int16 of shape \(20, 6090\)"),
-        ({"round_index": -1}, "round_index must be"),
-    ],
-)
-def test_restore__names_what_is_no_state_and_changes_nothing(scenario, task, change, message):
-    envs = [start(scenario, task, report_gradients=True) for _ in range(2)]
-    for env in envs:
-        env.step(uniform(scenario))
-    with pytest.raises(ValueError, match=message):
-        envs[0].restore(3, envs[0].state() | change)
-    results = [env.step(uniform(scenario)) for env in envs]
-    np.testing.assert_equal(results[0], results[1])
 
 
 def test_reports__losses_and_norms_are_those_of_the_participants(scenario, task):

@@ -8,14 +8,12 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pandas as pd
-import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario
 from policies import UniD, UniS
-from policies.benchmark.checkpoint import Checkpoints
 from policies.benchmark.episode import run_episode
 from policies.benchmark.jobs import make_jobs
-from policies.benchmark.live import SCALARS, RoundsFile, TensorBoardEvents, live_files
+from policies.benchmark.live import RoundsFile, live_files
 from policies.benchmark.runner import run_jobs
 from tests.support import room_for_files_of
 
@@ -48,21 +46,14 @@ class Trained(gym.Wrapper):
         info |= {"train_loss": 2.0**-number} | told
         return observation, reward, terminated, truncated, info
 
-    def state(self):
-        return self.env.state()
-
-    def restore(self, seed, state):
-        return self.env.restore(seed, state)
-
 
 class Named(UniD):
     name = 'mine, "quoted"'
 
 
-def run(recorders, env=None, checkpoints=None) -> pd.DataFrame:
-    return run_episode(
-        Named(SCENARIO), env or Trained(), SCENARIO, [7], checkpoints, recorders=recorders
-    ).rounds
+def run(recorders, env=None) -> pd.DataFrame:
+    env = env or Trained()
+    return run_episode(Named(SCENARIO), env, SCENARIO, [7], recorders=recorders).rounds
 
 
 def test_rounds_file__grows_by_a_row_each_round_and_ends_as_the_table(tmp_path):
@@ -91,26 +82,6 @@ def scalars(folder: Path) -> pd.DataFrame:
             name: pd.Series({event.step: event.value for event in each})
             for name, each in told.items()
         }
-    )
-
-
-def test_recorders__of_a_run_stopped_twice_have_every_round_once(tmp_path):
-    path, folder = tmp_path / "live.csv", tmp_path / "events"
-    recorders = [RoundsFile(path), TensorBoardEvents(folder)]
-    checkpoints = Checkpoints(tmp_path / "checkpoints", "a", 3)
-    for stop_at in (5, 10):
-        with pytest.raises(KeyboardInterrupt):
-            run(recorders, Trained(stop_at), checkpoints)
-        with path.open("a") as file:
-            file.write("half a li")  # as a kill may leave it
-    rounds = run(recorders, checkpoints=checkpoints).drop(columns="real_time")
-    pd.testing.assert_frame_equal(rounds, run([]).drop(columns="real_time"), check_exact=True)
-    assert path.read_text() == rounds.to_csv(index=False)
-    shown = scalars(folder)
-    assert set(shown) == set(SCALARS)
-    expected = rounds.set_index("round")[[*shown]].astype(np.float32)
-    pd.testing.assert_frame_equal(
-        shown.astype(np.float32), expected, check_names=False, check_exact=True
     )
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 import torch
 
-from policies.benchmark.checkpoint import Checkpoints
+from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.results_folder import default_folder
 from policies.user_code import _LOADED
 from tests.support import without_times
@@ -219,33 +219,38 @@ def assert_resumed(killed: Path, whole: Path) -> None:
     tables = ("rounds.csv", "summary.csv", "bounds.csv")
     for name in (*tables, "live/LROA-seed-0.csv", "live/DivFL-seed-0.csv"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
-    assert not (killed / "jobs" / "checkpoints").exists()
 
 
 @pytest.mark.parametrize("after", [1, 4])
 def test_compare__an_interrupted_run_resumes_to_the_same_result(
-    call, whole, capsys, monkeypatch, tmp_path, after
+    call, whole, capsys, monkeypatch, tmp_path, cache, after
 ):
-    save, saved = Checkpoints.save, []
+    save, saved = Checkpoint.save, []
 
-    def interrupted(self, number, state):
+    def interrupted(self, run, given):
         if len(saved) == after:
             raise KeyboardInterrupt
-        saved.append(number)
-        save(self, number, state)
+        saved.append(run)
+        save(self, run, given)
 
-    monkeypatch.setattr(Checkpoints, "save", interrupted)
+    monkeypatch.setattr(Checkpoint, "save", interrupted)
     with pytest.raises(SystemExit) as raised:
         call(f"compare {SHORT} --workers 1 --out {tmp_path}")
     assert raised.value.code == 130
     assert "interrupted: give the same command again" in capsys.readouterr().out
-    assert list(tmp_path.glob("jobs/checkpoints/[!.]*"))
-    monkeypatch.setattr(Checkpoints, "save", save)
+    assert list(cache.iterdir())
+    monkeypatch.setattr(Checkpoint, "save", save)
     assert_resumed(tmp_path, whole)
+    assert not list(cache.iterdir())
+
+
+def times(cache: Path) -> list[int]:
+    """When the checkpoints were written."""
+    return [path.stat().st_mtime_ns for path in cache.glob("[!.]*")]
 
 
 @pytest.mark.slow
-def test_compare__stopped_at_any_moment_resumes_to_the_same_result(tmp_path):
+def test_compare__stopped_at_any_moment_resumes_to_the_same_result(tmp_path, cache):
     # Where the tests run in the background, it inherits that interrupts are ignored.
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -264,8 +269,8 @@ def test_compare__stopped_at_any_moment_resumes_to_the_same_result(tmp_path):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        before, deadline = set(killed.glob("jobs/checkpoints/[!.]*")), time.monotonic() + 120
-        while set(killed.glob("jobs/checkpoints/[!.]*")) == before:
+        before, deadline = times(cache), time.monotonic() + 120
+        while times(cache) == before:
             assert process.poll() is None, "finished before it could be stopped"
             assert time.monotonic() < deadline
             time.sleep(0.002)

@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 
+import numba
 import pytest
 from numba.core.caching import CacheImpl
 
@@ -38,7 +39,7 @@ def test_compiling__is_announced_once_on_a_terminal(terminal, monkeypatch):
     compiled._announce.cache_clear()
     for function in (lambda x: x + 1.0, lambda x: x + 2.0):
         function.__module__ = compiled.__name__  # a user's own functions are not announced
-        compiled.entry(function)(1.0)
+        numba.njit(function)(1.0)
     assert stream.getvalue().count("compiling the solvers") == terminal
     assert stream.getvalue().count("\n") == terminal
 

@@ -28,7 +28,6 @@ LEFT_OUT = {
     "train_rllib": "needs an extra that is not in `all`",
     "train_torchrl": "needs an extra that is not in `all`",
     "flwr run": "needs an extra that is not in `all`",
-    "tradeoff": "takes more than ten minutes",
     "tail -F": "never ends",
     "suite-1 my_file": "needs a policy of one's own",
 }

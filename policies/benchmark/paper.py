@@ -19,7 +19,6 @@ import tyro
 from scipy.special import stdtrit
 
 from fl_edge_env import Scenario
-from policies.base import Policy
 from policies.benchmark.evaluate import summarise
 from policies.benchmark.experiment import Results
 from policies.benchmark.figures import (
@@ -59,18 +58,16 @@ class Options(RunOptions):
     """A figure, and its options."""
 
     figure: tyro.conf.Positional[
-        Literal["baselines", "lambda-sweep", "v-sweep", "k-sweep", "bound", "tradeoff"]
+        Literal["baselines", "lambda-sweep", "v-sweep", "k-sweep", "bound"]
     ]
     """The figure.
     baselines: LROA, Uni-D, Uni-S and DivFL (the paper's Figures 1 and 2);
     lambda-sweep: LROA under different lambda (Figure 3);
     v-sweep: energy and objective under different V (Figure 4);
     k-sweep: LROA and Uni-D for different K, each at its best mu and nu (Figures 5 and 6);
-    bound: distance of LROA from the lower bound;
-    tradeoff: Opportunistic against V, and without its parts."""
-    scenarios: tuple[str, ...] | None = None
-    """Systems, each a row of panels in the figure; with --train they are also the data sets.
-    cifar10 and femnist by default, and cifar10 for tradeoff."""
+    bound: distance of LROA from the lower bound."""
+    scenarios: tuple[str, ...] = ("cifar10", "femnist")
+    """Systems, each a row of panels in the figure; with --train they are also the data sets."""
     train: bool = False
     """Train real models. Only the data of digits come with the libraries."""
     data_dir: Path = Path("data")
@@ -97,10 +94,10 @@ class Options(RunOptions):
 
 
 class Curve(NamedTuple):
-    """A policy, by its name or what makes it, on a scenario, under a label."""
+    """A policy, by its name, on a scenario, under a label."""
 
     label: str
-    policy: str | Callable[[Scenario], Policy]
+    policy: str
     scenario: Scenario
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fl_edge_env import Allocation, ExponentialChannel, Scenario, physics
@@ -61,6 +62,20 @@ def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch):
     assert trials[-1].partition("{")[2] == best.partition("{")[2]
     assert all(float(line.split()[1]) > 0 for line in (best, default))
     assert re.search(r"needs \d+\.\d % of the default's time .*: \S+ to \d", end)
+
+
+def test_tradeoff__no_variant_is_below_the_bound(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import tradeoff
+
+    tradeoff.main(seeds=2, rounds=200, out=tmp_path, workers=1)
+    del sys.modules["tradeoff"]
+    assert (tmp_path / "tradeoff.png").read_bytes().startswith(b"\x89PNG")
+    data = pd.read_csv(tmp_path / "tradeoff.csv")
+    assert data.outcome_gap.min() >= 0
+    above = data.set_index("variant").outcome_gap
+    # The round is best at the prices of the bound, and with its own f and p.
+    assert above["no price moves"] < 1e-3 < above["as it is"] < above["resources of Uni-D"]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Reproducing the figures of the paper's Section VII, and two of our own."""
+"""Reproducing the figures of the paper's Section VII, and one on the lower bound."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from rich.table import Table
 from fl_edge_env.checks import integer_at_least
 from policies.benchmark import paper
 from policies.benchmark.command_line import print_whole
-from policies.benchmark.experiment import Entrant, Setting, run_settings
+from policies.benchmark.experiment import Setting, run_settings
 from policies.benchmark.figures import save_figure
 from policies.benchmark.paper import Figure, Options
 from policies.benchmark.results_folder import Kind, claimed, described, reopened, write_csv
-from policies.benchmark.tradeoff import tradeoff
 from train_fl.commands.settings import MakeTraining, Scheduler, make_entrant
 from train_fl.options import TrainingOptions
 
@@ -29,7 +28,6 @@ _FIGURES: dict[str, tuple[Callable[[Options, str], Figure], tuple[str, ...]]] = 
     "v-sweep": (paper.v_sweep, ("nu",)),
     "k-sweep": (paper.k_sweep, ("mu", "nu")),
     "bound": (paper.bound, ("nu",)),
-    "tradeoff": (tradeoff, ()),
 }
 
 
@@ -54,8 +52,7 @@ def reproduce(options: Options, console: Console, make_training: MakeTraining) -
         limited = any(field.name in names for _, names in _FIGURES.values())
         if limited and field.name not in own and value != field.default:
             raise ValueError(f"{options.figure} has no option {field.name}, got {value!r}")
-    systems = ("cifar10", "femnist") if options.figure != "tradeoff" else ("cifar10",)
-    names = options.scenarios or systems
+    names = options.scenarios
     figures = [make(options, name) for name in names]
     settings = [
         setting(options, figure, name, make_training)
@@ -93,9 +90,6 @@ def setting(options: Options, figure: Figure, name: str, make_training: MakeTrai
             how = TrainingOptions(**{each: getattr(options, each) for each in names})
             training = make_training(scenario, name, how)
             scenario = training.scenario
-        if isinstance(policy, str):
-            entrants.append(make_entrant(Scheduler(policy, label=label), scenario, training))
-        else:
-            entrants.append(Entrant(label, policy(scenario), scenario, training))
+        entrants.append(make_entrant(Scheduler(policy, label=label), scenario, training))
     number = options.seeds if options.seeds is not None else (5 if options.train else 30)
     return Setting(name, tuple(entrants), range(number), bounded=figure.bounded)

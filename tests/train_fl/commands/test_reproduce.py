@@ -45,18 +45,6 @@ def test_experiment__leaves_its_figure_and_the_data_of_it(call, tmp_path, argume
     assert np.isfinite(sampled).all().all()
 
 
-def test_tradeoff__no_variant_is_below_the_bound(call, tmp_path):
-    call(f"reproduce tradeoff {SMALL} --out {tmp_path}")
-    assert (tmp_path / "tradeoff.png").read_bytes().startswith(b"\x89PNG")
-    data = pd.read_csv(tmp_path / "tradeoff.csv")
-    points = data[data.variant.isna()].groupby("start")["V"].agg(["min", "max"])
-    assert points.loc[["settled", "cold"]].to_numpy().tolist() == 2 * [[0.03, 10.0]]
-    assert data.outcome_gap.min() >= 0
-    above = data.set_index("variant").outcome_gap
-    # The round is best at the prices of the bound, and with its own f and p.
-    assert above["no price moves"] < 1e-3 < above["as it is"] < above["resources of Uni-D"]
-
-
 def test_bound__tells_gap_queue_and_energy_for_each_nu(call, tmp_path):
     call(f"reproduce bound --nu 1e4 1e5 {SMALL} --out {tmp_path}")
     data = pd.read_csv(tmp_path / "bound.csv")

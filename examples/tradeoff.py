@@ -1,0 +1,125 @@
+"""Opportunistic: time against its constraints under different V, and what its parts do.
+
+python examples/tradeoff.py --seeds 10 --out runs/tradeoff
+
+Prints the table of docs/opportunistic.md, and writes its numbers and its figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from fl_edge_env import Allocation, Scenario
+from policies import Opportunistic, UniD
+from policies.benchmark.bounds import find_prices
+from policies.benchmark.episode import gathered
+from policies.benchmark.evaluate import summarise
+from policies.benchmark.figures import draw_bound, draw_limit, save_figure
+from policies.benchmark.jobs import BoundJob, make_jobs
+from policies.benchmark.runner import run_jobs
+from policies.benchmark.styles import looks
+
+
+class ResourcesOfUniD(Opportunistic):
+    """Opportunistic's cohorts with the f and p of Uni-D."""
+
+    def decide(self, observation):
+        """Choose the cohort, and leave f and p to Uni-D; see `Policy.decide`."""
+        own, other = super().decide(observation), UniD(self.scenario).decide(observation)
+        return Allocation(other.f, other.p, cohort=own.cohort, weights=own.weights)
+
+
+VARIANTS = {
+    "as it is": Opportunistic,
+    "cold start": partial(Opportunistic, start="cold"),
+    "cold start, steps × 5": partial(Opportunistic, start="cold", step_scale=5.0),
+    "steps × 5": partial(Opportunistic, step_scale=5.0),
+    "no price of participation moves": partial(Opportunistic, participation=False),
+    "no price moves": partial(Opportunistic, step_scale=0.0),
+    "resources of Uni-D": ResourcesOfUniD,
+}
+# Each start under weights V of time against the queues, in multiples of Opportunistic's own.
+LINES = {"settled": "-", "cold": "--"}
+POINTS = {
+    f"{start}, {V:g}": (start, V) for start in LINES for V in (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+}
+MEASURES = ["spent_ratio", "worst_spent_ratio", "least_participation", "outcome_gap"]
+# The panels: what they show, and their columns, each with its name and marker.
+PANELS = {
+    "time": ("mean time of a round [s]", {"round_time": ("", "o")}),
+    "queues": ("mean energy queue [J]", {"queue": ("", "o")}),
+    "constraints": (
+        "over target or budget",
+        {
+            "least_participation": ("least participation, ", "o"),
+            "worst_spent_ratio": ("worst device's energy, ", "s"),
+        },
+    ),
+}
+
+
+def played(scenario: Scenario, seeds: range, workers: int) -> tuple[pd.DataFrame, float]:
+    """Means over seeds of each variant and point, a row each, and the mean bound of a round [s]."""
+    makers = {
+        label: partial(Opportunistic, start=s, step_scale=1 / V) for label, (s, V) in POINTS.items()
+    }
+    policies = []
+    for label, make in (makers | VARIANTS).items():
+        policies.append(make(scenario))
+        policies[-1].name = label
+    prices = find_prices(scenario)
+    jobs = make_jobs(policies, scenario, seeds, prices=prices)
+    results = run_jobs(
+        [*jobs, *(BoundJob(scenario, seed, prices) for seed in seeds)], workers=workers
+    )
+    rounds, _ = gathered(zip((job.policy.name for job in jobs), results, strict=False))
+    bounds, _ = gathered(("bound", one) for one in results[len(jobs) :])
+    table = summarise(rounds, bounds=bounds).groupby("policy", sort=False)[MEASURES].mean()
+    late = rounds[rounds["round"] > scenario.num_rounds / 2]
+    table.insert(0, "round_time", rounds.groupby("policy")["round_time"].mean())
+    table.insert(1, "queue", late.groupby("policy")["mean_queue"].mean())
+    return table, float(bounds.groupby("seed")["outcome_bound"].mean().mean())
+
+
+def draw(axes, points: pd.DataFrame, what: str, least: float) -> None:
+    """A panel against V with a line for each start and column."""
+    ylabel, columns = PANELS[what]
+    color = looks(["Opportunistic"])["Opportunistic"].color
+    for column, (name, marker) in columns.items():
+        for start, rows in points.groupby("start", sort=False):
+            (line,) = axes.plot(rows["V"], rows[column], label=f"{name}{start} start")
+            line.set(color=color, linestyle=LINES[start], marker=marker)
+    axes.set(xscale="log", xlabel="V over its default", ylabel=ylabel, title=f"cifar10: {what}")
+    if what == "time":
+        draw_bound(axes, least, "cannot be beaten within the constraints")
+    if what == "constraints":
+        draw_limit(axes, 1.0, "target and budget")
+
+
+def main(seeds: int, rounds: int, out: Path, workers: int = os.cpu_count() or 1) -> None:
+    """Run all variants and points, print the table, and write the files."""
+    table, least = played(Scenario.cifar10(num_rounds=rounds), range(seeds), workers)
+    points = pd.DataFrame(list(POINTS.values()), table.index[: len(POINTS)], ["start", "V"])
+    points = points.join(table)
+    variants = table.loc[list(VARIANTS)].rename_axis("variant").reset_index()
+    print(variants.round(4).to_string(index=False))
+    out.mkdir(parents=True, exist_ok=True)
+    data = pd.concat([points, variants], ignore_index=True)
+    data.assign(bound=least, scenario="cifar10").to_csv(out / "tradeoff.csv", index=False)
+    panels = [partial(draw, points=points, what=what, least=least) for what in PANELS]
+    save_figure([panels], [out / "tradeoff.png"])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--out", type=Path, default=Path("runs/tradeoff"))
+    main(**vars(parser.parse_args()))

@@ -62,6 +62,26 @@ class Compression(NamedTuple):
         return float(_whole_bytes(index_width(parameters) * kept) + _NUMBER * kept)
 
 
+def sent_bits(name: str, text: str, model_bits: float, num_tensors: int) -> float:
+    """Size of what is sent of a model of so many bits and tensors [bit].
+
+    Raises `ValueError` for the field `name` if its text has no meaning or saves nothing.
+    """
+    compression = Compression.parse(name, text)
+    if compression.kind in ("topk", "bits") and name == "download_compression":
+        raise ValueError(
+            "download_compression must be none or qsgd:BITS, as a model with most of its "
+            f"parameters left out is none, got {text!r}"
+        )
+    bits = compression.size(model_bits, num_tensors)
+    if bits > model_bits:
+        raise ValueError(
+            f"{name} {text!r} writes {bits:.0f} bits, more than the {model_bits:.0f} of the model "
+            "itself: choose a smaller number, or none"
+        )
+    return bits
+
+
 def names_own(text: str) -> bool:
     """True for a compressor of one's own, as ``my_file.py:MyCompressor``."""
     kind, _, name = text.rpartition(":")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from typing import NamedTuple
@@ -16,34 +17,58 @@ from fl_edge_env.typing import FloatArray, System
 _LEAST_EXCESS = 0.05
 
 
-class Calibration(NamedTuple):
-    """Weights lambda [s] and V [J^2/s], and the root mean square of the excess a0 behind V [J]."""
+class Weights(NamedTuple):
+    """The weights of the sampling error [s] and of the penalty against the queues [J^2/s]."""
 
     lambda_: float
     V: float
-    excess: float
 
 
-def calibrate(system: System, lambda_: float | None = None) -> Calibration:
-    """The weights lambda and V, from the middle of all ranges at the mean gain.
+def calibrate(system: System, *, lambda_: float | None, V: float | None) -> Weights:
+    """The weights lambda and V, as given or from the middle of all ranges at the mean gain.
 
     ``lambda = mu T0 / F0`` with T0 the mean device time there, and F0 the sampling error at ``q =
-    w``, which is one; a `lambda_` that is given takes its place. ``V = nu mean(a0**2) / (T0 +
-    lambda F0)`` with a0 the energy excess there at ``q = 1/N``.
+    w``, which is one. ``V = nu mean(a0**2) / (T0 + lambda F0)`` with a0 the energy excess there at
+    ``q = 1/N``. Raises `ValueError` if they are not finite or V is zero, and warns of budgets and
+    deadlines that cannot be met.
     """
-    device_time, device_energy = physics.time_and_energy(
-        system.mean_gain, system.f_mid, system.p_mid, system
-    )
-    time_0 = float(np.mean(device_time))
-    error_0 = float(lyapunov.sampling_error(system.weights, system.weights))
-    if lambda_ is None:
-        lambda_ = system.mu * time_0 / error_0
-    uniform = np.full(system.num_devices, 1.0 / system.num_devices)
-    participation = physics.participation_probability(uniform, system.cohort_size)
-    _, excess_0 = lyapunov.energy_excess(participation, device_energy, system)
-    square = float(np.mean(excess_0**2))
-    V = system.nu * square / (time_0 + lambda_ * error_0)
-    return Calibration(lambda_, V, float(np.sqrt(square)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        device_time, device_energy = physics.time_and_energy(
+            system.mean_gain, system.f_mid, system.p_mid, system
+        )
+        time_0 = float(np.mean(device_time))
+        error_0 = float(lyapunov.sampling_error(system.weights, system.weights))
+        if lambda_ is None:
+            lambda_ = system.mu * time_0 / error_0
+        if V is None:
+            uniform = np.full(system.num_devices, 1.0 / system.num_devices)
+            participation = physics.participation_probability(uniform, system.cohort_size)
+            _, excess_0 = lyapunov.energy_excess(participation, device_energy, system)
+            square = float(np.mean(excess_0**2))
+            V = system.nu * square / (time_0 + lambda_ * error_0)
+            _warn_of_collapse(V, float(np.sqrt(square)), system.energy_budget_j)
+        _warn_of_budget(system)
+        _warn_of_deadline(system)
+    if not (lambda_ < math.inf and 0 < V < math.inf):
+        raise ValueError(
+            f"the fields give lambda = {lambda_} and V = {V}, which must be finite, and V "
+            "positive: choose another mu, nu or energy_budget_j"
+        )
+    return Weights(lambda_, V)
+
+
+def check_finite(system: System, least_gain: float) -> None:
+    """Raise `ValueError` if a time or an energy of the system overflows."""
+    worst = np.full(system.num_devices, least_gain)
+    with np.errstate(all="ignore"):
+        time, _ = physics.time_and_energy(worst, system.f_min, system.p_min, system)
+        _, energy = physics.time_and_energy(worst, system.f_max, system.p_max, system)
+    for what, values in (("a time", time), ("an energy", energy)):
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"the fields give {what} of {values.max()} in a round of a device, which must be "
+                "finite: choose less extreme fields"
+            )
 
 
 def _level_of_the_caller() -> int:
@@ -54,7 +79,7 @@ def _level_of_the_caller() -> int:
     return level
 
 
-def warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
+def _warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
     """Warn where the paper's calibration of V says nothing about the system.
 
     V0 is the square of what the nominal point spends beyond the budget. Where it spends just the
@@ -71,7 +96,7 @@ def warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
         )
 
 
-def warn_of_budget(system: System) -> None:
+def _warn_of_budget(system: System) -> None:
     """Warn where no sampled decision meets the budgets at the mean gain.
 
     A device with energy E at its least f and p meets its budget if it is drawn with a probability
@@ -92,7 +117,7 @@ def warn_of_budget(system: System) -> None:
         )
 
 
-def warn_of_deadline(system: System) -> None:
+def _warn_of_deadline(system: System) -> None:
     """Warn where every device is late at the mean gain, however fast it works."""
     least, _ = physics.time_and_energy(system.mean_gain, system.f_max, system.p_max, system)
     if float(least.min()) > system.deadline_s:

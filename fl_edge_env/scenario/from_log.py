@@ -9,6 +9,17 @@ A log is a CSV file with a row for each participation of a device in a round, an
 - ``parameters``: parameters of the model;
 - ``bytes_up``: size of the upload [bytes];
 - ``train_s``, ``up_s``: time of training and of the upload [s]; empty if it was not measured.
+
+`train_fl.federation.PolicyStrategy` writes such logs. Devices are in sorted order, numbers by their
+value and before names. Each has the medians of its own samples, epochs, training time and upload
+rate; if no time of a device was measured, the median of the others. K is the largest number of
+participants in a round.
+
+The frequency is 1 GHz and the power 0.1 W for all, and cycles and gains are those that give the
+logged times. The mean rate of an `UplinkChannel` is the logged median. Its relative deviation,
+common to all, is 1.48 times the median distance of a rate from its device's median, and at least
+3 %. The energy budget is a hundred times the energy of a participation, so that it binds no device.
+All else is as in the paper's CIFAR-10 system.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from fl_edge_env import lyapunov, physics
+from fl_edge_env import lyapunov
 from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel, mean_gains
 from fl_edge_env.checks import (
     did_you_mean,
@@ -29,15 +29,10 @@ from fl_edge_env.checks import (
     read_only,
     set_checked,
 )
-from fl_edge_env.compression import Compression
+from fl_edge_env.compression import sent_bits
 from fl_edge_env.files import as_value_error, atomic_path
 from fl_edge_env.scenario import toml
-from fl_edge_env.scenario.calibration import (
-    calibrate,
-    warn_of_budget,
-    warn_of_collapse,
-    warn_of_deadline,
-)
+from fl_edge_env.scenario.calibration import calibrate, check_finite
 from fl_edge_env.scenario.from_log import system_of_log
 from fl_edge_env.scenario.presets import PRESETS, RESNET18_PARAMETERS, RESNET18_TENSORS
 from fl_edge_env.typing import FloatArray
@@ -217,64 +212,24 @@ class Scenario:
         one_of("objective", self.objective, lyapunov.OBJECTIVES)
         one_of("csi", self.csi, _CSI)
         set_checked(self, number_below_one, "upload_failure")
-        self._check_compression()
+        for name in ("compression", "download_compression"):
+            sent_bits(name, getattr(self, name), self.model_bits, self.model_tensors)
         if (beyond := self.availability > 1).any():
             device = int(beyond.argmax())
             raise ValueError(
                 "availability must be a probability in (0, 1] for every device, "
                 f"got {float(self.availability[device])!r}, first at device {device}"
             )
-        self._check_finite()
-        self._weigh()
-        if not (self.lambda_ < math.inf and 0 < self.V < math.inf):
-            raise ValueError(
-                f"the fields give lambda = {self.lambda_} and V = {self.V}, which must be finite, "
-                "and V positive: choose another mu, nu or energy_budget_j"
-            )
+        check_finite(self, self.channel.gain_min)
+        weights = calibrate(self, lambda_=self.lambda_, V=self.V)
+        self._set("lambda_", weights.lambda_)
+        self._set("V", weights.V)
 
     def _per_device(self, name: str, value: object) -> FloatArray:
         infinity_allowed, least = name == "download_rate_bps", _LEAST.get(name)
         return per_device(
             name, value, self.num_devices, infinity_allowed=infinity_allowed, least=least
         )
-
-    def _check_compression(self) -> None:
-        for name in ("compression", "download_compression"):
-            kind = Compression.parse(name, getattr(self, name))
-            if kind.kind in ("topk", "bits") and name == "download_compression":
-                raise ValueError(
-                    "download_compression must be none or qsgd:BITS, as a model with most of its "
-                    f"parameters left out is none, got {self.download_compression!r}"
-                )
-            if (bits := kind.size(self.model_bits, self.model_tensors)) > self.model_bits:
-                raise ValueError(
-                    f"{name} {getattr(self, name)!r} writes {bits:.0f} bits, more than the "
-                    f"{self.model_bits:.0f} of the model itself: choose a smaller number, or none"
-                )
-
-    def _weigh(self) -> None:
-        """Set lambda and V: as given, or as calibrated in the middle of the ranges."""
-        with np.errstate(over="ignore", invalid="ignore"):  # told by __post_init__
-            calibrated = calibrate(self, self._given["lambda_"])
-            self._set("lambda_", calibrated.lambda_)
-            if self.V is None:
-                self._set("V", calibrated.V)
-                warn_of_collapse(calibrated.V, calibrated.excess, self.energy_budget_j)
-            warn_of_budget(self)
-            warn_of_deadline(self)
-
-    def _check_finite(self) -> None:
-        """Raise `ValueError` if the fields together give a time or an energy that overflows."""
-        worst = np.full(self.num_devices, self.channel.gain_min)
-        with np.errstate(all="ignore"):
-            time, _ = physics.time_and_energy(worst, self.f_min, self.p_min, self)
-            _, energy = physics.time_and_energy(worst, self.f_max, self.p_max, self)
-        for what, values in (("a time", time), ("an energy", energy)):
-            if not np.isfinite(values).all():
-                raise ValueError(
-                    f"the fields give {what} of {values.max()} in a round of a device, which "
-                    "must be finite: choose less extreme fields"
-                )
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -283,7 +238,7 @@ class Scenario:
 
     @classmethod
     def preset(cls, name: str, /, **fields: Any) -> Scenario:
-        """A preset by name, with any fields changed.
+        """A preset by name, with any fields changed; see `fl_edge_env.scenario.presets`.
 
         The names are ``"cifar10"``, ``"femnist"``, ``"fashion_mnist"``, ``"digits"``, ``"cell"``,
         ``"phones"`` and ``"mobile"``. Raises `ValueError` if there is no preset of that name.
@@ -295,88 +250,46 @@ class Scenario:
 
     @classmethod
     def cifar10(cls, **fields: Any) -> Scenario:
-        """The paper's CIFAR-10 system: ResNet-18, 50,000 images split evenly; see `preset`."""
+        """The paper's CIFAR-10 system: ResNet-18, 50,000 images split evenly."""
         return cls.preset("cifar10", **fields)
 
     @classmethod
     def femnist(cls, **fields: Any) -> Scenario:
-        """The paper's FEMNIST system: a CNN, and devices with unequal data; see `preset`.
-
-        The data set is not needed: the writers' sample counts are drawn with a fixed seed from
-        LEAF's statistics, a normal distribution with mean 226.83 and standard deviation 88.94,
-        cut at the 50 samples below which the paper drops a writer. Devices train on nine tenths
-        of them; the others are for testing.
-        """
+        """The paper's FEMNIST system: a CNN, and devices with unequal data."""
         return cls.preset("femnist", **fields)
 
     @classmethod
     def fashion_mnist(cls, **fields: Any) -> Scenario:
-        """The FEMNIST system with the 60,000 images of Fashion-MNIST; see `preset`.
-
-        Anyone can get these images. The CNN has ten classes, every device holds as many samples
-        as the others, and the budget has grown with them.
-        """
+        """The FEMNIST system with the 60,000 images of Fashion-MNIST."""
         return cls.preset("fashion_mnist", **fields)
 
     @classmethod
     def digits(cls, **fields: Any) -> Scenario:
-        """A small system that trains within seconds: a CNN on scikit-learn's digits; see `preset`.
-
-        Model size and sample counts are those of the network and the split in `train_fl`.
-        Cycles and budget are chosen so that computing and uploading take about the same time, and
-        so that a frequency inside the range, not at its ends, meets the budget.
-        """
+        """A small system that trains within seconds: a CNN on scikit-learn's digits."""
         return cls.preset("digits", **fields)
 
     @classmethod
     def cell(cls, **fields: Any) -> Scenario:
-        """The CIFAR-10 system with near and far devices, a default `CellChannel`; see `preset`."""
+        """The CIFAR-10 system with near and far devices, a default `CellChannel`."""
         return cls.preset("cell", **fields)
 
     @classmethod
     def phones(cls, **fields: Any) -> Scenario:
-        """The CIFAR-10 system on phones of measured speeds and uplinks; see `preset`.
-
-        The median phone is the paper's device, with up to 2 GHz and 15 J a round. The largest
-        frequency of the others follows their speed, and the least is half of it. Their capacitance
-        goes with ``1 / f_max**3``, so that every phone takes the same power at full speed, and
-        their budget with ``1 / f_max``, as the energy of a round does, so that it limits every
-        phone alike. The speeds are drawn from the scores of 333 phones (see
-        `fl_edge_env.scenario.phones`).
-
-        The channel is an `UplinkChannel` with its defaults: at full power in half of the bandwidth
-        a device has its measured rate. The bandwidth is 10 MHz, and not 1 MHz, because in that the
-        rates would need gains far above the paper's; now they are 0.07 on average.
-        """
+        """The CIFAR-10 system on phones of measured speeds and uplinks."""
         return cls.preset("phones", **fields)
 
     @classmethod
     def mobile(cls, **fields: Any) -> Scenario:
-        """The system of `phones` with the time of downloads, at a measured rate; see `preset`.
-
-        The rate is 28.02 Mbit/s, the mean of mobile downloads in the world in August 2019 by the
-        Speedtest Global Index, from the same time as the speeds of the phones.
-        """
+        """The system of `phones` with the time of downloads, at a measured rate."""
         return cls.preset("mobile", **fields)
 
     @classmethod
     def from_log(cls, path: str | Path, **fields: Any) -> Scenario:
-        """The system that the log of a federation describes, with any fields changed.
+        """The system of a federation's log, with any fields changed.
 
-        The log is a CSV file as `fl_edge_env.scenario.from_log` describes it and
-        `train_fl.federation.PolicyStrategy` writes it. Its devices are in sorted order, numbers by
-        their value and before names. Each has the medians of its own samples, epochs, training
-        time and upload rate; where no time of a device was measured, the median of the others. K is
-        the largest number of participants in a round.
-
-        The frequency is 1 GHz and the power 0.1 W for all, and cycles and gains are those that give
-        the logged times. The mean rate of an `UplinkChannel` is the logged median, and its relative
-        deviation, common to all, is 1.48 times the median distance of a rate from its device's
-        median, and at least 3 %. The energy budget is a hundred times the energy of a
-        participation, so that it binds no device. All else is as in the paper's CIFAR-10 system.
-
-        Raises `ValueError` if the file is missing or has another form, or no time of training or of
-        uploads was measured; the message names the file, row and column.
+        See `fl_edge_env.scenario.from_log`. Raises `ValueError` if the file is missing or has
+        another form, or no time of training or of uploads was measured; the message names the file,
+        row and column.
         """
         cls._check_names(fields)
         capacitance = fields.get("capacitance", cls.capacitance)
@@ -534,11 +447,7 @@ class Scenario:
     @cached_property
     def upload_bits(self) -> float:
         """Size of an upload [bit]."""
-        return self._compressed("compression")
-
-    def _compressed(self, name: str) -> float:
-        compression = Compression.parse(name, getattr(self, name))
-        return compression.size(self.model_bits, self.model_tensors)
+        return sent_bits("compression", self.compression, self.model_bits, self.model_tensors)
 
     @cached_property
     def cycles_per_round(self) -> FloatArray:
@@ -553,7 +462,9 @@ class Scenario:
     @cached_property
     def download_time(self) -> FloatArray:
         """Download time of each device [s], equation (7), shape (N,)."""
-        return read_only(self._compressed("download_compression") / self.download_rate_bps)
+        sent = self.model_bits, self.model_tensors
+        bits = sent_bits("download_compression", self.download_compression, *sent)
+        return read_only(bits / self.download_rate_bps)
 
     @cached_property
     def waiting_time(self) -> FloatArray:

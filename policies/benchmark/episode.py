@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pandas as pd
 from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions, in_time
@@ -32,6 +33,11 @@ from policies.progress import track
 ENERGY_TOLERANCE = 1e-9
 
 _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty")
+
+
+def seed_column(seeds: Sequence[int]) -> NDArray[Any]:
+    """Seeds for a table: integers of 64 bits, or of any size where these do not hold them."""
+    return np.array(seeds, dtype=np.int64 if max(seeds) < 2**63 else object)
 
 
 class Episodes(NamedTuple):
@@ -280,7 +286,7 @@ class _Records:
     def table(self, policy: str, seeds: Sequence[int]) -> pd.DataFrame:
         index = {
             "policy": policy,
-            "seed": np.repeat(np.asarray(seeds, dtype=np.int64), self.num_rounds),
+            "seed": np.repeat(seed_column(seeds), self.num_rounds),
             "round": np.tile(np.arange(1, self.num_rounds + 1), len(seeds)),
         }
         played = {name: values[: self.num_rounds] for name, values in self._columns.items()}

@@ -24,7 +24,7 @@ from fl_edge_env.checks import is_integer
 from policies.base import Policy, check_scenario
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.episode import Episodes, run_episode
+from policies.benchmark.episode import Episodes, run_episode, seed_column
 from policies.benchmark.live import Recorder
 
 # The folders of the packages.
@@ -160,12 +160,14 @@ class BoundJob:
 
         They are `bound`, for policies that sample, and `outcome_bound`, for all [s].
         """
+        rounds = self.scenario.num_rounds
         columns = {
-            "round": np.arange(1, self.scenario.num_rounds + 1),
+            "seed": seed_column([self.seed] * rounds),
+            "round": np.arange(1, rounds + 1),
             "bound": path_bound(self.scenario, self.seed, self.prices.energy),
             "outcome_bound": outcome_path_bound(self.scenario, self.seed, self.prices.outcome),
         }
-        return Episodes(pd.DataFrame({"policy": BOUND_NAME, "seed": self.seed} | columns))
+        return Episodes(pd.DataFrame({"policy": BOUND_NAME} | columns))
 
 
 # Anything that `run_jobs` runs. Its `parts` are the pieces of work of which a run tells one after

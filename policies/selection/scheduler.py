@@ -79,8 +79,9 @@ class Scheduler(Policy):
 
     def reset(self, seed: int | Sequence[int]) -> None:
         """Forget the last episode; see `Policy.reset`."""
-        self._seeds, self._number = np.asarray(seed, dtype=np.uint64), 0
-        self.selector.memory = self.selector.start(self._seeds.shape)
+        seeds = np.asarray(seed, dtype=object)  # integers of any size
+        self._seeds, self._batch, self._number = seeds.ravel().tolist(), seeds.shape, 0
+        self.selector.memory = self.selector.start(self._batch)
 
     def feedback(self, info: Mapping[str, Any]) -> None:
         """Let the selector learn; refused without the reports it needs. See `Policy.feedback`."""
@@ -148,6 +149,6 @@ class Scheduler(Policy):
         """Random numbers of the coming round, shape (N,) or (B, N): a stream for each round."""
         num_devices = self.scenario.num_devices
         key = (_STREAM, self._number)
-        streams = [np.random.SeedSequence(s, spawn_key=key) for s in self._seeds.ravel().tolist()]
+        streams = [np.random.SeedSequence(s, spawn_key=key) for s in self._seeds]
         rows = [np.random.default_rng(stream).random(num_devices) for stream in streams]
-        return np.array(rows).reshape(*self._seeds.shape, num_devices)
+        return np.array(rows).reshape(*self._batch, num_devices)

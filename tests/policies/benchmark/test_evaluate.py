@@ -125,3 +125,15 @@ def test_evaluate__refuses_a_policy_that_was_made_for_another_system(scenario):
         evaluate([UniD(scenario.replace(num_devices=9))], scenario, [0])
     # How it weighs the objective is its own affair.
     evaluate([UniD(scenario.replace(mu=3.0, nu=1e4, num_rounds=7))], scenario, [0], gaps=False)
+
+
+def test_evaluate__seeds_may_be_of_any_size(scenario):
+    seeds = [2**64, 3, 2**70]
+    policies = [LROA(scenario), make_policy("random", scenario)]
+    table = evaluate(policies, scenario, seeds)
+    assert table["seed"].tolist() == 2 * seeds
+    for seed in seeds:
+        alone = evaluate(policies, scenario, [seed]).drop(columns=["status", "status_reason"])
+        rows = table[table["seed"] == seed].reset_index(drop=True)
+        pd.testing.assert_frame_equal(rows[alone.columns], alone, check_dtype=False)
+    assert np.isfinite(table["gap"][:3].to_numpy()).all()

@@ -103,9 +103,9 @@ def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
 
 
 def test_matching_mu__is_where_lroa_saves_what_the_paper_states(monkeypatch):
-    monkeypatch.setattr(paper, "PAPER_SAVINGS", {"it": (65.0, 99.0)})
+    monkeypatch.setattr(paper, "PAPER_SAVINGS", {"it": {"Uni-D": 65.0, "Uni-S": 99.0}})
     time = {"LROA": 1.0, "Uni-D": 2.0, "Uni-S": 1.0}
     for mu in paper.MU_GRID:
         time |= {f"LROA {mu:g}": mu, f"Uni-D {mu:g}": 2.0}
     # Against Uni-D it saves 65 % where mu = 0.7, against Uni-S nowhere 99 %.
-    assert paper.matching_mu("it", time) == {("LROA", "Uni-D"): "0.70", ("LROA", "Uni-S"): "–"}
+    assert paper.matching_mu("it", time) == {"Uni-D": "0.70", "Uni-S": "–"}

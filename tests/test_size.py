@@ -1,0 +1,39 @@
+"""The size of the code: a room that outgrows its limit pays for what is new with what can go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# The most lines of Python in each room, all folders below it included.
+ROOMS = {
+    "fl_edge_env": 5_600,
+    "policies": 10_900,
+    "policies/benchmark": 4_900,
+    "policies/learning": 850,
+    "train_fl": 5_050,
+    "tests": 16_600,
+}
+LONGEST = 500  # lines of a file
+# Files that are still longer, and their limits.
+LONGER = {"fl_edge_env/scenario/scenario.py": 600, "tests/train_fl/test_federation.py": 520}
+
+
+def lines_of(room: str) -> dict[str, int]:
+    """The lines of each file of Python in a room, by its path."""
+    files = (ROOT / room).rglob("*.py")
+    return {
+        path.relative_to(ROOT).as_posix(): len(path.read_bytes().splitlines()) for path in files
+    }
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_room__keeps_to_its_limit(room):
+    assert sum(lines_of(room).values()) <= ROOMS[room]
+
+
+def test_files__are_not_long():
+    lines = {path: count for room in ROOMS for path, count in lines_of(room).items()}
+    assert not [path for path, count in lines.items() if count > LONGER.get(path, LONGEST)]

@@ -15,9 +15,9 @@ from policies.p2 import P2Solution, Variant, check_variant, solve_p2
 class LROA(Policy):
     """Lyapunov-based resource-efficient online algorithm: solves P2 in every round.
 
-    P2 has the paper's proxy of the round time as its latency, whatever the scenario counts, and
-    takes no notice of a deadline: LROA chooses devices that will be late as if they were not. It
-    takes the observed gains for the present ones.
+    P2's latency is the paper's proxy of the round time, whatever the scenario counts. P2 ignores a
+    deadline: LROA chooses devices that will be late as if they were not. It takes the observed
+    gains for the present ones.
 
     Parameters
     ----------
@@ -33,11 +33,6 @@ class LROA(Policy):
     ----------
     solution : P2Solution or None
         The last solution, with its certificate.
-
-    Raises
-    ------
-    ValueError
-        If `variant` is unknown or `exact` neither True nor False.
     """
 
     def __init__(

@@ -21,12 +21,11 @@ from policies.solvers.inputs import check_rounds, check_state, rows
 _MOST_STEPS = 100
 _EXCESS = 1e-12
 
-# Who takes part, as a rule of resources is told: nobody knows yet (None), a mask of the devices
-# that do (bool), or the probabilities of a draw (float).
+# The cohort, as a rule of resources knows it: not yet (None), a mask of its devices (bool), or the
+# probabilities of a draw (float).
 TakingPart: TypeAlias = BoolArray | FloatArray | None
 
-# Gives f and p, or f, p and bandwidth, of shape (..., N) for the gains, the queues, the scenario
-# and who takes part.
+# Gives f and p, or f, p and bandwidth, of shape (..., N), for gains, queues, scenario and cohort.
 ResourceRule: TypeAlias = Callable[
     [FloatArray, FloatArray, Scenario, TakingPart], tuple[FloatArray, ...]
 ]
@@ -53,17 +52,15 @@ def deadline_resources(
     queue: ArrayLike,
     participates: BoolArray,
     scenario: Scenario,
-    *,
-    V: float | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """The f and p of a given cohort that minimise ``V max T + sum Q E`` over the cohort.
+    """Minimise ``V max T + sum Q E`` over the f and p of a given cohort.
 
     A device that finishes before the slowest wastes energy, so all that can finish together do:
     each spends the least energy with which it meets the best common deadline. That is at most the
-    scenario's, for the sake of those that can meet it; the others, which are late whatever they do,
-    have the least f and p. With queues of one
-    and V in place of its kappa it is the resource problem of FEDL (Tran et al., "Federated learning
-    over wireless networks: optimization model design and analysis", INFOCOM 2019).
+    scenario's, for the devices that can meet it; the others are late anyway and have the least f
+    and p. With queues of one and V instead of its kappa it is the resource problem of FEDL (Tran et
+    al., "Federated learning over wireless networks: optimization model design and analysis",
+    INFOCOM 2019).
 
     Parameters
     ----------
@@ -75,21 +72,14 @@ def deadline_resources(
         The cohort, from one to K devices in each row.
     scenario : Scenario
         The system.
-    V : float, optional
-        Weight of the time [J^2/s]; that of the scenario by default.
 
     Returns
     -------
     f, p : ndarray, shape (N,) or (B, N)
         Frequencies [Hz] and powers [W]. Devices outside the cohort have those with which they
         would meet its deadline.
-
-    Raises
-    ------
-    ValueError
-        If a shape or a value is wrong.
     """
-    rounds, shape = check_rounds(channel_gain, queue, scenario, V)
+    rounds, shape = check_rounds(channel_gain, queue, scenario)
     members = np.asarray(participates)
     most = min(scenario.cohort_size, scenario.num_devices)
     if members.shape != shape or members.dtype != np.bool_:
@@ -113,11 +103,11 @@ def deadline_resources(
 def share_band(
     channel_gain: ArrayLike, cohort: ArrayLike, f: ArrayLike, p: ArrayLike, scenario: Scenario
 ) -> FloatArray:
-    """The parts of the band with which a cohort finishes together, at given f and p.
+    """Split the band so that a cohort finishes together, at given f and p.
 
-    They make its round the shortest: whoever finishes earlier has band to give. To upload in the
-    time that a deadline leaves, a device needs a signal-to-noise ratio x of which ``ln(1 + x) / x``
-    is known, which Lambert's function inverts; the deadline is a root.
+    This makes the round the shortest: a device that finishes earlier has bandwidth to spare. To
+    upload in the time that a deadline leaves, a device needs a signal-to-noise ratio x with a known
+    ``ln(1 + x) / x``, which Lambert's function inverts; the deadline is a root.
 
     Parameters
     ----------
@@ -134,11 +124,6 @@ def share_band(
     -------
     ndarray, shape (..., N)
         Parts of the band [Hz]; zero outside the cohort.
-
-    Raises
-    ------
-    ValueError
-        If f, p or the cohort do not fit the scenario.
     """
     gain, f, p = np.broadcast_arrays(
         *(np.asarray(value, dtype=np.float64) for value in (channel_gain, f, p))

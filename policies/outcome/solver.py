@@ -122,11 +122,6 @@ def solve_round(
     -------
     RoundSolution
 
-    Raises
-    ------
-    ValueError
-        If a shape or a value is wrong.
-
     Examples
     --------
     >>> scenario = Scenario.cifar10()
@@ -180,11 +175,6 @@ def bound_rounds(
     -------
     ndarray, shape (B,)
         The bounds [s].
-
-    Raises
-    ------
-    ValueError
-        If a shape or a value is wrong.
     """
     shape = np.shape(channel_gain)
     rounds, shape = check_rounds(channel_gain, _as_rows(energy_price, shape), scenario, V=1.0)

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env.checks import all_true, integer_at_least, is_real, real_array
+from fl_edge_env.checks import (
+    all_true,
+    one_of,
+    positive_integer,
+    positive_number,
+    real_array,
+)
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.solvers.inputs import ERROR, Rounds, check_rounds, rows
@@ -55,10 +61,9 @@ class P2Solution:
         """A lower bound on P2's optimal value [J^2], computed when first asked for.
 
         It is the largest value found of the Lagrangian dual of ``sum q = 1``, in which each
-        device's (f, p, q) is minimised globally. Where P2 is not convex that may leave a gap, up to
-        a quarter of the objective where 60 devices of the CIFAR-10 system settle. Then the duals of
-        parts of P2, by the range of the largest q_n, come within 0.01 % of the optimum in all
-        systems that were tried, and a larger distance is that of the decision.
+        device's (f, p, q) is minimised globally. If P2 is not convex, that may leave a gap of up to
+        a quarter of the objective. Then the duals of parts of P2, by the range of the largest q_n,
+        come within 0.01 % of the optimum in all systems tried; a larger distance is the decision's.
         """
         bound = _bound(self._rounds, self._decisions, branch=True).bound
         return float(bound[0]) if self.q.ndim == 1 else bound
@@ -116,11 +121,6 @@ def solve_p2(
     -------
     P2Solution
 
-    Raises
-    ------
-    ValueError
-        If a shape or a value is wrong.
-
     Examples
     --------
     >>> scenario = Scenario.cifar10()
@@ -129,12 +129,10 @@ def solve_p2(
     True
     """
     check_variant(variant, exact)
-    if not is_real(tolerance) or not tolerance > 0:
-        raise ValueError(f"tolerance must be positive, got {tolerance!r}")
-    integer_at_least(1, "max_iterations", max_iterations)
+    tolerance = positive_number("tolerance", tolerance)
+    options = (variant == "paper", tolerance, positive_integer("max_iterations", max_iterations))
     rounds, shape = check_rounds(channel_gain, queue, scenario)
     q = np.full(rounds.queue.shape, 1.0 / scenario.num_devices)
-    options = (variant == "paper", float(tolerance), int(min(max_iterations, 2**31)))
     decisions = _descend(rounds, q, options)
     if exact:
         _improve(rounds, options, decisions)
@@ -211,38 +209,18 @@ def _improve(rounds: Rounds, options: tuple[bool, float, int], decisions: Decisi
 
 
 def check_variant(variant: object, exact: object) -> None:
-    """Raise `ValueError` where `solve_p2` would refuse one of these."""
-    if not isinstance(variant, str) or variant not in get_args(Variant):
-        raise ValueError(f"variant must be 'derived' or 'paper', got {variant!r}")
-    if not isinstance(exact, (bool, np.bool_)):
+    """Raise `ValueError` for options that `solve_p2` does not know."""
+    one_of("variant", variant, get_args(Variant))
+    if not isinstance(exact, bool):
         raise ValueError(f"exact must be True or False, got {exact!r}")
 
 
 def best_resources(
     channel_gain: ArrayLike, queue: ArrayLike, q: FloatArray, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
-    """The f and p that minimise P2 for a given q, Theorems 2 and 3.
+    """Minimise P2 over f [Hz] and p [W] for a given q in (0, 1], Theorems 2 and 3.
 
-    Parameters
-    ----------
-    channel_gain : array_like, shape (N,) or (B, N)
-        Channel gains, positive.
-    queue : array_like, shape (N,) or (B, N)
-        Virtual energy queues [J].
-    q : ndarray, shape (N,) or (B, N)
-        Sampling probabilities in (0, 1].
-    scenario : Scenario
-        The system.
-
-    Returns
-    -------
-    f, p : ndarray, shape (N,) or (B, N)
-        Frequencies [Hz] and powers [W].
-
-    Raises
-    ------
-    ValueError
-        If a shape or a value is wrong.
+    Gains, queues [J] and q have shape (N,) or (B, N); a q of one system may serve a batch.
     """
     rounds, shape = check_rounds(channel_gain, queue, scenario)
     q = real_array("q", q)

@@ -14,7 +14,6 @@ from scipy.special import softmax
 
 from fl_edge_env import Scenario, Simulator, TraceChannel
 from fl_edge_env.lyapunov import drift_plus_penalty
-from fl_edge_env.physics import time_and_energy
 from policies import LROA
 from policies.p2 import best_resources, solve_p2
 from policies.p2.reference import solve_p2_cvxpy
@@ -169,29 +168,6 @@ def test_solve_p2__exact_matches_a_global_search(problem):
     assert solution.objective <= reference + 1e-7 * scale
     assert solution.lower_bound <= reference + 1e-8 * scale
     assert solution.objective - solution.lower_bound <= 1e-3 * scale
-
-
-def test_solve_p2__exact_leaves_a_local_minimum():
-    # Without a sampling error the cost is concave in q: the best is a single device.
-    scenario = Scenario(num_devices=3, mu=1e-9, cohort_size=3)
-    gain = np.array([0.1, 0.11, 0.12])
-    queue = scenario.V * np.array([0.01, 1.0, 3.0])
-    plain = solve_p2(gain, queue, scenario)
-    exact = solve_p2(gain, queue, scenario, exact=True)
-    assert exact.objective <= plain.objective
-    assert exact.q.max() > 0.99
-    assert exact.lower_bound <= best_on_a_grid(scenario, gain, queue)
-
-
-def test_solve_p2__slopes_are_equal_where_the_cost_is_convex():
-    # For K = 1 the cost is linear in q but for the sampling error: one multiplier fits all.
-    scenario = Scenario(num_devices=50, cohort_size=1)
-    gain, queue = random_state(scenario, 0)
-    s = solve_p2(gain, queue, scenario)
-    time, energy = time_and_energy(gain, s.f, s.p, scenario)
-    error = scenario.V * scenario.lambda_ * scenario.weights**2 / s.q**2
-    multiplier = error - scenario.V * time - queue * energy
-    assert np.ptp(multiplier) <= 1e-12 * error.max()
 
 
 def test_solve_p2__paper_variant_ignores_the_queue_in_the_concave_term():

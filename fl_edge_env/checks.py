@@ -208,28 +208,3 @@ def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
     if not there.any(axis=-1).all():
         raise ValueError("the observation's available must name one device or more, got none")
     return there
-
-
-def saved_array(
-    state: Mapping[str, NDArray[Any]], name: str, now: NDArray[Any], *, any_sign: bool = False
-) -> NDArray[Any]:
-    """The array of a saved state that is to take the place of `now`: finite and not negative."""
-    if not isinstance(state, Mapping) or name not in state:
-        found = list(state) if isinstance(state, Mapping) else state
-        raise ValueError(f"state must be a mapping that holds {name}, got {found!r}")
-    kinds, numbers = ("iu", "integers") if now.dtype.kind == "i" else ("fiu", "numbers")
-    try:
-        values = np.asarray(state[name])
-    except ValueError:  # of rows of different length
-        values = np.array(None)
-    if values.dtype.kind not in kinds or values.shape != now.shape:
-        raise ValueError(
-            f"{name} must be {numbers} of shape {now.shape}, "
-            f"got {values.dtype} of shape {values.shape}"
-        )
-    if not np.all(((values >= 0) | any_sign) & np.isfinite(values)):
-        allowed = "finite" if any_sign else "finite and not negative"
-        raise ValueError(
-            f"{name} must be {allowed}, got values from {values.min()} to {values.max()}"
-        )
-    return values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +14,7 @@ from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
-from fl_edge_env.typing import FloatArray, IntArray
+from fl_edge_env.typing import FloatArray
 
 Observation = dict[str, FloatArray]
 
@@ -176,22 +175,6 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         if self._last_round is None:
             raise gym.error.ResetNeeded("no round was played: call step() first")
         return self._last_round
-
-    def state(self) -> dict[str, FloatArray | IntArray]:
-        """The state of the episode: queues [J], rounds played and time [s].
-
-        The random streams follow from the seed and the number of rounds.
-        """
-        return self.simulator.state()
-
-    def restore(self, seed: int, state: Mapping[str, FloatArray | IntArray]) -> Observation:
-        """Continue the first episode of a seed from where `state` was called.
-
-        Returns the observation at that point. Raises `ValueError` if the seed is no integer of at
-        least 0, or the state not one of this system; the episode is then left as it was.
-        """
-        self.simulator.restore([seed], state)
-        return self._start()
 
     def render(self) -> NDArray[np.uint8]:
         """Draw the last round: every device, the cohort, time and energy.

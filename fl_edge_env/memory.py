@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fl_edge_env.checks import saved_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
@@ -46,12 +44,3 @@ class GainMemory:
         """The observation with ``measurements`` and ``remembered_gain``, their mean."""
         mean = (self.total + self._first) / (self.measurements + 1.0)
         return {**observation, "measurements": self.measurements.copy(), "remembered_gain": mean}
-
-    def state(self) -> dict[str, NDArray[np.float64]]:
-        """Copies of what it consists of."""
-        return {"measurements": self.measurements.copy(), "measured": self.total.copy()}
-
-    def restore(self, state: Mapping[str, NDArray[np.float64]]) -> None:
-        """Take up what `state` gave; `ValueError` if it is not that of a memory of this shape."""
-        for name, now in (("measurements", self.measurements), ("measured", self.total)):
-            now[...] = saved_array(state, name, now)

@@ -7,21 +7,18 @@ evaluation without training all call it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.channels import check_range
 from fl_edge_env.checks import (
     freeze,
-    integer_at_least,
     positive_integer,
     real_array,
-    saved_array,
 )
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
@@ -138,12 +135,6 @@ class Simulator:
                     f"least one True, got {mask!r}"
                 )
             systems = np.flatnonzero(given).tolist()
-        self._start(seeds, systems, np.zeros_like(self.round_index))
-
-    def _start(
-        self, seeds: Sequence[int | None], systems: Sequence[int], round_index: IntArray
-    ) -> None:
-        """Start an episode in these systems, with empty queues, in a round of it."""
         if len(seeds) != len(self._indices):
             raise ValueError(f"seeds must hold {len(self._indices)} seeds, got {len(seeds)}")
         if len(systems) == len(self._indices):
@@ -151,15 +142,9 @@ class Simulator:
         for system in systems:
             index, stream = self._indices[system], self._streams[system]
             stream.start_episode(seeds[system])
-            # With delay, a round that nobody plays supplies the first observation.
-            delayed = self.scenario.csi == "delayed"
-            left = int(round_index[index]) + delayed
-            while left:
-                passed = min(left, len(self._block_gains))
-                last = stream.next_rounds(passed).gains[-1]
-                left -= passed
-                if delayed:
-                    self._known_gain[index] = last
+            if self.scenario.csi == "delayed":
+                # A round that nobody plays supplies the first observation.
+                self._known_gain[index] = stream.next_rounds(1).gains[-1]
             self._fill_block(system)
             self.queue[index] = self.scenario.initial_queue
             if self.participation_queue is not None:
@@ -167,50 +152,8 @@ class Simulator:
             if self._age is not None:
                 self._known_gain[index] = self.scenario.channel.mean
                 self._age[index] = NEVER_MEASURED
-            self.round_index[index] = round_index[index]
+            self.round_index[index] = 0
             self.elapsed_time[index] = 0.0
-
-    def state(self) -> dict[str, FloatArray | IntArray]:
-        """The state of the episode, to be taken up by `restore`; copies."""
-        return {name: values.copy() for name, values in self._left().items()}
-
-    def _left(self) -> dict[str, NDArray[Any]]:
-        """The arrays that depend on the decisions so far, by name."""
-        left = {
-            "queue": self.queue,
-            "round_index": self.round_index,
-            "elapsed_time": self.elapsed_time,
-        }
-        if self.participation_queue is not None:
-            left["participation_queue"] = self.participation_queue
-        if self._age is not None:
-            left |= {"known_gain": self._known_gain, "age": self._age}
-        return left
-
-    def restore(self, seeds: Sequence[int], state: Mapping[str, FloatArray | IntArray]) -> None:
-        """Take up the first episode of the seeds, one for each system, where `state` was called.
-
-        Raises `ValueError` if a seed is no integer of at least 0, or the state is not one of such a
-        system. The simulator is then left as it was.
-        """
-        for seed in seeds:
-            integer_at_least(0, "seed", seed)
-        saved = {
-            name: saved_array(state, name, now, any_sign=name == "participation_queue")
-            for name, now in self._left().items()
-        }
-        for name, what, most in (
-            ("round_index", "num_rounds", self.scenario.num_rounds),
-            ("age", "NEVER_MEASURED", NEVER_MEASURED),
-            ("known_gain", "the channel's gain_max", self.scenario.channel.gain_max),
-        ):
-            if name in saved and saved[name].max() > most:
-                raise ValueError(
-                    f"{name} must be at most {what} = {most:g}, got {saved[name].max():g}"
-                )
-        self._start(seeds, range(len(seeds)), saved["round_index"])
-        for name, now in self._left().items():
-            now[...] = saved[name]
 
     def training_seed(self, system: int = 0) -> np.random.SeedSequence:
         """Seed of the training stream in the present episode of one system."""

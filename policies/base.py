@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from numpy.typing import NDArray
-
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.typing import FloatArray
 
@@ -22,7 +20,8 @@ def check_scenario(scenario: object) -> None:
 class Policy(ABC):
     """Decides each round from the observation and the scenario alone.
 
-    A new policy needs only the method `decide`.
+    A new policy needs only the method `decide`. An interrupted training run continues if its policy
+    can be pickled.
 
     Parameters
     ----------
@@ -89,39 +88,3 @@ class Policy(ABC):
         info : mapping
             The environment's info, whose arrays are read-only.
         """
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The memory of the policy between rounds, so that an interrupted run can continue.
-
-        A policy that overrides `reset` or `feedback` should override `state` and `restore` too.
-        Otherwise its runs have no checkpoints and start anew after an interruption. The state must
-        also hold what `decide` remembers.
-
-        Returns
-        -------
-        dict of ndarray
-            By name, numbers or text; the arrays are written before the next round.
-        """
-        return {}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:  # noqa: B027 - optional
-        """Continue from what `state` returned, after a `reset` with the same seed.
-
-        Parameters
-        ----------
-        state : mapping of ndarray
-            As `state` returned it.
-        """
-
-    @property
-    def resumable(self) -> bool:
-        """True if `state` and `restore` are as new as the methods by which it may remember."""
-        kind = type(self)
-        owner = {
-            name: next(base for base in kind.__mro__ if name in vars(base))
-            for name in ("reset", "feedback", "state", "restore")
-        }
-        newest = owner["state"]
-        return owner["restore"] is newest and all(
-            issubclass(newest, owner[name]) for name in ("reset", "feedback")
-        )

@@ -46,8 +46,8 @@ def check_policy(
     ValueError
         If a decision is no valid `Allocation`; if `decide` or `feedback` changes the observation,
         the info or the scenario; if a decision draws from NumPy's or Python's global generator; if
-        an episode depends on the one before it; if a batch is not decided as its systems are one by
-        one; or if decisions differ after a state was saved and restored.
+        an episode depends on the one before it; or if a batch is not decided as its systems are one
+        by one.
 
     Notes
     -----
@@ -96,13 +96,6 @@ def _check(policy: Policy, system: Scenario, seeds: Sequence[int]) -> None:
                 f"{name} decides otherwise for a batch of systems than for each alone: take "
                 "everything along the last axis, with one random stream for each seed"
             )
-    if not policy.resumable:
-        return
-    if not _same(_episode(used, system, seeds, saved_after=_ROUNDS // 2), batch):
-        raise ValueError(
-            f"{name} decides otherwise after restore(state()): state must hold all that decide and "
-            "feedback remember"
-        )
 
 
 def _global_state() -> Any:
@@ -150,20 +143,16 @@ def _changed(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
 
 
 def _episode(
-    policy: Policy, scenario: Scenario, seeds: Sequence[int], *, saved_after: int | None = None
+    policy: Policy, scenario: Scenario, seeds: Sequence[int]
 ) -> list[dict[str, FloatArray]]:
-    """The decisions of some rounds; where asked for, the policy takes up its state on the way."""
+    """The decisions of some rounds."""
     env = FLEdgeVectorEnv(len(seeds), scenario.replace(num_rounds=_ROUNDS + 1))
     own_seeds, watched = [policy_seed(seed) for seed in seeds], _Watched(policy)
     observation, info = env.reset(seed=list(seeds))
     policy.reset(own_seeds)
     watched.call("feedback", "info", info)
     decisions = []
-    for number in range(_ROUNDS):
-        if number == saved_after:
-            state = {name: np.array(value) for name, value in policy.state().items()}
-            policy.reset(own_seeds)
-            policy.restore(state)
+    for _ in range(_ROUNDS):
         allocation = watched.call("decide", "observation", observation)
         decisions.append(_decision(policy, allocation, env.scenario, len(seeds)))
         decided: dict[str, Any] = dict(decisions[-1])

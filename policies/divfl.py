@@ -101,23 +101,6 @@ class DivFL(Policy):
             self._distance[devices], self._distance[:, devices] = rows, rows.T
             self.description = "gradient"
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The distances and what they are of; see `Policy.state`."""
-        return {"description": np.array(self.description), "distance": self._distance.copy()}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up saved distances; see `Policy.restore`."""
-        for name in ("distance", "description"):
-            if name not in state:
-                raise ValueError(f"state must hold {name}, got {list(state)}")
-        distance, shape = real_array("distance", state["distance"]), self._distance.shape
-        if distance.shape != shape:
-            raise ValueError(f"distance must have shape {shape}, got {distance.shape}")
-        kinds, description = ("label histogram", "gradient"), str(state["description"])
-        if description not in kinds:
-            raise ValueError(f"description must be one of {', '.join(kinds)}, got {description!r}")
-        self._distance, self.description = distance.copy(), description
-
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""
         size = self.scenario.cohort_size

@@ -133,18 +133,6 @@ class SB3Policy(Policy):
         if "energy_spent" in info:
             self._has_news = self._memory is not None
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """What it remembers; see `Policy.state`."""
-        if self._memory is None:
-            return {}
-        return self._memory.state() | {"has_news": np.array(self._has_news)}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up its memory; see `Policy.restore`."""
-        if self._memory is not None:
-            self._memory.restore(state)
-            self._has_news = bool(np.asarray(state.get("has_news", False)))
-
     def _as_it_sees(self, observation: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
         """The observation with what it remembers."""
         shape = np.shape(observed(observation)[0])

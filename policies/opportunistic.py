@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import in_time
@@ -16,7 +15,6 @@ from fl_edge_env.checks import (
     integer_at_least,
     observed,
     real_array,
-    saved_array,
 )
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray, IntArray
@@ -124,16 +122,6 @@ class Opportunistic(Policy):
         self._energy = np.maximum(self._energy + self._energy_step * excess, 0.0)
         missing = self._target - in_time(info)
         self._participation = self._participation + self._participation_step * missing
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The prices; see `Policy.state`."""
-        return {"energy": self._energy.copy(), "participation": self._participation.copy()}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up saved prices; see `Policy.restore`."""
-        energy = saved_array(state, "energy", self._energy)
-        participation = saved_array(state, "participation", self._energy, any_sign=True)
-        self._energy, self._participation = energy.astype(float), participation.astype(float)
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Minimise the cost of the round; see `Policy.decide`."""

@@ -116,15 +116,6 @@ class PredictPolicy(Policy):
             )
         return values.reshape(3, devices)
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The gains that it remembers; see `Policy.state`."""
-        return {} if self._memory is None else dict(self._memory.state())
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a saved state; see `Policy.restore`."""
-        if self._memory is not None:
-            self._memory.restore(state)
-
 
 class SavedAgent:
     """An agent as Stable-Baselines3 saves it, by the content of the file."""

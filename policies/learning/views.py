@@ -27,6 +27,9 @@ FIRST_EPISODE = 1_000_000
 # The queues of an episode start at a common level, drawn up to the reference queue of the
 # scaling, times a factor of each device.
 _QUEUE_SPREAD = (0.8, 1.2)
+# Arrays of the simulator and of the memory that depend on the actions.
+_LEFT = ("queue", "participation_queue", "round_index", "elapsed_time", "_known_gain", "_age")
+_MEMORY = ("measurements", "total")
 
 
 def check_training_seed(value: object) -> int:
@@ -187,22 +190,27 @@ class DeviceView(VecEnv):
         return device_rows(self.scaling.features(observation))
 
     def state(self) -> dict[str, Any]:
-        """The state of the episodes (copies), to be taken up by `restore`."""
+        """Copies of everything that depends on the actions so far, for `restore`."""
+        simulator, memory = vars(self.batch.simulator), vars(self._memory or object)
         return {
             "next_episode": self._next_episode,
             "episodes": self._episodes.copy(),
-            "simulator": self.batch.simulator.state(),
-            "memory": self._memory.state() if self._memory is not None else {},
+            "simulator": {n: simulator[n].copy() for n in _LEFT if simulator[n] is not None},
+            "memory": {n: memory[n].copy() for n in _MEMORY if n in memory},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was called."""
-        self.batch.reset(seed=state["episodes"].tolist())
-        self.batch.simulator.restore(state["episodes"].tolist(), state["simulator"])
-        self._next_episode = state["next_episode"]
+        """Continue where `state` was called."""
         self._episodes[:] = state["episodes"]
-        if self._memory is not None:
-            self._memory.restore(state["memory"])
+        self._next_episode = state["next_episode"]
+        self.batch.reset(seed=self._episodes.tolist())
+        simulator = self.batch.simulator
+        for _ in range(int(state["simulator"]["round_index"][0])):
+            simulator._next_round()
+        for name, values in state["simulator"].items():
+            getattr(simulator, name)[...] = values
+        for name, values in state["memory"].items():
+            getattr(self._memory, name)[...] = values
 
     # The rest of the interface of `VecEnv`, in which the rows are not objects of their own.
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, physics
 from fl_edge_env.checks import available, observed, real_array
@@ -95,30 +94,6 @@ class Scheduler(Policy):
                     f"trained, in a TrainingWrapper with report_{field.removeprefix('local_')}"
                 )
         self.selector.learn(info)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The number of the round and what the selector remembers; see `Policy.state`."""
-        memory = {name: value.copy() for name, value in self.selector.memory.items()}
-        return {"number": np.array(self._number)} | memory
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a saved state; see `Policy.restore`."""
-        memory = self.selector.memory
-        for name, now in ({"number": np.array(self._number)} | memory).items():
-            if name not in state:
-                raise ValueError(f"state must hold {name}, got {list(state)}")
-            value = np.asarray(state[name])
-            if value.dtype.kind != now.dtype.kind or value.shape != now.shape:
-                raise ValueError(
-                    f"{name} must be {now.dtype} of shape {now.shape}, "
-                    f"got {value.dtype} of shape {value.shape}"
-                )
-        if state["number"] < 0:
-            raise ValueError(f"number must be at least zero, got {state['number']}")
-        self._number = int(state["number"])
-        self.selector.memory = {
-            name: np.array(state[name], dtype=value.dtype) for name, value in memory.items()
-        }
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Let the selector choose, and give f and p to its choice; see `Policy.decide`."""

@@ -128,10 +128,10 @@ def test_chosen__who_is_not_there_is_refused(num_envs):
     cohort = np.argmax(there, axis=-1)[..., None].copy()
     cohort[tuple(system)] = device
     where = f"device {device}" + (f" in system {system[0]}" if system else "")
-    before = simulator.state()
+    before = simulator.observe()
     with pytest.raises(ValueError, match=rf'{where}, which is not: observation\["available"\]'):
         simulator.advance(Allocation(OFTEN_EMPTY.f_mid, OFTEN_EMPTY.p_mid, cohort=cohort))
-    np.testing.assert_equal(simulator.state(), before)
+    np.testing.assert_equal(simulator.observe(), before)
 
 
 def test_available__reads_observations_and_says_what_is_wrong():

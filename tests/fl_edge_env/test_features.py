@@ -137,10 +137,6 @@ def test_features__remember_the_number_and_the_mean_of_a_devices_measurements():
     np.testing.assert_allclose(features["age"], np.log(target), rtol=1e-6)
     old = named(scaling, seen | {"age": np.full(9, 400.0)})
     np.testing.assert_allclose(old["age"], np.log(np.minimum(400 * target, 10)), rtol=1e-6)
-    again = GainMemory(PARTIAL, (9,))
-    again.restore(memory.state())
-    assert again.state().keys() == memory.state().keys()
-    np.testing.assert_array_equal(again.total, memory.total)
     memory.start()
     np.testing.assert_array_equal(memory.added_to(observation)["remembered_gain"], 0.1)
     with pytest.raises(ValueError, match="observation must hold remembered_gain"):

@@ -7,11 +7,8 @@ import math
 import pickle
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, Simulator
 from fl_edge_env.allocation import decode_action
@@ -136,53 +133,6 @@ def test_copies__in_mid_episode_go_on_alike_and_on_their_own(mode):
         np.testing.assert_equal(run, runs[0])
 
 
-@given(st.integers(0, 6), st.integers(0, 2**63), st.sampled_from(["full", "delayed"]))
-def test_state__taken_up_anywhere_gives_the_same_trajectory(rounds, seed, csi):
-    env, other = envs(csi=csi)
-    observation, _ = env.reset(seed=seed)
-    actions = random_actions(6)
-    for action in actions[:rounds]:
-        observation = env.step(action)[0]
-    state = env.state()
-    other.reset(seed=1)
-    other.step(actions[0])
-    kept = copy.deepcopy(state)
-    np.testing.assert_equal(other.restore(seed, state), observation)
-    for action in actions[rounds:]:
-        np.testing.assert_equal(other.step(action), env.step(action))
-    for each in (env, other):
-        with pytest.raises(gym.error.ResetNeeded):
-            each.step(actions[0])
-    np.testing.assert_equal(state, kept)
-
-
-@pytest.mark.parametrize(
-    ("state", "message"),
-    [
-        (None, "state must be a mapping that holds queue"),
-        ({"queue": np.zeros(5)}, "state must be a mapping that holds round_index"),
-        (Simulator(SMALL.replace(num_devices=4, num_samples=1.0)).state(), r"queue must .*\(4,\)"),
-        ({"queue": None}, r"queue must be numbers of shape \(5,\)"),
-        ({"queue": np.array([1, 1, math.nan, 1, 1])}, "queue must be finite and not negative"),
-        ({"queue": np.full(5, -1.0)}, "queue must be finite .* from -1.0 to -1.0"),
-        ({"round_index": 1.0}, "round_index must be integers"),
-        ({"round_index": 7}, "round_index must be at most num_rounds = 6, got 7"),
-    ],
-)
-def test_restore__a_wrong_state_is_named_and_changes_nothing(state, message):
-    env, twin = envs()
-    action = random_actions(1)[0]
-    env.step(action), twin.step(action)
-    if "holds" not in message:
-        state = env.state() | state
-    with pytest.raises(ValueError, match=message):
-        env.restore(0, state)
-    for seed in (None, 1.0, -1):
-        with pytest.raises(ValueError, match="seed must be an integer of at least 0, got"):
-            env.restore(seed, env.state())
-    np.testing.assert_equal(env.step(action), twin.step(action))
-
-
 @pytest.mark.parametrize("mask", [np.ones(4, bool), np.ones(3), np.zeros(3, bool)])
 def test_simulator__wrong_systems_are_refused_and_change_nothing(mask):
     for number in (0, 1.5):
@@ -194,6 +144,4 @@ def test_simulator__wrong_systems_are_refused_and_change_nothing(mask):
         simulator.reset([None] * 3, mask)
     with pytest.raises(ValueError, match="seeds must hold 3 seeds, got 2"):
         simulator.reset([0] * 2)
-    with pytest.raises(ValueError, match="seeds must hold 3 seeds, got 2"):
-        simulator.restore([0] * 2, simulator.state())
     np.testing.assert_equal(simulator.observe(), twin.observe())

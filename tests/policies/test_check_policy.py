@@ -37,17 +37,6 @@ class NeverForgets(Weighted):
         return self.rounds * np.arange(gain.shape[-1])
 
 
-class ForgetsInState(NeverForgets):
-    def reset(self, _):
-        self.rounds = 0
-
-    def state(self):
-        return {}
-
-    def restore(self, state):
-        pass
-
-
 class OneStreamForAll(Weighted):
     def reset(self, seed):
         self.rng = np.random.default_rng(seed)
@@ -160,7 +149,6 @@ def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
         (OneStreamForAll, "OneStreamForAll decides otherwise for a batch"),
         (AcrossTheBatch, "AcrossTheBatch decides otherwise for a batch"),
         (BatchedWrongly, "BatchedWrongly decides otherwise for a batch"),
-        (ForgetsInState, r"ForgetsInState decides otherwise after restore\(state\(\)\)"),
         (ChangesWhatItSees, "decide of ChangesWhatItSees changes channel_gain in the observation"),
         (ChangesItLater, r"feedback of .* changes queue in the .*: work on copies, .*\['queue'\]"),
         (ChangesInfo, "feedback of ChangesInfo changes round_time in the info"),

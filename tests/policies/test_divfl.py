@@ -90,24 +90,6 @@ def test_divfl__gradients_replace_the_histogram_and_only_participants_are_refres
     assert policy.description == "label histogram"
 
 
-def test_divfl__a_restored_policy_decides_as_the_one_that_was_saved():
-    scenario = Scenario(num_devices=6, cohort_size=2)
-    policy, other = DivFL(scenario), DivFL(scenario)
-    distance = pairwise_distance(np.random.default_rng(1).normal(size=(6, 4)))
-    policy.feedback({"gradient_distance": distance, "gradient_devices": np.arange(6)})
-    before = other.decide(observation(scenario)).cohort
-    other.restore(policy.state())
-    assert other.description == "gradient"
-    after = other.decide(observation(scenario)).cohort
-    np.testing.assert_array_equal(after, policy.decide(observation(scenario)).cohort)
-    assert not np.array_equal(after, before)
-    # A run that goes on with distances that are not finite must also go on after a crash.
-    rows = {"gradient_distance": np.full((1, 6), np.nan), "gradient_devices": np.array([2])}
-    policy.feedback(rows)
-    other.restore(policy.state())
-    np.testing.assert_equal(other.state(), policy.state())
-
-
 @pytest.mark.parametrize(
     ("fields", "histogram", "message"),
     [

@@ -1,4 +1,4 @@
-"""Opportunistic: valid, resumable, fair in the long run and within its budgets."""
+"""Opportunistic: valid, fair in the long run and within its budgets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def zero_prices(scenario: Scenario) -> DualPrices:
 def test_opportunistic__is_a_valid_policy(fields, options):
     scenario = UNEVEN.replace(**fields)
     policy = Opportunistic(scenario, prices=zero_prices(scenario), **options)
-    assert policy.resumable
     check_policy(policy)
 
 
@@ -67,18 +66,17 @@ def test_opportunistic__prices_move_with_energy_and_participation():
     spent = np.zeros((2, 8))
     spent[1, 3] = 10 * scenario.energy_budget_j[3]
     policy.feedback({"energy_spent": spent})
-    state = policy.state()
-    assert np.all(state["energy"][0] == 0)  # prices are never negative
-    assert np.flatnonzero(state["energy"][1]).tolist() == [3]
-    assert np.argwhere(state["participation"] < 0).tolist() == [[1, 3]]
-    missed = state["participation"][0] / lyapunov.participation_target(scenario)
+    assert np.all(policy._energy[0] == 0)  # prices are never negative
+    assert np.flatnonzero(policy._energy[1]).tolist() == [3]
+    assert np.argwhere(policy._participation < 0).tolist() == [[1, 3]]
+    missed = policy._participation[0] / lyapunov.participation_target(scenario)
     np.testing.assert_allclose(missed, missed[0])
     policy.reset([0, 1])
-    assert not np.any(policy.state()["participation"])
+    assert not np.any(policy._participation)
     of_energy = Opportunistic(scenario, prices=zero_prices(scenario), participation=False)
     of_energy.reset([0, 1])
     of_energy.feedback({"energy_spent": spent})
-    assert not np.any(of_energy.state()["participation"])
+    assert not np.any(of_energy._participation)
 
 
 @pytest.mark.parametrize(
@@ -96,23 +94,6 @@ def test_opportunistic__prices_move_with_energy_and_participation():
 def test_opportunistic__refuses_wrong_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         Opportunistic(UNEVEN, **{"prices": zero_prices(UNEVEN)} | options)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"energy": np.ones(8)}, r"energy must be numbers of shape \(2, 8\), got .*\(8,\)"),
-        ({"energy": -np.ones((2, 8))}, "energy must be finite and not negative"),
-        ({"participation": np.full((2, 8), np.nan)}, "participation must be finite, got"),
-    ],
-)
-def test_opportunistic__refuses_a_state_that_is_not_its_own(change, message):
-    policy = Opportunistic(UNEVEN, prices=zero_prices(UNEVEN))
-    policy.reset([0, 1])
-    with pytest.raises(ValueError, match=r"state must .*holds energy"):
-        policy.restore({})
-    with pytest.raises(ValueError, match=message):
-        policy.restore(policy.state() | change)
 
 
 @pytest.mark.parametrize("csi", ["delayed", "participants"])

@@ -178,20 +178,3 @@ Q = np.full(5, 0.2)
 def test_policies__name_what_they_cannot_take(call, message):
     with pytest.raises(ValueError, match=message):
         call(observe(2).values())
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"distance": np.zeros((4, 4))}, r"distance must have shape \(5, 5\), got \(4, 4\)"),
-        ({"distance": None}, "distance must hold real numbers"),
-        ({"description": np.array("smell")}, "description must be .*got 'smell'"),
-    ],
-)
-def test_divfl__refuses_a_state_that_is_not_its_own(change, message):
-    policy = DivFL(SMALL)
-    with pytest.raises(ValueError, match=message):
-        policy.restore(policy.state() | change)
-    (name,) = change
-    with pytest.raises(ValueError, match=f"state must hold {name}"):
-        policy.restore({n: v for n, v in policy.state().items() if n != name})

@@ -112,9 +112,7 @@ def test_rows__of_a_system_end_together_where_systems_end_at_different_rounds():
     view.reset()
     sequence = actions(view, 9)
     play(view, sequence[:1])
-    state = view.state()
-    state["simulator"]["round_index"][1] = 3  # system 1 has one round to go, system 0 three
-    view.restore(state)
+    view.batch.simulator.round_index[1] = 3  # system 1 has one round to go, system 0 three
     ends, lengths = [], []
     for action in sequence[1:]:
         systems = view.step(action)[2].reshape(2, 6)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import random
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,12 @@ _ROUNDING = 1e-5
 def check_policy(
     policy: Policy, *, scenario: Scenario | None = None, seed: int | None = None
 ) -> None:
-    """Check that a policy decides validly, by its own seed, and changes nothing that it is given.
+    """Check that a policy decides validly and reproducibly, and alike alone and in a batch.
 
     Like Gymnasium's `check_env`, it plays short episodes without training and raises an error at
-    the first thing that is wrong. The policy itself is not changed. The episodes have seeds drawn
-    in secret, of which those given to the policy tell nothing.
+    the first fault. A copy of the policy plays. The episodes have secret seeds, which do not follow
+    from the seeds given to the policy. Observations and infos are read-only: writing into one
+    raises NumPy's or Python's error at the line that writes.
 
     Parameters
     ----------
@@ -39,21 +41,20 @@ def check_policy(
     scenario : Scenario, optional
         The system to play; the policy's own by default.
     seed : int, optional
-        Seed of the first of three systems, to repeat a check: a note of each error names it.
+        Seed of the first of three systems, to repeat a check; a note on each error names it.
 
     Raises
     ------
     ValueError
-        If a decision is no valid `Allocation`; if `decide` or `feedback` changes the observation,
-        the info or the scenario; if a decision draws from NumPy's or Python's global generator; if
-        an episode depends on the one before it; or if a batch is not decided as its systems are one
-        by one.
+        If a decision is no valid `Allocation`; if a decision draws from NumPy's or Python's global
+        generator; if an episode depends on the previous one; or if decisions for a batch differ
+        from decisions for its systems one by one.
 
     Notes
     -----
-    A network computes a batch in another order than one system. The numbers of a batch may differ
-    from those of its systems by a relative 1e-5, a hundred times the rounding of float32, but not
-    its cohorts. All else is compared to the bit.
+    A network computes a batch in a different order than one system. Numbers of a batch may differ
+    from the systems' own by a relative 1e-5, a hundred times the rounding of float32; cohorts may
+    not. Everything else is compared to the bit.
 
     Examples
     --------
@@ -103,61 +104,21 @@ def _global_state() -> Any:
     return state[1].tobytes(), state[2:], random.getstate()
 
 
-class _Watched:
-    """A policy that is given copies, and must leave them and its scenario as they are."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy, self._scenario = policy, policy.scenario
-        self._before = copy.deepcopy(policy.scenario)
-        self._given: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
-
-    def call(self, method: str, what: str, values: Mapping[str, Any]) -> Any:
-        """What a method makes of an observation or an info, which `what` says."""
-        given = copy.deepcopy(dict(values))
-        self._given.append((what, given, dict(values)))
-        result = getattr(self._policy, method)(given)
-        who = f"{method} of {self._policy.name}"
-        for kind, now, before in self._given:  # also those that it may have kept
-            if changed := _changed(now, before):
-                raise ValueError(
-                    f"{who} changes {', '.join(changed)} in the {kind}: work on copies, "
-                    f"dict({kind}) and np.array({kind}[{changed[0]!r}])"
-                )
-        kinds = np.ndarray | float | int | str
-        now = {name: v for name, v in vars(self._scenario).items() if isinstance(v, kinds)}
-        if changed := _changed(now, {name: getattr(self._before, name, None) for name in now}):
-            raise ValueError(
-                f"{who} changes {', '.join(changed)} of the scenario: "
-                "scenario.replace makes a copy with other values"
-            )
-        return result
-
-
-def _changed(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
-    """Names of the values that are not what they were, or were not there."""
-
-    def content(values: Mapping[str, Any], name: str) -> bytes | None:
-        return np.asarray(values[name]).tobytes() if name in values else None
-
-    return sorted(n for n in now.keys() | before.keys() if content(now, n) != content(before, n))
-
-
 def _episode(
     policy: Policy, scenario: Scenario, seeds: Sequence[int]
 ) -> list[dict[str, FloatArray]]:
-    """The decisions of some rounds."""
+    """Play some rounds; give the decisions. What the policy is given is read-only."""
     env = FLEdgeVectorEnv(len(seeds), scenario.replace(num_rounds=_ROUNDS + 1))
-    own_seeds, watched = [policy_seed(seed) for seed in seeds], _Watched(policy)
     observation, info = env.reset(seed=list(seeds))
-    policy.reset(own_seeds)
-    watched.call("feedback", "info", info)
+    policy.reset([policy_seed(seed) for seed in seeds])
+    policy.feedback(MappingProxyType(info))
     decisions = []
     for _ in range(_ROUNDS):
-        allocation = watched.call("decide", "observation", observation)
+        allocation = policy.decide(MappingProxyType(observation))
         decisions.append(_decision(policy, allocation, env.scenario, len(seeds)))
         decided: dict[str, Any] = dict(decisions[-1])
         observation, *_, info = env.step(Allocation(**decided))
-        watched.call("feedback", "info", info)
+        policy.feedback(MappingProxyType(info))
     return decisions
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -14,7 +15,8 @@ from fl_edge_env.checks import (
     finite_number,
     integer_at_least,
     observed,
-    real_array,
+    one_of,
+    per_device,
 )
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray, IntArray
@@ -65,11 +67,6 @@ class Opportunistic(Policy):
         The dual prices before the first round.
     solution : RoundSolution or None
         The last decision, with its certificate.
-
-    Raises
-    ------
-    ValueError
-        If an argument is wrong.
     """
 
     def __init__(
@@ -84,23 +81,24 @@ class Opportunistic(Policy):
     ) -> None:
         super().__init__(scenario)
         integer_at_least(0, "seed", seed)
-        if start not in get_args(Start):
-            raise ValueError(f"start must be 'settled' or 'cold', got {start!r}")
+        one_of("start", start, get_args(Start))
         if not isinstance(participation, bool):
             raise ValueError(f"participation must be True or False, got {participation!r}")
         step_scale = finite_number("step_scale", step_scale, zero_allowed=True)
-        self.prices = initial_prices(scenario, seed=seed) if prices is None else prices
-        _check_prices(self.prices, scenario)
+        self.prices = (
+            initial_prices(scenario, seed=seed)
+            if prices is None
+            else _checked(prices, scenario.num_devices)
+        )
         self._target = participation_target(scenario)
         # A participation at the energy that the budget allows moves the device's cost by `jump`,
         # through either price.
         jump = step_scale * participation_jump(self.prices, scenario, seed=seed)
         self._energy_step = jump / (scenario.energy_budget_j / self._target) ** 2  # [s/J^2]
         self._participation_step = jump if participation else 0.0  # [s]
-        self._start = DualPrices(*np.zeros((2, scenario.num_devices)))
+        self._start = np.zeros((2, scenario.num_devices))
         if start == "settled":
-            energy = energy_start(self.prices, jump, scenario)
-            self._start = DualPrices(energy, self.prices.participation)
+            self._start[:] = energy_start(self.prices, jump, scenario), self.prices.participation
         self.solution: RoundSolution | None = None
         self.reset(0)
 
@@ -108,10 +106,9 @@ class Opportunistic(Policy):
         """The policy without its last solution, which decides nothing."""
         return vars(self) | {"solution": None}
 
-    def reset(self, seed: int | Sequence[int]) -> None:
-        """Start at the prices of the start, in each system of a batch; see `Policy.reset`."""
-        shape = (*np.shape(seed), self.scenario.num_devices)
-        self._energy, self._participation = (np.broadcast_to(p, shape) for p in self._start)
+    def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - draws nothing
+        """Start at the prices of the start; see `Policy.reset`."""
+        self._energy, self._participation = self._start
 
     def feedback(self, info: Mapping[str, Any]) -> None:
         """Move the prices by the energy that the round took; see `Policy.feedback`."""
@@ -127,10 +124,9 @@ class Opportunistic(Policy):
         """Minimise the cost of the round; see `Policy.decide`."""
         gain, _ = observed(observation)
         shape = np.shape(gain)
-        energy, participation = (
-            np.broadcast_to(price, shape) if price.ndim < len(shape) else price
-            for price in (self._energy, self._participation)
-        )
+        energy, participation = self._energy, self._participation
+        if energy.shape != shape:  # in the first round of a batch
+            energy, participation = (np.broadcast_to(p, shape) for p in (energy, participation))
         self.solution = solve_round(
             gain,
             energy,
@@ -146,18 +142,15 @@ class Opportunistic(Policy):
         return Allocation(self.solution.f, self.solution.p, cohort=cohort, weights=weights)
 
 
-def _check_prices(prices: object, scenario: Scenario) -> None:
+def _checked(prices: object, num_devices: int) -> DualPrices:
+    """Give prices, each a number for all devices or one for each."""
     if not isinstance(prices, DualPrices):
         raise ValueError(f"prices must be DualPrices, got {prices!r}")
-    for name, values in prices._asdict().items():
-        given = real_array(f"prices.{name}", values)
-        if given.shape != (scenario.num_devices,) or not np.isfinite(given).all():
-            raise ValueError(
-                f"prices.{name} must hold {scenario.num_devices} finite numbers, one for each "
-                f"device, got {values!r}"
-            )
-    if np.min(prices.energy) < 0:
-        raise ValueError(f"prices.energy must be at least zero, got {np.min(prices.energy)}")
+    energy = per_device("prices.energy", prices.energy, num_devices, least=0.0)
+    participation = per_device(
+        "prices.participation", prices.participation, num_devices, least=-math.inf
+    )
+    return DualPrices(energy, participation)
 
 
 def _cohorts(solution: RoundSolution, size: int) -> IntArray:

@@ -88,18 +88,3 @@ def test_divfl__gradients_replace_the_histogram_and_only_participants_are_refres
         np.testing.assert_array_equal(policy.decide(observation(scenario)).cohort, expected)
     policy.reset(1)
     assert policy.description == "label histogram"
-
-
-@pytest.mark.parametrize(
-    ("fields", "histogram", "message"),
-    [
-        ({"num_devices": 3, "cohort_size": 4}, None, "at most num_devices = 3, got 4"),
-        ({"num_devices": 4097}, None, "num_devices must be at most 4096, got 4097"),
-        ({"num_devices": 6}, np.ones((5, 2)), "label_histogram must have shape"),
-        ({"num_devices": 6}, np.ones(6), "label_histogram must have shape"),
-        ({"num_devices": 6}, np.full((6, 2), np.nan), "label_histogram must be finite"),
-    ],
-)
-def test_divfl__refuses_systems_and_histograms_that_do_not_fit(fields, histogram, message):
-    with pytest.raises(ValueError, match=message):
-        DivFL(Scenario(**fields), label_histogram=histogram)

@@ -73,12 +73,6 @@ def test_over_selection__counts_the_first_of_a_random_cohort():
     )
 
 
-@pytest.mark.parametrize("first", [0, 6, 2.0, True])
-def test_over_selection__refuses_what_is_no_part_of_the_cohort(first):
-    with pytest.raises(ValueError, match="first must be"):
-        OverSelection(MIXED, first=first)
-
-
 def test_dynamic_resources__let_nobody_of_those_who_finish_together_be_late():
     scenario = MIXED.replace(f_min=1e8)  # all can take as long as the slowest
     policy = Scheduler(OverSelection(scenario, first=2), resources="dynamic")

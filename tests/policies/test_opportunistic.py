@@ -79,23 +79,6 @@ def test_opportunistic__prices_move_with_energy_and_participation():
     assert not np.any(of_energy._participation)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"seed": -1}, "seed must be"),
-        ({"start": "warm"}, "start must be 'settled' or 'cold'"),
-        ({"participation": 1}, "participation must be True or False"),
-        ({"step_scale": -1.0}, "step_scale must be"),
-        ({"prices": (0.4, 800.0)}, "prices must be DualPrices"),
-        ({"prices": DualPrices(np.zeros(7), np.zeros(8))}, "prices.energy must hold 8 finite"),
-        ({"prices": DualPrices(np.full(8, -1.0), np.zeros(8))}, "must be at least zero"),
-    ],
-)
-def test_opportunistic__refuses_wrong_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
-        Opportunistic(UNEVEN, **{"prices": zero_prices(UNEVEN)} | options)
-
-
 @pytest.mark.parametrize("csi", ["delayed", "participants"])
 @pytest.mark.parametrize("name", ["lroa", "uni-d", "uni-s", "opportunistic", "fastest:dynamic"])
 def test_policies__take_the_gains_that_they_are_shown(name, csi):

@@ -93,21 +93,6 @@ def test_deadline_resources__meet_the_scenario_s_deadline_where_they_can(seed, s
         assert energy[n] <= least_energy(gain[n], ends)[0] * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
-        (np.zeros(6, dtype=bool), "from 1 to 3 devices, got 0"),
-        (np.ones(6, dtype=bool), "got 6 to 6"),
-        (np.ones(6), "must be bool"),
-        (np.ones(5, dtype=bool), r"shape \(6,\)"),
-    ],
-)
-def test_deadline_resources__refuses_what_is_no_cohort(members, message):
-    gain, queue, _ = state_of(0, 0.0)
-    with pytest.raises(ValueError, match=message):
-        deadline_resources(gain, queue, members, SYSTEM)
-
-
 # Bandwidth
 
 
@@ -156,20 +141,6 @@ def test_share_band__of_two_devices_is_where_their_times_cross(seed, decades):
     part = scipy.optimize.brentq(lead, 1e-6 * B, (1 - 1e-6) * B, xtol=1e-9, rtol=1e-14)
     found = share_band(gain, [4, 1], f, p, system)
     assert found[[1, 4]] == pytest.approx([B - part, part], rel=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("cohort", "message"),
-    [
-        ([3, 3], "cohort must name each device once"),
-        ([-1, -1], "cohort must name at least one device"),
-        ([300], "cohort must hold device indices from 0 to 5"),
-        ([0.5, 1.0], "cohort"),
-    ],
-)
-def test_share_band__names_a_cohort_that_is_none(cohort, message):
-    with pytest.raises(ValueError, match=message):
-        share_band(np.full(6, 0.1), cohort, SYSTEM.f_mid, SYSTEM.p_mid, SYSTEM)
 
 
 @pytest.mark.parametrize("rule", ["static", "dynamic"])

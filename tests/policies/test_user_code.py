@@ -56,33 +56,3 @@ def test_own_selector__is_given_resources(mine):
     assert make_policy(f"{mine}:Last", SCENARIO).name == "Last, dynamic"
     (job,) = make_jobs([static], SCENARIO, [0, 1])
     assert run_jobs([job], workers=1)[0].rounds["never_seen"].iloc[-1] == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("{mine}:Stedy", "has no 'Stedy': did you mean 'Steady'?"),
-        ("{mine}:Speed", "Speed in '.*random.py' must be a subclass of Policy or Selector"),
-        ("{folder}/absent.py:Steady", "the file '.*absent.py' does not exist"),
-        ("{folder}/broken.py:Steady", "cannot import '.*broken.py': name 'undefined'"),
-        ("no_such_module:Steady", "cannot import 'no_such_module': No module named"),
-        ("lora", "policy must be one of lroa, .*, got 'lora': did you mean 'lroa'?"),
-    ],
-)
-def test_own_policy__what_is_wrong_is_said(mine, name, message):
-    mine.with_name("broken.py").write_text("undefined")
-    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
-        make_policy(name.format(mine=mine, folder=mine.parent), SCENARIO)
-
-
-@pytest.mark.parametrize("wrong", [None, 3, Path])
-def test_make_policy__says_what_a_name_is(wrong):
-    with pytest.raises(ValueError, match=r"policy must be a name or .* string, got "):
-        make_policy(wrong, SCENARIO)
-
-
-def test_make_policy__no_name_is_no_folder_with_an_agent(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("agent.pt").touch()
-    with pytest.raises(ValueError, match=r"policy must be one of lroa, .*, got ''"):
-        make_policy("", SCENARIO)

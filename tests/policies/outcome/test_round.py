@@ -220,17 +220,6 @@ def test_bound_rounds__is_below_cohorts_with_late_devices_and_rounds_of_the_firs
         assert bound <= cost + 1e-9 * size
 
 
-def test_solve_round__wide_range_of_frequencies():
-    # Here Newton's method for a device's root once went to and fro between the ends of its range.
-    scenario = Scenario(num_devices=2, bandwidth_hz=2.45e7, num_samples=400, f_max=1e10, p_max=0.01)
-    for seed in range(20):
-        gain, queue, participation = random_state(scenario, seed, 100.0)
-        solution = solve_round(gain, queue, participation, scenario, V=1.0)
-        reference = best_by_enumeration(scenario, gain, queue, participation, 1.0)
-        assert solution.objective == pytest.approx(reference, rel=1e-6, abs=1e-3)
-        assert solution.gap <= 1e-6
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_solve_round__whole_cohort_matches_a_conic_solver(seed):
     scenario = Scenario(num_devices=3, cohort_size=3, num_samples=[200, 400, 500])
@@ -313,25 +302,6 @@ def test_bound_rounds__is_the_bound_of_every_row():
     assert np.all(bounds >= solution.objective - 1.01e-4 * scale)
     np.testing.assert_array_equal(bounds, bound_rounds(gains, *rows, scenario))
     assert bound_rounds(gains[0], prices, participation, scenario) == bounds[:1]
-
-
-@pytest.mark.parametrize(
-    ("state", "options", "message"),
-    [
-        ((np.ones(3), np.ones(4), np.ones(4)), {}, r"channel_gain must have shape .* got \(3,\)"),
-        ((np.ones(4), np.ones(4), np.ones(3)), {}, "participation_queue must have the shape"),
-        ((np.ones(4), np.ones(4), np.full(4, np.nan)), {}, "participation_queue must be finite"),
-        ((np.ones(4), np.ones(4), ["a"] * 4), {}, "participation_queue must hold real numbers"),
-        ((np.ones(4),) * 3, {"V": 0.0}, "V must be positive and finite, got 0.0"),
-        ((np.ones(4),) * 3, {"tolerance": 0.0}, "tolerance must lie between 0 and 1, got 0.0"),
-        ((np.ones(4),) * 3, {"tolerance": "1"}, "tolerance must lie between 0 and 1, got '1'"),
-        ((np.ones(4),) * 3, {"available": np.ones(4)}, "available must be bool with the shape"),
-        ((np.ones(4),) * 3, {"available": np.zeros(4, bool)}, "one device or more in every round"),
-    ],
-)
-def test_solve_round__wrong_input_is_named(state, options, message):
-    with pytest.raises(ValueError, match=message):
-        solve_round(*state, Scenario(num_devices=4), **options)
 
 
 @given(small_problems(), st.integers(0, 2**32 - 1))

@@ -284,33 +284,3 @@ def test_scheduler__a_rule_of_ones_own_is_one_method():
     check_policy(policy)
     counts = participations(cohorts_of(policy, SMALL), SMALL)
     assert counts.max() - counts.min() <= 1  # the lowest energy queue is the one longest unused
-
-
-def of_cohort(*chosen):
-    class Wrong(Selector):
-        def select(self, _):
-            return np.array(chosen)
-
-    observation, _ = FLEdgeEnv(SMALL).reset(seed=0)
-    return lambda: Scheduler(Wrong(SMALL)).decide(observation)
-
-
-@pytest.mark.parametrize(
-    ("misuse", "message"),
-    [
-        (of_cohort(25, -1), "indices from 0 to 6"),
-        (of_cohort(2, 2), "each device once"),
-        (of_cohort(0.5, 0.5), "integer"),
-        (lambda: Scheduler(selection.BestChannel(SMALL), "greedy"), "static, dynamic"),
-        (lambda: Scheduler(selection.BestChannel), "make one with the scenario"),
-        (lambda: Scheduler(selection.BestChannel(SMALL), resources="greedy"), "static, dynamic"),
-        (lambda: make_policy("fastest:static", SMALL, resources="dynamic"), "does not fit"),
-        (lambda: Fastest(SMALL, deadline=-1.0), "positive time"),
-        (lambda: PowerOfChoice(SMALL, num_candidates=2), "at least 3"),
-        (lambda: PowerOfChoice(SMALL, num_candidates=8), "at most num_devices"),
-        (lambda: selection.AdaptiveSampling(SMALL, constant=math.nan), "at least zero"),
-    ],
-)
-def test_scheduler__tells_what_is_wrong(misuse, message):
-    with pytest.raises(ValueError, match=message):
-        misuse()

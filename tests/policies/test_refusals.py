@@ -1,0 +1,145 @@
+"""Wrong arguments of the policies' public doors: one clear message each."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fl_edge_env import Scenario
+from policies import (
+    LROA,
+    DivFL,
+    Opportunistic,
+    Scheduler,
+    Selector,
+    UniD,
+    UniS,
+    check_policy,
+    make_policy,
+    selection,
+)
+from policies.outcome import DualPrices, outcome_prices, solve_round
+from policies.p2 import best_resources, solve_p2
+from policies.resources import deadline_resources, share_band
+
+SYSTEM = Scenario.femnist(num_devices=5, cohort_size=3)
+ONES = np.ones(5)
+OPPORTUNISTIC = partial(Opportunistic, SYSTEM, prices=DualPrices(ONES, ONES))
+P2, ROUND = (partial(solve, ONES, ONES) for solve in (solve_p2, solve_round))
+DEADLINE = partial(deadline_resources, ONES, ONES, scenario=SYSTEM)
+SPLIT = partial(share_band, ONES, f=SYSTEM.f_mid, p=SYSTEM.p_mid, scenario=SYSTEM)
+
+
+def deciding(kind=LROA, **changed: Any):
+    observation = {"channel_gain": ONES, "queue": ONES} | changed
+    return lambda: kind(SYSTEM).decide(observation)
+
+
+def spoilt(value: float) -> np.ndarray:
+    return np.where(np.arange(5) == 2, value, 1.0)
+
+
+def choosing(*cohort: float):
+    class Wrong(Selector):
+        def select(self, _):
+            return np.array(cohort)
+
+    return deciding(lambda scenario: Scheduler(Wrong(scenario)))
+
+
+CALLS = [
+    # Observations: all policies check them in one place.
+    (lambda: LROA(SYSTEM).decide(None), "observation must be a mapping .*, got NoneType"),
+    (lambda: UniD(SYSTEM).decide({"queue": ONES}), r"must be a mapping with .*, got \['queue'\]"),
+    (deciding(channel_gain=["0.1"] * 5), "channel_gain must hold real numbers"),
+    (deciding(queue=[[0.1], [0.1, 0.2]]), "queue must hold real numbers"),
+    (deciding(queue=np.full(5, True)), "queue must hold real numbers"),
+    (deciding(channel_gain=np.ones(4)), r"channel_gain must have shape .*N = 5, got \(4,\)"),
+    (deciding(channel_gain=np.ones((2, 2, 5))), r"must have shape .*got \(2, 2, 5\)"),
+    (deciding(channel_gain=np.ones((0, 5)), queue=np.ones((0, 5))), "at least one row"),
+    (deciding(queue=np.ones((3, 5))), r"queue must have the shape .*\(5,\), got \(3, 5\)"),
+    (deciding(UniS, channel_gain=spoilt(math.nan)), "channel_gain must be positive and finite"),
+    (deciding(DivFL, channel_gain=spoilt(0.0)), "channel_gain must be positive and finite"),
+    (deciding(queue=spoilt(math.inf)), "queue must be finite and not negative"),
+    (deciding(queue=spoilt(-0.1)), "queue must be finite and not negative"),
+    # P2 and the outcome problem.
+    (lambda: P2(SYSTEM, exact=1), "exact must be True or False, got 1"),
+    (lambda: LROA(SYSTEM, variant="papr"), "variant must be one of .*: did you mean 'paper'"),
+    (lambda: P2(SYSTEM, tolerance=math.nan), "tolerance must be positive"),
+    (lambda: P2(SYSTEM, max_iterations=0), "max_iterations must be an integer of at least 1"),
+    (lambda: best_resources(ONES, ONES, "even", SYSTEM), "q must hold real numbers"),
+    (lambda: best_resources(ONES, ONES, ONES[:4], SYSTEM), r"q must .* \(5,\), got \(4,\)"),
+    (lambda: best_resources(ONES, ONES, spoilt(math.nan), SYSTEM), r"in \(0, 1\], got .*nan"),
+    (lambda: best_resources(ONES, ONES, spoilt(1.6), SYSTEM), r"in \(0, 1\], got .* to 1.6"),
+    (lambda: ROUND(ONES[:3], SYSTEM), "participation_queue must have the shape"),
+    (lambda: ROUND(spoilt(math.nan), SYSTEM), "participation_queue must be finite"),
+    (lambda: ROUND(["a"] * 5, SYSTEM), "participation_queue must hold real numbers"),
+    (lambda: ROUND(ONES, SYSTEM, V=0.0), "V must be positive and finite, got 0.0"),
+    (lambda: ROUND(ONES, SYSTEM, tolerance="1"), "tolerance must lie between 0 and 1, got '1'"),
+    (lambda: ROUND(ONES, SYSTEM, available=ONES), "available must be bool with the shape"),
+    (lambda: ROUND(ONES, SYSTEM, available=ONES < 1), "one device or more in every round"),
+    (lambda: outcome_prices(SYSTEM, seed=-1), "seed must be an integer of at least 0, got -1"),
+    # Resources of a cohort.
+    (lambda: DEADLINE(participates=ONES < 1), "from 1 to 3 devices, got 0"),
+    (lambda: DEADLINE(participates=ONES > 0), "got 5 to 5"),
+    (lambda: DEADLINE(participates=ONES), r"must be bool of shape \(5,\), got float64"),
+    (lambda: SPLIT(cohort=[3, 3]), "cohort must name each device once"),
+    (lambda: SPLIT(cohort=[-1, -1]), "cohort must name at least one device"),
+    (lambda: SPLIT(cohort=[300]), "cohort must hold device indices from 0 to 4"),
+    # Policies and selectors.
+    (lambda: LROA("cifar10"), r"scenario must be a Scenario, .*: use Scenario.preset\('cifar10'\)"),
+    (lambda: OPPORTUNISTIC(seed=-1), "seed must be"),
+    (lambda: OPPORTUNISTIC(start="warm"), "start must be one of settled, cold, got 'warm'"),
+    (lambda: OPPORTUNISTIC(participation=1), "participation must be True or False"),
+    (lambda: OPPORTUNISTIC(step_scale=-1.0), "step_scale must be"),
+    (lambda: OPPORTUNISTIC(prices=(0.4, 800.0)), "prices must be DualPrices"),
+    (lambda: OPPORTUNISTIC(prices=DualPrices(ONES[:4], ONES)), r"prices.energy must .* \(5,\)"),
+    (lambda: OPPORTUNISTIC(prices=DualPrices(-ONES, ONES)), "finite and at least 0"),
+    (lambda: DivFL(Scenario(num_devices=3, cohort_size=4)), "at most num_devices = 3, got 4"),
+    (lambda: DivFL(Scenario(num_devices=4097)), "num_devices must be at most 4096, got 4097"),
+    (lambda: DivFL(SYSTEM, label_histogram=ONES), "label_histogram must have shape"),
+    (lambda: DivFL(SYSTEM, label_histogram=np.full((5, 2), math.nan)), "must be finite"),
+    (choosing(25, -1), "indices from 0 to 4"),
+    (choosing(2, 2), "each device once"),
+    (choosing(0.5, 0.5), "integer"),
+    (lambda: Scheduler(selection.BestChannel(SYSTEM), "greedy"), "static, dynamic"),
+    (lambda: Scheduler(selection.BestChannel), "make one with the scenario"),
+    (lambda: selection.Fastest(SYSTEM, deadline=-1.0), "positive time"),
+    (lambda: selection.PowerOfChoice(SYSTEM, num_candidates=2), "at least 3"),
+    (lambda: selection.PowerOfChoice(SYSTEM, num_candidates=6), "at most num_devices"),
+    (lambda: selection.AdaptiveSampling(SYSTEM, constant=math.nan), "at least zero"),
+    *(
+        (partial(selection.OverSelection, SYSTEM, first=first), "first must be")
+        for first in (0, 4, 2.0, True)
+    ),
+    (lambda: check_policy("lroa"), "policy must be an instance of Policy, got 'lroa'"),
+    # Names.
+    (lambda: make_policy(None, SYSTEM), "policy must be a name or .* string, got None"),
+    (lambda: make_policy("", SYSTEM), "policy must be one of lroa, .*, got ''"),
+    (lambda: make_policy("lora", SYSTEM), r"got 'lora': did you mean 'lroa'\?"),
+    (lambda: make_policy("fastest:static", SYSTEM, resources="dynamic"), "does not fit"),
+    (lambda: make_policy("absent.py:Steady", SYSTEM), "the file 'absent.py' does not exist"),
+    (lambda: make_policy("no_module:Steady", SYSTEM), "cannot import 'no_module': No module named"),
+    (
+        lambda: make_policy("broken.py:Steady", SYSTEM),
+        "cannot import 'broken.py': name 'undefined'",
+    ),
+    (lambda: make_policy("mine.py:Stedy", SYSTEM), r"has no 'Stedy': did you mean 'Steady'\?"),
+    (lambda: make_policy("mine.py:Speed", SYSTEM), "must be a subclass of Policy or Selector"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), CALLS, ids=[message for _, message in CALLS])
+def test_wrong_arguments__are_named(call, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("agent.pt").touch()  # no name is no folder with an agent
+    Path("broken.py").write_text("undefined")
+    Path("mine.py").write_text(Path(__file__).with_name("own_policies.py").read_text())
+    with pytest.raises(ValueError, match=message) as raised:
+        call()
+    assert "\n" not in str(raised.value)

@@ -243,7 +243,7 @@ def thinned(values: pd.DataFrame) -> pd.DataFrame:
 _Style: TypeAlias = dict[str, Any]  # keywords of a line
 
 
-def _by_policy(rounds: pd.DataFrame, *columns: str) -> Iterator[tuple[_Style, list[pd.DataFrame]]]:
+def _curves(rounds: pd.DataFrame, *columns: str) -> Iterator[tuple[_Style, list[pd.DataFrame]]]:
     """For each policy the style of its line, and columns: a row per round and a column per seed.
 
     A policy that is not ok is named with its status.
@@ -284,12 +284,11 @@ def _note(axes: Axes, label: str, **look: Any) -> None:
     axes.plot([], [], label=label, **{"color": "grey"} | look)
 
 
-def _draw_all(
-    axes: Axes, rounds: pd.DataFrame, column: str, change: Callable[[pd.DataFrame], pd.DataFrame]
-) -> None:
-    """A column of each policy over rounds, changed by a function."""
-    for style, (values,) in _by_policy(rounds, column):
-        _draw_runs(axes, style, change(values))
+def draw_average(axes: Axes, rounds: pd.DataFrame, column: str) -> None:
+    """The time average of a column so far, for each policy over rounds."""
+    for style, (values,) in _curves(rounds, column):
+        _draw_runs(axes, style, _time_average(values))
+    axes.set_xlabel("round")
 
 
 def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | None = None) -> None:
@@ -326,7 +325,7 @@ def draw_accuracy_over_rounds(
 
 def _measured(rounds: pd.DataFrame) -> Iterator[tuple[_Style, pd.DataFrame, pd.DataFrame]]:
     """The style, curves and times of each policy whose models were measured."""
-    for style, (test, time) in _by_policy(rounds, "test_accuracy", "elapsed_time"):
+    for style, (test, time) in _curves(rounds, "test_accuracy", "elapsed_time"):
         values = 100.0 * test.dropna()
         if len(values):
             yield style, values, time
@@ -358,7 +357,7 @@ def _frame_accuracy(
 
 def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
     """Loss on the test set over rounds, and behind it that of the participants in training."""
-    for style, (train, test) in _by_policy(rounds, "train_loss", "test_loss"):
+    for style, (train, test) in _curves(rounds, "train_loss", "test_loss"):
         values = test.dropna(how="all")
         if len(values):
             _draw_runs(axes, style, values)
@@ -386,7 +385,8 @@ def draw_partition(axes: Axes, counts: FloatArray) -> None:
 def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
     """Simulated time over rounds."""
     unit, length = time_unit(rounds["elapsed_time"].max())
-    _draw_all(axes, rounds, "elapsed_time", lambda time: time / length)
+    for style, (time,) in _curves(rounds, "elapsed_time"):
+        _draw_runs(axes, style, time / length)
     axes.set(xlabel="round", ylabel=f"time [{unit}]", title="Time of the rounds so far")
     # The first tenth of the rounds would take half of the axis.
     tenth = rounds.loc[rounds["round"] >= rounds["round"].max() / 10, "elapsed_time"]
@@ -396,30 +396,17 @@ def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
 
 def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     """Energy really spent so far over the budget: mean over devices, and thin the worst device."""
-    _draw_all(axes, rounds, "spent_ratio", _time_average)
+    draw_average(axes, rounds, "spent_ratio")
     draw_limit(axes, 1.0, "budget")
     # In the first rounds one device spends many times its budget, whatever the policy.
     last = rounds.groupby(["policy", "seed"])["worst_spent_ratio"].last()
     top = 2 * max(axes.dataLim.y1, last.max())
-    for style, (worst,) in _by_policy(rounds, "worst_spent_ratio"):
+    for style, (worst,) in _curves(rounds, "worst_spent_ratio"):
         axes.plot(thinned(worst).mean(axis=1), **_thin(style, 0.6))
     _note(axes, "device that spends most", linewidth=0.6)
-    axes.set(xlabel="round", ylabel="energy / budget so far", title="Energy spent")
+    axes.set(ylabel="energy / budget so far", title="Energy spent")
     axes.set(yscale="log", ylim=(None, top))
     log_ticks(axes.yaxis)
-
-
-def draw_expected_energy(axes: Axes, rounds: pd.DataFrame) -> None:
-    """Time-average expected energy over budget, mean over devices, as the paper's figure has it."""
-    _draw_all(axes, rounds, "energy_ratio", _time_average)
-    draw_limit(axes, 1.0, "budget")
-    axes.set(xlabel="round", ylabel="expected energy / budget", title="Expected energy")
-
-
-def draw_penalty(axes: Axes, rounds: pd.DataFrame) -> None:
-    """Time-average penalty, as the paper's figure has it."""
-    _draw_all(axes, rounds, "penalty", _time_average)
-    axes.set(xlabel="round", ylabel="time-average objective [s]", title="Objective")
 
 
 def draw_distance(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame, what: str) -> None:
@@ -429,7 +416,7 @@ def draw_distance(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame, what: 
     """
     bound, whose = ("outcome_bound", what) if what == "outcome" else ("bound", f"{what}'s")
     least = _time_average(bounds.pivot(index="round", columns="seed", values=bound))
-    for style, (priced,) in _by_policy(rounds, f"priced_{what}"):
+    for style, (priced,) in _curves(rounds, f"priced_{what}"):
         values = 100 * (_time_average(priced) / least.where(least > 0) - 1)
         if values.iloc[-1].notna().all():
             _draw_runs(axes, style, values)

@@ -24,11 +24,10 @@ from policies.benchmark.experiment import Results
 from policies.benchmark.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
+    draw_average,
     draw_bound,
     draw_energy,
-    draw_expected_energy,
     draw_limit,
-    draw_penalty,
     draw_time,
 )
 from policies.benchmark.options import RunOptions
@@ -222,7 +221,7 @@ def v_sweep(options: Options, name: str) -> Figure:
             }
             for label, run in results.runs().items()
         ]
-        drawn = _titled((draw_expected_energy, draw_penalty), results.rounds, f"LROA on {name}")
+        drawn = _titled((_draw_expected_energy, _draw_penalty), results.rounds, f"LROA on {name}")
         return Drawn(drawn, curve_table(results.rounds), rows)
 
     comment = (
@@ -231,6 +230,17 @@ def v_sweep(options: Options, name: str) -> Figure:
         "the budget, because the smallest cannot spend theirs."
     )
     return Figure("LROA under different V", comment, curves, draw)
+
+
+def _draw_expected_energy(axes: Axes, rounds: pd.DataFrame) -> None:
+    draw_average(axes, rounds, "energy_ratio")
+    draw_limit(axes, 1.0, "budget")
+    axes.set(ylabel="expected energy / budget", title="Expected energy")
+
+
+def _draw_penalty(axes: Axes, rounds: pd.DataFrame) -> None:
+    draw_average(axes, rounds, "penalty")
+    axes.set(ylabel="time-average objective [s]", title="Objective")
 
 
 def k_sweep(options: Options, name: str) -> Figure:

@@ -1,8 +1,7 @@
-"""Speed of decisions, environment and jobs, as ratios. Run with ``pytest -m benchmark``."""
+"""Speed of decisions and of the environment, as ratios. Run with ``pytest -m benchmark``."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 import gymnasium as gym
@@ -10,10 +9,6 @@ import numpy as np
 import pytest
 
 from fl_edge_env import Allocation, Scenario
-from policies import LROA
-from policies.benchmark.jobs import Job, make_jobs
-from policies.benchmark.runner import run_jobs
-from policies.outcome import solve_round
 from policies.p2 import solve_p2
 from policies.p2.reference import solve_p2_cvxpy
 
@@ -28,14 +23,6 @@ def p2_states(scenario: Scenario, count: int) -> tuple[Numbers, Numbers]:
     gains = scenario.channel.draw(rng, count, scenario.num_devices)
     settled = scenario.V / (2 * scenario.capacitance * scenario.f_mid**3)
     return gains, settled * rng.uniform(0, 1, gains.shape)
-
-
-def outcome_states(scenario: Scenario, count: int) -> tuple[Numbers, Numbers, Numbers]:
-    """Gains, and queues for V = 1 around those at which budget and participation are met."""
-    rng = np.random.default_rng(0)
-    gains = scenario.channel.draw(rng, count, scenario.num_devices)
-    energy_price = 0.39 * rng.uniform(0.8, 1.2, gains.shape)  # [s/J], in the CIFAR-10 system
-    return gains, energy_price, rng.normal(1600, 100, gains.shape)
 
 
 def test_decision__against_the_cvxpy_route(report, seconds):
@@ -53,25 +40,6 @@ def test_decision__against_the_cvxpy_route(report, seconds):
         f"in a batch of 256 {many * 1e6:.1f} us ({reference / many:.0f} times); "
         f"with certificate {proven / single:.1f} times the decision"
     )
-
-
-@pytest.mark.parametrize("problem", ["P2", "outcome, K = 2", "outcome, K = 20"])
-def test_decision__cost_against_the_number_of_devices(problem, report, seconds):
-    cost = {}
-    cohort_size = 20 if problem.endswith("20") else 2
-    for num_devices in (120, 1_000, 10_000, 100_000, 1_000_000):
-        scenario = Scenario(
-            num_devices=num_devices, cohort_size=cohort_size, bandwidth_hz=5e5 * cohort_size
-        )
-        solve, states = (solve_p2, p2_states) if problem == "P2" else (solve_round, outcome_states)
-        options = {} if problem == "P2" else {"V": 1.0}
-        state = [x[0] for x in states(scenario, 1)]
-        calls = max(1, 20_000 // num_devices)
-        cost[num_devices] = seconds(
-            lambda f=solve, x=state, s=scenario, o=options: f(*x, s, **o), calls, repeats=3
-        )
-    told = {n: f"{1e9 * value / n:.0f} ns" for n, value in cost.items()}
-    report(f"{problem}, per device against N: {told}; N = 1,000,000: {cost[1_000_000]:.2f} s")
 
 
 def test_vector_env__against_a_loop_of_single_environments(report, seconds):
@@ -105,18 +73,3 @@ def test_vector_env__against_a_loop_of_single_environments(report, seconds):
             f"vector env of 64, {name}: {64 / fast:.0f} steps/s, {slow / fast:.1f} times a bare "
             f"loop over single envs, {gymnasium / fast:.1f} times Gymnasium's with actions"
         )
-
-
-def test_jobs__two_processes_against_one(report):
-    def jobs(count: int, num_rounds: int) -> list[Job]:
-        weights = np.linspace(0.1, 10, count)
-        systems = (Scenario.cifar10(num_rounds=num_rounds, mu=float(mu)) for mu in weights)
-        return [job for system in systems for job in make_jobs([LROA(system)], system, [0])]
-
-    seconds = {}
-    for workers in (1, 2):
-        run_jobs(jobs(2, 10), workers=workers)  # starts the processes
-        start = time.perf_counter()
-        run_jobs(jobs(40, 4000), workers=workers)
-        seconds[workers] = time.perf_counter() - start
-    report(f"40 jobs: two processes {seconds[1] / seconds[2]:.2f} times as fast as one")

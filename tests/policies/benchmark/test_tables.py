@@ -59,19 +59,22 @@ def test_ranked__policies_that_are_not_ok_stand_below_with_the_reason():
     table = summary(
         reckless={"total_time": 1.0, "time_to_target": 1.0} | reckless,
         slow={"time_to_target": 3e5},
+        later={"total_time": 3.0, "time_to_target": np.nan},
         never={"total_time": 2.0, "time_to_target": np.nan},
         fast={"time_to_target": 2e5},
     )
-    assert ranked(table) == ["fast", "slow", "never", "reckless"]
+    assert ranked(table) == ["fast", "slow", "never", "later", "reckless"]
     lines = printed(table)
     rows = [line for line in lines if line.split()[:1] and line.split()[0] in set(table.policy)]
     assert [row.split()[0] for row in rows] == ranked(table)
     assert "leaves out" in rows[-1]
+    between = [lines.index(row) - lines.index(rows[0]) for row in rows]
+    assert between == [0, 1, 2, 3, 5]  # a line
     assert "reckless: leaves out 77 of 120." in " ".join(" ".join(lines).split())
     (markdown,) = comparison_markdowns([Board(table, 0.9)])
     assert "| leaves out 77 of 120 |" in markdown
-    places = [line.split(" | ")[0] for line in markdown.splitlines()[2:6]]
-    assert places == ["| 1", "| 2", "| 3", "| –"]
+    places = [line.split(" | ")[0] for line in markdown.splitlines()[2:7]]
+    assert places == ["| 1", "| 2", "| 3", "| 4", "| –"]
 
 
 def test_comparison__shows_intervals_ranges_and_what_is_missing():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +20,6 @@ from train_fl.task import Task, make_task
 from train_fl.wrapper import TrainingWrapper
 
 
-@dataclass(frozen=True, init=False)
 class TrainingEnvFactory:
     """Makes the training environment of a policy.
 
@@ -31,22 +31,18 @@ class TrainingEnvFactory:
     scenario : Scenario
         The system, which must fit the task; see `fitted`.
     task : str or Task
-        Name of the data set, as `train_fl.make_task` takes it, or a task of one's own. The options
-        of the task are then its own: here only those of `RUN_OPTIONS` can be others.
+        Name of the data set, as `train_fl.make_task` takes it, or a task, which has its own
+        options: here only those of `RUN_OPTIONS` can be others.
     options : TrainingOptions, optional
         See `train_fl.options.TrainingOptions`.
     **changes
-        Options in place of those in `options`.
+        Options instead of those in `options`.
 
     Raises
     ------
     ValueError
         If an option is out of its range, or belongs to the `Task` that is given.
     """
-
-    scenario: Scenario
-    task: str | Task
-    options: TrainingOptions
 
     def __init__(
         self,
@@ -55,26 +51,19 @@ class TrainingEnvFactory:
         options: TrainingOptions | None = None,
         **changes: Any,
     ) -> None:
-        options = options or TrainingOptions()
         if isinstance(task, Task):
-            given = {field.name: (getattr(options, field.name), field) for field in fields(options)}
-            others = {
-                name: value
-                for name, (value, field) in given.items()
-                if value not in (field.default, getattr(task.options, name))
-            }
-            options = task.options.for_run(**others | changes)
-        elif not isinstance(task, str):
+            if options is not None:
+                raise ValueError("options belong to the task: give them to make_task")
+            self.options = task.options.for_run(**changes)
+        elif isinstance(task, str):
+            self.options = replace(options or TrainingOptions(), **changes)
+            self.options.check()
+        else:
             raise ValueError(
                 f"task must be the name of a data set or a Task, got {task!r}: make_task "
                 "makes one of a Dataset"
             )
-        else:
-            options = replace(options, **changes)
-            options.check()
-        object.__setattr__(self, "scenario", scenario)
-        object.__setattr__(self, "task", task)
-        object.__setattr__(self, "options", options)
+        self.scenario, self.task = scenario, task
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
         """Make it; torch computes in it with its threads and deterministic kernels, and only in it.
@@ -97,32 +86,33 @@ class TrainingEnvFactory:
 
     def in_system(self, scenario: Scenario) -> TrainingEnvFactory:
         """The same training in another system, which must fit the task too."""
-        return replace(self, scenario=scenario)
+        other = copy.copy(self)
+        other.scenario = scenario
+        return other
 
     @property
-    def identity(self) -> tuple[TrainingEnvFactory, str]:
+    def identity(self) -> tuple[object, ...]:
         """All that determines the training, with the code of one's own data or network."""
-        options = self.options
-        parts = (self.task, options.model, options.compression)
+        parts = (self.task, self.options.model, self.options.compression)
         names = [name for name in parts if isinstance(name, str)]
         files = [own_source(name) for name in names if names_own(name)]
         code = "".join(file.read_text(encoding="utf-8") for file in files if file is not None)
-        return replace(self, options=replace(options, download=False, dataset=None)), code
+        return self.scenario, self.task, replace(self.options, download=False, dataset=None), code
 
     def make_task(self) -> Task:
         """The learning task, split over the scenario's devices."""
         if isinstance(self.task, Task):
             return self.task
-        scenario, partition = self.scenario, self.options.partition
+        scenario, merit = self.scenario, None
+        if self.options.partition == "place":
+            merit = scenario.mean_gain
+        elif self.options.partition == "speed":
+            merit = scenario.f_max / scenario.cycles_per_sample
         return _cached_task(
             self.task,
             self.options,
             num_devices=scenario.num_devices,
-            # As tuples, by which the task is kept in the cache.
-            mean_gain=tuple(scenario.mean_gain) if partition == "place" else None,
-            speed=tuple(scenario.f_max / scenario.cycles_per_sample)
-            if partition == "speed"
-            else None,
+            merit=None if merit is None else tuple(merit),  # by which the task is kept in the cache
         )
 
 

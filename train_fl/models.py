@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy, group_norm
 from torch.nn.parameter import UninitializedParameter
 from torchvision.models import resnet18
 
+from fl_edge_env.files import as_value_error
 from policies.user_code import running_own
 
 
@@ -131,18 +132,12 @@ def check_maker(make_model: object, inputs: Tensor, targets: Tensor, num_classes
         if not isinstance(first, nn.Module):
             raise ValueError(f"model must make a torch.nn.Module, got {type(first).__name__}")
         check_network(first, inputs, targets, num_classes)
-        for (name, one), (_, other) in zip(
-            first.named_parameters(), second.named_parameters(), strict=False
-        ):
-            if one is other:
+        for (name, one), other in zip(first.named_parameters(), second.parameters(), strict=False):
+            if one is other or not torch.equal(one, other):
                 raise ValueError(
-                    "model must make a new network each time, as each run begins with one, and "
-                    f"{name} of two is the same"
-                )
-            if not torch.equal(one, other):
-                raise ValueError(
-                    "the network's initial parameters must come from torch's generator alone, "
-                    f"which the seed sets: {name} of two networks from one seed differ"
+                    "model must make a new network each time, whose initial parameters come from "
+                    f"torch's generator alone: {name} of two networks from one seed "
+                    + ("is the same tensor" if one is other else "differs")
                 )
 
 
@@ -155,7 +150,7 @@ def check_network(model: nn.Module, inputs: Tensor, targets: Tensor, num_classes
         If it has buffers, such as the running statistics of batch norm, which are no parameters
         and would not be aggregated; dropout, whose random numbers no seed names; parameters that
         are not trained, not float32 or have no size yet; does not take the inputs, or gives them
-        no finite output for each class from which gradients flow back.
+        no output for each class from which finite gradients flow back to all parameters.
     """
     for name, _ in model.named_buffers():
         raise ValueError(f"the network must have no buffers, got {name}: use group norm instead")
@@ -167,83 +162,38 @@ def check_network(model: nn.Module, inputs: Tensor, targets: Tensor, num_classes
     if not parameters:
         raise ValueError(f"the network must have parameters to train, got {model}")
     for name, parameter in parameters.items():
-        if isinstance(parameter, UninitializedParameter):
+        lazy = isinstance(parameter, UninitializedParameter)
+        if lazy or parameter.dtype != torch.float32 or not parameter.requires_grad:
+            kind = "lazy" if lazy else parameter.dtype if parameter.requires_grad else "frozen"
             raise ValueError(
-                f"the network must know its sizes from the start, {name} waits for the first "
-                "inputs: use a layer that is not lazy"
+                "the network must train all its parameters, float32 of a size that is known from "
+                f"the start, and {name} is {kind}"
             )
-        if parameter.dtype != torch.float32:
+    kind = ", channels first" if inputs.ndim == 4 else ""
+    if not inputs.is_floating_point():
+        kind = f" of integers from {inputs.min()} to {inputs.max()} (floats unless they are tokens)"
+    with as_value_error(
+        f"the network cannot be trained on inputs of shape {tuple(inputs.shape[1:])}{kind}: "
+    ):
+        outputs = model(inputs)
+        if outputs.ndim != 2 or outputs.shape[1] < num_classes:
             raise ValueError(
-                f"the network's parameters must be float32, {name} is {parameter.dtype}"
+                f"it must give outputs of shape (samples, {num_classes}), one for each class from "
+                f"0 to the largest label, got {tuple(outputs.shape)} for {len(inputs)} samples"
             )
-        if not parameter.requires_grad:
+        loss = cross_entropy(outputs, targets)
+        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+        again = model(inputs)
+    for name, gradient in zip(parameters, gradients, strict=True):
+        if gradient is None:
+            raise ValueError(f"the network must use all its parameters, {name} has no part in it")
+        if gradient.layout != torch.strided or not torch.isfinite(gradient).all():
             raise ValueError(
-                f"the network must train all its parameters, {name} is frozen: make it a plain "
-                "tensor attribute, which is not uploaded, or let it train"
+                f"the gradient of {name} must be dense and finite for the first samples"
             )
-    outputs = _outputs(model, inputs, num_classes)
     # With the same weights and inputs only random numbers can make a difference.
-    if not torch.equal(outputs, model(inputs)):
+    if not torch.equal(outputs, again):
         raise ValueError(
             "the network must give the same outputs for the same inputs, and two passes differed: "
             "leave out dropout and other random numbers, which no seed names"
         )
-    loss = cross_entropy(outputs, targets)
-    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    for name, gradient in zip(parameters, gradients, strict=True):
-        if gradient is None:
-            raise ValueError(
-                f"the network must use all its parameters, {name} has no part in its outputs: "
-                "remove it, as it would be uploaded in every round"
-            )
-        if gradient.layout != torch.strided:
-            raise ValueError(f"the gradient of {name} must be dense: leave out sparse=True")
-        if not torch.isfinite(gradient).all():
-            raise ValueError(
-                f"the network must have finite gradients for the first samples, that of {name} has "
-                f"{_first_not_finite(gradient)}"
-            )
-
-
-def _outputs(model: nn.Module, inputs: Tensor, num_classes: int) -> Tensor:
-    """The network's outputs for inputs, if there is one for each class."""
-    try:
-        outputs = model(inputs)
-    except Exception as error:  # what a network can raise has no end
-        kind = ", channels first" if inputs.ndim == 4 else ""
-        if not inputs.is_floating_point():
-            kind = (
-                f" of integers from {inputs.min()} to {inputs.max()} (give floats unless they are "
-                "tokens)"
-            )
-        raise ValueError(
-            f"the network does not take inputs of shape {tuple(inputs.shape[1:])}{kind}: {error}"
-        ) from None
-    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs):
-        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise ValueError(
-            f"the network must give a row of outputs for each sample, shape ({len(inputs)}, "
-            f"{num_classes}) for {len(inputs)} samples, got {got}"
-        )
-    if outputs.shape[1] < num_classes:
-        raise ValueError(
-            f"the network must have an output for each of {num_classes} classes, counted from 0 to "
-            f"the largest label {num_classes - 1}, got {outputs.shape[1]} outputs"
-        )
-    if not outputs.is_floating_point():
-        raise ValueError(f"the network must give outputs of a real type, got {outputs.dtype}")
-    if not outputs.requires_grad:
-        raise ValueError(
-            "the network must give outputs that gradients flow back from, got a detached tensor: "
-            "leave out detach(), torch.no_grad() and the way through NumPy"
-        )
-    if not torch.isfinite(outputs).all():
-        raise ValueError(
-            "the network must give finite outputs, got "
-            f"{_first_not_finite(outputs)} for the first samples"
-        )
-    return outputs
-
-
-def _first_not_finite(values: Tensor) -> float:
-    return values[~torch.isfinite(values)][0].item()

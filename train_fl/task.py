@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -246,9 +246,7 @@ def make_task(
     options: TrainingOptions | None = None,
     *,
     num_devices: int | None = None,
-    mean_gain: ArrayLike | None = None,
-    speed: ArrayLike | None = None,
-    seed: int | None = None,
+    merit: ArrayLike | None = None,
     model: str | Callable[[], nn.Module] | None = None,
     server: str | ServerOptimizer | None = None,
     compression: str | Compressor | None = None,
@@ -268,15 +266,9 @@ def make_task(
         is the paper's for CIFAR-10 and FEMNIST, 0.02 for digits and 0.01 for Fashion-MNIST.
     num_devices : int, optional
         Number of devices N: 40 for digits and 120 for the others by default.
-    mean_gain : ndarray, shape (N,), optional
-        Mean gain of each device, such as `Scenario.mean_gain`, which the split by place needs.
-    speed : ndarray, shape (N,), optional
-        Speed of each device, such as `Scenario.f_max`, which the split by speed needs.
-    seed : int, optional
-        The option `split_seed`: seed of a split that all episodes share. By default each episode
-        has a split of its own, from the stream of its seed, where the devices' numbers of samples
-        do not depend on it; a split by ``"writer"`` is then that of seed 0, as is the draw of
-        FEMNIST's writers.
+    merit : ndarray, shape (N,), optional
+        Ranks the devices in a split by place, such as `Scenario.mean_gain`, or by speed, such as
+        `Scenario.f_max`.
     model : str or callable, optional
         The network: the option `model`, or a class or function without arguments that makes one's
         own, as `train_fl.models.check_network` wants it. Its initial parameters come from torch's
@@ -287,8 +279,10 @@ def make_task(
         The option `compression`, or a compressor of one's own; by default updates are compressed as
         the scenario says. See `train_fl.compression`.
     **changes
-        Options in place of those in `options`, such as ``momentum=0.5``; see
-        `train_fl.data.partition` for the splits.
+        Options instead of those in `options`, such as ``momentum=0.5``. Without `split_seed` each
+        episode has its own split (see `train_fl.data.partition`), if the devices' numbers of
+        samples do not depend on it; a split by ``"writer"``, and the draw of FEMNIST's writers, are
+        then those of seed 0.
 
     Returns
     -------
@@ -302,8 +296,6 @@ def make_task(
     """
     if not isinstance(dataset, (str, Dataset)):
         raise ValueError(f"dataset must be a name or a Dataset, got {dataset!r}")
-    if seed is not None:
-        changes["split_seed"] = seed
     options = replace(options or TrainingOptions(), **changes)
     model = options.model if model is None else model
     if isinstance(dataset, str) and dataset not in DATASETS:
@@ -337,7 +329,7 @@ def make_task(
         dataset=dataset,
         options=options,
         num_devices=num_devices,
-        merits={"place": ("mean_gain", mean_gain), "speed": ("speed", speed)},
+        merit=merit,
     )
     parts = split(np.random.default_rng(seed or 0))
     classes = dataset.num_classes
@@ -384,18 +376,17 @@ def _split(
     dataset: Dataset,
     options: TrainingOptions,
     num_devices: int,
-    merits: Mapping[str, tuple[str, ArrayLike | None]],
+    merit: ArrayLike | None,
 ) -> list[IntArray]:
     """The samples of each device, drawn as the options say."""
     labels, concentration = dataset.train_targets.numpy(), options.concentration
     if options.partition == "iid":
         return iid(len(labels), num_devices, rng)
-    if options.partition is not None and options.partition in merits:
-        name, merit = merits[options.partition]
+    if options.partition in ("place", "speed"):
         if merit is None or np.asarray(merit).shape != (num_devices,):
             raise ValueError(
-                f"a split by {options.partition} needs the {name} of each of {num_devices} "
-                f"devices, got {merit!r}"
+                f"a split by {options.partition} needs the merit of each of {num_devices} devices, "
+                f"got {merit!r}"
             )
         return by_rank(labels, merit, concentration, rng)
     if options.partition == "writer":

@@ -73,7 +73,7 @@ def medians(ways: dict[str, Callable[[], object]], calls: int, seconds) -> dict[
 
 @pytest.mark.parametrize(("name", "calls"), [("digits", 30), ("small", 10), ("cnn", 2)])
 def test_round__against_a_bare_loop(name, calls, report, seconds):
-    task = make_task("digits", seed=0) if name == "digits" else characters(10, 227, name)
+    task = make_task("digits", split_seed=0) if name == "digits" else characters(10, 227, name)
     bare = bare_round(task, 2, [0, 1])
     loop, ours = medians({"bare": bare, "ours": round_of(task)}, calls, seconds).values()
     report(

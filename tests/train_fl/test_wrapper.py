@@ -31,7 +31,7 @@ from train_fl.wrapper import device_accuracy
 
 @pytest.fixture(scope="module")
 def task() -> Task:
-    return make_task("digits", num_devices=20, seed=0)
+    return make_task("digits", num_devices=20, split_seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -337,13 +337,13 @@ def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task,
     ("fields", "options"),
     [
         ({}, {"server": FedAdam(), "proximal": 0.1}),
-        ({"compression": "qsgd:4", "download_compression": "qsgd:8"}, {"seed": 0}),
+        ({"compression": "qsgd:4", "download_compression": "qsgd:8"}, {"split_seed": 0}),
         ({"compression": "topk:0.05", "availability": 0.8}, {"partition": "place"}),
     ],
 )
 def test_copies__in_mid_episode_train_on_as_the_original(scenario, fields, options):
     scenario = scenario.replace(**fields)
-    task = make_task("digits", num_devices=20, mean_gain=np.arange(1.0, 21.0), **options)
+    task = make_task("digits", num_devices=20, merit=np.arange(1.0, 21.0), **options)
     env = wrap(task.fit(scenario), task, eval_every=1, report_gradients=True, report_losses=True)
     env.reset(seed=2**70)
     actions = np.random.default_rng(0).uniform(-1, 1, (8, 3, 20)).astype(np.float32)

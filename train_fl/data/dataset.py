@@ -81,25 +81,18 @@ class Dataset:
         if self.augment is None:
             return
         inputs = self.train_inputs[:64]
-        with torch.random.fork_rng(devices=[]):
-            changed = []
-            for _ in range(2):
-                with running_own("augment must be called as augment(inputs, rng)"):
-                    changed.append(self.augment(inputs.clone(), np.random.default_rng(0)))
-        for result in changed:
-            if not isinstance(result, Tensor) or result.shape != inputs.shape:
-                got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        with (
+            torch.random.fork_rng(devices=[]),
+            running_own("augment fails as augment(inputs, rng)"),
+        ):
+            one, other = (self.augment(inputs.clone(), np.random.default_rng(0)) for _ in range(2))
+        for given in (one, other):
+            if _kind(given) != _kind(inputs) or not torch.isfinite(given).all():
                 raise ValueError(
-                    f"augment must give inputs of the shape of its own, {tuple(inputs.shape)}, "
-                    f"got {got}"
+                    f"augment must give finite inputs like its own, {_kind(inputs)}, got "
+                    f"{_kind(given)}"
                 )
-            if result.dtype != inputs.dtype:
-                raise ValueError(f"augment must give inputs of {inputs.dtype}, got {result.dtype}")
-            if not (finite := torch.isfinite(result)).all():
-                raise ValueError(
-                    f"augment must give finite inputs, got {float(result[~finite][0])}"
-                )
-        if not torch.equal(*changed):
+        if not torch.equal(one, other):
             raise ValueError(
                 "augment must draw its random numbers from the generator it is given, as no seed "
                 "names others: twice the same inputs and generator gave different inputs"
@@ -214,21 +207,21 @@ class DataSource:
         integer_at_least(1, "num_devices", self.num_devices)
 
 
+def _kind(values: Any) -> str:
+    kind = getattr(values, "dtype", type(values).__name__)
+    return f"{kind} of shape {tuple(np.shape(values))}"
+
+
 def _inputs(name: str, given: ArrayLike) -> Tensor:
     """A copy of inputs, float32 or, as tokens are, int64."""
-    array = _array(name, given)
-    if array.dtype.kind not in "fiub":
-        raise ValueError(
-            f"{name} must be numbers, got {array.dtype}: turn words into tokens, and categories "
-            "into columns"
-        )
+    array = _array(name, given, "fiub", "turn words into tokens, and categories into columns")
     if array.ndim < 2 or len(array) == 0:
         raise ValueError(
             f"{name} must have shape (samples, ...), with a sample and an axis of its own, "
             f"got {array.shape}: a single column is array[:, None]"
         )
     if array.dtype.kind in "iu" and array.ndim != 4:
-        return torch.from_numpy(_below_2_63(name, array))
+        return torch.from_numpy(_int64(name, array))
     with np.errstate(over="ignore"):  # it is refused here
         values = torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
     if not torch.isfinite(values).all():
@@ -238,30 +231,30 @@ def _inputs(name: str, given: ArrayLike) -> Tensor:
 
 def _classes(name: str, given: ArrayLike, size: int) -> Tensor:
     """A copy of the classes of samples."""
-    classes = _integers(name, _array(name, given), size)
+    classes = _integers(name, given, size)
     for label in (classes.min(), classes.max()):
         if not 0 <= label < _MOST_CLASSES:
             raise ValueError(f"{name} must be at least 0 and below {_MOST_CLASSES}, got {label}")
     return torch.from_numpy(classes)
 
 
-def _array(name: str, given: ArrayLike) -> NDArray[Any]:
-    with as_value_error(f"{name} must make an array: "):
-        return np.asarray(given)
-
-
-def _integers(name: str, values: ArrayLike, size: int) -> IntArray:
+def _integers(name: str, given: ArrayLike, size: int) -> IntArray:
     """A copy of one integer for each sample."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu" or array.shape != (size,):
-        raise ValueError(
-            f"{name} must be {size} integers of 64 bits, one for each sample, "
-            f"got {array.dtype} of shape {array.shape}"
-        )
-    return _below_2_63(name, array)
+    array = _array(name, given, "iu", "one integer of 64 bits for each sample")
+    if array.shape != (size,):
+        raise ValueError(f"{name} must have shape ({size},), got {array.shape}")
+    return _int64(name, array)
 
 
-def _below_2_63(name: str, array: NDArray[Any]) -> IntArray:
+def _array(name: str, given: ArrayLike, kinds: str, instead: str) -> NDArray[Any]:
+    with as_value_error(f"{name} must make an array: "):
+        array = np.asarray(given)
+    if array.dtype.kind not in kinds:
+        raise ValueError(f"{name} must hold numbers, got {array.dtype}: {instead}")
+    return array
+
+
+def _int64(name: str, array: NDArray[Any]) -> IntArray:
     if array.size and (largest := array.max()) > np.iinfo(np.int64).max:
         raise ValueError(f"{name} must be integers below 2**63, got {largest}")
     return np.array(array, dtype=np.int64, order="C")
@@ -269,36 +262,14 @@ def _below_2_63(name: str, array: NDArray[Any]) -> IntArray:
 
 def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Inputs and targets of one of torch's data sets."""
-    if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
-        raise ValueError(f"{split} must be a torch Dataset with a length, got {samples!r}")
-    read: list[tuple[NDArray[Any], NDArray[Any]]] = []
-    for index in range(len(samples)):
-        sample = samples[index]
-        if not isinstance(sample, (tuple, list)) or len(sample) != 2:
-            raise ValueError(
-                f"{split} must hold pairs of an input and its target, sample {index} is a "
-                f"{type(sample).__name__}"
+    with as_value_error(
+        f"{split} must hold samples, pairs of an input, a tensor of one shape, and its class: "
+    ):
+        inputs, targets = zip(*(samples[index] for index in range(len(samples))), strict=True)
+        if wrong := [one for one in inputs if not isinstance(one, (Tensor, np.ndarray))]:
+            raise TypeError(
+                f"got a {type(wrong[0]).__name__}, give a data set of images transform=ToTensor()"
             )
-        given, target = sample
-        if not isinstance(given, (Tensor, np.ndarray)):
-            raise ValueError(
-                f"{split} must hold inputs as tensors, that of sample {index} is a "
-                f"{type(given).__name__}: give a data set of images transform=ToTensor()"
-            )
-        pair = np.asarray(given), np.asarray(target)
-        if pair[1].dtype.kind not in "iu":
-            raise ValueError(
-                f"{split} must hold classes as integers, sample {index} has {target!r}"
-            )
-        for what, one, first in zip(("inputs", "targets"), pair, (read or [pair])[0], strict=True):
-            if one.shape != first.shape:
-                raise ValueError(
-                    f"{split} must hold {what} of one shape, that of sample 0 has {first.shape} "
-                    f"and that of sample {index} {one.shape}: resize them"
-                )
-        read.append(pair)
-    if not read:
-        raise ValueError(f"{split} must hold samples, got none")
-    inputs, targets = (np.stack(values) for values in zip(*read, strict=True))
-    # Some data sets give each class in an array of shape (1,).
-    return inputs, targets[:, 0] if targets.shape[1:] == (1,) else targets
+        classes = np.array([np.asarray(target) for target in targets])
+        # Some data sets give each class in an array of shape (1,).
+        return np.stack(inputs), classes.reshape(len(classes), -1)[:, 0]

@@ -17,7 +17,22 @@ def check_scenario(scenario: object) -> None:
         raise ValueError(f"scenario must be a Scenario, got {scenario!r}{instead}")
 
 
-class Policy(ABC):
+class Named(ABC):
+    """Has the name of its class unless it gives another one, and a scenario."""
+
+    name: str
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = cls.__name__
+
+    def __init__(self, scenario: Scenario) -> None:
+        check_scenario(scenario)
+        self.scenario = scenario
+
+
+class Policy(Named):
     """Decides each round from the observation and the scenario alone.
 
     A new policy needs only the method `decide`. An interrupted training run continues if its policy
@@ -39,20 +54,10 @@ class Policy(ABC):
         True if the policy cannot decide without the reports of training.
     """
 
-    name: str
     uses_gradients: bool = False
     uses_losses: bool = False
     uses_update_norms: bool = False
     needs_training: bool = False
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "name" not in cls.__dict__:
-            cls.name = cls.__name__
-
-    def __init__(self, scenario: Scenario) -> None:
-        check_scenario(scenario)
-        self.scenario = scenario
 
     @abstractmethod
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
@@ -70,7 +75,7 @@ class Policy(ABC):
             With fields of the observation's shape, or that broadcast to it.
         """
 
-    def reset(self, seed: int | Sequence[int]) -> None:  # noqa: B027 - optional
+    def reset(self, seed: int | Sequence[int]) -> None:
         """Start an episode; a batch has one seed for each system.
 
         Parameters
@@ -80,7 +85,7 @@ class Policy(ABC):
             environment's; see `fl_edge_env.streams.policy_seed`.
         """
 
-    def feedback(self, info: Mapping[str, Any]) -> None:  # noqa: B027 - optional
+    def feedback(self, info: Mapping[str, Any]) -> None:
         """Learn from the info of a reset or a round.
 
         Parameters

@@ -26,13 +26,12 @@ _MOST_DEVICES = 4096
 class DivFL(Policy):
     """Chooses the K devices whose gradients represent all others best.
 
-    Where models are trained, a device is described by its full-batch gradient: of all devices
-    at the start, and afterwards the newest of each participant. Without training the label
-    histogram stands in for the gradient; up to sign it is the output-bias gradient of a
-    classifier that predicts uniformly. The cohort is then the same in every round.
+    With training, a device is described by its full-batch gradient: of all devices at the start,
+    and afterwards the newest of each participant. Without training, the label histogram stands in
+    for the gradient; up to sign it is the output-bias gradient of a classifier that predicts
+    uniformly. The cohort is then the same in every round.
 
-    Where devices drop out, the choice is among the available ones, and they represent all; it has
-    fewer than K devices where fewer are available.
+    If devices drop out, the choice is among the available ones, and they represent all.
 
     The decision is a chosen cohort with the f and p of Uni-S. Like its authors, the server averages
     the models of the cohort by their sample counts, which is what a chosen cohort does by default.
@@ -49,11 +48,6 @@ class DivFL(Policy):
     ----------
     description : {"label histogram", "gradient"}
         The description of the devices in the last decision.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than K or more than 4096 devices, or the histogram does not fit.
     """
 
     name = "DivFL"

@@ -13,7 +13,6 @@ from fl_edge_env.aggregation import in_time
 from fl_edge_env.checks import (
     available,
     finite_number,
-    integer_at_least,
     observed,
     one_of,
     per_device,
@@ -49,9 +48,6 @@ class Opportunistic(Policy):
     ----------
     scenario : Scenario
         The system it controls. Its horizon decides how fast the prices move.
-    seed : int
-        Seed of the rounds from which the dual prices before the first episode and the time of a
-        round are found.
     prices : DualPrices, optional
         In place of those of `policies.outcome.initial_prices`.
     start : {"settled", "cold"}
@@ -73,27 +69,23 @@ class Opportunistic(Policy):
         self,
         scenario: Scenario,
         *,
-        seed: int = 0,
         prices: DualPrices | None = None,
         start: Start = "settled",
         participation: bool = True,
         step_scale: float = 1.0,
     ) -> None:
         super().__init__(scenario)
-        integer_at_least(0, "seed", seed)
         one_of("start", start, get_args(Start))
         if not isinstance(participation, bool):
             raise ValueError(f"participation must be True or False, got {participation!r}")
         step_scale = finite_number("step_scale", step_scale, zero_allowed=True)
         self.prices = (
-            initial_prices(scenario, seed=seed)
-            if prices is None
-            else _checked(prices, scenario.num_devices)
+            initial_prices(scenario) if prices is None else _checked(prices, scenario.num_devices)
         )
         self._target = participation_target(scenario)
         # A participation at the energy that the budget allows moves the device's cost by `jump`,
         # through either price.
-        jump = step_scale * participation_jump(self.prices, scenario, seed=seed)
+        jump = step_scale * participation_jump(self.prices, scenario)
         self._energy_step = jump / (scenario.energy_budget_j / self._target) ** 2  # [s/J^2]
         self._participation_step = jump if participation else 0.0  # [s]
         self._start = np.zeros((2, scenario.num_devices))

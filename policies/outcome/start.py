@@ -23,37 +23,26 @@ from policies.outcome.prices import (
 _STEP = 0.1
 
 
-def initial_prices(scenario: Scenario, *, seed: int = 0) -> DualPrices:
-    """Dual prices at which a server begins, those of `outcome_prices`.
+def initial_prices(scenario: Scenario) -> DualPrices:
+    """Dual prices at which a server begins, from `outcome_prices`.
 
-    A server that knows the gains of participants alone cannot know which prices fit a device's
-    mean gain: devices whose fields are the same begin at the mean of theirs.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    seed : int
-        Seed of the rounds that are tried.
-
-    Returns
-    -------
-    DualPrices
+    A server that knows only the participants' gains cannot know which prices fit a device's mean
+    gain: devices with the same fields begin at their mean price.
     """
-    prices = outcome_prices(scenario, seed=seed)
+    prices = outcome_prices(scenario)
     if scenario.csi == "participants":
         groups = groups_alike(scenario)
         prices = DualPrices(*(pooled(price, groups) for price in prices))
     return prices
 
 
-def participation_jump(prices: DualPrices, scenario: Scenario, *, seed: int = 0) -> float:
-    """Distance [s] by which a participation at the energy the budget allows moves a device's cost.
+def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
+    """Time [s] by which a participation within the budget moves the cost of a device's next one.
 
-    It is a tenth of the mean round time at the prices, over the square root of the participations
-    that a device has in an episode.
+    It is a tenth of the mean round time at the prices, over the square root of a device's
+    participations in an episode.
     """
-    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+    rng = np.random.default_rng(np.random.SeedSequence(0).spawn(1)[0])
     solution, _ = solve_sample(scenario, rng, *prices)
     participations = scenario.num_rounds * float(np.mean(participation_target(scenario)))
     return _STEP * float(np.mean(solution.deadline)) / math.sqrt(participations)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env import Scenario
-from fl_edge_env.checks import as_float, is_real
 from fl_edge_env.typing import IntArray
 from policies.selection.selector import Candidates, Selector, smallest
 
@@ -51,39 +48,14 @@ class ProportionalFair(Selector):
 
 
 class Fastest(Selector):
-    """The K devices that finish first, of those that would meet a deadline by themselves.
+    """The K devices that finish first, each at the resources it would be given by itself.
 
-    FedCS: Nishio and Yonetani, "Client selection for federated learning with heterogeneous
-    resources in mobile edge", ICC 2019. They upload one after the other, and their greedy choice
-    takes in as many devices as meet the deadline; here K devices share the band, so that a
-    device's time does not depend on who else uploads.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    deadline : float
-        Longest time that a device may take at the resources it would be given by itself [s];
-        infinite by default. Where no device meets it, the fastest takes part alone. With static
-        resources these are its resources in the round; dynamic ones may slow the cohort down
-        where the energy saved is worth it.
-
-    Raises
-    ------
-    ValueError
-        If the deadline is not positive.
+    After FedCS: Nishio and Yonetani, "Client selection for federated learning with heterogeneous
+    resources in mobile edge", ICC 2019. There devices upload one after the other, and the greedy
+    choice takes as many devices as meet a deadline; here K devices share the band, so a device's
+    time does not depend on the others.
     """
-
-    def __init__(self, scenario: Scenario, *, deadline: float = math.inf) -> None:
-        super().__init__(scenario)
-        if not is_real(deadline) or not deadline > 0:
-            raise ValueError(f"deadline must be a positive time in seconds, got {deadline!r}")
-        self._deadline = as_float(deadline)
 
     def select(self, candidates: Candidates) -> IntArray:
         """Choose the least times; see `Selector.select`."""
-        cohort = smallest(candidates.time, candidates.available, self.scenario.cohort_size)
-        late = np.take_along_axis(candidates.time, cohort, axis=-1) > self._deadline
-        late[..., 0] = False
-        on_time: IntArray = np.where(late, -1, cohort)
-        return on_time
+        return smallest(candidates.time, candidates.available, self.scenario.cohort_size)

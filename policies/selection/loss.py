@@ -29,11 +29,6 @@ class PowerOfChoice(Selector):
         The system.
     num_candidates : int, optional
         Devices that are drawn, d, from K to N; 2 K by default.
-
-    Raises
-    ------
-    ValueError
-        If `num_candidates` is outside its range.
     """
 
     name = "Power of choice"

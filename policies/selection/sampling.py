@@ -73,11 +73,6 @@ class AdaptiveSampling(_NormSampling):
     constant : float
         C, what the rounds owe to other things than the draw, in units of G^2; zero by default.
         The authors estimate it from trial runs.
-
-    Raises
-    ------
-    ValueError
-        If `constant` is negative or not finite.
     """
 
     name = "Adaptive sampling"

@@ -30,18 +30,13 @@ class Scheduler(Policy):
         that minimise the round's drift-plus-penalty, which raise the price of a device's energy
         as its queue grows; the devices of a chosen cohort finish together.
         ``"static-shared"`` and ``"dynamic-shared"`` add the bandwidths with which a chosen cohort
-        finishes together at this f and p. A callable is a rule of one's own, see
-        `policies.resources.ResourceRule`. By default dynamic.
+        finishes together at this f and p. A callable is a user-defined rule, see
+        `policies.resources.ResourceRule`.
 
     Attributes
     ----------
     selector : Selector
         As given.
-
-    Raises
-    ------
-    ValueError
-        If an argument is of another kind.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.base import check_scenario
+from policies.base import Named
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Candidates:
         return self._draw()
 
 
-class Selector(ABC):
+class Selector(Named):
     """Chooses devices for a round; `policies.selection.Scheduler` makes a policy of it.
 
     A new rule needs only `select`. One that remembers something gives it a place in `start`, and
@@ -73,21 +73,14 @@ class Selector(ABC):
         The memory of the episode, as `start` made it.
     """
 
-    name: str
     samples: bool = False
     uses_losses: bool = False
     uses_update_norms: bool = False
     first: int | None = None
     memory: dict[str, NDArray[Any]]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "name" not in cls.__dict__:
-            cls.name = cls.__name__
-
     def __init__(self, scenario: Scenario) -> None:
-        check_scenario(scenario)
-        self.scenario = scenario
+        super().__init__(scenario)
         self.memory = {}
 
     @abstractmethod
@@ -117,7 +110,7 @@ class Selector(ABC):
         """
         return {}
 
-    def learn(self, info: Mapping[str, Any]) -> None:  # noqa: B027 - optional
+    def learn(self, info: Mapping[str, Any]) -> None:
         """Learn from the info of a reset or of a round, into `memory`.
 
         Parameters

@@ -44,11 +44,6 @@ class OverSelection(Random):
         The system.
     first : int, optional
         From 1 to K. By default K / 1.3, rounded up, which below K = 5 is K: nobody is late.
-
-    Raises
-    ------
-    ValueError
-        If `first` is no such number.
     """
 
     name = "Over-selection"

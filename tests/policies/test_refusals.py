@@ -93,7 +93,6 @@ CALLS = [
     (lambda: SPLIT(cohort=[300]), "cohort must hold device indices from 0 to 4"),
     # Policies and selectors.
     (lambda: LROA("cifar10"), r"scenario must be a Scenario, .*: use Scenario.preset\('cifar10'\)"),
-    (lambda: OPPORTUNISTIC(seed=-1), "seed must be"),
     (lambda: OPPORTUNISTIC(start="warm"), "start must be one of settled, cold, got 'warm'"),
     (lambda: OPPORTUNISTIC(participation=1), "participation must be True or False"),
     (lambda: OPPORTUNISTIC(step_scale=-1.0), "step_scale must be"),
@@ -109,7 +108,6 @@ CALLS = [
     (choosing(0.5, 0.5), "integer"),
     (lambda: Scheduler(selection.BestChannel(SYSTEM), "greedy"), "static, dynamic"),
     (lambda: Scheduler(selection.BestChannel), "make one with the scenario"),
-    (lambda: selection.Fastest(SYSTEM, deadline=-1.0), "positive time"),
     (lambda: selection.PowerOfChoice(SYSTEM, num_candidates=2), "at least 3"),
     (lambda: selection.PowerOfChoice(SYSTEM, num_candidates=6), "at most num_devices"),
     (lambda: selection.AdaptiveSampling(SYSTEM, constant=math.nan), "at least zero"),

@@ -133,6 +133,9 @@ def test_validate__takes_lists_integers_and_rounding_at_the_bounds():
     Allocation(
         [1e9, 3_000_000_000 * (1 + 1e-12), 1_000_000_000], [0.1, 0.1, 0.1], [0.2, 0.3, 0.5 + 1e-7]
     ).validate(SCENARIO)
+    band = np.array([400_000, 0, 600_000])
+    for parts_ in (band, band.tolist(), band.astype(np.float32), band * (1 + 5e-8), band / 7):
+        Allocation(**CHOSEN | {"bandwidth": parts_}).validate(SCENARIO)
 
 
 def test_decode__zero_is_the_middle_of_the_ranges_and_uniform_sampling():

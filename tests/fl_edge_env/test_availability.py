@@ -69,40 +69,6 @@ def test_streams__those_of_the_channel_cohort_and_training_stay_as_they_are():
         assert not np.any(failed & (two.energy_spent == 0))
 
 
-@given(st.integers(0, 1000), st.sampled_from(["proxy", "round_time"]))
-def test_sampled__is_a_round_of_those_that_are_there(seed, latency):
-    scenario = OFTEN_EMPTY.replace(latency=latency)
-    simulator, rng = Simulator(scenario, 1), np.random.default_rng(seed)
-    simulator.reset([seed])
-    for _ in range(3):
-        there = np.flatnonzero(available(simulator.observe())[0])
-        queue = simulator.queue[0].copy()
-        decision = random_decision(scenario, rng, 1)
-        o = simulator.advance(decision)
-        q = decision.q[0, there] / decision.q[0, there].sum()
-        assert set(o.cohort[0]) <= set(there)
-        np.testing.assert_allclose(o.q[0, there], q, rtol=1e-12)
-        assert o.q[0].sum() == pytest.approx(1, rel=1e-12)
-        assert np.count_nonzero(o.q) == there.size
-        time = o.device_time[0, there]
-        longest = sum(
-            np.prod(q[list(draw)]) * time[list(draw)].max()
-            for draw in itertools.product(range(there.size), repeat=3)
-        )
-        assert o.expected_round_time[0] == pytest.approx(longest, rel=1e-12)
-        counted = q @ time if latency == "proxy" else longest
-        assert o.latency[0] == pytest.approx(counted, rel=1e-12)
-        error = np.sum(scenario.weights[there] ** 2 / q)
-        assert o.sampling_error[0] == pytest.approx(error, rel=1e-12)
-        absent = np.delete(np.arange(4), there)
-        assert not o.energy_expected[0, absent].any()
-        assert not o.energy_spent[0, absent].any()
-        left = np.maximum(queue - scenario.energy_budget_j, 0.0)
-        np.testing.assert_allclose(simulator.queue[0, absent], left[absent], rtol=1e-12)
-        objective = scenario.V * (counted + scenario.lambda_ * error) + o.drift[0]
-        assert o.reward[0] == pytest.approx(-objective, rel=1e-12)
-
-
 @pytest.mark.parametrize("draw", [0.0, np.nextafter(1, 0)])
 @pytest.mark.parametrize("num_envs", [None, 1])
 def test_sampled__rounding_does_not_draw_who_is_not_there(draw, num_envs):

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import FLEdgeEnv, Scenario, TraceChannel
-from fl_edge_env.allocation import decode_action, encode_action
+from fl_edge_env import Allocation, FLEdgeEnv, Scenario, TraceChannel
+from fl_edge_env.allocation import LEAST_SHARE, decode_action, encode_action
 from fl_edge_env.features import Scaling
 from tests.support import Constant, Odd, assert_round, field_values
 
@@ -43,6 +43,17 @@ def assert_finite_episode(scenario: Scenario, seed: int) -> None:
 @given(field_values(10), st.integers(0, 2**32 - 1))
 def test_round__is_finite_around_the_defaults(fields, seed):
     assert_finite_episode(Scenario(**fields), seed)
+
+
+@given(field_values(5), st.integers(0, 2**32 - 1))
+def test_round__with_the_least_parts_of_the_band_is_finite(fields, seed):
+    env = FLEdgeEnv(Scenario(**fields))
+    env.reset(seed=seed)
+    least = LEAST_SHARE * env.scenario.bandwidth_hz
+    decision = Allocation(env.scenario.f_min, env.scenario.p_min, cohort=[0], bandwidth=least)
+    observation, reward, *_, info = env.step(decision)
+    for values in (reward, info["device_time"], info["energy_spent"], *observation.values()):
+        assert np.isfinite(values).all()
 
 
 # Scenarios and channels that must be refused

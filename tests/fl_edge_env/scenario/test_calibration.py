@@ -69,3 +69,13 @@ def test_scenario__warns_of_budgets_that_no_sampling_meets():
         Scenario.cifar10(energy_budget_j=1.001 * least)
     with pytest.warns(UserWarning, match=r"no sampled decision meets .* drawn in 99.9 % of"):
         Scenario.cifar10(energy_budget_j=0.999 * least)
+
+
+def test_deadline__that_nobody_can_meet_is_warned_of_with_the_numbers():
+    system = Scenario.femnist(num_devices=6)
+    time, _ = physics.time_and_energy(system.mean_gain, system.f_max, system.p_max, system)
+    least = time.min()
+    message = f"at the mean gain: the fastest, device {time.argmin()}, takes {least:.6g}"
+    with pytest.warns(UserWarning, match=message):
+        system.replace(deadline_s=0.99 * least)
+    system.replace(deadline_s=1.01 * least)  # a warning would be an error

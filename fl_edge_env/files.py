@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
-import re
 import secrets
 import tempfile
 import zipfile
@@ -13,92 +11,47 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # which not all systems have
-    fcntl = None  # type: ignore[assignment]
-
 # Bytes of settings and results as text: a file of a stranger must not fill the memory.
 _MOST_TEXT = 500_000_000
-# Of an `OSError` where the disk, or the user's share of it, is full.
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+# How names of temporary files begin.
+_PART = ".part-"
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`, which it replaces when the block ends without error.
 
-    Raises `ValueError` if no file can be made there, but for a full disk. An `OSError` of the block
-    that names no other file, as on a full disk, names `path`.
+    An `OSError` that names no other file, as when the disk is full, names `path`.
     """
-    if path.is_dir():
-        raise ValueError(f"cannot write {str(path)!r}: it is a folder, name a file in it")
-    _remove_abandoned(path)
-    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
+    temporary = path.with_name(f"{_PART}{path.stem[:40]}-{secrets.token_hex(8)}{path.suffix}")
     try:
         temporary.touch(exist_ok=False)
-    except OSError as error:
-        if error.errno in NO_ROOM:
-            error.filename = str(path)
-            raise
-        raise ValueError(f"cannot write {str(path)!r}: {error.strerror}") from None
-    try:
-        with held(temporary):
-            yield temporary
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            temporary.replace(path)
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
     except OSError as error:
         if error.filename in (None, str(temporary)):
-            error.filename = str(path)
+            error.filename, error.filename2 = str(path), None
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
-def _remove_abandoned(path: Path) -> None:
-    """Remove what killed processes have left that were to write this file."""
-    name = re.compile(rf"\.{re.escape(path.stem)}-[0-9a-f]{{16}}{re.escape(path.suffix)}")
-    with suppress(OSError):
-        for other in [other for other in path.parent.iterdir() if name.fullmatch(other.name)]:
-            if is_abandoned(other):
-                other.unlink(missing_ok=True)
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Mark a file as in use for the block, as long as this process lives."""
-    with path.open("r+b") as file:
-        if fcntl is not None:
-            with suppress(OSError):  # not all file systems know locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-
-
-def is_abandoned(path: Path) -> bool:
-    """True for a regular file that, as far as the system can tell, no living process holds."""
-    if fcntl is None or not path.is_file():
-        return False
-    try:
-        with path.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+def remove_abandoned(folder: Path, stem: str = "") -> None:
+    """Remove the temporary files that killed processes have left in a folder and below it."""
+    for path in folder.rglob(f"{_PART}{stem}*"):
+        path.unlink(missing_ok=True)
 
 
 def writable_folder(path: Path) -> Path:
-    """Make a folder with its parents; `ValueError` if it cannot be made or written.
-
-    Where the disk is full, that is an `OSError` that names it.
-    """
+    """Make a folder with its parents; `ValueError` if it cannot be made or written."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        if error.errno in NO_ROOM:
-            raise OSError(error.errno, error.strerror, str(path)) from None
         raise ValueError(f"cannot write to the folder {str(path)!r}: {error.strerror}") from None
     return path
 

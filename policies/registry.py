@@ -91,7 +91,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         from policies.learned import SB3Policy
 
         return SB3Policy.load(name, scenario, **options)
-    if runs_code(name):
+    if names_own(name) and selector not in POLICIES:
         kind = load_class(name)
         with running_own(name):
             if issubclass(kind, Selector):
@@ -107,11 +107,6 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
 def is_saved_agent(name: str) -> bool:
     """Tell if a name is that of an agent of another library, which `PredictPolicy` loads."""
     return name.endswith(".zip") or name.partition(":")[0] == "predict"
-
-
-def runs_code(name: str) -> bool:
-    """Tell if `make_policy` may run code for a name that is not of this package, or a pickle's."""
-    return is_saved_agent(name) or (names_own(name) and name.partition(":")[0] not in POLICIES)
 
 
 def _predicting(name: str, scenario: Scenario, options: dict[str, Any]) -> Policy:

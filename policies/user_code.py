@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
+import os
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +23,18 @@ from policies.selection import Selector
 
 # The packages with which joblib sends work to its processes: of its own since 1.6.
 _PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
+
+# The folders of FLEdge's packages.
+PACKAGES = tuple(
+    Path(__file__).parents[1] / name for name in ("fl_edge_env", "policies", "train_fl")
+)
+# Folders with code that is not the user's; site-packages may also be elsewhere.
+_LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+_NOT_OWN = tuple(
+    os.path.realpath(folder) + os.sep
+    for folder in (*map(sysconfig.get_path, _LIBRARIES), *map(str, PACKAGES))
+)
+_SITES = {"site-packages", "dist-packages"}
 
 # Modules that may be found here alone, so that processes are sent their code, not their name.
 _LOADED: dict[str, ModuleType] = {}
@@ -69,15 +85,46 @@ def running_own(before: str) -> Iterator[None]:
         raise ValueError(f"{before}: {type(error).__name__}: {reason(error)}") from error
 
 
-def own_source(name: str) -> Path | None:
-    """The file of something of the user's own, named as for `load_own`; None where not known."""
-    file = getattr(_load(name.rpartition(":")[0]), "__file__", None)
-    return None if file is None else Path(file)
-
-
 def own_modules() -> list[ModuleType]:
     """The modules that were loaded for `load_own`, which other processes may not find."""
     return list(_LOADED.values())
+
+
+@cache
+def is_own_file(file: str) -> bool:
+    """Tell if a source file is the user's, and not Python's, a library's or FLEdge's."""
+    path = os.path.realpath(file)
+    known = file.startswith("<") or path.startswith(_NOT_OWN)
+    return not known and _SITES.isdisjoint(Path(path).parts)
+
+
+def loaded_code() -> str:
+    """Hash of the user's code: every loaded module with a file of the user's.
+
+    Files count by name and content, so that moving a project changes nothing. If `__main__` has no
+    file, as in a notebook, the functions and methods that it defines count.
+    """
+    parts = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(file, str) and is_own_file(file):
+            with suppress(OSError):
+                parts.add((Path(file).name, Path(file).read_bytes()))
+    main = sys.modules["__main__"]
+    if getattr(main, "__file__", None) is None:
+        here = [value for value in vars(main).values() if _is_of(value, main)]
+        here += [method for kind in here if inspect.isclass(kind) for method in vars(kind).values()]
+        for function in filter(inspect.isfunction, here):
+            with suppress(OSError):
+                parts.add((function.__qualname__, inspect.getsource(function).encode()))
+    digest = hashlib.sha256()
+    for name, content in sorted(parts):
+        digest.update(f"{name} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def _is_of(value: object, module: ModuleType) -> bool:
+    return getattr(value, "__module__", None) == module.__name__
 
 
 def _load(place: str) -> ModuleType:

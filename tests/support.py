@@ -252,7 +252,7 @@ def outcome(read: Callable[[], Any]) -> tuple[Any, str]:
 
 def without_times(output: str) -> str:
     """The output of a command but for the times that it took."""
-    return re.sub(r"\d:\d\d:\d\d", "", output)
+    return re.sub(r"\d:\d\d:\d\d|-:--:--", "", output)
 
 
 def of_session(number: int) -> dict[int, str]:

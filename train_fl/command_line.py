@@ -124,12 +124,12 @@ def _run(arguments: Sequence[str] | None, command: str | None, description: str 
     description = description or chosen.description
     options = tyro.cli(chosen.options, prog=program, description=description, args=given)
 
-    from policies.benchmark.bars import bars_shown
-    from policies.benchmark.command_line import errors_in_one_line
-    from policies.benchmark.console import PlainConsole
+    from rich.console import Console
 
-    console = PlainConsole()
-    with errors_in_one_line(console), bars_shown(console):
+    from policies.benchmark.command_line import errors_in_one_line
+
+    console = Console(markup=False, emoji=False)
+    with errors_in_one_line(console):
         chosen.run(options, console)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +15,6 @@ import torch
 
 from fl_edge_env import Scenario
 from policies.base import Policy
-from policies.user_code import names_own, own_source
 from train_fl.options import RUN_OPTIONS, TrainingOptions
 from train_fl.task import Task, make_task
 from train_fl.wrapper import TrainingWrapper
@@ -91,13 +91,11 @@ class TrainingEnvFactory:
         return other
 
     @property
-    def identity(self) -> tuple[object, ...]:
-        """All that determines the training, with the code of one's own data or network."""
-        parts = (self.task, self.options.model, self.options.compression)
-        names = [name for name in parts if isinstance(name, str)]
-        files = [own_source(name) for name in names if names_own(name)]
-        code = "".join(file.read_text(encoding="utf-8") for file in files if file is not None)
-        return self.scenario, self.task, replace(self.options, download=False, dataset=None), code
+    def identity(self) -> tuple[Any, ...]:
+        """All that determines the training, apart from the code."""
+        # Where the data come from does not matter: the task has their content.
+        options = replace(self.options, download=False, dataset=None, data_dir=Path())
+        return self.scenario, options, self.make_task().fingerprint
 
     def make_task(self) -> Task:
         """The learning task, split over the scenario's devices."""

@@ -40,8 +40,8 @@ def interrupts_in_one_line() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        told = "interrupted" if status == 128 + signal.SIGINT else "terminated"
-        print(f"{told}: give the same command again, which keeps the runs that are finished")
+        how = "interrupted" if status == 128 + signal.SIGINT else "terminated"
+        print(f"{how}: rerun the command to resume")
         sys.exit(status)
     finally:
         sys.unraisablehook = hook

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import joblib
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -82,6 +83,17 @@ class Task:
         if self.split is None:
             return self
         return replace(self, parts=self.split(np.random.default_rng(seed)), split=None)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the data, the split and the network's initial parameters for some seed.
+
+        A network may read these from a file.
+        """
+        initial = self.initial_model(np.random.SeedSequence(0)).state_dict().values()
+        parameters = [tensor.numpy() for tensor in initial]
+        others = self.server, self.upload_shapes, self.split is None, self.compression
+        return str(joblib.hash([self.dataset.fingerprint, self.parts, parameters, others]))
 
     @cached_property
     def num_samples(self) -> FloatArray:

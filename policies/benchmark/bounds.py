@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,7 +28,6 @@ from fl_edge_env.typing import FloatArray
 from policies.lroa import LROA
 from policies.outcome import DualPrices, bound_rounds, outcome_prices
 from policies.p2 import solve_p2
-from policies.progress import steps, track
 
 # Rounds in the search for prices, of which the second half is averaged; and the numbers that they
 # may have: of very many devices there are fewer rounds.
@@ -115,7 +114,7 @@ def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     simulator.reset([int(price_seed.generate_state(1)[0])])
     policy = LROA(system)
     total = np.zeros(scenario.num_devices)
-    for index in track(range(rounds), "prices of the bound"):
+    for index in range(rounds):
         simulator.advance(policy.decide(simulator.observe()))
         if index >= rounds // 2:
             total += simulator.queue
@@ -169,8 +168,7 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
     rows = _block_rows(scenario)
     counts = [min(rows, num_samples - done) for done in range(0, num_samples, rows)]
     gains = (scenario.channel.sample(rng, count, scenario.num_devices) for count in counts)
-    with steps("bound in the mean", num_samples) as advance:
-        samples = np.concatenate(list(_least_priced(gains, prices, scenario, advance)))
+    samples = np.concatenate(list(_least_priced(gains, prices, scenario)))
     return LowerBound(
         value=float(samples.mean()),
         standard_error=float(samples.std(ddof=1) / math.sqrt(num_samples)),
@@ -196,8 +194,7 @@ def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
     if scenario.drops_out or scenario.deadline_s < math.inf:
         return np.full(scenario.num_rounds, np.nan)
     gains = episode_gains(scenario, seed, block_rounds=_block_rows(scenario))
-    with steps(f"bound of seed {seed}", scenario.num_rounds) as advance:
-        return np.concatenate(list(_least_priced(gains, prices, scenario, advance)))
+    return np.concatenate(list(_least_priced(gains, prices, scenario)))
 
 
 def priced_outcome(info: Mapping[str, Any], prices: DualPrices, scenario: Scenario) -> FloatArray:
@@ -229,19 +226,17 @@ def outcome_path_bound(scenario: Scenario, seed: int, prices: DualPrices) -> Flo
     constant += np.sum(participation * participation_target(scenario))
     bounds = []
     blocks = episode_states(scenario, seed, block_rounds=_block_rows(scenario))
-    with steps(f"outcome bound of seed {seed}", scenario.num_rounds) as advance:
-        for gains, available in blocks:
-            bounds.append(
-                bound_rounds(
-                    gains,
-                    energy,
-                    participation,
-                    scenario,
-                    tolerance=_OUTCOME_TOLERANCE,
-                    available=available,
-                )
+    for gains, available in blocks:
+        bounds.append(
+            bound_rounds(
+                gains,
+                energy,
+                participation,
+                scenario,
+                tolerance=_OUTCOME_TOLERANCE,
+                available=available,
             )
-            advance(len(gains))
+        )
     path: FloatArray = np.concatenate(bounds) + constant
     return path
 
@@ -251,10 +246,7 @@ def _block_rows(scenario: Scenario) -> int:
 
 
 def _least_priced(
-    blocks: Iterable[FloatArray],
-    prices: FloatArray,
-    scenario: Scenario,
-    advance: Callable[[int], None],
+    blocks: Iterable[FloatArray], prices: FloatArray, scenario: Scenario
 ) -> Iterator[FloatArray]:
     """Lower bounds on phi for blocks of gains of shape (rounds, N) [s]."""
     queue = scenario.V * prices
@@ -262,4 +254,3 @@ def _least_priced(
         queues = np.broadcast_to(queue, gains.shape)
         solution = solve_p2(gains, queues, scenario)
         yield np.asarray(solution.lower_bound) / scenario.V
-        advance(len(gains))

@@ -10,18 +10,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import cloudpickle
-import numpy as np
-from numpy.typing import NDArray
 
-from fl_edge_env.files import atomic_path, check_zip, reason
-
-# Everything that a finished run has, by name; numbers are arrays without axes.
-State: TypeAlias = dict[str, NDArray[Any]]
-
-_FORMAT = 1
+from fl_edge_env.files import atomic_path, reason, remove_abandoned
 
 
 @dataclass
@@ -102,8 +95,9 @@ class Checkpoint:
             return None
 
     def remove(self) -> None:
-        """Remove the file, if there is one."""
+        """Remove the file, if there is one, and what killed processes left of it."""
         with suppress(OSError):
+            remove_abandoned(self.path.parent, self.path.stem)
             self.path.unlink()
 
 
@@ -125,36 +119,3 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: str) -> object:
         return self._given[pid]
-
-
-def write_state(path: Path, key: str, state: State) -> None:
-    """Write arrays of numbers or text to a file of the run with this key, whole or not at all."""
-    names = np.array(list(state))
-    header = {"format": np.array(_FORMAT), "key": np.array(key), "names": names}
-    with atomic_path(path) as temporary:
-        np.savez(temporary, **header, **state)  # type: ignore[arg-type]
-
-
-def read_state(path: Path, key: str) -> State:
-    """Read what `write_state` wrote.
-
-    `ValueError` if it is of another run or format, or damaged; there may be other errors, too.
-    """
-    check_zip(path)
-    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-        if int(file["format"]) != _FORMAT:
-            raise ValueError(f"its format is {file['format']}, this version reads {_FORMAT}")
-        if str(file["key"]) != key:
-            raise ValueError("it belongs to a run with other settings, code or libraries")
-        return {name: file[name] for name in file["names"].tolist()}
-
-
-def join(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> State:
-    """One state out of several, each name led by that of its part."""
-    return {f"{name}.{key}": v for name, state in parts.items() for key, v in state.items()}
-
-
-def part(name: str, state: Mapping[str, NDArray[Any]]) -> State:
-    """The state that `join` was given under a name."""
-    lead = f"{name}."
-    return {key.removeprefix(lead): v for key, v in state.items() if key.startswith(lead)}

@@ -25,9 +25,7 @@ from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.benchmark.bounds import Prices, priced_outcome
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.live import Recorder, Row, recorded
 from policies.benchmark.status import DeviceAccounts, joined
-from policies.progress import track
 
 # How far over its budget a device counts as within it, relative: rounding.
 ENERGY_TOLERANCE = 1e-9
@@ -67,15 +65,13 @@ def run_episode(
     seeds: Sequence[int],
     checkpoint: Checkpoint | None = None,
     prices: Prices | None = None,
-    recorders: Sequence[Recorder] = (),
     model: Path | None = None,
 ) -> Episodes:
     """Run a policy for one episode, and give a row for each round and seed.
 
     The environment is a batch of as many systems as there are seeds, or a single one. A run that
-    has a checkpoint continues from it. `model` is a file for the last global model. Recorders are
-    told of each round of a single environment when it is played. A round is noted before the policy
-    hears of it, and the policy's seed does not tell the environment's.
+    has a checkpoint continues from it. `model` is a file for the last global model. A round is
+    noted before the policy hears of it, and the policy's seed does not tell the environment's.
 
     Returns
     -------
@@ -109,28 +105,22 @@ def run_episode(
         policy.reset(own_seeds if isinstance(env, VectorEnv) else own_seeds[0])
         observation, info = env.reset(seed=seed)
         policy.feedback(info)
-    left = range(records.num_rounds + 1, scenario.num_rounds + 1)
-    with recorded(recorders) as tell:
-        for number in range(1, records.num_rounds + 1):
-            tell(records.row(number, policy.name, seeds[0]))
-        for number in track(left, policy.name):
-            start = time.perf_counter()
-            decision: object = policy.decide(observation)
-            # A tuple would be taken as a point of the box, and another class may tell lies.
-            if type(decision) is not Allocation:
-                kind = type(decision).__name__
-                raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
-            decision = decision.of_shape(observation["queue"].shape)
-            observation, reward, _, _, info = env.step(decision)
-            account = info
-            if scenario.csi == "participants":  # the judge knows more than the server
-                account = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
-            records.add(decision, observation, reward, account, start)
-            policy.feedback(info)
-            if recorders:
-                tell(records.row(number, policy.name, seeds[0]))
-            if checkpoint and number % checkpoint.every == 0:
-                checkpoint.save((env, policy, observation, records), given)
+    for number in range(records.num_rounds + 1, scenario.num_rounds + 1):
+        start = time.perf_counter()
+        decision: object = policy.decide(observation)
+        # A tuple would be taken as a point of the box, and another class may tell lies.
+        if type(decision) is not Allocation:
+            kind = type(decision).__name__
+            raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
+        decision = decision.of_shape(observation["queue"].shape)
+        observation, reward, _, _, info = env.step(decision)
+        account = info
+        if scenario.csi == "participants":  # the judge knows more than the server
+            account = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
+        records.add(decision, observation, reward, account, start)
+        policy.feedback(info)
+        if checkpoint and number % checkpoint.every == 0:
+            checkpoint.save((env, policy, observation, records), given)
     if model is not None:
         _save_model(env, model)
     return Episodes(records.table(policy.name, seeds), records.devices())
@@ -274,14 +264,6 @@ class _Records:
 
     def _empty(self) -> FloatArray:
         return np.empty((self._scenario.num_rounds, self._num_seeds))
-
-    def row(self, number: int, policy: str, seed: int) -> Row:
-        """A round of the first seed, without the clock of this machine, which repeats nothing."""
-        row: dict[str, str | int | float] = {"policy": policy, "seed": seed, "round": number}
-        for name, column in self._columns.items():
-            if name != "real_time":
-                row[name] = float(column[number - 1, 0])
-        return row
 
     def table(self, policy: str, seeds: Sequence[int]) -> pd.DataFrame:
         index = {

@@ -54,8 +54,8 @@ def evaluate(
     workers : int
         Number of processes.
     progress : bool, optional
-        Whether to show bars on standard error that tell how far everything has come, and go when it
-        is done. By default they are shown where that is a terminal.
+        Whether to show a bar on standard error that advances with each finished run and disappears
+        at the end. By default it is shown if that is a terminal.
 
     Returns
     -------
@@ -73,9 +73,8 @@ def evaluate(
     """
     # What runs policies takes longer to import than what policies need.
     import pandas as pd
+    from rich.console import Console
 
-    from policies.benchmark.bars import bars_shown, run_with_progress
-    from policies.benchmark.console import PlainConsole
     from policies.benchmark.episode import gathered
     from policies.benchmark.jobs import BoundJob, check_seeds, make_jobs
     from policies.benchmark.runner import check_runner, run_jobs
@@ -84,18 +83,12 @@ def evaluate(
     seeds = check_seeds(seeds)
     make_jobs(policies, scenario, seeds, make_env)  # refuses what is wrong before prices are found
     check_runner(workers)
-    console = PlainConsole(stderr=True, force_terminal=progress)
-    with bars_shown(console):
-        prices = find_prices(scenario) if gaps else None
-        jobs = make_jobs(policies, scenario, seeds, make_env, prices)
-        paths = [] if prices is None else [BoundJob(scenario, seed, prices) for seed in seeds]
-        work: list[Work] = [*jobs, *paths]
-        if console.is_terminal:
-            results = run_with_progress(
-                "runs", work, console=console, transient=True, workers=workers
-            )
-        else:
-            results = run_jobs(work, workers=workers)
+    prices = find_prices(scenario) if gaps else None
+    jobs = make_jobs(policies, scenario, seeds, make_env, prices)
+    paths = [] if prices is None else [BoundJob(scenario, seed, prices) for seed in seeds]
+    work: list[Work] = [*jobs, *paths]
+    console = Console(stderr=True, force_terminal=progress)
+    results = run_jobs(work, workers=workers, console=console, transient=True)
     rounds, devices = gathered(zip((job.policy.name for job in jobs), results, strict=False))
     least = [one.rounds for one in results[len(jobs) :]]
     bounds = pd.concat(least, ignore_index=True) if paths else None

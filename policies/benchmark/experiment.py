@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,13 +14,12 @@ from rich.console import Console
 
 from fl_edge_env import Scenario
 from policies.base import Policy
-from policies.benchmark.bars import run_with_progress
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.episode import Episodes, gathered
 from policies.benchmark.evaluate import summarise
 from policies.benchmark.jobs import BOUND_NAME, BoundJob, EnvFactory, Job, Work, make_jobs
-from policies.benchmark.live import live_files
 from policies.benchmark.options import RunOptions
+from policies.benchmark.runner import run_jobs
 from policies.benchmark.status import DeviceAccounts, cannot_tell, judge
 from policies.benchmark.tables import by_policy
 
@@ -88,7 +88,7 @@ class Setting:
                 self.seeds,
                 training,
                 prices if self._bounds_hold(scenario) else None,
-                f"{self.name}, {label}" if self.titled else None,
+                f"{self.name}, {label}" if self.titled else label,
             )
         ]
 
@@ -124,24 +124,23 @@ def run_settings(
     options: RunOptions,
     console: Console,
     *,
-    tensorboard: bool = False,
     models: Path | None = None,
 ) -> list[Results]:
-    """Run what is missing in a folder, with a bar that tells how much is done."""
-    work = [setting.work() for setting in settings]
+    """Run what is missing in a folder, with a bar that advances with each finished run."""
+    finding = "finding the prices of the bounds"
+    with console.status(finding, spinner="line") if console.is_terminal else nullcontext():
+        work = [setting.work() for setting in settings]
     # The short jobs last, so that no process waits for a long one at the end.
     jobs: list[Work] = [job for runs, _ in work for _, job in runs]
     jobs += [job for _, bounds in work for job in bounds]
     done: Iterator[Episodes] = iter(
-        run_with_progress(
-            "runs",
+        run_jobs(
             jobs,
             folder=folder / "jobs",
             workers=options.workers,
             backend=options.backend,
             address=options.address,
             checkpoint_every=options.checkpoint_every,
-            record=live_files(folder, tensorboard=tensorboard),
             models=models,
             console=console,
         )

@@ -1,4 +1,4 @@
-"""A piece of work that `run_jobs` runs, and the key under which its result is kept."""
+"""The jobs of a comparison, and the keys under which their results are kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,16 +25,10 @@ from policies.base import Policy, check_scenario
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.episode import Episodes, run_episode, seed_column
-from policies.benchmark.live import Recorder
-
-# The folders of the packages.
-PACKAGES = tuple(
-    Path(__file__).parents[2] / name for name in ("fl_edge_env", "policies", "train_fl")
-)
+from policies.user_code import PACKAGES, loaded_code
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
-
 
 # Stands for the policy in the table of a `BoundJob`.
 BOUND_NAME = "bound"
@@ -44,9 +38,10 @@ BOUND_NAME = "bound"
 class Job:
     """A policy on a scenario under some seeds.
 
-    The policy is as it is before its first episode. The seeds run as one batch; where `make_env`
-    makes an environment that trains models, there is one. At the `prices`, those of both bounds,
-    the rounds are counted too. `title` stands beside the seeds, in place of the policy's name.
+    The policy is in its state before the first episode. The seeds run as one batch; with
+    `make_env`, which makes an environment that trains models, there is one seed. With `prices` the
+    rounds are also counted at the prices of both bounds. `title` replaces the policy's name in
+    messages and file names.
     """
 
     policy: Policy
@@ -55,7 +50,6 @@ class Job:
     make_env: EnvFactory | None = None
     prices: Prices | None = None
     title: str | None = None
-    parts = 1
 
     @property
     def label(self) -> str:
@@ -63,56 +57,29 @@ class Job:
         return f"{self.title or self.policy.name}, seeds {list(self.seeds)}"
 
     @property
-    def saves(self) -> bool:
-        """True if it is saved on the way; runs without training are over in seconds."""
+    def trains(self) -> bool:
+        """True if it trains models, so that it has checkpoints and a last model."""
         return self.make_env is not None
 
-    @cached_property
-    def key(self) -> str:
-        """Hash of all that determines the result, the code included.
-
-        Of a class or function of one's own that is the module it stands in, but not what that
-        module imports, and of a data set not the content of its files. A task that is given as
-        itself, not by names, has another hash in each process.
-        """
-        kind = type(self.policy)
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """All that determines the result, apart from the code."""
         self.policy.reset(self.seeds[0])  # an earlier episode leaves no trace
         state: Any = self.policy.__getstate__() or {}
-        parts: list[Any] = []
         if isinstance(state, dict):
-            # The classes of what it is made of, such as a selector of the user's own.
-            parts = [part for value in state.values() for part in type(value).__mro__]
-            # And functions, such as resources of the user's own; pickled they are but names.
-            functions = {n: value for n, value in state.items() if inspect.isfunction(value)}
-            parts += functions.values()
-            state = state | {n: f"{f.__module__}.{f.__qualname__}" for n, f in functions.items()}
-            # What the policy has beside the job's scenario, which would be hashed twice.
+            # Without the job's scenario, which would be hashed twice. Functions, such as
+            # user-defined resources, are their source: pickled they are but names.
             state = {
-                name: value
+                name: _source(value) if inspect.isfunction(value) else value
                 for name, value in state.items()
                 if not (isinstance(value, Scenario) and value == self.scenario)
             }
-        # Classes by name and code: joblib cannot hash one that is defined in a function.
-        maker: Any = self.make_env if inspect.isfunction(self.make_env) else type(self.make_env)
-        code = "".join(map(_source, (*kind.__mro__, *parts, maker)))
-        inputs = (
-            kind.__qualname__,
-            code,
-            state,
-            self.scenario,
-            self.seeds,
-            getattr(self.make_env, "identity", self.make_env),
-            self.prices,
-        )
-        # One by one: a pickle of all would also tell which of them share objects.
-        return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
+        maker: Any = self.make_env
+        maker = _source(maker) if inspect.isfunction(maker) else getattr(maker, "identity", maker)
+        kind = type(self.policy).__qualname__
+        return kind, state, self.scenario, self.seeds, maker, self.prices
 
-    def run(
-        self,
-        checkpoint: Checkpoint | None = None,
-        recorders: Sequence[Recorder] = (),
-        model: Path | None = None,
-    ) -> Episodes:
+    def run(self, checkpoint: Checkpoint | None = None, model: Path | None = None) -> Episodes:
         """Play the job; see `run_episode`. `model` is a file for the last global model."""
         if self.make_env is not None:
             env: Any = self.make_env(self.policy)
@@ -122,16 +89,7 @@ class Job:
             )
         # A copy, which shares no scenario with the environment and the accounts.
         policy = copy.deepcopy(self.policy)
-        return run_episode(
-            policy,
-            env,
-            self.scenario,
-            self.seeds,
-            checkpoint,
-            self.prices,
-            recorders,
-            model,
-        )
+        return run_episode(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,19 +99,17 @@ class BoundJob:
     scenario: Scenario
     seed: int
     prices: Prices
-    saves = False
-    parts = 2
+    trains = False
 
     @property
     def label(self) -> str:
         """Its name in messages."""
         return f"{BOUND_NAME}, seed {self.seed}"
 
-    @cached_property
-    def key(self) -> str:
-        """Hash of all that determines the result, the code included."""
-        inputs = (self.scenario, self.seed, self.prices)
-        return str(joblib.hash([joblib.hash(value) for value in inputs] + [code_hash()]))
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """All that determines the result, apart from the code."""
+        return self.scenario, self.seed, self.prices
 
     def run(self, *_: object) -> Episodes:
         """A row per round with `policy`, which is `BOUND_NAME`, `seed`, `round` and the bounds.
@@ -170,22 +126,28 @@ class BoundJob:
         return Episodes(pd.DataFrame({"policy": BOUND_NAME} | columns))
 
 
-# Anything that `run_jobs` runs. Its `parts` are the pieces of work of which a run tells one after
-# the other how far it has come.
 Work: TypeAlias = Job | BoundJob
 
 
-@lru_cache(maxsize=64)
-def _source(what: Any) -> str:
-    """Code of a class or function with its module's, empty where there is no file."""
-    code = ""
-    for part in (what, inspect.getmodule(what)):
-        with suppress(OSError, TypeError):
-            code += inspect.getsource(part)  # type: ignore[arg-type]
-    return code
+def job_keys(jobs: Sequence[Work]) -> list[str]:
+    """Hashes of all that determines the results: inputs, FLEdge's code and the user's.
+
+    The user's code is what is loaded now, so policies and tasks must have been loaded before.
+    """
+    code = [code_hash(), loaded_code()]
+    # One by one: a pickle of all would also depend on the objects that they share.
+    return [str(joblib.hash([joblib.hash(value) for value in job.inputs] + code)) for job in jobs]
 
 
-# Those whose version can change a number.
+def _source(function: Any) -> str:
+    """Name and source of a function; the name alone where there is no file."""
+    source = f"{function.__module__}.{function.__qualname__}"
+    with suppress(OSError, TypeError):
+        source += inspect.getsource(function)
+    return source
+
+
+# The libraries whose version can change a number.
 _LIBRARIES = (
     "gymnasium",
     "numba",
@@ -200,10 +162,7 @@ _LIBRARIES = (
 
 @lru_cache(maxsize=1)
 def code_hash() -> str:
-    """Hash of the packages' sources and the libraries' versions.
-
-    Results of other code are not taken for these, nor is a run taken up that began with it.
-    """
+    """Hash of the packages' sources and the libraries' versions."""
     digest = hashlib.sha256()
     for path in sorted(path for package in PACKAGES for path in package.rglob("*.py")):
         digest.update(path.name.encode() + path.read_bytes())
@@ -227,7 +186,7 @@ def make_jobs(
 ) -> list[Job]:
     """The jobs of a comparison: all seeds in a batch, or one by one where models are trained.
 
-    Of very many devices or seeds there are several batches, so that memory suffices. Raises
+    With very many devices or seeds there are several batches, so that memory suffices. Raises
     `ValueError` if names or seeds repeat or are missing, or are of another type.
     """
     check_scenario(scenario)
@@ -269,8 +228,8 @@ def check_seeds(seeds: object) -> list[int]:
     return [int(seed) for seed in given]
 
 
-# What a policy may take otherwise than the scenario it is run in: how it weighs the objective,
-# and for how long it is made.
+# Fields in which a policy's scenario may differ from the one it is run in: how it weighs the
+# objective, and for how long it is made.
 _OWN_FIELDS = ("mu", "nu", "lambda_", "V", "num_rounds")
 
 

@@ -6,7 +6,6 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-from policies.benchmark.console import shown
 from policies.benchmark.tables import Board, Column, caption, sheets
 
 # Columns that are at least so important are in the tables.
@@ -88,6 +87,6 @@ def _row(cells: Sequence[str]) -> str:
 
 def _latex(text: str) -> str:
     """A text in one line as LaTeX prints it as it is, per cent and minus as they are set there."""
-    line = " ".join(shown(text, "utf-8").split())
+    line = " ".join(text.split())
     line = "".join(_LATEX.get(sign, sign) for sign in line).replace(r" \%", r"~\%")
     return re.sub(r"(^|, )-(?=\d)", r"\1$-$", line)

@@ -24,17 +24,15 @@ class RunOptions:
     checkpoint_every: int = 50
     """Rounds between two checkpoints, from which an interrupted training run continues."""
     out: Path | None = None
-    """Folder for the results, by default one in runs that is named by the options; runs finished
-    there are not repeated."""
-    resume: Path | None = None
-    """Folder of an interrupted command, which continues with the options it was started with."""
-    trust: bool = False
-    """Run the code that a folder or file from elsewhere names, such as policies in a file."""
+    """Folder for the results, by default one in runs that is named by the options. Rerun a command
+    to resume it: finished runs are not repeated."""
+    overwrite: bool = False
+    """Replace what the folder holds, such as results of other options."""
 
 
 @dataclass(frozen=True)
 class PaperOptions(RunOptions):
-    """What is left behind for a paper, also of a finished folder that is read again."""
+    """Files for a paper, which a finished command writes when it is given again."""
 
     latex: bool = False
     """Write the table to <out>/table.tex, for LaTeX with the package booktabs."""
@@ -49,7 +47,7 @@ class PaperOptions(RunOptions):
 
 HOW_TO_RUN = tuple(field.name for field in fields(RunOptions))
 # What a command asks to be left behind beside its results.
-LEFT_BEHIND = ("save_models", "tensorboard", "latex", "pdf")
+LEFT_BEHIND = ("save_models", "latex", "pdf")
 # Options that do not change a result.
 SAME_RESULT = (*HOW_TO_RUN, *LEFT_BEHIND, "data_dir", "download")
 
@@ -65,11 +63,3 @@ def fits(value: object, kind: Any) -> bool:
         return any(fits(value, part) for part in parts)
     kinds: dict[Any, tuple[type, ...]] = {float: (float, int), Path: (str,)}
     return type(value) in kinds.get(kind, (kind,))
-
-
-def from_json(value: Any, kind: Any) -> Any:
-    """The value of an option of some type that JSON has as a list or a string."""
-    parts = get_args(kind)
-    if isinstance(value, list):
-        return tuple(from_json(item, parts[0]) for item in value)
-    return Path(value) if value is not None and Path in (kind, *parts) else value

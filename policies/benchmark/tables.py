@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from rich import box
+from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from policies.benchmark.console import PlainConsole
 from policies.benchmark.intervals import digits, mean_interval, rounded
 from policies.benchmark.status import OK
 
@@ -120,7 +120,7 @@ def comparison_tables(
     every = sheets(boards, leader=leader)
     columns = every[0].columns
     places = sorted(range(len(columns)), key=lambda place: columns[place].importance)
-    wide, dropped, whole = PlainConsole(width=1000), 0, 0
+    wide, dropped, whole = Console(markup=False, emoji=False, width=1000), 0, 0
     while True:
         tables = [
             _table(board, sheet, places[:dropped], whole)

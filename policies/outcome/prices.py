@@ -13,7 +13,6 @@ The best prices are found by stochastic ascent on rounds that are drawn from the
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,7 +23,6 @@ from fl_edge_env.checks import integer_at_least
 from fl_edge_env.streams import draw_presence
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.outcome.solver import RoundSolution, solve_round
-from policies.progress import steps, track
 
 # Iterations of the ascent, in stages that begin where the one before has ended. Another stage
 # follows only where the constraints are not yet met.
@@ -131,9 +129,9 @@ def _ascend(scenario: Scenario, seed: int) -> DualPrices:
     m = np.full(scenario.num_devices, common)
     level = _play(scenario, rng, m, level + m * energy).time
     u = m * (energy - allowed) + _head_start(scenario, rng, target, groups)
-    for stage, length in enumerate(_STAGES, start=1):
+    for length in _STAGES:
         sums = np.zeros((4, scenario.num_devices))  # of m, u, participation and energy
-        for index in track(range(length), f"prices of the outcome, stage {stage}"):
+        for index in range(length):
             sample = _play(scenario, rng, m, u + m * allowed + level)
             # What a participation is short of, and what its energy is above the budget.
             missing = pooled(1.0 - sample.participation / target, groups)
@@ -225,18 +223,15 @@ def _common_price(
     budget = float(np.sum(scenario.energy_budget_j))
     target = float(np.sum(lyapunov.participation_target(scenario)))
     low, high = 1e-7 * most, 0.1 * most
-    halvings = math.ceil(math.log2(math.log(high / low) / math.log(1.01)))
-    with steps("prices of the outcome, start", halvings) as advance:
-        while high > 1.01 * low:
-            middle = float(np.sqrt(low * high))
-            m = np.full(scenario.num_devices, middle)
-            sample = _play(scenario, rng, m, level + m * energy)
-            spent = np.sum(sample.energy) / np.sum(sample.participation)  # of a participation
-            if spent > budget / target:
-                low = middle
-            else:
-                high = middle
-            advance(1)
+    while high > 1.01 * low:
+        middle = float(np.sqrt(low * high))
+        m = np.full(scenario.num_devices, middle)
+        sample = _play(scenario, rng, m, level + m * energy)
+        spent = np.sum(sample.energy) / np.sum(sample.participation)  # of a participation
+        if spent > budget / target:
+            low = middle
+        else:
+            high = middle
     return high
 
 

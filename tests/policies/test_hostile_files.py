@@ -10,17 +10,12 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario
-from policies import LROA, UniD
-from policies.benchmark.episode import Episodes
-from policies.benchmark.jobs import Job, make_jobs
-from policies.benchmark.runner import _load, run_jobs
 from policies.learned import SB3Policy, weights_of
 from policies.learning.settings import AgentSettings
 from tests.support import Malicious, draw_damage, little_memory
@@ -150,42 +145,3 @@ def test_agent__wrong_content_is_refused_before_it_fills_the_memory(path, change
     elif isinstance(changes, torch.Tensor):
         torch.save(changes, path)
     assert message in refused(path)
-
-
-@pytest.fixture(scope="module")
-def jobs() -> list[Job]:
-    scenario = Scenario.digits(num_devices=5, num_rounds=8)
-    return make_jobs([LROA(scenario), UniD(scenario)], scenario, [0, 1])
-
-
-@pytest.fixture(scope="module")
-def finished(jobs, tmp_path_factory) -> tuple[list[bytes], list[Episodes]]:
-    folder = tmp_path_factory.mktemp("finished")
-    played = run_jobs(jobs, folder=folder)
-    return [(folder / f"{job.key}.npz").read_bytes() for job in jobs], played
-
-
-def assert_same(left: Episodes, right: Episodes) -> None:
-    pd.testing.assert_frame_equal(left.rounds, right.rounds, check_exact=True)
-    for one, other in zip(left.devices, right.devices, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-@given(st.data())
-def test_result__that_is_damaged_is_as_one_that_is_missing(tmp_path_factory, jobs, finished, data):
-    files, played = finished
-    folder = tmp_path_factory.mktemp("jobs")
-    (folder / f"{jobs[0].key}.npz").write_bytes(draw_damage(data, files[0]))
-    if (read := _load(folder, jobs[0])) is not None:  # some bits, as those of dates, mean nothing
-        assert_same(read, played[0])
-
-
-@pytest.mark.parametrize("kind", ["another job", "endless link"])
-def test_result__of_hostile_content_is_run_anew(tmp_path, jobs, finished, kind):
-    path = tmp_path / f"{jobs[0].key}.npz"
-    if kind == "endless link":
-        path.symlink_to("/dev/zero")
-    else:
-        path.write_bytes(finished[0][1])
-    assert_same(run_jobs([jobs[0]], folder=tmp_path)[0], finished[1][0])
-    assert path.is_file()

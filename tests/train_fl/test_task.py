@@ -13,7 +13,7 @@ from torch import nn
 
 from fl_edge_env import CellChannel, Scenario
 from policies import UniS, evaluate
-from policies.benchmark.jobs import make_jobs
+from policies.benchmark.jobs import job_keys, make_jobs
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl import task as task_module
 from train_fl.data.catalogue import own_dataset
@@ -208,13 +208,13 @@ def test_factory__trains_own_data_and_network_by_the_names_of_their_file(own_fil
 def test_job__of_own_data_is_another_when_their_file_changes(own_file):
     scenario = Scenario.digits(num_devices=6, num_rounds=4)
     keys = []
-    options = {"model": f"{own_file}:Net"}
+    options = {"model": f"{own_file}:Net", "learning_rate": 0.1}
     # Whether files are fetched makes no difference.
     for code, download in ((OWN, False), (OWN, True), (OWN.replace("0.3", "0.2"), False)):
         own_file.write_text(code)
         factory = TrainingEnvFactory(scenario, f"{own_file}:points", download=download, **options)
         (job,) = make_jobs([UniS(scenario)], scenario, [0], factory)
-        keys.append(job.key)
+        keys += job_keys([job])
     assert keys[0] == keys[1] != keys[2]
 
 

@@ -11,13 +11,11 @@ from policies.benchmark.command_line import print_whole
 from policies.benchmark.experiment import run_settings
 from policies.benchmark.figures import PLOTS, draw_partition, save_figure, save_plots
 from policies.benchmark.latex import comparison_latex
-from policies.benchmark.live import check_tensorboard
 from policies.benchmark.results_folder import (
     Kind,
     claimed,
     default_folder,
     described,
-    reopened,
     write_csv,
     write_text,
 )
@@ -29,7 +27,6 @@ from train_fl.commands.settings import (
     Training,
     dataset_of,
     make_setting,
-    named_by,
     network_note,
     notes,
 )
@@ -56,40 +53,34 @@ def compare(options: CompareOptions, console: Console, make_training: MakeTraini
     another command is at work, `ModuleNotFoundError` where a package is not installed, and
     `JobsFailedError` if a run has failed.
     """
-    options = reopened(options, COMPARISON)
-    check_tensorboard(options.tensorboard, trained=options.train)
     if options.save_models and not options.train:
         raise ValueError("--save-models is for runs that train models, and none are trained here")
     schedulers = [Scheduler(name) for name in options.policies]
     setting = make_setting(options.scenario, options, schedulers, make_training)
-    named, told = named_by(options, schedulers), [described(setting.scenario)]
     folder = options.out or default_folder(options, options.scenario)
-    with claimed(folder, COMPARISON, options, told, named, console) as writes:
-        models = folder / "models" if options.save_models and writes else None
-        (results,) = run_settings(
-            [setting], folder, options, console, tensorboard=options.tensorboard, models=models
-        )
+    with claimed(folder, COMPARISON, options, [described(setting.scenario)]):
+        models = folder / "models" if options.save_models else None
+        (results,) = run_settings([setting], folder, options, console, models=models)
         rounds, bounds, summary, timing = results.rounds, results.bounds, results.summary(), None
         if "real_time" in rounds:  # kept apart from what a repetition repeats
             timing = rounds[["policy", "seed", "round", "real_time"]]
             rounds = rounds.drop(columns="real_time")
         board = Board(summary, setting.target, results.caution())
-        if writes:
-            played = rounds.drop(columns="status")  # which the summary has
-            tables = {"rounds": played, "bounds": bounds.drop(columns="policy"), "summary": summary}
-            tables |= {} if timing is None else {"timing": timing}
-            for name, table in tables.items():
-                write_csv(folder / f"{name}.csv", table)
-            if options.latex:
-                boards = {Path(setting.name).stem: board}
-                write_text(folder / "table.tex", comparison_latex(boards, folder.resolve().name))
-            save_plots(rounds, bounds, folder, target=setting.target, formats=options.formats)
-            training: Training | None = setting.entrants[0].training  # type: ignore[assignment]
-            if training is not None:
-                task = training.make_task()
-                counts = task.num_samples[:, None] * task.label_histogram
-                panel = partial(draw_partition, counts=counts)
-                save_figure([[panel]], [folder / f"partition.{kind}" for kind in options.formats])
+        played = rounds.drop(columns="status")  # which the summary has
+        tables = {"rounds": played, "bounds": bounds.drop(columns="policy"), "summary": summary}
+        tables |= {} if timing is None else {"timing": timing}
+        for name, table in tables.items():
+            write_csv(folder / f"{name}.csv", table)
+        if options.latex:
+            boards = {Path(setting.name).stem: board}
+            write_text(folder / "table.tex", comparison_latex(boards, folder.resolve().name))
+        save_plots(rounds, bounds, folder, target=setting.target, formats=options.formats)
+        training: Training | None = setting.entrants[0].training  # type: ignore[assignment]
+        if training is not None:
+            task = training.make_task()
+            counts = task.num_samples[:, None] * task.label_histogram
+            panel = partial(draw_partition, counts=counts)
+            save_figure([[panel]], [folder / f"partition.{kind}" for kind in options.formats])
     (printed,) = comparison_tables([board], width=console.width)
     print_whole(printed, console)
     for twins in coinciding(rounds):
@@ -102,5 +93,4 @@ def compare(options: CompareOptions, console: Console, make_training: MakeTraini
         console.print(f"Trained on {dataset_of(options)}: {note}.", highlight=False)
     for note in notes(setting):
         console.print(note, highlight=False)
-    what = "Results and plots" if writes else "Read, and nothing written to"
-    console.print(f"{what}: {folder}", soft_wrap=True)
+    console.print(f"Results and plots: {folder}", soft_wrap=True)

@@ -15,16 +15,13 @@ from policies.benchmark.command_line import print_whole
 from policies.benchmark.experiment import Setting, run_settings
 from policies.benchmark.latex import comparison_latex
 from policies.benchmark.leaderboard import save_overview, standings
-from policies.benchmark.live import check_tensorboard
 from policies.benchmark.options import PaperOptions
 from policies.benchmark.results_folder import (
     Kind,
-    check_trusted,
     claimed,
     default_folder,
     described,
     plain,
-    reopened,
     write_csv,
     write_text,
 )
@@ -46,7 +43,6 @@ from train_fl.commands.settings import (
     dataset_of,
     make_entrant,
     make_setting,
-    named_by,
     network_note,
     notes,
 )
@@ -61,7 +57,6 @@ LEADERBOARD = Kind(
         "summary.csv",
         "table.tex",
     ),
-    settings_may_change=True,
 )
 _HOW_TO_READ = (
     "Schedulers that are ok are ranked, the fastest first; the others stand below with the reason. "
@@ -74,7 +69,7 @@ _OVERVIEW = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options(PaperOptions):
     """Rank schedulers in the settings of a file.
 
@@ -82,15 +77,13 @@ class Options(PaperOptions):
     command continues it; finished runs are not repeated.
     """
 
-    file: Annotated[Path | None, tyro.conf.Positional] = None
+    file: tyro.conf.Positional[Path]
     """TOML file with the settings and the schedulers, or suite-1: frozen, with stored results."""
     policies: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Newcomers to suite-1, such as my_file.py:MyPolicy. Only they are run, and they are ranked
     among the stored results; without any, its own schedulers are run."""
     data_dir: Path = Path("data")
     """Folder with the files of the data sets."""
-    tensorboard: bool = False
-    """Write event files of runs that train models, for `tensorboard --logdir <out>/tensorboard`."""
 
 
 def leaderboard(options: Options, console: Console, make_training: MakeTraining) -> None:
@@ -100,9 +93,6 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     another command is at work, `ModuleNotFoundError` where a package is not installed, and
     `JobsFailedError` if a run has failed.
     """
-    options = reopened(options, LEADERBOARD)
-    if options.file is None:
-        raise ValueError("name the TOML file with the settings, or an interrupted folder: --resume")
     path, stored = find_leaderboard(options.file)
     told = read_leaderboard(path, options.data_dir)
     if options.policies:
@@ -112,22 +102,13 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
                 "ranked among: add them to its schedulers"
             )
         told = _newcomers(told, options.policies, stored)
-    if options.resume is not None:
-        given = [
-            [vars(one.options), [{"policy": s.name, **s.options} for s in one.schedulers]]
-            for one in told
-        ]
-        check_trusted(options, path, given)
     settings = [_setting(one, make_training) for one in told]
     if stored is not None:
         settings = [_as_stored(setting, stored) for setting in settings]
-    trained = any(setting.target is not None for setting in settings)
-    check_tensorboard(options.tensorboard, trained=trained)
-    named = [name for one in told for name in named_by(one.options, one.schedulers)]
     described_settings = [_described(*each) for each in zip(told, settings, strict=True)]
     folder = options.out or Path("runs") / "leaderboard" / default_folder(options, path.stem).name
-    with claimed(folder, LEADERBOARD, options, described_settings, named, console) as writes:
-        results = run_settings(settings, folder, options, console, tensorboard=options.tensorboard)
+    with claimed(folder, LEADERBOARD, options, described_settings):
+        results = run_settings(settings, folder, options, console)
         boards = {}
         for setting, result in zip(settings, results, strict=True):
             runs = result.summary()
@@ -135,12 +116,11 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
                 runs = _among(stored[stored["setting"] == setting.name], runs)
             boards[setting.name] = Board(runs, setting.target, result.caution(), setting.left_out)
         sentences = [_sentence(one, setting) for one, setting in zip(told, settings, strict=True)]
-        if writes:
-            _write(boards, settings, sentences, folder, f"Leaderboard: {path.stem}")
-            if options.latex:
-                text = comparison_latex(boards, folder.resolve().name, leader=True)
-                write_text(folder / "table.tex", text)
-            save_overview(boards, folder / "overview.png", options.formats)
+        _write(boards, settings, sentences, folder, f"Leaderboard: {path.stem}")
+        if options.latex:
+            text = comparison_latex(boards, folder.resolve().name, leader=True)
+            write_text(folder / "table.tex", text)
+        save_overview(boards, folder / "overview.png", options.formats)
     tables = comparison_tables(list(boards.values()), width=console.width, leader=True)
     for setting, table, sentence in zip(settings, tables, sentences, strict=True):
         console.print(setting.name, style="bold", highlight=False)

@@ -206,8 +206,6 @@ class CompareOptions(PaperOptions, TrainingOptions, ScenarioOptions):
     also where --scenario is a file, or another option, that gives others. For a preset they are."""
     save_models: bool = False
     """Write the last global model of each run to <out>/models, as a state dict of PyTorch."""
-    tensorboard: bool = False
-    """Write event files of runs that train models, for `tensorboard --logdir <out>/tensorboard`."""
 
     def seed_range(self) -> range:
         """The seeds; `ValueError` if there are none."""

@@ -17,7 +17,7 @@ from policies.benchmark.command_line import print_whole
 from policies.benchmark.experiment import Setting, run_settings
 from policies.benchmark.figures import save_figure
 from policies.benchmark.paper import Figure, Options
-from policies.benchmark.results_folder import Kind, claimed, described, reopened, write_csv
+from policies.benchmark.results_folder import Kind, claimed, described, write_csv
 from train_fl.commands.settings import MakeTraining, Scheduler, make_entrant
 from train_fl.options import TrainingOptions
 
@@ -42,7 +42,6 @@ def reproduce(options: Options, console: Console, make_training: MakeTraining) -
     stem = options.figure.removesuffix("-sweep")
     files = tuple(f"{stem}.{kind}" for kind in ("png", "pdf", "csv"))
     kind = Kind("reproduction", files, config=f"{stem}.json")
-    options = reopened(options, kind)
     if options.seeds is not None:
         integer_at_least(1, "seeds", options.seeds)
     for field in dataclasses.fields(options):
@@ -60,15 +59,12 @@ def reproduce(options: Options, console: Console, make_training: MakeTraining) -
     ]
     folder = options.out or Path("runs") / "paper"
     stored = [described(each.scenario) for each in settings]
-    with claimed(folder, kind, options, stored, (), console) as writes:
+    with claimed(folder, kind, options, stored):
         results = run_settings(settings, folder, options, console)
         drawn = [each.draw(got) for each, got in zip(figures, results, strict=True)]
-        if writes:
-            save_figure([each.panels for each in drawn], [folder / name for name in files[:2]])
-            tables = [
-                each.data.assign(scenario=name) for name, each in zip(names, drawn, strict=True)
-            ]
-            write_csv(folder / files[2], pd.concat(tables))
+        save_figure([each.panels for each in drawn], [folder / name for name in files[:2]])
+        tables = [each.data.assign(scenario=name) for name, each in zip(names, drawn, strict=True)]
+        write_csv(folder / files[2], pd.concat(tables))
     table = Table(title=figures[0].title, box=box.SIMPLE_HEAD)
     for index, column in enumerate(drawn[0].rows[0]):
         table.add_column(column, justify="left" if index < 2 else "right")
@@ -76,8 +72,7 @@ def reproduce(options: Options, console: Console, make_training: MakeTraining) -
         table.add_row(*row.values())
     print_whole(table, console)
     console.print(figures[0].comment)
-    told = "Figures and data" if writes else "Read, and nothing written to"
-    console.print(f"{told}: {folder}", soft_wrap=True)
+    console.print(f"Figures and data: {folder}", soft_wrap=True)
 
 
 def setting(options: Options, figure: Figure, name: str, make_training: MakeTraining) -> Setting:

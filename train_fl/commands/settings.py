@@ -199,13 +199,6 @@ def _numbers(values: NDArray[Any]) -> str:
     return f"{low:.12g}" if low == high else f"{low:.12g} to {high:.12g}"
 
 
-def named_by(options: CompareOptions, schedulers: Sequence[Scheduler]) -> list[str]:
-    """Names of what may stand in a file of one's own: policies, the data set and the network."""
-    parts = (options.dataset, options.model, options.compression)
-    names = [scheduler.name.partition("@")[0] for scheduler in schedulers]
-    return names + [name for name in parts if name]
-
-
 def dataset_of(options: CompareOptions) -> str:
     """The data set that a setting trains on: its own, or that of its scenario."""
     preset = PRESETS.get(options.scenario)

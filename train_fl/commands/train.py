@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from policies.progress import listening
 from train_fl.commands.options import ScenarioOptions
 
 
@@ -69,7 +68,7 @@ def train(options: Options, console: Console) -> None:
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=console) as bar, listening(None):  # one display at a time
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task("", total=1.0)
 
         def show(report: Report) -> None:

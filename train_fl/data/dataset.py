@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -62,6 +64,13 @@ class Dataset:
             f"test samples of shape {tuple(self.train_inputs.shape[1:])}, "
             f"{self.num_classes} classes)"
         )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the data."""
+        tensors = self.train_inputs, self.train_targets, self.test_inputs, self.test_targets
+        arrays = [tensor.numpy() for tensor in tensors]
+        return str(joblib.hash([*arrays, self.num_classes, self.train_writers]))
 
     def examples(self) -> tuple[Tensor, Tensor]:
         """A few inputs and targets on which networks are tried.

@@ -1,28 +1,24 @@
-"""The runner: nothing is lost, nothing is run twice, failures are told at the end."""
+"""The runner: nothing is lost, nothing is run twice, failures are reported at the end."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import importlib.util
 import os
 import pickle
-import re
-import signal
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fl_edge_env import Scenario
-from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS
+from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS, evaluate
 from policies.benchmark.episode import Episodes
-from policies.benchmark.jobs import Job, code_hash, make_jobs
-from policies.benchmark.runner import JobsFailedError, finished, run_jobs
+from policies.benchmark.jobs import Job, code_hash, job_keys, make_jobs
+from policies.benchmark.runner import JobsFailedError, run_jobs
 from policies.selection import BestChannel
-from train_fl import TrainingEnvFactory
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +29,8 @@ def scenario() -> Scenario:
 @pytest.fixture
 def jobs(scenario: Scenario) -> list[Job]:
     policies = [LROA(scenario), UniD(scenario), DivFL(scenario)]
-    return [Job(policy, scenario, (seed,)) for policy in policies for seed in range(3)]
+    seeds = 0, 1, 2**64
+    return [Job(policy, scenario, (seed,)) for policy in policies for seed in seeds]
 
 
 def assert_equal(left: list[Episodes], right: list[Episodes]) -> None:
@@ -44,23 +41,27 @@ def assert_equal(left: list[Episodes], right: list[Episodes]) -> None:
             np.testing.assert_array_equal(one, other)
 
 
-def test_run_jobs__finished_jobs_are_read_and_not_run_again(jobs, tmp_path, monkeypatch):
-    first = run_jobs(jobs, folder=tmp_path)
-    assert len(list(tmp_path.iterdir())) == len(jobs)
-    monkeypatch.setattr(Job, "run", lambda _: pytest.fail("ran again"))
-    seen = []
-    assert_equal(run_jobs(jobs, folder=tmp_path, on_finish=seen.append), first)
-    assert seen == jobs
+def test_run_jobs__only_what_is_missing_or_damaged_is_run(jobs, tmp_path, monkeypatch):
+    first = run_jobs(jobs, folder=tmp_path, workers=2)
+    names = [f"{key}.npz" for key in job_keys(jobs)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    assert_equal(first, run_jobs(jobs))
+    whole = (tmp_path / names[1]).read_bytes()
+    (tmp_path / names[0]).unlink()
+    (tmp_path / names[1]).write_bytes(whole[: len(whole) // 2])
+    damaged = bytearray((tmp_path / names[2]).read_bytes())
+    damaged[len(damaged) // 3] ^= 1
+    (tmp_path / names[2]).write_bytes(damaged)
+    run, ran = Job.run, []
+    monkeypatch.setattr(Job, "run", lambda job, *args: ran.append(job) or run(job, *args))
+    assert_equal(run_jobs(jobs, folder=tmp_path), first)
+    assert ran == jobs[:3]
+    assert (tmp_path / names[1]).read_bytes() == whole
 
 
 class Broken(UniD):
     def decide(self, observation):
         raise RuntimeError(f"out of order at {len(observation)} observations\nand more")
-
-
-class Group(UniD):
-    def decide(self, _):
-        raise ExceptionGroup("both", [ValueError("one"), KeyError("two")])
 
 
 class Caused(UniD):
@@ -81,35 +82,29 @@ HERE = r" \(.*test_runner.py:\d+ in decide\)$"
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_run_jobs__a_failure_is_told_at_the_end_and_stops_no_other(scenario, tmp_path, workers):
-    jobs = [Job(policy(scenario), scenario, (0,)) for policy in (Broken, UniS, UniD)]
-    told = r"Broken, seeds \[0\]: RuntimeError: out of order at \d observations"
-    with pytest.raises(JobsFailedError, match=told + HERE) as raised:
-        run_jobs(jobs, folder=tmp_path, workers=workers)
-    assert [job.policy.name for job, _ in raised.value.failures] == ["Broken"]
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
-        (
-            Group,
-            r"ExceptionGroup: both \(2 sub-exceptions\); ValueError: one; KeyError: 'two'" + HERE,
-        ),
+        (Broken, r"RuntimeError: out of order at \d observations" + HERE),
         (Caused, r"ValueError: no gain" + HERE),
         (Tuple, r"ValueError: decide of Tuple must return an Allocation, got a tuple"),
     ],
 )
-def test_run_jobs__a_failure_of_any_kind_is_told_in_one_line(scenario, kind, told):
-    with pytest.raises(JobsFailedError, match=told):
-        run_jobs(make_jobs([kind(scenario)], scenario, [0]))
+def test_run_jobs__a_failure_is_one_line_and_stops_no_other(
+    scenario, tmp_path, workers, kind, message
+):
+    jobs = [Job(policy(scenario), scenario, (0,)) for policy in (kind, UniS, UniD)]
+    message = rf"^1 job failed:\n{kind.__name__}, seeds \[0\]: {message}"
+    with pytest.raises(JobsFailedError, match=message) as raised:
+        run_jobs(jobs, folder=tmp_path, workers=workers)
+    assert [job.policy.name for job, _ in raised.value.failures] == [kind.__name__]
+    assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_key__changes_with_all_that_changes_the_result(scenario):
-    job = Job(LROA(scenario), scenario, (0, 1))
-    assert job.key == Job(LROA(scenario), scenario.replace(), (0, 1)).key
-    others = [
+def test_keys__change_with_all_that_changes_the_result_and_with_nothing_else(scenario):
+    lroa = LROA(scenario)
+    jobs = [
+        Job(lroa, scenario, (0, 1)),
         Job(LROA(scenario, variant="paper"), scenario, (0, 1)),
         Job(UniD(scenario), scenario, (0, 1)),
         Job(LROA(scenario), scenario.replace(mu=1.5), (0, 1)),
@@ -117,47 +112,26 @@ def test_key__changes_with_all_that_changes_the_result(scenario):
         Job(LROA(scenario), scenario, (0, 2)),
         Job(LROA(scenario), scenario, (0, 1), make_env=str),
     ]
-    assert len({job.key, *(other.key for other in others)}) == 1 + len(others)
+    keys = job_keys(jobs)
+    assert len(set(keys)) == len(jobs)
+    assert job_keys([Job(LROA(scenario), scenario.replace(), (0, 1))]) == keys[:1]
+    run_jobs(jobs[:1])
+    lroa.feedback({"gradient_devices": np.array([0]), "gradient_distance": np.ones((1, 10))})
+    assert job_keys(jobs) == keys
 
 
-def test_key__changes_with_the_code_of_the_packages(scenario, monkeypatch, tmp_path):
-    keys = set()
+def test_keys__change_with_the_code_of_the_packages(jobs, monkeypatch, tmp_path):
+    keys = []
     monkeypatch.setattr("policies.benchmark.jobs.PACKAGES", (tmp_path,))
     for code in ("a = 1", "a = 2"):
         (tmp_path / "code.py").write_text(code)
         code_hash.cache_clear()
-        keys.add(Job(UniD(scenario), scenario, (0,)).key)
+        keys += job_keys(jobs[:1])
     code_hash.cache_clear()
-    assert len(keys) == 2
+    assert len(set(keys)) == 2
 
 
-def test_finished__a_run_lacks_its_model_only_where_models_are_asked_for(scenario, tmp_path):
-    job = Job(UniD(scenario), scenario, (0,), make_env=str)
-    (tmp_path / f"{job.key}.npz").touch()
-    assert finished([job], tmp_path) == [0]
-    assert finished([job], tmp_path, with_models=True) == []
-
-
-def test_key__is_the_same_in_another_process(scenario):
-    code = (
-        "from fl_edge_env import Scenario; from policies import DivFL\n"
-        "from policies.benchmark.jobs import Job\n"
-        "s = Scenario.digits(num_devices=10, num_rounds=12); print(Job(DivFL(s), s, (3,)).key)"
-    )
-    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert there.stdout.strip() == Job(DivFL(scenario), scenario, (3,)).key
-
-
-@pytest.mark.parametrize("kind", [LROA, DivFL])
-def test_key__is_not_changed_by_an_episode(scenario, kind):
-    policy = kind(scenario)
-    key = Job(policy, scenario, (0,)).key
-    run_jobs([Job(policy, scenario, (0,))])
-    policy.feedback({"gradient_devices": np.array([0]), "gradient_distance": np.ones((1, 10))})
-    assert Job(policy, scenario, (0,)).key == key
-
-
-def test_key__knows_a_function_of_ones_own_by_its_code(scenario):
+def test_keys__a_function_of_the_users_counts_by_its_source(scenario):
     def slow(_, __, scenario, *___):
         return scenario.f_min, scenario.p_min
 
@@ -165,30 +139,59 @@ def test_key__knows_a_function_of_ones_own_by_its_code(scenario):
         return scenario.f_max, scenario.p_max
 
     fast.__name__, fast.__qualname__ = slow.__name__, slow.__qualname__  # as after an edit
-    jobs = [
-        Job(Scheduler(BestChannel(scenario), resources=rule), scenario, (0,))
-        for rule in (slow, slow, fast)
-    ]
-    keys = [job.key for job in jobs]
+    rules = slow, slow, fast
+    jobs = [Job(Scheduler(BestChannel(scenario), resources=rule), scenario, (0,)) for rule in rules]
+    keys = job_keys(jobs)
     assert keys[0] == keys[1] != keys[2]
-    assert jobs[0].run().rounds.elapsed_time.iloc[-1] > jobs[2].run().rounds.elapsed_time.iloc[-1]
 
 
-def test_key__changes_with_the_module_of_a_policy_of_ones_own(scenario, tmp_path):
-    code = (
-        "from policies import UniD\nFACTOR = {}\n"
-        "class Own(UniD):\n    def decide(self, observation): return FACTOR\n"
-    )
-    keys = set()
-    for factor in (1, 1, 2):
-        path = tmp_path / f"own{len(list(tmp_path.iterdir()))}.py"
-        path.write_text(code.format(factor))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
-        keys.add(Job(module.Own(scenario), scenario, (0,)).key)
-    assert len(keys) == 2
+SCRIPT = """
+import sys
+from fl_edge_env import Scenario
+from policies import DivFL, make_policy
+from policies.benchmark.jobs import job_keys, make_jobs
+
+scenario = Scenario.digits(num_devices=4, num_rounds=3)
+policies = [DivFL(scenario), make_policy("mine.py:Steady", scenario)]
+print(*job_keys(make_jobs(policies, scenario, [3])))
+import colorsys, late  # after the keys were made
+print(*job_keys(make_jobs(policies, scenario, [3])))
+"""
+CELL = """
+import linecache
+source = 'def {name}():\\n    return {value}\\n'
+linecache.cache["<cell>"] = len(source), None, source.splitlines(True), "<cell>"
+exec(compile(source, "<cell>", "exec"))
+"""
+
+
+def test_keys__know_all_of_the_users_code_that_is_loaded_and_are_the_same_in_each_process(tmp_path):
+    files = {
+        "script.py": SCRIPT,
+        "mine.py": "import helper\nfrom policies import UniD\n\nclass Steady(UniD):\n    pass\n",
+        "helper.py": "SHARE = 1\n",
+        "late.py": "",
+    }
+    folders = [tmp_path / "one", tmp_path / "another"]
+    for folder in folders:
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+
+    def keys(folder, *arguments: str) -> list[str]:
+        command = [sys.executable, *(arguments or ["script.py"])]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    found = [keys(folder)[0].split()[0] for folder in (*folders, folders[0])]
+    assert len(set(found)) == 1
+    first, later = keys(folders[0])
+    assert first != later
+    (folders[0] / "helper.py").write_text("SHARE = 2\n")
+    assert not set(first.split()) & set(keys(folders[0])[0].split())
+    cells = [CELL.format(name=name, value=value) for name, value in [("f", 1), ("f", 1), ("f", 2)]]
+    told = [keys(folders[1], "-c", f"{cell}\n{SCRIPT}")[0] for cell in cells]
+    assert [a == b for a, b in pairwise(told)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -204,14 +207,6 @@ def test_run_jobs__names_what_is_wrong(jobs, options, message):
         run_jobs(jobs, **options)
 
 
-def test_job__keeps_its_rounds_where_the_last_model_cannot_be_written(tmp_path):
-    training = TrainingEnvFactory(Scenario.digits(num_devices=8, num_rounds=2), "digits").fitted()
-    (job,) = make_jobs([UniD(training.scenario)], training.scenario, [0], training)
-    with pytest.warns(RuntimeWarning, match="the last model is lost, .*: No such file"):
-        rounds = job.run(model=tmp_path / "none" / "model.pt")
-    assert len(rounds) == 2
-
-
 def test_make_jobs__trains_seeds_one_by_one_and_else_in_a_batch(scenario):
     policies: list[Policy] = [LROA(scenario), UniD(scenario)]
     assert [j.seeds for j in make_jobs(policies, scenario, np.array([4, 7]))] == [(4, 7)] * 2
@@ -220,6 +215,23 @@ def test_make_jobs__trains_seeds_one_by_one_and_else_in_a_batch(scenario):
     for wrong in (["lroa"], [UniD]):
         with pytest.raises(ValueError, match="policies must be instances of Policy, got "):
             make_jobs(wrong, scenario, [0])
+
+
+@pytest.mark.parametrize("devices", [10, 2**20, 400_000])
+def test_make_jobs__divides_seeds_among_batches_that_fit_in_memory(devices):
+    scenario = Scenario.cifar10(num_devices=devices, lambda_=1.0, V=1.0)
+    jobs = make_jobs([UniS(scenario)], scenario, range(5, 16))
+    assert [seed for job in jobs for seed in job.seeds] == list(range(5, 16))
+    assert all(len(job.seeds) * devices <= 2**20 for job in jobs)
+    assert len(jobs) == int(np.ceil(11 / (2**20 // devices))) if devices > 10 else len(jobs) == 1
+
+
+def test_evaluate__shows_a_bar_only_if_asked_to(scenario, monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "xterm")
+    for progress in (False, True):
+        evaluate([UniD(scenario)], scenario, [0], gaps=False, progress=progress)
+        out, written = capsys.readouterr()
+        assert ("1/1" in written, out) == (progress, "")
 
 
 @pytest.mark.slow
@@ -250,37 +262,3 @@ def test_run_jobs__ray_gives_the_same_locally_and_at_an_address(jobs):
     assert result.returncode == 0, result.stderr.decode()[-2000:]
     rounds = pd.concat(played.rounds for played in run_jobs(jobs))
     assert result.stdout.decode() == 2 * rounds.to_csv(index=False)
-
-
-@pytest.mark.slow
-def test_run_jobs__workers_tell_what_goes_wrong_and_end_when_their_parent_is_killed(tmp_path):
-    code = (
-        "import resource, sys\n"
-        "from pathlib import Path\n"
-        "from fl_edge_env import FLEdgeEnv, Scenario\n"
-        "from policies import UniD\n"
-        "from policies.benchmark.jobs import make_jobs\n"
-        "from policies.benchmark.runner import run_jobs\n"
-        "s = Scenario.digits(num_rounds=10**6)\n"
-        "def make(policy): return FLEdgeEnv(s)\n"
-        "jobs = make_jobs([UniD(s)], s, [0, 1], make)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))  # no checkpoint has room\n"
-        "run_jobs(jobs, folder=Path(sys.argv[1]), workers=2)\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        told = set()
-        while len(told) < 2:
-            line = process.stderr.readline()
-            assert line, "ended before it could be killed"
-            told |= set(re.findall(r"RuntimeWarning: cannot write the checkpoint '(.+?)'", line))
-        process.kill()
-        process.communicate(timeout=60)  # until nobody is left who could write to it
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)

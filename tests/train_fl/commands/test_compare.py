@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +17,11 @@ import torch
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.results_folder import default_folder
 from policies.user_code import _LOADED
-from tests.support import without_times
 from train_fl.command_line import main
 from train_fl.commands.options import CompareOptions
 from train_fl.data.dataset import DataSource
 from train_fl.data.images import digits
+from train_fl.factory import _cached_task
 from train_fl.models import DigitsCNN, SmallCNN
 
 pytestmark = pytest.mark.usefixtures("plain_pictures")
@@ -78,7 +73,7 @@ def test_compare__leaves_a_row_for_each_question_all_numbers_and_plots(trained):
     plots = "accuracy_over_rounds accuracy_over_time energy loss objective outcome overview"
     expected = {f"{name}.png" for name in [*plots.split(), "partition"]}
     expected |= {f"{name}.csv" for name in ("bounds", "rounds", "summary", "timing")}
-    expected |= {".lock", "config.json", "jobs", "live"}
+    expected |= {".lock", "config.json", "jobs"}
     assert {path.name for path in folder.iterdir()} == expected
     rounds = pd.read_csv(folder / "rounds.csv")
     assert len(rounds) == len(pd.read_csv(folder / "timing.csv")) == 4 * 2 * 6
@@ -90,11 +85,6 @@ def test_compare__leaves_a_row_for_each_question_all_numbers_and_plots(trained):
     # The policies met the same channel and began with the same model.
     uniform = rounds[rounds.policy.isin(["Uni-D", "Uni-S"])]
     assert uniform.groupby(["seed", "round"]).train_loss.nunique().eq(1).all()
-    header, *lines = (folder / "rounds.csv").read_text().splitlines(keepends=True)
-    for policy, seed in itertools.product(rounds.policy.unique(), (0, 1)):
-        own = [line for line in lines if line.startswith(f"{policy},{seed},")]
-        written = (folder / "live" / f"{policy}-seed-{seed}.csv").read_text()
-        assert written == "".join([header, *own])
     config = json.loads((folder / "config.json").read_text())
     (setting,) = config["settings"]
     assert config["options"]["rounds"] == setting["scenario"]["num_rounds"] == 6
@@ -118,7 +108,7 @@ def test_compare__saves_the_last_models_also_of_runs_that_left_none(call, tmp_pa
     # Of a run that is finished the model is not made anew.
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()}
     (tmp_path / "models" / "LROA-seed-0.pt").unlink()
-    call(f"compare --resume {tmp_path} --workers 1")  # what was asked for once is still wanted
+    call(f"{arguments} --save-models")
     assert (tmp_path / "models" / "LROA-seed-0.pt").exists()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "jobs").iterdir()} == before
 
@@ -141,11 +131,12 @@ def net():
 def test_compare__a_table_of_ones_own_trains_and_goes_on_to_the_same_bytes(call, tmp_path):
     own, folder = tmp_path / "own.py", tmp_path / "out"
     own.write_text(TABLE)
-    call(
+    command = (
         f"compare --dataset {own}:table --model {own}:net --learning-rate 0.1 --num-devices 6 "
         "--policies uni-s divfl --rounds 6 --seeds 1 --workers 1 --target-accuracy 0.5 "
         f"--eval-every 1 --save-models --out {folder}"
     )
+    call(command)
     rounds = pd.read_csv(folder / "rounds.csv")
     for row in pd.read_csv(folder / "summary.csv").itertuples():
         run = rounds[rounds.policy == row.policy]
@@ -163,7 +154,7 @@ def test_compare__a_table_of_ones_own_trains_and_goes_on_to_the_same_bytes(call,
     before = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
     jobs = sorted((folder / "jobs").glob("*.npz"))
     jobs[0].unlink()  # one run is lost
-    call(f"compare --resume {folder} --trust --workers 1")
+    call(command)
     assert len(list((folder / "jobs").glob("*.npz"))) == len(jobs)
     for name in ("summary.csv", "bounds.csv"):
         assert (folder / name).read_bytes() == before[name]
@@ -171,35 +162,62 @@ def test_compare__a_table_of_ones_own_trains_and_goes_on_to_the_same_bytes(call,
     assert again.equals(rounds.drop(columns="real_time", errors="ignore"))
 
 
-def test_compare__resume_refuses_what_would_not_go_on(trained, call, refused, tmp_path):
-    folder, _ = trained
-    for arguments, message in (
-        (f"--resume {folder} --rounds 9", "rounds cannot be given with it, only workers"),
-        (f"--resume {folder} --out {tmp_path}", "out cannot be given with it"),
-        (f"--resume {tmp_path}", "is not the folder of a comparison that can go on"),
-        (f"--resume {tmp_path}/none", "there is no such folder"),
-        (f"--resume {folder}/config.json", "that is a file"),
-    ):
-        assert message in refused(f"compare {arguments}")
-    config = json.loads((folder / "config.json").read_text())
+OWN = {
+    "helper.py": "SHARE = 0.0\n",
+    "mine.py": (
+        "import helper\nfrom fl_edge_env import Allocation\nfrom policies import UniD\n\n"
+        "class Mine(UniD):\n    def decide(self, observation):\n"
+        "        d, s = super().decide(observation), self.scenario\n"
+        "        return Allocation(s.f_min + helper.SHARE * (s.f_max - s.f_min), d.p, d.q)\n"
+    ),
+    "data.py": (
+        "import numpy as np\nfrom torch import nn\nfrom train_fl import Dataset\n\n"
+        "def data():\n    with np.load('xy.npz') as file:\n        x, y = file['x'], file['y']\n"
+        "    return Dataset.from_arrays('data', x[:100], y[:100], x[100:], y[100:])\n\n"
+        "def unseeded():\n    x = np.random.normal(size=(120, 3))\n"
+        "    y = (x[:, 0] > 0).astype(int)\n"
+        "    return Dataset.from_arrays('data', x[:100], y[:100], x[100:], y[100:])\n\n"
+        "def net():\n    return nn.Linear(3, 2)\n"
+    ),
+}
 
-    def resume(content: str = "", run=refused, **changes) -> str:
-        (tmp_path / "config.json").write_text(content or json.dumps(config | changes))
-        return run(f"compare --resume {tmp_path}")
 
-    (setting,) = config["settings"]
-    changed = setting | {"scenario": setting["scenario"] | {"mu": 2.0}}
-    assert "a system has changed since the comparison began" in resume(settings=[changed])
-    assert "file of one's own has changed" in resume(agents={"mine.py": "1"})
-    assert "it is that of a leaderboard" in resume(experiment="leaderboard")
-    assert "cannot use config.json" in resume(options=config["options"] | {"color": "red"})
-    for name, value in (("channel", 0.5), ("policies", ["lroa", 1]), ("seeds", True)):
-        message = f"cannot use config.json ({name} cannot be {value!r})"
-        assert message in resume(options=config["options"] | {name: value})
-    for content in ("[]", "[" * 100_000, "\0", json.dumps({"options": config["options"]})):
-        assert "cannot use config.json" in resume(content)
-    assert "The code or a library has changed" in resume(run=call, code="another")
-    assert json.loads((tmp_path / "config.json").read_text())["code"] == config["code"]
+def test_compare__results_follow_all_files_and_data_that_decide(
+    call, refused, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name, text in OWN.items():
+        Path(name).write_text(text)
+    x = np.random.default_rng(0).normal(size=(120, 3))
+    y = (x @ [1.0, 2.0, 3.0] > 0).astype(int)
+    command = (
+        "compare --policies mine.py:Mine --dataset data.py:data --model data.py:net --rounds 4 "
+        "--learning-rate 0.1 --num-devices 5 --seeds 1 --workers 1 --eval-every 1 --out out"
+    )
+
+    def run(labels: np.ndarray) -> tuple[list[str], float, list[float]]:
+        """As a new process would: jobs of the folder, time and accuracies."""
+        np.savez("xy.npz", x=x, y=labels)
+        _LOADED.clear()
+        sys.modules.pop("helper", None)
+        _cached_task.cache_clear()
+        call(command)
+        rounds = pd.read_csv("out/rounds.csv")
+        names = sorted(path.name for path in Path("out/jobs").iterdir())
+        return names, rounds["elapsed_time"].iloc[-1], rounds["test_accuracy"].tolist()
+
+    first = run(y)
+    assert run(y) == first
+    Path("helper.py").write_text("SHARE = 1.0  # faster\n")
+    faster = run(y)
+    assert faster[1] < first[1]
+    other = run(1 - y)
+    assert other[1] == faster[1]
+    assert other[2] != faster[2]
+    assert len(other[0]) == 5  # three runs, and a bound for each version of the code
+    told = refused(command.replace("data.py:data", "data.py:unseeded") + " --overwrite")
+    assert "data.py:unseeded() returns different data on each call: seed it" in told
 
 
 SHORT = "--policies lroa divfl --seeds 1 --rounds 12 --checkpoint-every 4"
@@ -215,9 +233,8 @@ def whole(tmp_path_factory) -> Path:
 
 def assert_resumed(killed: Path, whole: Path) -> None:
     assert not (killed / "rounds.csv").exists()
-    main(["compare", "--resume", str(killed), "--workers", "2"])  # another number of processes
-    tables = ("rounds.csv", "summary.csv", "bounds.csv")
-    for name in (*tables, "live/LROA-seed-0.csv", "live/DivFL-seed-0.csv"):
+    main(["compare", *f"{SHORT} --workers 2 --out {killed}".split()])  # more processes
+    for name in ("rounds.csv", "summary.csv", "bounds.csv"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
 
 
@@ -237,52 +254,11 @@ def test_compare__an_interrupted_run_resumes_to_the_same_result(
     with pytest.raises(SystemExit) as raised:
         call(f"compare {SHORT} --workers 1 --out {tmp_path}")
     assert raised.value.code == 130
-    assert "interrupted: give the same command again" in capsys.readouterr().out
+    assert "interrupted: rerun the command to resume" in capsys.readouterr().out
     assert list(cache.iterdir())
     monkeypatch.setattr(Checkpoint, "save", save)
     assert_resumed(tmp_path, whole)
     assert not list(cache.iterdir())
-
-
-def times(cache: Path) -> list[int]:
-    """When the checkpoints were written."""
-    return [path.stat().st_mtime_ns for path in cache.glob("[!.]*")]
-
-
-@pytest.mark.slow
-def test_compare__stopped_at_any_moment_resumes_to_the_same_result(tmp_path, cache):
-    # Where the tests run in the background, it inherits that interrupts are ignored.
-    code = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from policies.benchmark import bounds; from policies.outcome import prices\n"
-        "bounds._PRICE_ROUNDS, prices._STAGES = 50, (20,)  # as in the tests' own process\n"
-        "from train_fl.command_line import main; main()"
-    )
-    longer, killed, whole = SHORT.replace("12", "300"), tmp_path / "killed", tmp_path / "whole"
-    main(["compare", *f"{longer} --workers 1 --out {whole}".split()])
-    rng, arguments = np.random.default_rng(4), [*longer.split(), "--out", str(killed)]
-    for kind in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, "compare", *arguments, "--workers", "2"],
-            start_new_session=True,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        before, deadline = times(cache), time.monotonic() + 120
-        while times(cache) == before:
-            assert process.poll() is None, "finished before it could be stopped"
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0, 0.1))
-        os.killpg(process.pid, kind)  # as a terminal does, the workers too
-        said, errors = process.communicate()
-        if kind != signal.SIGKILL:
-            assert process.returncode == 128 + kind
-            assert ": give the same command again" in said
-            assert "Traceback" not in said + errors
-        arguments = ["--resume", str(killed)]
-    assert_resumed(killed, whole)
 
 
 def test_compare__says_which_network_trains_and_which_is_uploaded(call, tmp_path):
@@ -323,10 +299,11 @@ def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, 
     gains = pd.Series(np.linspace(0.05, 0.3, 24), index=index, name="gain")
     gains.reset_index().to_csv(trace, index=False)
     file.write_text('preset = "femnist"\nnum_devices = 6\nnum_rounds = 5\n')
-    call(
+    command = (
         f"compare --scenario {file} --no-train --seeds 2 --policies lroa --out {tmp_path / 'out'} "
         + options.format(trace=trace)
     )
+    call(command)
     (setting,) = json.loads((tmp_path / "out" / "config.json").read_text())["settings"]
     scenario = setting["scenario"]
     assert scenario["channel"]["type"] == channel
@@ -334,7 +311,7 @@ def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, 
     assert isinstance(scenario["f_max"], list) == ("--tiers" in options)
     expected = (tmp_path / "out" / "rounds.csv").read_bytes()
     (tmp_path / "out" / "rounds.csv").unlink()
-    call(f"compare --resume {tmp_path / 'out'}")
+    call(command)
     assert (tmp_path / "out" / "rounds.csv").read_bytes() == expected
 
 
@@ -344,7 +321,6 @@ def test_compare__other_scenarios_by_options_and_files(call, tmp_path, options, 
         ("torch", "", "train"),
         ("sklearn", "", "train"),
         ("ray", "--backend ray", "cluster"),
-        ("tensorboard", "--tensorboard", "rl"),
     ],
 )
 def test_compare__a_missing_package_is_named_with_its_extra(
@@ -397,73 +373,3 @@ def test_compare__names_its_folder_by_what_sets_it_apart(call, tmp_path, monkeyp
     }
     long = " ".join(f"random best-channel:{kind}" for kind in ("static", "dynamic") * 9)
     assert len(default_folder(CompareOptions(policies=tuple(long.split())), "digits").name) < 120
-
-
-def test_compare__a_finished_one_is_printed_from_a_folder_that_cannot_be_written(
-    call, refused, tmp_path, monkeypatch
-):
-    options = "--scenario digits --no-train --rounds 4 --seeds 2 --policies uni-d"
-    first = without_times(call(f"compare {options} --out {tmp_path}"))
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-
-    def read_only(path):
-        raise ValueError(f"cannot write to the folder {str(path)!r}: Read-only file system")
-
-    for module in ("results_folder", "runner"):
-        monkeypatch.setattr(f"policies.benchmark.{module}.writable_folder", read_only)
-    again = without_times(call(f"compare --resume {tmp_path}"))
-    assert "nothing written" in again
-    assert again.splitlines()[:-1] == first.splitlines()[:-1]
-    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    next(tmp_path.glob("jobs/*.npz")).unlink()
-    assert "cannot write to the folder" in refused(f"compare --resume {tmp_path}")
-
-
-def test_compare__resume_asks_before_it_runs_code_that_the_folder_names(call, refused, tmp_path):
-    mine, folder, ran = tmp_path / "mine.py", tmp_path / "out", tmp_path / "ran"
-    mine.write_text(
-        "from pathlib import Path\nfrom policies import UniD\n\n"
-        f"Path({str(ran)!r}).touch()\n\nclass Mine(UniD):\n    name = 'mine'\n"
-    )
-    options = "--scenario digits --num-devices 4 --no-train --rounds 2 --seeds 1 --workers 1"
-    command = f"compare {options} --policies random:static {mine}:Mine --out {folder}"
-    call(command)
-    _LOADED.clear()
-    ran.unlink()
-    told = refused(f"compare --resume {folder}")
-    assert f"{str(folder)!r} names code, which would be run here: {mine}:Mine. If you" in told
-    assert not ran.exists()
-    printed = call(f"compare --resume {folder} --trust")
-    assert ran.exists()
-    assert call(command) == printed  # one's own command needs no word
-    call(f"compare {options} --policies random:static uni-d@qsgd:4 --out {tmp_path / 'ours'}")
-    call(f"compare --resume {tmp_path / 'ours'}")
-
-
-def test_compare__resume_finds_all_code_that_would_be_run(call, refused, tmp_path):
-    call(
-        "compare --scenario digits --num-devices 4 --no-train --rounds 1 --seeds 1 --workers 1 "
-        f"--policies uni-d --out {tmp_path}"
-    )
-    config = json.loads((tmp_path / "config.json").read_text())
-
-    def told(options: dict) -> str:
-        changed = config | {"options": config["options"] | options}
-        (tmp_path / "config.json").write_text(json.dumps(changed))
-        return refused(f"compare --resume {tmp_path}")
-
-    for name, value, code in [
-        ("dataset", "random:static", "random:static"),  # a module, though a policy has the name
-        ("model", "net:Net", "net:Net"),
-        ("compression", "odd-module:Zip", "odd-module:Zip"),
-        ("policies", ["lroa", "uni-d@lroa:Zip"], "lroa:Zip"),
-        ("policies", ["uni-d@a.py:Zip"], "a.py:Zip"),
-        ("policies", ["agents/ppo.zip"], "agents/ppo.zip"),
-        ("policies", ["random:ppo.zip"], "random:ppo.zip"),
-        ("policies", ["predict:agents/ppo"], "predict:agents/ppo"),
-    ]:
-        assert f"names code, which would be run here: {code}. If you" in told({name: value})
-    # How to run says who runs it, and no file: whom to trust, nor whose cluster.
-    for options in ({"trust": True}, {"backend": "ray"}, {"address": "10.0.0.1:6379"}):
-        (name,) = options
-        assert f"cannot use config.json ({name} cannot be" in told(options)

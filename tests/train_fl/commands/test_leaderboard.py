@@ -140,7 +140,6 @@ def test_leaderboard__the_page_has_a_table_for_each_setting_that_markdown_reads(
     assert (first["name"], last["name"]) == ("iid", "correlated | late")
     assert (last["options"]["seeds"], last["options"]["first_seed"]) == (2, 5)
     assert first["schedulers"][2]["options"] == {"variant": "paper"}
-    assert list(config["agents"]) == [str(folder / "mine.py")]
 
 
 def test_leaderboard__another_file_leaves_no_results_of_the_first(tmp_path, monkeypatch):
@@ -154,7 +153,7 @@ def test_leaderboard__another_file_leaves_no_results_of_the_first(tmp_path, monk
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("policies.benchmark.experiment.run_with_progress", stop)
+    monkeypatch.setattr("policies.benchmark.experiment.run_jobs", stop)
     for changed, left in ((text.format("uni-s", 2), RESULTS), (text.format("lroa", 2), ())):
         file.write_text(changed)
         with pytest.raises(SystemExit) as raised:
@@ -255,9 +254,7 @@ def test_examples__files_can_be_read(name):
     assert {setting.options.train for setting in settings} == {trained}
 
 
-def test_leaderboard__odd_names_are_shown_and_code_of_a_resumed_file_is_asked_for(
-    tmp_path, capsys, monkeypatch
-):
+def test_leaderboard__odd_names_are_shown(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     name, label = "[/bold] | $\\frac$", "[/red] $\\sqrt$"
     shutil.copy(own_policies.__file__, tmp_path / "mine.py")
@@ -272,23 +269,6 @@ def test_leaderboard__odd_names_are_shown_and_code_of_a_resumed_file_is_asked_fo
     assert name in told
     assert any(line.lstrip().startswith(f"{label} ") for line in told)
     assert told[-1] == f"Results: {folder}"
-    with pytest.raises(SystemExit):
-        main(["leaderboard", "--resume", str(folder), "--workers", "1"])
-    assert f"would be run here: {tmp_path}/mine.py:Steady. If" in capsys.readouterr().out
-    main(["leaderboard", "--resume", str(folder), "--workers", "1", "--trust"])
-    assert capsys.readouterr().out.splitlines() == told
-
-
-def test_leaderboard__resume_asks_for_an_agent_of_another_library(tmp_path, capsys):
-    file, folder = tmp_path / "file.toml", tmp_path / "out"
-    setting = '\nscenario = "cifar10"\nrounds = 2\nseeds = 1\n[[settings]]\nname = "a"\n'
-    file.write_text(f'schedulers = ["uni-d"]{setting}')
-    main(["leaderboard", str(file), "--out", str(folder), "--workers", "1"])
-    # The folder is the same, and the file that it names has changed.
-    file.write_text(f'schedulers = [{{ name = "predict", model = "agent" }}]{setting}')
-    with pytest.raises(SystemExit):
-        main(["leaderboard", "--resume", str(folder), "--workers", "1"])
-    assert "names code, which would be run here: predict. If" in capsys.readouterr().out
 
 
 TINY = """
@@ -329,7 +309,7 @@ def suite(tmp_path, monkeypatch) -> pd.DataFrame:
     return pd.DataFrame(stored)
 
 
-def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call, refused):
+def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call):
     printed = call("leaderboard tiny mine.py:Steady mine.py:Student --workers 1 --out out")
     assert "3 seeds from 7 to 20, 12 rounds" in printed
     assert "not run: Student (needs training)" in printed
@@ -344,7 +324,6 @@ def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call, refused
     assert ranks["scheduler"].tolist()[:4] == ["LROA", "Steady", "Uni-S", "Student"]
     trained = ranks[ranks["setting"] == "digits"].set_index("scheduler")
     assert trained.loc[["Steady", "Student"], "reached"].tolist() == [1, 1]
-    assert "run here: mine.py:Steady, mine.py:Student" in refused("leaderboard --resume out")
 
 
 @pytest.mark.usefixtures("suite")

@@ -49,15 +49,6 @@ def test_agents__from_training_to_the_table(call, agents):
     assert penalty == pytest.approx(mine, rel=1e-9)
 
 
-def test_compare__resume_refuses_an_agent_that_has_changed(call, refused, agents):
-    run = agents / "devices" / "seed-0"
-    call(f"compare {SYSTEM} --policies lroa {run} --no-train --seeds 2 --out {agents}/compare")
-    call(f"compare --resume {agents}/compare")
-    shutil.copy(agents / "devices" / "seed-1" / "agent.pt", run / "agent.pt")
-    said = refused(f"compare --resume {agents}/compare")
-    assert "a trained agent or a file of one's own has changed" in said
-
-
 @pytest.mark.parametrize(
     ("system", "training", "told"),
     [

@@ -290,20 +290,6 @@ def test_certificate__is_as_tight_as_rounding_allows_where_intervals_run_out(tol
     assert np.all(solution.gap >= 0)
 
 
-def test_bound_rounds__is_the_bound_of_every_row():
-    scenario = Scenario.cifar10(cohort_size=3)
-    gains = scenario.channel.sample(np.random.default_rng(0), 20, 120)
-    _, prices, participation = random_state(scenario, 0)
-    rows = [np.broadcast_to(x, gains.shape) for x in (prices, participation)]
-    solution = solve_round(gains, *rows, scenario, V=1.0, tolerance=1e-9)
-    bounds = bound_rounds(gains, prices, participation, scenario)
-    scale = np.maximum(np.abs(solution.objective), solution.deadline)
-    assert np.all(bounds <= solution.objective)
-    assert np.all(bounds >= solution.objective - 1.01e-4 * scale)
-    np.testing.assert_array_equal(bounds, bound_rounds(gains, *rows, scenario))
-    assert bound_rounds(gains[0], prices, participation, scenario) == bounds[:1]
-
-
 @given(small_problems(), st.integers(0, 2**32 - 1))
 def test_solve_round__absent_devices_might_as_well_not_exist(problem, seed):
     scenario, *state = problem

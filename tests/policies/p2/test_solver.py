@@ -41,6 +41,7 @@ def small_problems(draw):
         nu=draw(st.sampled_from([1.0, 1e5])),
         noise_power_w=draw(st.sampled_from([1e-8, 1e-2, 1e4])),
         num_samples=rng.uniform(50, 800, num_devices),
+        overhead_s=draw(st.sampled_from([0.0, 100.0])) * rng.random(num_devices),
     )
     gain, queue = random_state(scenario, draw(st.integers(0, 2**32 - 1)))
     return scenario, gain, queue * draw(st.sampled_from([0.0, 1e-6, 1.0, 1e3, 1e9]))
@@ -124,6 +125,7 @@ def test_solve_p2__decision_is_valid_and_none_lies_below_the_bound(problem, exac
         assert np.all(values <= getattr(scenario, f"{name}_max"))
     assert np.all((solution.q > 0) & (solution.q <= 1))
     assert solution.q.sum() == pytest.approx(1, abs=1e-12)
+    own = drift_plus_penalty(gain, queue, solution.f, solution.p, solution.q, scenario)
     shape = (500, scenario.num_devices)
     rng = np.random.default_rng(seed)
     q = rng.dirichlet(np.full(shape[1], rng.choice([0.05, 1.0])), shape[0])
@@ -133,6 +135,7 @@ def test_solve_p2__decision_is_valid_and_none_lies_below_the_bound(problem, exac
     scale = np.abs(values) + scenario.V * solution.q @ (scenario.cycles_per_round / solution.f)
     assert np.all(solution.lower_bound <= values + 1e-8 * scale)
     assert solution.lower_bound <= solution.objective + 1e-8 * scale.min()
+    assert solution.objective == pytest.approx(float(own), abs=1e-8 * scale.min())
 
 
 def best_on_a_grid(scenario: Scenario, gain, queue) -> float:

@@ -1,6 +1,6 @@
 """The status of a scheduler in a setting: within its constraints or not, over all its seeds.
 
-`episode.play` keeps the `DeviceAccounts` of each run, `evaluate.summarise` asks `judge` for the
+`episode.run_episode` keeps the `DeviceAccounts` of each run, `evaluate.summarise` asks `judge` for the
 status of all runs of a policy, and commands add what the seeds `cannot_tell` to their tables.
 
 Seeds are the independent replicates: within a run, rounds and devices depend on each other. A mean

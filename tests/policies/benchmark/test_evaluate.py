@@ -94,7 +94,7 @@ def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached(
         }
         | dict.fromkeys(other.split(), 1.0)
     )
-    table = summarise(rounds, target_accuracy=0.55)
+    table = summarise(rounds, target_accuracy=0.6)
     np.testing.assert_array_equal(table.time_to_target, [20.0, np.nan])
     np.testing.assert_array_equal(table.final_accuracy, [0.5, 0.2])
 

@@ -31,6 +31,7 @@ from policies.benchmark.figures import (
     spread,
     thinned,
 )
+from policies.benchmark.intervals import mean_interval
 from policies.benchmark.jobs import BoundJob, make_jobs
 from policies.benchmark.runner import run_jobs
 
@@ -105,6 +106,18 @@ def test_outcome__where_a_bound_is_not_positive_or_not_known_there_is_no_line(pl
     assert set(lines(axes)) == {"cannot be beaten"}
 
 
+def test_energy__has_a_band_of_the_interval_over_several_seeds(played):
+    rounds = pd.concat(played[0].assign(seed=seed, policy="it") for seed in range(5))
+    rounds = rounds.drop_duplicates(["seed", "round"])
+    rounds["spent_ratio"] *= 1 + rounds["seed"] / 10
+    axes = Figure().add_subplot()
+    draw_energy(axes, rounds)
+    _, low, high = mean_interval(rounds[rounds["round"] == 1]["spent_ratio"])
+    corners = axes.collections[0].get_paths()[0].vertices
+    edges = np.unique(corners[corners[:, 0] == 1][:, 1])
+    np.testing.assert_allclose(edges, [max(low, 0.0), high])
+
+
 def test_accuracy__is_shown_from_where_it_is_interesting_with_all_ends_and_the_target():
     rises = [0.1, 0.3, 0.6, 0.9, 0.95, 0.96, 0.97, 0.98, 0.98, 0.98]
     falls = [*rises[:-1], 0.42]
@@ -142,6 +155,8 @@ def test_spread__names_do_not_overlap_and_stay_where_they_may(wanted, size):
     # Where they are free, nothing moves.
     again = spread(places, fitted)
     np.testing.assert_allclose(again, places, atol=1e-9)
+    two = spread(np.array([0.5, 0.5, 0.9]), np.full(3, 0.2))
+    np.testing.assert_allclose(two, [0.4, 0.6, 0.9])
 
 
 def test_names__stand_beside_the_ends_of_few_lines_and_below_of_many(monkeypatch, tmp_path, played):

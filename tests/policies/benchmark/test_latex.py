@@ -102,7 +102,7 @@ def test_latex__who_is_not_ok_stands_below_a_line_and_what_is_shown_is_explained
     assert r"\label{tab:runs-a-b}" in text
     # Means of 11, 12 and 13 s, a minus that is no hyphen, and a half width.
     (line,) = (line for line in lines_of(text) if line[0] == "second")
-    assert (line[1], line[-1]) == (r"12.0$\pm$2.5", r"$-$2.0$\pm$5.0")
+    assert (line[1], *line[-2:]) == (r"12.0$\pm$2.5", "120", r"$-$2.0$\pm$5.0")
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")

@@ -73,6 +73,7 @@ def test_ranked__policies_that_are_not_ok_stand_below_with_the_reason():
     assert "reckless: leaves out 77 of 120." in " ".join(" ".join(lines).split())
     (markdown,) = comparison_markdowns([Board(table, 0.9)])
     assert "| leaves out 77 of 120 |" in markdown
+    assert "later than fast, %" in markdown
     places = [line.split(" | ")[0] for line in markdown.splitlines()[2:7]]
     assert places == ["| 1", "| 2", "| 3", "| 4", "| –"]
 
@@ -93,6 +94,7 @@ def test_comparison__shows_intervals_ranges_and_what_is_missing():
     assert "A range is that from the lowest to the highest run." in text
     (row,) = (line for line in lines if line.split()[:1] == ["chosen"])
     assert " 14 (2 of 3 runs) " in row
+    assert " ok 100 " in " ".join(row.split())  # of the budget
     assert row.split()[-1] == "–"
     assert "nan" not in text
     assert "a dash stands for those that choose it" in text

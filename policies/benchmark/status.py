@@ -1,7 +1,7 @@
 """The status of a scheduler in a setting: within its constraints or not, over all its seeds.
 
-`episode.run_episode` keeps the `DeviceAccounts` of each run, `evaluate.summarise` asks `judge` for the
-status of all runs of a policy, and commands add what the seeds `cannot_tell` to their tables.
+`episode.run_episode` keeps the `DeviceAccounts` of each run, `evaluate.summarise` asks `judge` for
+the status of all runs of a policy, and tables add what the seeds `cannot_tell`.
 
 Seeds are the independent replicates: within a run, rounds and devices depend on each other. A mean
 over seeds is beyond a limit if chance does not explain its excess. Chance is what the seeds show,

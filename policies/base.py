@@ -18,7 +18,7 @@ def check_scenario(scenario: object) -> None:
 
 
 class Named(ABC):
-    """Has the name of its class unless it gives another one, and a scenario."""
+    """Base of policies and selectors: a scenario, and a name, which is the class's by default."""
 
     name: str
 
@@ -81,8 +81,8 @@ class Policy(Named):
         Parameters
         ----------
         seed : int or sequence of int
-            For policies that draw random numbers. It is the policy's own, and tells nothing of the
-            environment's; see `fl_edge_env.streams.policy_seed`.
+            For policies that draw random numbers. It does not reveal the environment's seed; see
+            `fl_edge_env.streams.policy_seed`.
         """
 
     def feedback(self, info: Mapping[str, Any]) -> None:

@@ -35,8 +35,8 @@ class RoundSolution:
     Attributes
     ----------
     f, p : ndarray, shape (N,) or (B, N)
-        Frequencies [Hz] and powers [W]. Every device has those that meet the deadline with the
-        least energy, or those of its least time if it cannot meet it; only the cohort's count.
+        Frequencies [Hz] and powers [W]: the least energy with which a device meets the deadline,
+        or its least time if it cannot meet it. Only the cohort's count.
     participates : ndarray of bool, shape (N,) or (B, N)
         Whether a device is in the cohort.
     deadline : float or ndarray, shape (B,)
@@ -45,7 +45,7 @@ class RoundSolution:
         Value of the decision [J^2].
     lower_bound : float or ndarray, shape (B,)
         A lower bound on the value of every decision that meets the scenario's deadline, or of every
-        one where none does [J^2].
+        decision if none does [J^2].
     """
 
     f: FloatArray
@@ -78,7 +78,7 @@ class RoundSolution:
         """
         if self.participates.ndim != 1:
             raise ValueError(
-                "cohort is that of a single state; in a batch, "
+                "cohort is defined for a single state; in a batch, "
                 f"here of {len(self.participates)}, use participates"
             )
         return np.flatnonzero(self.participates)
@@ -96,8 +96,8 @@ def solve_round(
 ) -> RoundSolution:
     """Choose a cohort, its frequencies and its powers, and prove how good the choice is.
 
-    For a given deadline each device has a least energy, and the best cohort is that of the
-    cheapest devices. Branch and bound over the deadline finds the global optimum: the energies
+    For a given deadline each device has a least energy, and the best cohort is the cheapest
+    devices. Branch and bound over the deadline finds the global optimum: the energies
     are convex in the deadline, and their tangents bound every cohort from below.
 
     Parameters
@@ -111,12 +111,12 @@ def solve_round(
     scenario : Scenario
         The system.
     V : float, optional
-        Weight of the time [J^2/s]; that of the scenario by default.
+        Weight of the time [J^2/s]; by default the scenario's.
     tolerance : float
         Relative distance to the optimum that the proof has to reach; see `RoundSolution.gap`.
     available : ndarray of bool, shape (N,) or (B, N), optional
-        Devices that may be in the cohort, at least one in each round; all by default. The
-        solution is that of a system of these devices alone, with the same K.
+        Devices that may be in the cohort, at least one in each round; all by default. The others
+        might as well not exist; K stays the same.
 
     Returns
     -------
@@ -151,10 +151,10 @@ def bound_rounds(
 ) -> FloatArray:
     """Bound the least priced time of each of many rounds from below.
 
-    That is the value of `solve_round` with V = 1 and the same prices in the place of the queues,
-    to within the tolerance and never above. Where the scenario has a deadline it also holds for
-    cohorts some or all of which are late, and for those whose round ends when the first have
-    finished; it is then at most the deadline.
+    The bound is the value of `solve_round` with V = 1 and prices instead of queues, to within the
+    tolerance and never above. If the scenario has a deadline, it also holds for cohorts with late
+    devices, and for rounds that end when the first devices have finished; it is then at most the
+    deadline.
 
     Parameters
     ----------

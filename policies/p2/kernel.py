@@ -1,6 +1,6 @@
 """P2 compiled: Algorithm 2, and the dual bound.
 
-What one device does at a price of energy is in `policies.solvers.device`. Two facts carry this
+`policies.solvers.device` has a device's best f and p at a price of energy. Two facts carry this
 file. The ratio pi_n / q_n = sum_{k<K} (1 - q_n)^k has no cancellation and makes the best f and p
 functions of one number, the price of energy. And for a device alone,
 
@@ -9,9 +9,8 @@ functions of one number, the price of energy. And for a device alone,
 is a minimum of concave functions of q, hence concave: its tangents bound it from above, which is
 the SUM step of Algorithm 2, and its chords bound it from below, which is the certificate.
 
-Algorithm 2 goes over all devices in loops without calls or branches, which the processor runs for
-several devices at once. How many these are changes no result: the order of the additions is written
-down.
+Algorithm 2 loops over all devices without calls or branches, so the processor computes several
+devices at once. How many does not change a result, because the order of additions is fixed.
 """
 
 from __future__ import annotations
@@ -206,7 +205,7 @@ def _descend(
     problem: Problem,
     work: FloatArray,
 ) -> tuple[float, int]:
-    """Alternate from q until the decision rests; f, p and q hold the result.
+    """Alternate from q until convergence; f, p and q hold the result.
 
     Returns the objective and the number of outer iterations.
     """
@@ -323,8 +322,8 @@ def _dual(
 ) -> tuple[float, float]:
     """Value of the dual function at nu, a lower bound on P2, and the slope one less ``sum q``.
 
-    P2 is that with the largest probability in [low, high]: one device has such a probability,
-    whichever it costs least, and no other has more. q holds the minimisers.
+    It bounds the part of P2 in which the largest probability lies in [low, high]: the device that
+    costs least there has it, and no other device has more. q holds the minimisers.
     """
     t = problem.t
     value, slope = nu, 1.0
@@ -416,10 +415,10 @@ def _prove(
 ) -> float:
     """Bound P2 from below by its dual and, to `branch`, by the duals of its parts.
 
-    Where costs are not convex, the dual mixes allocations in which one device has most of the
-    probability with others. The parts differ by the range of the largest probability, and the least
+    If costs are not convex, the dual mixes allocations in which one device has most of the
+    probability with others. The parts differ in the range of the largest probability, and the least
     of their duals is a bound. Ranges are halved until it comes close to the best value found.
-    Without branching q_low and q_high are those of `_maximise_dual`.
+    Without branching, q_low and q_high are the results of `_maximise_dual` for the whole.
     """
     V, cohort_size, t, _, power, time, energy = problem
     _participations(q, problem)

@@ -1,1 +1,1 @@
-"""What the solvers of both problems share."""
+"""Inputs, device equations and compilation, shared by the solvers of both problems."""

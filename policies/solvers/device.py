@@ -1,14 +1,13 @@
-"""The least energy of a device, at a price of time or by a deadline, compiled.
+"""A device's best f and p, at a price of energy (Theorems 2 and 3) or by a deadline, compiled.
 
-Times and energies are written through the logarithm l = ln(1 + h p / N0), as the paper does in
-P2.1:
+Times and energies use the logarithm l = ln(1 + h p / N0), as the paper does in P2.1:
 
-    T = cycles / f + upload / l + waiting,    upload = M K ln(2) / B,
-    E = alpha cycles f^2 / 2 + p upload / l.
+    T = cycles / f + upload / l + waiting,    cycles = E c D,    upload = M K ln(2) / B,
+    E = alpha cycles f^2 / 2 + p upload / l,  waiting = T_down + overhead.
 
-The *rate*, the energy saved by a second more to upload, is ``((1 + x) ln(1 + x) - x) N0 / h`` with
-x = h p / N0, and its derivative is l. As it grows with p, the least energy with which a device
-meets a deadline is convex and decreasing in the deadline.
+The *rate*, the energy saved by one more second to upload, is ``((1 + x) ln(1 + x) - x) N0 / h``
+with x = h p / N0. Its derivative with respect to p is l. The rate grows with p, so the least energy
+with which a device meets a deadline is convex and decreasing in the deadline.
 
 Functions take the index n of a device and the table ``t`` of all devices, whose rows are named
 below.
@@ -46,13 +45,13 @@ PARTICIPATION = CONSTANTS + 6  # the participation queue
 FIRST = CONSTANTS + 7  # the least time; infinite for a device that is absent
 _ROWS = CONSTANTS + 8
 
-# How far inside a range, relative, the search of `on_time` turns round.
+# Relative distance inside a range at which the search of `on_time` stops.
 _INSIDE = 1e-12
 
 
 @compiled
 def begin_table(constants: FloatArray) -> FloatArray:
-    """A table that knows what the devices are."""
+    """Make a table that holds the constants."""
     t = np.empty((_ROWS, constants.shape[1]))
     for row in range(constants.shape[0]):
         for n in range(constants.shape[1]):
@@ -152,7 +151,7 @@ def best_p(price: float, n: int, t: FloatArray) -> tuple[float, float]:
 
 @inlined
 def spent(f: float, p: float, log: float, n: int, t: FloatArray) -> tuple[float, float]:
-    """T and E, where the logarithm at p is known."""
+    """T and E at f and p, whose logarithm is known."""
     uploading = t[UPLOAD, n] / log
     energy = 0.5 * t[CAPACITANCE, n] * t[CYCLES, n] * f * f + p * uploading
     return t[CYCLES, n] / f + uploading + t[WAITING, n], energy
@@ -174,7 +173,7 @@ def best_at(price: float, n: int, t: FloatArray) -> tuple[float, float, float, f
 
 @compiled
 def _most_rate(n: int, t: FloatArray) -> float:
-    """Energy saved by a second more than the least time."""
+    """Energy saved by one more second than the least time."""
     rate = 0.0
     if t[F_MIN, n] < t[F_MAX, n]:
         rate = t[CAPACITANCE, n] * t[F_MAX, n] ** 3
@@ -189,19 +188,19 @@ def on_time(
 ) -> tuple[float, float, float, float]:
     """The f and p with which a device meets the deadline at the least energy.
 
-    Where f is in the inside of its range, the energy saved by a second more to compute is
-    alpha f^3, the price of Theorem 2; where p is, that saved by a second more to upload is the
-    rate, the price of Theorem 3. The time is split so that the two agree, as far as the ranges
-    allow: one root in p, sought from ``start`` on, which may be any number. A device that cannot
-    meet the deadline goes as fast as it can.
+    Inside the range of f, one more second to compute saves the energy alpha f^3 (Theorem 2).
+    Inside the range of p, one more second to upload saves the rate (Theorem 3). The time is split
+    so that the two agree, as far as the ranges allow: one root in p. The search for it begins at
+    ``start``, which may be any number. A device that cannot meet the deadline goes as fast as it
+    can.
 
-    The root lies between the power at which f must be the largest and that at which it may be the
-    smallest. Outside, Newton's method on the concave logarithm leads to a place just inside;
-    inside, it is Newton's method on the logarithm of the condition in that of p, which stops short
-    of those two.
+    The root lies between two powers: at the lower, f must be the largest; at the higher, f may be
+    the smallest. Outside, Newton's method on the concave logarithm leads to a point just inside.
+    Inside, Newton's method solves the logarithm of the condition in the logarithm of p, and stops
+    short of both ends.
 
-    Gives f and p, the energy saved by a second more [J/s], which is the inverse of the price of
-    energy, and how much that falls with each second [J/s^2].
+    Gives f, p, the energy saved by one more second [J/s], which is the inverse of the price of
+    energy, and how much this saving falls with each second [J/s^2].
     """
     cycles, upload, alpha, snr = t[CYCLES, n], t[UPLOAD, n], t[CAPACITANCE, n], t[SNR, n]
     f_min, f_max, p_min, p_max = t[F_MIN, n], t[F_MAX, n], t[P_MIN, n], t[P_MAX, n]
@@ -252,7 +251,7 @@ def on_time(
     inside = p_min < p < p_max
     if not inside:
         rate = alpha * f**3
-    stretch = 0.0  # the time that a unit of the rate brings
+    stretch = 0.0  # time gained per unit of the rate
     if f_min < f < f_max:
         stretch += cycles / (3.0 * f * rate)
     if inside:

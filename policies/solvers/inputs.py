@@ -1,4 +1,4 @@
-"""The state of a round and the system, checked, as arrays for the compiled solvers."""
+"""Rounds and systems, checked, as arrays for the compiled solvers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from policies.solvers.compiled import run_rows
 
 T = TypeVar("T", bound=np.generic)
 
-# Rows of a table of constants, (CONSTANTS, N).
+# Rows of the constants, (CONSTANTS, N); `policies.solvers.device` adds the rows of a round.
 CYCLES, UPLOAD, WAITING, NOISE, CAPACITANCE, F_MIN, F_MAX, P_MIN, P_MAX = range(9)
 F_SCALE, P_SCALE = 9, 10  # 1 / (max - min), or zero where there is nothing to choose
 ERROR, BUDGET = 11, 12  # V lambda w^2, and the energy budget

@@ -106,13 +106,16 @@ class Task:
         That is the model's size, the sample counts, and the compression if the task has one of its
         own.
         """
+        return scenario.replace(**self._fields())
+
+    def _fields(self) -> dict[str, Any]:
+        """The fields of a scenario that follow from the task."""
         own = {} if self.compression is None else {"compression": self._compression}
-        return scenario.replace(
-            model_bits=self.model_bits,
-            model_tensors=len(self._uploaded),
-            num_samples=self.num_samples,
-            **own,
-        )
+        return own | {
+            "model_bits": self.model_bits,
+            "model_tensors": len(self._uploaded),
+            "num_samples": self.num_samples,
+        }
 
     @cached_property
     def _compression(self) -> str | None:
@@ -135,29 +138,23 @@ class Task:
                 f"the task is split over {len(self.parts)} devices and the scenario has "
                 f"{scenario.num_devices}: make the task with num_devices={scenario.num_devices}"
             )
-        needed: dict[str, Any] = {"model_bits": self.model_bits}
-        if self.compression is not None:
-            needed["compression"] = self._compression
-        if "qsgd" in scenario.compression + scenario.download_compression:
-            needed["model_tensors"] = len(self._uploaded)
-        for name, value in needed.items():
-            if getattr(scenario, name) != value:
-                shown = f"{value:.12g}" if isinstance(value, float) else repr(value)
-                raise ValueError(
-                    f"{name} of the task is {shown} and that of the scenario "
-                    f"{getattr(scenario, name)!r}: use scenario.replace({name}={shown})"
-                )
         if self.compression is None and scenario.compression.startswith("bits:"):
             raise ValueError(
                 f"the scenario's compression is {scenario.compression!r}, of a compressor of one's "
                 "own: make the task with it, make_task(…, compression=…)"
             )
-        # An even split may leave a scenario with a fraction of a sample.
-        if np.any(np.abs(self.num_samples - scenario.num_samples) >= 1):
-            raise ValueError(
-                "the devices' sample counts differ between task and scenario: use "
-                "scenario.replace(num_samples=task.num_samples)"
-            )
+        fields = self._fields()
+        if "qsgd" not in scenario.compression + scenario.download_compression:
+            del fields["model_tensors"]  # they do not count
+        for name, value in fields.items():
+            given = getattr(scenario, name)
+            # An even split may leave a scenario with a fraction of a sample.
+            alike = np.all(np.abs(given - value) < 1) if name == "num_samples" else given == value
+            if not alike:
+                shown = "" if name == "num_samples" else f", {value!r} and {given!r}"
+                raise ValueError(
+                    f"{name} of the task and of the scenario differ{shown}: use task.fit(scenario)"
+                )
 
     def initial_model(self, seed: np.random.SeedSequence) -> nn.Module:
         """The network of `TrainingSeeds.model`; torch's generators are left as they were."""

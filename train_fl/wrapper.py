@@ -219,7 +219,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         model = self.task.initial_model(self._seeds.model).to(self._device)
         self._trainer = LocalTrainer(model, self._options)
         self._parameters = self._trainer.initial_parameters()
-        self._kept = {name: torch.zeros_like(self._parameters) for name in self.task.server.keeps}
+        self._kept: dict[str, Tensor] = {}
         # What was lost of the updates of each device, where these are to be sent later.
         devices = self.scenario.num_devices if self._uploads.remembers else 0
         self._left = np.zeros((devices, len(self._parameters)), dtype=np.float32)

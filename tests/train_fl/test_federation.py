@@ -297,11 +297,7 @@ def test_no_reply_at_all__leaves_the_model():
 
 
 @pytest.mark.parametrize(
-    ("lost", "fields"),
-    [
-        ("failed", {"upload_failure": 0.5}),
-        ("late", {"deadline_s": 4.0}),
-    ],
+    ("lost", "fields"), [("failed", {"upload_failure": 0.5}), ("late", {"deadline_s": 4.0})]
 )
 def test_lost_update_of_the_scenario__sends_nothing_and_is_none_that_is_missing(lost, fields):
     scenario = SCENARIO.replace(**fields)
@@ -402,14 +398,6 @@ def test_log__leaves_times_empty_that_clients_do_not_report(tmp_path):
         Scenario.from_log(path)
 
 
-def test_log__over_another_is_refused(tmp_path):
-    path = tmp_path / "log.csv"
-    path.write_text("mine")
-    with pytest.raises(ValueError, match=r"cannot begin the log '.*log.csv': File exists"):
-        federated("uni-d", LocalGrid(), rounds=1, log=path)
-    assert path.read_text() == "mine"
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_log__that_cannot_be_written_does_not_end_the_federation(monkeypatch):
     right, _ = federated("uni-d", LocalGrid(), rounds=2)
@@ -419,33 +407,40 @@ def test_log__that_cannot_be_written_does_not_end_the_federation(monkeypatch):
     np.testing.assert_array_equal(models, right)
 
 
+def on_nodes(*devices: int):
+    return lambda _: federated("lroa", LocalGrid(devices), rounds=1)
+
+
+def made(name: str, **options):
+    return lambda _: PolicyStrategy(make_policy(name, SCENARIO), SCENARIO, **options)
+
+
 @pytest.mark.parametrize(
-    ("devices", "told"),
+    ("call", "message"),
     [
-        (range(N - 1), f"{N} devices and the federation {N - 1} nodes"),
-        (range(N + 1), f"{N} devices and the federation {N + 1} nodes"),
-        ([0, *range(N - 1)], "a partition-id of its own"),
-        (range(1, N + 1), "a partition-id of its own"),
+        (on_nodes(*range(N - 1)), f"{N} devices and the federation {N - 1} nodes"),
+        (on_nodes(*range(N + 1)), f"{N} devices and the federation {N + 1} nodes"),
+        (on_nodes(0, *range(N - 1)), "a partition-id of its own"),
+        (on_nodes(*range(1, N + 1)), "a partition-id of its own"),
+        (made("divfl"), "distances between the gradients"),
+        (made("random", server="adam"), "one of fedavg, fednova, fedavgm, fedadam, got 'adam'"),
+        (
+            lambda _: federated("random", LocalGrid(), SCENARIO.replace(model_bits=1e6), rounds=1),
+            r"194880\.0 and 1000000\.0: use task.fit",
+        ),
+        (lambda _: federated("random", LocalGrid(), rounds=11), "the scenario's 10, got 11"),
+        (
+            lambda log: federated("uni-d", LocalGrid(), rounds=1, log=log),
+            r"cannot begin the log '.*log.csv': File exists",
+        ),
     ],
 )
-def test_nodes__that_are_not_the_devices_are_refused(devices, told):
-    with pytest.raises(ValueError, match=told):
-        federated("lroa", LocalGrid(devices), rounds=1)
-
-
-def test_wrong_use__is_refused():
-    with pytest.raises(ValueError, match="distances between the gradients"):
-        PolicyStrategy(make_policy("divfl", SCENARIO), SCENARIO)
-    policy = make_policy("random", SCENARIO)
-    with pytest.raises(
-        ValueError, match="must be one of fedavg, fednova, fedavgm, fedadam, got 'adam'"
-    ):
-        PolicyStrategy(policy, SCENARIO, server="adam")
-    other = PolicyStrategy(policy, SCENARIO.replace(model_bits=1e6))
-    with pytest.raises(ValueError, match=r"of the scenario 1000000\.0: use"):
-        other.initial_arrays(TASK)
-    with pytest.raises(ValueError, match="at most the scenario's 10, got 11"):
-        federated("random", LocalGrid(), rounds=11)
+def test_strategy__refuses_wrong_use(call, message, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("mine")
+    with pytest.raises(ValueError, match=message):
+        call(path)
+    assert path.read_text() == "mine"
 
 
 @pytest.fixture(scope="module")

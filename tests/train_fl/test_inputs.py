@@ -5,7 +5,6 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from fl_edge_env import Allocation, Scenario
@@ -18,8 +17,8 @@ TOKENS = RNG.integers(7, size=(90, 1))
 CLASSES = (TOKENS[:, 0] % 3).astype(np.int64)
 
 
-def table(**changes) -> Dataset:
-    return Dataset.from_arrays("table", ROWS[:70], CLASSES[:70], ROWS[70:], CLASSES[70:], **changes)
+def table() -> Dataset:
+    return Dataset.from_arrays("table", ROWS[:70], CLASSES[:70], ROWS[70:], CLASSES[70:])
 
 
 def tokens() -> Dataset:
@@ -95,10 +94,3 @@ def test_tokens__each_row_of_an_embedding_learns_from_the_samples_that_have_its_
 def test_make_task__names_what_does_not_fit_tokens(model, message):
     with pytest.raises(ValueError, match=message):
         make_own(tokens(), model=model)
-
-
-def test_make_task__groups_of_ones_own_are_the_devices():
-    groups = np.arange(70) // 20  # of 20, 20, 20 and 10
-    task = make_own(table(train_writers=groups), partition="writer")
-    assert [len(part) for part in task.parts] == [20, 20, 20, 10]
-    assert torch.equal(task.dataset.train_inputs[task.parts[3]], torch.from_numpy(ROWS[60:70]))

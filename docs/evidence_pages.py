@@ -505,7 +505,7 @@ def _large_weights() -> Told:
     )
     yield (
         f"ends at {adam} % accuracy (mean with 95 % interval), with plain `fedavg` at {average} %, "
-        f"and with `fedavg` and `--mu 1` at {usual} %."
+        f"and with `fedavg` and `mu=1` at {usual} %."
     )
 
 

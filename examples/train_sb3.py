@@ -2,7 +2,7 @@ r"""Train an agent of Stable-Baselines3 to schedule the devices.
 
 The shipped agent decides for each device on its own and learns within a minute or two on one core:
 
-    python examples/train_sb3.py
+    python examples/train_sb3.py --scenario cifar10
 
 Compare it with the analytic policies:
 

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import tomli_w
-import tyro
 
 from fl_edge_env import Scenario
 from policies.registry import make_policy
@@ -82,7 +81,7 @@ def test_command__has_options_that_exist_and_writes_to_its_folder(name):
     whole = re.sub(loop, r"\1 &&", INDEX[name]["command"]).replace("$seed", "0")
     for command in whole.split("&&"):
         if given := words(command):
-            tyro.cli(command_line._COMMANDS[given[0]]().options, args=given[1:])
+            command_line.parse(command_line._COMMANDS[given[0]](), given[1:])
             assert f"--out runs/evidence/{name}" in command
 
 

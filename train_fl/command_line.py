@@ -7,19 +7,18 @@ models. Each command is imported when it is called, and torch when models are tr
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from train_fl.interrupts import interrupts_in_one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from fl_edge_env import Scenario
-    from train_fl.factory import TrainingEnvFactory
-    from train_fl.options import TrainingOptions
 
 
 class _Command(NamedTuple):
@@ -33,9 +32,9 @@ def _compare() -> _Command:
     from train_fl.commands.options import CompareOptions
 
     def run(options: CompareOptions, console: Console) -> None:
-        from train_fl.commands.compare import compare
+        from train_fl.commands.compare import compare  # pandas takes a while, and no help needs it
 
-        compare(options, console, make_training)
+        compare(options, console)
 
     return _Command(CompareOptions, run)
 
@@ -44,7 +43,7 @@ def _leaderboard() -> _Command:
     """Rank schedulers in the settings of a file."""
     from train_fl.commands.leaderboard import Options, leaderboard
 
-    return _Command(Options, partial(leaderboard, make_training=make_training))
+    return _Command(Options, leaderboard)
 
 
 def _reproduce() -> _Command:
@@ -57,7 +56,7 @@ def _reproduce() -> _Command:
         "Models are trained only with --train. If an experiment is interrupted, the same command "
         "continues it. Figures (PNG and PDF) and their data (CSV) go to runs/paper."
     )
-    return _Command(Options, partial(reproduce, make_training=make_training), description)
+    return _Command(Options, reproduce, description)
 
 
 def _train() -> _Command:
@@ -95,34 +94,52 @@ def main(
     Raises
     ------
     SystemExit
-        With status 2 for a wrong option or a missing package, 1 for failed runs, 130 after Ctrl-C
-        and 143 after SIGTERM.
+        With status 2 for a wrong option or a missing package, 1 for failed runs, 130 after Ctrl-C,
+        141 if nobody reads what is printed, and 143 after SIGTERM.
     """
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # Such as ASCII, which knows neither the frames of --help nor what is cut off.
         sys.stdout.reconfigure(errors="replace")
-    with interrupts_in_one_line():
-        _run(arguments, command, description)
+    if "matplotlib" not in sys.modules:
+        os.environ["MPLBACKEND"] = "agg"  # a notebook's needs packages that may not be there
+    with interrupts_in_one_line(), _broken_pipe_is_quiet():
+        _run(sys.argv[1:] if arguments is None else list(arguments), command, description)
 
 
-def _run(arguments: Sequence[str] | None, command: str | None, description: str | None) -> None:
+@contextmanager
+def _broken_pipe_is_quiet() -> Iterator[None]:
+    """End the program as SIGPIPE would if nobody reads its output any more, as after ``| head``."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # what Python writes at its end
+        sys.exit(128 + signal.SIGPIPE)
+
+
+def _run(given: list[str], command: str | None, description: str | None) -> None:
     import tyro
 
-    given = sys.argv[1:] if arguments is None else list(arguments)
     program = None
     if command is None:
+        if given[:1] == ["--version"]:
+            print(f"fl-edge {version('fl-edge-env')}")
+            return
         # Only the name, so that the other commands need not be imported.
         chosen = tyro.extras.subcommand_cli_from_dict(
             _COMMANDS,
             prog="fl-edge",
-            description="FLEdge: federated learning at the wireless edge.",
+            description="FLEdge: federated learning at the wireless edge. `fl-edge COMMAND --help` "
+            "lists the options of a command, and `fl-edge --version` prints the version.",
             args=given[:1],
         )
         program, given = f"fl-edge {given[0]}", given[1:]
     else:
         chosen = _COMMANDS[command]()
-    description = description or chosen.description
-    options = tyro.cli(chosen.options, prog=program, description=description, args=given)
+    options = parse(chosen, given, program, description)
 
     from rich.console import Console
 
@@ -133,11 +150,19 @@ def _run(arguments: Sequence[str] | None, command: str | None, description: str 
         chosen.run(options, console)
 
 
-def make_training(scenario: Scenario, task: str, options: TrainingOptions) -> TrainingEnvFactory:
-    """Training environments for a system, which is fitted to the data of a set by name.
+def parse(
+    command: _Command,
+    given: Sequence[str],
+    program: str | None = None,
+    description: str | None = None,
+) -> Any:
+    """The options of a command as it takes them."""
+    import tyro
 
-    Packages or data that are missing and wrong options are told, see `TrainingEnvFactory`.
-    """
-    from train_fl import TrainingEnvFactory
-
-    return TrainingEnvFactory(scenario, task, options).fitted()
+    return tyro.cli(
+        command.options,
+        prog=program,
+        description=description or command.description,
+        args=given,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+    )

@@ -139,7 +139,6 @@ def run_settings(
             folder=folder / "jobs",
             workers=options.workers,
             backend=options.backend,
-            address=options.address,
             checkpoint_every=options.checkpoint_every,
             models=models,
             console=console,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ from policies.benchmark.figures import (
     draw_limit,
     draw_time,
 )
-from policies.benchmark.options import RunOptions
+from policies.benchmark.options import RunOptions, shown
 from policies.benchmark.status import OK
 from policies.benchmark.styles import looks
 
@@ -55,7 +55,7 @@ _POLICIES = {"LROA": "lroa", "Uni-D": "uni-d", "Uni-S": "uni-s", "DivFL": "divfl
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(RunOptions):
+class Options:
     """A figure, and its options."""
 
     figure: tyro.conf.Positional[
@@ -67,8 +67,12 @@ class Options(RunOptions):
     v-sweep: energy and objective under different V (Figure 4);
     k-sweep: LROA and Uni-D for different K, each at its best mu and nu (Figures 5 and 6);
     bound: distance of LROA from the lower bound."""
-    scenarios: tuple[str, ...] = ("cifar10", "femnist")
-    """Systems, each a row of panels in the figure; with --train they are also the data sets."""
+    scenarios: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = (
+        "cifar10",
+        "femnist",
+    )
+    """Systems, each a row of panels; with --train also the data
+    sets."""
     train: bool = False
     """Train real models. Only the data of digits come with the libraries."""
     data_dir: Path = Path("data")
@@ -79,14 +83,17 @@ class Options(RunOptions):
     """Rounds between two evaluations on the test set."""
     device: str = "cpu"
     """Device to train on, as PyTorch names it: cpu, cuda, cuda:1, and so on."""
-    seeds: int | None = None
-    """Number of seeds; 30, or 5 with training, by default."""
-    rounds: int | None = None
-    """Number of rounds; by default that of the scenario."""
-    mu: tuple[float, ...] | None = None
-    """lambda-sweep, k-sweep: scale factors of lambda; the paper's, or 0.1 1 10 for k-sweep."""
-    nu: tuple[float, ...] | None = None
-    """v-sweep, k-sweep, bound: scale factors of V; powers of ten by default."""
+    seeds: Annotated[int | None, shown("INT", "5 with training, 30 without")] = None
+    """Number of seeds."""
+    rounds: Annotated[int | None, shown("INT", "the scenario's")] = None
+    """Number of rounds."""
+    mu: Annotated[
+        tuple[float, ...] | None, shown("FLOAT ...", "the paper's, or 0.1 1 10 for k-sweep")
+    ] = None
+    """lambda-sweep, k-sweep: scale factors of lambda."""
+    nu: Annotated[tuple[float, ...] | None, shown("FLOAT ...", "powers of ten")] = None
+    """v-sweep, k-sweep, bound: scale factors of V."""
+    run: RunOptions = field(default_factory=RunOptions)
 
     def system(self, name: str, **fields: Any) -> Scenario:
         """A preset with the number of rounds that was asked for and other fields."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import importlib.metadata
 import json
@@ -24,7 +23,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, remove_abandoned, writable_folder
 from fl_edge_env.scenario.toml import describe_channel
 from policies.benchmark.jobs import code_hash
-from policies.benchmark.options import SAME_RESULT, RunOptions
+from policies.benchmark.options import RunOptions
 from policies.benchmark.runner import check_runner
 
 if TYPE_CHECKING:
@@ -44,9 +43,13 @@ class Kind:
 
 @contextmanager
 def claimed(
-    folder: Path, kind: Kind, options: RunOptions, settings: Sequence[Mapping[str, Any]]
+    folder: Path,
+    kind: Kind,
+    options: RunOptions,
+    given: Mapping[str, Any],
+    settings: Sequence[Mapping[str, Any]],
 ) -> Iterator[None]:
-    """Keep a folder for the block, if it is empty or holds the results of these options.
+    """Keep a folder for the block, if it is empty or holds the results of the options given.
 
     The configuration that is written says how to repeat the experiment: the command, the options,
     the `settings` that they describe, and the versions of code and libraries.
@@ -58,11 +61,7 @@ def claimed(
         command is at work in it.
     """
     check_runner(options.workers, options.backend, options.checkpoint_every)
-    given = {
-        field.name: plain(getattr(options, field.name))
-        for field in dataclasses.fields(options)
-        if field.name not in SAME_RESULT
-    }
+    given = plain(given)
     path = folder / kind.config
     old = _stored(path)
     if not options.overwrite:
@@ -108,7 +107,9 @@ def _check(folder: Path, kind: Kind, old: Mapping[str, Any], given: Mapping[str,
             )
     elif old["experiment"] != kind.name:
         raise ValueError(f"{str(folder)!r} holds a {old['experiment']}: {instead}")
-    elif other := [name for name in given if old["options"].get(name) != given[name]]:
+    elif other := [
+        name for name in {**given, **old["options"]} if old["options"].get(name) != given.get(name)
+    ]:
         raise ValueError(
             f"{str(folder)!r} holds another {kind.name}, with another {', '.join(other)}: {instead}"
         )
@@ -131,14 +132,11 @@ def described(scenario: Scenario) -> dict[str, Any]:
     return {"scenario": plain(fields), "lambda": scenario.lambda_, "V": scenario.V}
 
 
-def default_folder(options: RunOptions, scenario: str) -> Path:
+def default_folder(scenario: str, given: Mapping[str, Any]) -> Path:
     """``runs/<scenario>``, and every option that changes the result and is not the default."""
     words = [Path(scenario).stem]
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if value == field.default or field.name in ("scenario", "file", *SAME_RESULT):
-            continue
-        name = field.name.replace("_", "-")
+    for option, value in given.items():
+        name = option.replace("_", "-")
         if isinstance(value, bool):
             words.append(name if value else f"no-{name}")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -79,7 +80,6 @@ def run_jobs(
     folder: Path | None = None,
     workers: int = 1,
     backend: Backend = "processes",
-    address: str | None = None,
     checkpoint_every: int = 50,
     models: Path | None = None,
     console: Console | None = None,
@@ -127,7 +127,7 @@ def run_jobs(
     failures: list[tuple[Work, _Failure]] = []
     with (
         _bar(console, len(jobs), len(results), transient) as bar,
-        closing(_outcomes(attempts, min(workers, len(attempts)), backend, address)) as outcomes,
+        closing(_outcomes(attempts, min(workers, len(attempts)), backend)) as outcomes,
     ):
         for index, outcome in outcomes:
             if isinstance(outcome, _Failure):
@@ -176,12 +176,12 @@ def _bar(console: Console | None, jobs: int, finished: int, transient: bool) -> 
 
 
 def _outcomes(
-    attempts: list[_Attempt], workers: int, backend: Backend, address: str | None
+    attempts: list[_Attempt], workers: int, backend: Backend
 ) -> Generator[_Outcome, None, None]:
     if not attempts:
         return
     if backend == "ray":
-        yield from _on_ray(attempts, workers, address)
+        yield from _on_ray(attempts, workers)
         return
     parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
     run = joblib.delayed(partial(_run, alone=workers == 1))
@@ -212,7 +212,7 @@ def _signals_of_workers() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _on_ray(attempts: list[_Attempt], workers: int, address: str | None) -> Iterator[_Outcome]:
+def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
     # Not joblib's backend for Ray, which gives no result before all jobs are finished.
     if find_spec("ray") is None:
         raise ModuleNotFoundError(
@@ -227,7 +227,7 @@ def _on_ray(attempts: list[_Attempt], workers: int, address: str | None) -> Iter
     for module in own_modules():
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     with _signals_of_workers():
-        if address is None:
+        if (address := os.environ.get("RAY_ADDRESS")) is None:
             # "local": without it a cluster that someone started on this machine would be joined.
             ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
         else:

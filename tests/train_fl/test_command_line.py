@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -13,6 +15,7 @@ from train_fl.command_line import main
 
 COMMANDS = ("compare", "leaderboard", "reproduce", "train")
 EXTRAS = ("torch", "torchvision", "stable_baselines3", "cvxpy", "sklearn", "pyarrow")
+EXTRAS += ("matplotlib_inline",)
 
 
 def python(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
@@ -34,30 +37,36 @@ finally:
     assert all(f" {name} " in result.stdout for name in COMMANDS)
 
 
+def test_main__prints_the_version(capsys):
+    main(["--version"])
+    assert capsys.readouterr().out == f"fl-edge {version('fl-edge-env')}\n"
+
+
 @pytest.mark.parametrize(
-    ("command", "description"),
+    ("arguments", "fragment"),
     [
-        ("compare", "Compare policies for federated learning"),
-        ("leaderboard", "Rank schedulers in the settings of a file"),
-        ("reproduce", "Reproduce the figures of the paper's Section VII"),
-        ("train", "Train an agent."),
+        ("", "Expected one of {compare, leaderboard, reproduce, train}"),
+        ("contrast", "Available subcommands: compare, leaderboard"),
+        ("compare --seed 3", "--seeds INT"),
+        ("leaderboard", "Required options"),
+        ("compare --rounds many", "--rounds"),
     ],
 )
-def test_command__help_describes_it(capsys, command, description):
+def test_main__refuses_unknown_words_with_status_2(capsys, arguments, fragment):
     with pytest.raises(SystemExit) as raised:
-        main([command, "--help"])
-    assert raised.value.code == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert told.startswith(f"usage: fl-edge {command} ")
-    assert description in told
-
-
-@pytest.mark.parametrize("arguments", [[], ["contrast"], ["compare", "--unknown", "3"]])
-def test_main__what_it_does_not_know_ends_with_status_2(capsys, arguments):
-    with pytest.raises(SystemExit) as raised:
-        main(arguments)
+        main(arguments.split())
     assert raised.value.code == 2
-    assert "fl-edge" in capsys.readouterr().err
+    assert fragment in capsys.readouterr().err
+
+
+def test_help__ends_quietly_if_its_reader_has_gone():
+    command = [sys.executable, "-c", "from train_fl.command_line import main; main()"]
+    with subprocess.Popen(
+        [*command, "compare", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()  # before anything is printed
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
 
 
 # The command where no package of an extra is installed.
@@ -83,12 +92,13 @@ def test_train__names_the_extra_that_is_missing(tmp_path):
     assert 'pip install -e ".[rl]"' in told or 'pip install -e ".[train]"' in told
 
 
-def test_compare__needs_no_package_of_an_extra(tmp_path):
-    system = "--scenario cifar10 --no-train --rounds 5 --seeds 2 --workers 1"
-    result = python(WITHOUT_EXTRAS, "compare", *system.split(), cwd=tmp_path)
+def test_compare__needs_no_package_of_an_extra_and_no_notebook(tmp_path):
+    options = "--no-train --rounds 5 --seeds 2 --workers 1 --policies lroa divfl"
+    notebook = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    result = python(WITHOUT_EXTRAS, "compare", *options.split(), cwd=tmp_path, env=notebook)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "status" in result.stdout
-    assert list(tmp_path.glob("runs/cifar10-*/rounds.csv"))
+    assert list(tmp_path.glob("runs/digits-*/overview.png"))
 
 
 def test_train_fl__names_are_there_when_they_are_asked_for():

@@ -28,7 +28,7 @@ CODE = (
     "from train_fl.command_line import main; main()"
 )
 LONG = (
-    "compare --scenario digits --num-devices 10 --rounds 2000 --seeds 2 --policies uni-d uni-s "
+    "compare --scenario digits --set num_devices=10 --rounds 2000 --seeds 2 --policies uni-d uni-s "
     "--checkpoint-every 5"
 )
 STATUS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
@@ -134,7 +134,7 @@ def test_interrupt__in_a_callback_that_ignores_exceptions_is_not_lost(kind):
     "command",
     [
         "leaderboard board.toml --out out",
-        "train --scenario digits --num-devices 5 --out out",
+        "train --scenario digits --set num_devices=5 --out out",
     ],
 )
 def test_command__terminated_at_any_moment_leaves_nobody(start, tmp_path, command, seed):
@@ -169,9 +169,9 @@ def test_compare__with_workers_ends_in_one_line_when_all_or_one_are_told_to(
         assert_ends(process, 1, "error: the system has killed a worker process")
 
 
-TRAINED = "compare --num-devices 10 --rounds 60 --seeds 2 --eval-every 20 --checkpoint-every 5"
+TRAINED = "compare --set num_devices=10 --rounds 60 --seeds 2 --eval-every 20 --checkpoint-every 5"
 RESUMED = {
-    "compare": "compare --scenario cifar10 --num-devices 10 --no-train --rounds 300 --seeds 3",
+    "compare": "compare --scenario cifar10 --set num_devices=10 --no-train --rounds 300 --seeds 3",
     "trained": f"{TRAINED} --policies uni-d divfl oort",
     "leaderboard": "leaderboard board.toml",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 
@@ -22,14 +23,15 @@ from policies.benchmark.results_folder import (
 from policies.benchmark.tables import Board, coinciding, comparison_tables
 from train_fl.commands.options import CompareOptions
 from train_fl.commands.settings import (
-    MakeTraining,
     Scheduler,
-    Training,
     dataset_of,
     make_setting,
     network_note,
     notes,
 )
+
+if TYPE_CHECKING:
+    from train_fl.factory import TrainingEnvFactory
 
 COMPARISON = Kind(
     "comparison",
@@ -46,21 +48,22 @@ COMPARISON = Kind(
 )
 
 
-def compare(options: CompareOptions, console: Console, make_training: MakeTraining) -> None:
+def compare(options: CompareOptions, console: Console) -> None:
     """Run a comparison, print its table and write its results.
 
     Raises `ValueError` for a wrong option and a folder that holds something else or in which
-    another command is at work, `ModuleNotFoundError` where a package is not installed, and
+    another command is at work, `ModuleNotFoundError` if a package is not installed, and
     `JobsFailedError` if a run has failed.
     """
-    if options.save_models and not options.train:
+    run, output, name = options.run, options.output, options.system.scenario
+    if output.save_models and not options.training.train:
         raise ValueError("--save-models is for runs that train models, and none are trained here")
-    schedulers = [Scheduler(name) for name in options.policies]
-    setting = make_setting(options.scenario, options, schedulers, make_training)
-    folder = options.out or default_folder(options, options.scenario)
-    with claimed(folder, COMPARISON, options, [described(setting.scenario)]):
-        models = folder / "models" if options.save_models else None
-        (results,) = run_settings([setting], folder, options, console, models=models)
+    setting = make_setting(name, options, [Scheduler(each) for each in options.policy.policies])
+    decisive, stored = options.decisive(), [described(setting.scenario)]
+    folder = run.out or default_folder(name, decisive)
+    with claimed(folder, COMPARISON, run, {"scenario": name} | decisive, stored):
+        models = folder / "models" if output.save_models else None
+        (results,) = run_settings([setting], folder, run, console, models=models)
         rounds, bounds, summary, timing = results.rounds, results.bounds, results.summary(), None
         if "real_time" in rounds:  # kept apart from what a repetition repeats
             timing = rounds[["policy", "seed", "round", "real_time"]]
@@ -71,16 +74,15 @@ def compare(options: CompareOptions, console: Console, make_training: MakeTraini
         tables |= {} if timing is None else {"timing": timing}
         for name, table in tables.items():
             write_csv(folder / f"{name}.csv", table)
-        if options.latex:
+        if output.latex:
             boards = {Path(setting.name).stem: board}
             write_text(folder / "table.tex", comparison_latex(boards, folder.resolve().name))
-        save_plots(rounds, bounds, folder, target=setting.target, formats=options.formats)
-        training: Training | None = setting.entrants[0].training  # type: ignore[assignment]
-        if training is not None:
-            task = training.make_task()
+        save_plots(rounds, bounds, folder, target=setting.target, formats=output.formats)
+        if options.training.train:
+            task = cast("TrainingEnvFactory", setting.entrants[0].training).make_task()
             counts = task.num_samples[:, None] * task.label_histogram
             panel = partial(draw_partition, counts=counts)
-            save_figure([[panel]], [folder / f"partition.{kind}" for kind in options.formats])
+            save_figure([[panel]], [folder / f"partition.{kind}" for kind in output.formats])
     (printed,) = comparison_tables([board], width=console.width)
     print_whole(printed, console)
     for twins in coinciding(rounds):
@@ -89,7 +91,7 @@ def compare(options: CompareOptions, console: Console, make_training: MakeTraini
         seconds = timing.groupby("policy", sort=False)["real_time"].median()
         each = ", ".join(f"{name} {value:.2g} s" for name, value in seconds.items())
         console.print(f"real time of a round: {each}", highlight=False)
-    if options.train and (note := network_note(options)):
+    if options.training.train and (note := network_note(options)):
         console.print(f"Trained on {dataset_of(options)}: {note}.", highlight=False)
     for note in notes(setting):
         console.print(note, highlight=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from policies.benchmark.command_line import print_whole
 from policies.benchmark.experiment import Setting, run_settings
 from policies.benchmark.latex import comparison_latex
 from policies.benchmark.leaderboard import save_overview, standings
-from policies.benchmark.options import PaperOptions
+from policies.benchmark.options import RunOptions
 from policies.benchmark.results_folder import (
     Kind,
     claimed,
@@ -32,13 +32,12 @@ from policies.benchmark.tables import (
     overview_markdown,
 )
 from train_fl.commands.leaderboard_file import (
-    SETTING_KEYS,
     FileSetting,
     find_leaderboard,
     read_leaderboard,
 )
+from train_fl.commands.options import OutputOptions
 from train_fl.commands.settings import (
-    MakeTraining,
     Scheduler,
     dataset_of,
     make_entrant,
@@ -69,28 +68,35 @@ _OVERVIEW = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options(PaperOptions):
+@dataclass(frozen=True)
+class Options:
     """Rank schedulers in the settings of a file.
 
-    With the same seed all schedulers meet the same channel. If a run is interrupted, the same
-    command continues it; finished runs are not repeated.
+    With the same seed all schedulers meet the same channel. Rerun a command to resume it.
     """
 
-    file: tyro.conf.Positional[Path]
-    """TOML file with the settings and the schedulers, or suite-1: frozen, with stored results."""
-    policies: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Newcomers to suite-1, such as my_file.py:MyPolicy. Only they are run, and they are ranked
-    among the stored results; without any, its own schedulers are run."""
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """TOML file with the settings and the schedulers, or
+    suite-1: frozen, with stored results."""
+    policies: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="NAME", help_behavior_hint="(repeatable)"),
+    ] = ()
+    """Newcomers to suite-1, such as my_file.py:MyPolicy, to be
+    run and ranked among the stored results. Without any, its
+    own schedulers are run."""
     data_dir: Path = Path("data")
     """Folder with the files of the data sets."""
+    run: RunOptions = field(default_factory=RunOptions)
+    output: OutputOptions = field(default_factory=OutputOptions)
 
 
-def leaderboard(options: Options, console: Console, make_training: MakeTraining) -> None:
+def leaderboard(options: Options, console: Console) -> None:
     """Run all schedulers in all settings, print the tables and write the results.
 
     Raises `ValueError` for a wrong option and a folder that holds something else or in which
-    another command is at work, `ModuleNotFoundError` where a package is not installed, and
+    another command is at work, `ModuleNotFoundError` if a package is not installed, and
     `JobsFailedError` if a run has failed.
     """
     path, stored = find_leaderboard(options.file)
@@ -102,13 +108,16 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
                 "ranked among: add them to its schedulers"
             )
         told = _newcomers(told, options.policies, stored)
-    settings = [_setting(one, make_training) for one in told]
+    settings = [_setting(one) for one in told]
     if stored is not None:
         settings = [_as_stored(setting, stored) for setting in settings]
     described_settings = [_described(*each) for each in zip(told, settings, strict=True)]
-    folder = options.out or Path("runs") / "leaderboard" / default_folder(options, path.stem).name
-    with claimed(folder, LEADERBOARD, options, described_settings):
-        results = run_settings(settings, folder, options, console)
+    run, output = options.run, options.output
+    decisive = {"policies": options.policies} if options.policies else {}
+    folder = run.out or Path("runs/leaderboard") / default_folder(path.stem, decisive).name
+    given = {"file": options.file} | decisive
+    with claimed(folder, LEADERBOARD, run, given, described_settings):
+        results = run_settings(settings, folder, run, console)
         boards = {}
         for setting, result in zip(settings, results, strict=True):
             runs = result.summary()
@@ -117,10 +126,10 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
             boards[setting.name] = Board(runs, setting.target, result.caution(), setting.left_out)
         sentences = [_sentence(one, setting) for one, setting in zip(told, settings, strict=True)]
         _write(boards, settings, sentences, folder, f"Leaderboard: {path.stem}")
-        if options.latex:
+        if output.latex:
             text = comparison_latex(boards, folder.resolve().name, leader=True)
             write_text(folder / "table.tex", text)
-        save_overview(boards, folder / "overview.png", options.formats)
+        save_overview(boards, folder / "overview.png", output.formats)
     tables = comparison_tables(list(boards.values()), width=console.width, leader=True)
     for setting, table, sentence in zip(settings, tables, sentences, strict=True):
         console.print(setting.name, style="bold", highlight=False)
@@ -131,9 +140,9 @@ def leaderboard(options: Options, console: Console, make_training: MakeTraining)
     console.print(f"Results: {folder}", soft_wrap=True)
 
 
-def _setting(told: FileSetting, make_training: MakeTraining) -> Setting:
+def _setting(told: FileSetting) -> Setting:
     try:
-        return make_setting(told.name, told.options, told.schedulers, make_training, in_file=True)
+        return make_setting(told.name, told.options, told.schedulers, in_file=True)
     except ValueError as error:
         raise ValueError(f"setting {told.name!r}: {error}") from None
 
@@ -149,7 +158,9 @@ def _newcomers(
         entrants = [make_entrant(scheduler, scenario, None) for scheduler in schedulers]
         if taken := {each.label for each in entrants} & set(stored["policy"]):
             raise ValueError(f"stored results have the name {taken.pop()!r}: rename the policy")
-        return one.options.train or not all(each.policy.needs_training for each in entrants)
+        return one.options.training.train or not all(
+            each.policy.needs_training for each in entrants
+        )
 
     return [replace(one, schedulers=schedulers) for one in told if can_run(one)]
 
@@ -167,10 +178,9 @@ def _among(stored: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _described(told: FileSetting, setting: Setting) -> dict[str, object]:
-    given = {key: getattr(told.options, key) for key in SETTING_KEYS}
     return {
         "name": told.name,
-        "options": plain(given | {"seeds": len(setting.seeds)}),
+        "options": plain(told.values | {"seeds": len(setting.seeds)}),
         "schedulers": [plain(vars(one)) for one in told.schedulers],
     } | described(setting.scenario)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -14,26 +13,38 @@ import pandas as pd
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import as_value_error, read_text
 from policies import benchmark
-from policies.benchmark.options import HOW_TO_RUN, LEFT_BEHIND, fits
-from train_fl.commands.options import CompareOptions
+from train_fl.commands.options import (
+    SCENARIO_FIELDS,
+    TRAINING_FIELDS,
+    CompareOptions,
+    PolicyOptions,
+    SystemOptions,
+    TrainOptions,
+)
 from train_fl.commands.settings import Scheduler
 
 # Leaderboards of this package, and beside each the runs of its schedulers.
 SUITES = Path(benchmark.__file__).parent / "suites"
 
-# The options of a comparison that are not a setting's.
-_OF_THE_COMMAND = (*HOW_TO_RUN, *LEFT_BEHIND, "data_dir", "policies")
-
-SETTING_KEYS = tuple(
-    field.name for field in dataclasses.fields(CompareOptions) if field.name not in _OF_THE_COMMAND
-)
+# The options of ``fl-edge compare`` that a setting has, by group, and all its keys.
+_GROUPS = {
+    "system": (SystemOptions, ("scenario", "rounds", "tiers", "work")),
+    "policy": (PolicyOptions, ("seeds", "first_seed")),
+    "training": (
+        TrainOptions,
+        tuple(one.name for one in fields(TrainOptions) if one.name != "data_dir"),
+    ),
+}
+_FIELDS = SCENARIO_FIELDS | TRAINING_FIELDS
+SETTING_KEYS = (*(key for _, keys in _GROUPS.values() for key in keys), *_FIELDS)
 
 
 @dataclass(frozen=True)
 class FileSetting:
-    """A setting as the file has it: its name, the options of ``fl-edge compare``, and who meets."""
+    """A setting as the file has it, and as options of ``fl-edge compare``."""
 
     name: str
+    values: dict[str, Any]
     options: CompareOptions
     schedulers: tuple[Scheduler, ...]
 
@@ -59,10 +70,10 @@ def find_leaderboard(file: Path) -> tuple[Path, pd.DataFrame | None]:
 def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[FileSetting]:
     """Read the file of a leaderboard.
 
-    Each table ``[[settings]]`` has a `name` and any of `SETTING_KEYS`, the options of ``fl-edge
-    compare``, but trains only with ``train = true``. ``schedulers`` is a list of names or tables
-    with a `name`, perhaps a `label`, and keywords of the policy. What stands above the settings is
-    their default. `ValueError` if something is wrong.
+    Each table ``[[settings]]`` has a `name` and any of `SETTING_KEYS`: options of ``fl-edge
+    compare``, and the fields of its ``--set``. It trains only with ``train = true``. Its
+    ``schedulers`` are names, or tables with a `name`, perhaps a `label`, and keywords of the
+    policy. Keys above the settings are their defaults. `ValueError` if something is wrong.
     """
     with as_value_error(f"cannot read the leaderboard {str(path)!r}: "):
         values = tomllib.loads(read_text(path))
@@ -92,19 +103,34 @@ def _setting(
         raise ValueError(f"{where} needs a list schedulers, its own or above the settings")
     schedulers = tuple(_scheduler(entry, where) for entry in entries)
     del values["name"]
-    return FileSetting(name, CompareOptions(**values, data_dir=data_dir), schedulers)
+    groups: dict[str, Any] = {
+        group: {key: values[key] for key in keys if key in values}
+        for group, (_, keys) in _GROUPS.items()
+    }
+    groups["system"]["set"] = tuple((f"{k}={v}",) for k, v in values.items() if k in _FIELDS)
+    groups["training"]["data_dir"] = data_dir
+    made = {group: _GROUPS[group][0](**options) for group, options in groups.items()}
+    return FileSetting(name, values, CompareOptions(**made), schedulers)
 
 
 def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[str, Any]:
     """The values, if each has one of the keys and is of its type."""
-    kinds = get_type_hints(CompareOptions)
+    kinds: dict[str, Any] = dict(_FIELDS)
+    for options, _ in _GROUPS.values():
+        kinds |= get_type_hints(options)
     for key, value in values.items():
         if key not in keys:
             nearest = did_you_mean(key, keys) or f": it may have {', '.join(keys)}"
             raise ValueError(f"{where} cannot have a key {key!r}{nearest}")
-        if key in kinds and (not fits(value, kinds[key]) or value is None):
+        if key in kinds and not _fits(value, kinds[key]):
             raise ValueError(f"{where}: {key} must be {_words(kinds[key])}, got {value!r}")
     return values
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """True if a value of TOML is one of an option of some type."""
+    kinds = get_args(kind) or (kind,)
+    return type(value) in kinds or (float in kinds and type(value) is int)
 
 
 _WORDS = {bool: "true or false", float: "a number", int: "an integer", str: "a string"}

@@ -1,10 +1,14 @@
-"""The options by which commands name a system and a comparison."""
+"""The options of the commands in groups, and fields by ``--set``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_type_hints
+
+import tyro
 
 from fl_edge_env import (
     CellChannel,
@@ -19,104 +23,76 @@ from fl_edge_env import (
     with_tiers,
 )
 from fl_edge_env.channels import ChannelModel
-from fl_edge_env.checks import integer_at_least, one_of
+from fl_edge_env.checks import did_you_mean, integer_at_least, one_of
 from fl_edge_env.compression import names_own
 from fl_edge_env.scenario import toml
-from policies.benchmark.options import PaperOptions
+from policies.benchmark.options import RunOptions, shown
 from train_fl.options import TrainingOptions
 
 
 @dataclass(frozen=True)
-class ScenarioOptions:
-    """The options by which a command names its system.
+class SystemOptions:
+    """The system that is simulated."""
 
-    A field of `Scenario` is an option by a line here: its name, and its help.
-    """
+    scenario: Annotated[str, tyro.conf.arg(metavar="NAME")] = "digits"
+    """digits, fashion_mnist, cifar10, femnist, cell, phones,
+    mobile, or a TOML file."""
+    rounds: Annotated[int | None, shown("INT", "the scenario's")] = None
+    """Number of rounds."""
+    set: Annotated[
+        tuple[tuple[str, ...], ...],
+        tyro.conf.UseAppendAction,
+        tyro.conf.arg(metavar="FIELD=VALUE ...", help_behavior_hint="(repeatable)"),
+    ] = ()
+    """Fields of the scenario by name, such as num_devices=60
+    cohort_size=4 mu=0.1 csi=delayed channel=markov:0.9.
+    Without any, --set lists all."""
+    tiers: Annotated[str | None, shown("KIND", "the scenario's devices")] = None
+    """Unequal devices: hardware (older and newer ones) or
+    phones (of measured speeds)."""
+    work: Annotated[str | None, shown("KIND", "equal")] = None
+    """Local epochs: equal, or proportional to the device's
+    speed with the same total."""
 
-    scenario: str = "digits"
-    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, or a TOML file."""
-    channel: str | None = None
-    """Channel: clip, resample, markov:P, cell, cell:P, uplinks, a trace file, or rates:FILE.
-    P is the probability that a gain stays for the next round; rates are measured ones [bit/s]."""
-    csi: str | None = None
-    """Channel gains that the server knows when it decides.
-    full: this round's; delayed: the last round's; participants: of their last participation."""
-    objective: str | None = None
-    """What the reward counts.
-    penalty: the paper's penalty; outcome: what a user pays (actions then rank the devices)."""
-    latency: str | None = None
-    """What counts as latency.
-    proxy: the paper's sum of q T; round_time: the mean time of the slowest device drawn."""
-    availability: float | None = None
-    """Probability that a device is available in a round; 1 by default."""
-    upload_failure: float | None = None
-    """Probability that an upload fails."""
-    compression: str | None = None
-    """Compression of the updates: none, qsgd:BITS a parameter or topk:SHARE of the parameters."""
-    download_compression: str | None = None
-    """Compression of the model that the server sends: none or qsgd:BITS."""
-    download_rate_bps: float | None = None
-    """Rate at which devices download the model [bit/s]; by default that of the scenario."""
-    overhead_s: float | None = None
-    """What a participation takes beside download, computing and upload [s]."""
-    local_epochs: float | None = None
-    """Local epochs, E, fractions too; by default those of the scenario."""
-    work: str | None = None
-    """Work of unequal devices.
-    equal: the same number of epochs; proportional: by their speed, as much in all."""
-    deadline_s: float | None = None
-    """Time after which the server goes on without the devices that are not finished [s]."""
-    tiers: str | None = None
-    """Unequal devices.
-    hardware: older, the scenario's own, and newer ones; phones: of measured speeds."""
-    rounds: int | None = None
-    """Number of rounds; by default that of the scenario."""
-    num_devices: int | None = None
-    """Number of devices, N; by default that of the scenario.
-    They share out all its samples, where it gives one number of samples for all."""
-    cohort_size: int | None = None
-    """Number of devices drawn in a round, K; by default that of the scenario."""
-    bandwidth_hz: float | None = None
-    """Uplink bandwidth, B [Hz]."""
-    noise_power_w: float | None = None
-    """Noise power in B/K of the band, N0 [W]."""
-    model_bits: float | None = None
-    """Size of a model update, M [bit]; --upload names a network in its place."""
-    num_samples: float | None = None
-    """Samples of each device, D_n."""
-    cycles_per_sample: float | None = None
-    """CPU cycles to process one sample, c_n."""
-    capacitance: float | None = None
-    """Capacitance coefficient, alpha_n [W/Hz^3]."""
-    f_min: float | None = None
-    """Least CPU frequency [Hz]."""
-    f_max: float | None = None
-    """Largest CPU frequency [Hz]."""
-    p_min: float | None = None
-    """Least transmission power [W]."""
-    p_max: float | None = None
-    """Largest transmission power [W]."""
-    initial_queue: float | None = None
-    """Energy queue of each device at the start of an episode [J]."""
-    energy_budget_j: float | None = None
-    """Energy budget of each device in a round [J]; by default that of the scenario."""
-    mu: float | None = None
-    """Scale factor of lambda, the weight of the sampling error; by default that of the scenario."""
-    nu: float | None = None
-    """Scale factor of V, the weight of the penalty; by default that of the scenario."""
+    def fields(self, kinds: Mapping[str, type]) -> dict[str, Any]:
+        """The fields that ``--rounds`` and ``--set`` give, each of one of `kinds` by its name.
 
-    def make_scenario(self) -> Scenario:
-        """The preset or the file with the options that were given.
+        Raises
+        ------
+        ValueError
+            If a field is unknown, given twice, or not of its type.
+        """
+        found: dict[str, Any] = {} if self.rounds is None else {"num_rounds": self.rounds}
+        if () in self.set:
+            raise ValueError(f"--set needs FIELD=VALUE, with one of {', '.join(kinds)}")
+        for text in chain(*self.set):
+            name, equals, value = text.partition("=")
+            if name not in kinds:
+                nearest = did_you_mean(name, kinds) or ": --set alone lists all"
+                raise ValueError(f"--set has no field {name!r}{nearest}")
+            if not equals:
+                raise ValueError(f"--set needs {name}=VALUE, got {text!r}")
+            if name in found:
+                raise ValueError(f"{name} is given twice: as {found[name]!r} and as {value!r}")
+            try:
+                found[name] = kinds[name](value)
+            except ValueError:
+                kind = "an integer" if kinds[name] is int else "a number"
+                raise ValueError(f"{name} must be {kind}, got {value!r}") from None
+        return found
+
+    def make_scenario(self, given: Mapping[str, Any]) -> Scenario:
+        """The preset or the file with the fields of a scenario among those given.
 
         Raises
         ------
         ValueError
             If one of them is wrong.
         """
-        given = self._given()
-        if self.channel is not None:
-            given |= {"channel": make_channel(self.channel)}
-        if self.compression is not None and names_own(self.compression):
+        given = {name: value for name, value in given.items() if name in SCENARIO_FIELDS}
+        if "channel" in given:
+            given["channel"] = make_channel(given["channel"])
+        if names_own(given.get("compression", "none")):
             del given["compression"]  # its size is known when it is loaded for training
         if self.scenario.endswith(".toml"):
             devices = given.pop("num_devices", None)
@@ -132,21 +108,153 @@ class ScenarioOptions:
                 scenario = with_proportional_work(scenario)
         return scenario
 
-    def _given(self) -> dict[str, Any]:
-        """The fields of the system that have options which were given, without the channel."""
-        other = ("scenario", "channel", "rounds", "tiers", "work")
-        names = [field.name for field in fields(ScenarioOptions) if field.name not in other]
-        values = {name: getattr(self, name) for name in names} | {"num_rounds": self.rounds}
-        return {name: value for name, value in values.items() if value is not None}
+
+@dataclass(frozen=True)
+class PolicyOptions:
+    """The policies that are compared. All meet the same channel under the same seed."""
+
+    policies: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = (
+        "lroa",
+        "uni-d",
+        "uni-s",
+        "divfl",
+        "best-channel:static",
+        "opportunistic",
+    )
+    """Names such as lroa, or best-channel:static with a
+    scheduler's resources, or uni-d@qsgd:4 with other uploads;
+    folders of trained agents; my_file.py:MyPolicy."""
+    seeds: Annotated[int | None, shown("INT", "5 with training, 30 without")] = None
+    """Number of seeds."""
+    first_seed: int = 0
+    """The seeds are first_seed, first_seed + 1, and so on."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Real models in every round; --set also takes fields such as partition=iid server=fednova."""
+
+    train: bool = True
+    """Train no models. Only the data of digits come with the
+    libraries."""
+    target_accuracy: float = 0.9
+    """Test accuracy; the table shows when it is first reached."""
+    dataset: Annotated[str | None, shown("NAME", "the scenario's")] = None
+    """digits, fashion_mnist, cifar10, femnist, or
+    my_file.py:function."""
+    model: Annotated[str | None, shown("NAME", "the data set's")] = None
+    """digits, small, cnn, resnet18, or my_file.py:MyNet."""
+    eval_every: int = 10
+    """Rounds between two evaluations on the test set."""
+    fit_scenario: bool = False
+    """Take model size and sample numbers from the network and
+    the data, whatever a scenario file or --set gives."""
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, and so on, as PyTorch names it."""
+    data_dir: Path = Path("data")
+    """Folder with the files of the data set."""
+    download: bool = False
+    """Fetch missing data from the internet."""
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Files beside the results."""
+
+    latex: bool = False
+    """Write <out>/table.tex, for LaTeX with booktabs."""
+    pdf: bool = False
+    """Also write the figures as PDF."""
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The formats of figures."""
+        return ("png", "pdf") if self.pdf else ("png",)
+
+
+@dataclass(frozen=True)
+class CompareOutput(OutputOptions):
+    """Files beside the results."""
+
+    save_models: bool = False
+    """Write the last global model of each run to
+    <out>/models, as a state dict of PyTorch."""
+
+
+def _kinds(options: type, *, without: tuple[str, ...] = ()) -> dict[str, type]:
+    """The type of each field that a word can give: a channel is a word, an array a number."""
+    hints = get_type_hints(options)
+    kinds: dict[str, type] = {}
+    for one in fields(options):
+        parts = (hints[one.name], *get_args(hints[one.name]))
+        kind = next((kind for kind in (int, float, str) if kind in parts), float)
+        if one.name not in without:
+            kinds[one.name] = str if one.name == "channel" else kind
+    return kinds
+
+
+_FLAGS = tuple(one.name for one in fields(TrainOptions))
+SCENARIO_FIELDS = _kinds(Scenario)
+TRAINING_FIELDS = _kinds(TrainingOptions, without=_FLAGS)
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Compare policies for federated learning at the wireless edge.
+
+    Prints a table, with the first policy as the reference, and writes plots.
+    """
+
+    system: SystemOptions = field(default_factory=SystemOptions)
+    policy: PolicyOptions = field(default_factory=PolicyOptions)
+    training: TrainOptions = field(default_factory=TrainOptions)
+    run: RunOptions = field(default_factory=RunOptions)
+    output: CompareOutput = field(default_factory=CompareOutput)
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of the scenario and of training that are given."""
+        return self.system.fields(SCENARIO_FIELDS | TRAINING_FIELDS)
 
     def fields_given(self) -> set[str]:
-        """Names of the fields that the options or the TOML file give, and no preset."""
-        in_file = toml.read(Path(self.scenario)) if self.scenario.endswith(".toml") else {}
-        return {*in_file, *self._given()}
+        """Names of the scenario's fields that the options or the TOML file give, and no preset."""
+        name = self.system.scenario
+        in_file = toml.read(Path(name)) if name.endswith(".toml") else {}
+        return {*in_file, *self.fields()} & SCENARIO_FIELDS.keys()
+
+    def make_scenario(self) -> Scenario:
+        """The system; `ValueError` if an option is wrong."""
+        return self.system.make_scenario(self.fields())
+
+    def training_options(self) -> TrainingOptions:
+        """The options of training alone."""
+        names = [one.name for one in fields(TrainingOptions)]
+        flags = {name: getattr(self.training, name) for name in names if name in _FLAGS}
+        return TrainingOptions(**flags | {n: v for n, v in self.fields().items() if n in names})
+
+    def seed_range(self) -> range:
+        """The seeds; `ValueError` if there are none."""
+        number = self.policy.seeds
+        if number is None:
+            number = 5 if self.training.train else 30
+        integer_at_least(1, "seeds", number)
+        return range(self.policy.first_seed, self.policy.first_seed + number)
+
+    def decisive(self) -> dict[str, Any]:
+        """The options that decide on results and are not the default, in one level."""
+        groups = (self.system, self.policy, self.training)
+        given = {
+            one.name: getattr(group, one.name)
+            for group in groups
+            for one in fields(group)
+            if getattr(group, one.name) != one.default
+        }
+        for name in ("scenario", "rounds", "set", "data_dir", "download"):
+            given.pop(name, None)
+        return self.fields() | given
 
 
 def make_channel(text: str) -> ChannelModel:
-    """The channel that ``--channel`` describes; `ValueError` if it is none."""
+    """The channel that ``--set channel=`` describes; `ValueError` if it is none."""
     name, _, parameter = text.partition(":")
     if text == "clip":
         return ExponentialChannel()
@@ -172,48 +280,3 @@ def make_channel(text: str) -> ChannelModel:
         "channel must be clip, resample, markov:P, cell, cell:P, uplinks, rates:FILE, or a .csv "
         f"or .parquet file, got {text!r}"
     )
-
-
-@dataclass(frozen=True)
-class CompareOptions(PaperOptions, TrainingOptions, ScenarioOptions):
-    """Compare policies for federated learning at the wireless edge.
-
-    All policies meet the same channel under the same seed. The first policy is compared with the
-    others.
-    """
-
-    policies: tuple[str, ...] = (
-        "lroa",
-        "uni-d",
-        "uni-s",
-        "divfl",
-        "best-channel:static",
-        "opportunistic",
-    )
-    """Names such as lroa, folders of trained agents, or classes of your own as my_file.py:MyPolicy.
-    best-channel:static also names the resources of a scheduler, and uni-d@qsgd:4 another
-    compression of its updates."""
-    train: bool = True
-    """Train real models in every round. Only the data of digits come with the libraries."""
-    target_accuracy: float = 0.9
-    """Test accuracy; the table shows when it is first reached."""
-    seeds: int | None = None
-    """Number of seeds; 5 with training, 30 without by default."""
-    first_seed: int = 0
-    """The seeds are first_seed, first_seed + 1, and so on."""
-    fit_scenario: bool = False
-    """Let the size of the model and the numbers of samples be those of the network and the data,
-    also where --scenario is a file, or another option, that gives others. For a preset they are."""
-    save_models: bool = False
-    """Write the last global model of each run to <out>/models, as a state dict of PyTorch."""
-
-    def seed_range(self) -> range:
-        """The seeds; `ValueError` if there are none."""
-        number = self.seeds if self.seeds is not None else (5 if self.train else 30)
-        integer_at_least(1, "seeds", number)
-        return range(self.first_seed, self.first_seed + number)
-
-    def training_options(self) -> TrainingOptions:
-        """Those of the training alone."""
-        names = [field.name for field in fields(TrainingOptions)]
-        return TrainingOptions(**{name: getattr(self, name) for name in names})

@@ -18,7 +18,7 @@ from policies.benchmark.experiment import Setting, run_settings
 from policies.benchmark.figures import save_figure
 from policies.benchmark.paper import Figure, Options
 from policies.benchmark.results_folder import Kind, claimed, described, write_csv
-from train_fl.commands.settings import MakeTraining, Scheduler, make_entrant
+from train_fl.commands.settings import Scheduler, make_entrant, make_training
 from train_fl.options import TrainingOptions
 
 # The figures by name, and the options that not all of them have.
@@ -31,7 +31,7 @@ _FIGURES: dict[str, tuple[Callable[[Options, str], Figure], tuple[str, ...]]] = 
 }
 
 
-def reproduce(options: Options, console: Console, make_training: MakeTraining) -> None:
+def reproduce(options: Options, console: Console) -> None:
     """Run an experiment, draw its figure and print its table.
 
     Raises `ValueError` for a wrong option and a folder that holds something else or in which
@@ -53,14 +53,13 @@ def reproduce(options: Options, console: Console, make_training: MakeTraining) -
             raise ValueError(f"{options.figure} has no option {field.name}, got {value!r}")
     names = options.scenarios
     figures = [make(options, name) for name in names]
-    settings = [
-        setting(options, figure, name, make_training)
-        for figure, name in zip(figures, names, strict=True)
-    ]
-    folder = options.out or Path("runs") / "paper"
+    settings = [setting(options, *each) for each in zip(figures, names, strict=True)]
+    folder = options.run.out or Path("runs") / "paper"
     stored = [described(each.scenario) for each in settings]
-    with claimed(folder, kind, options, stored):
-        results = run_settings(settings, folder, options, console)
+    same_result = ("run", "data_dir", "download")
+    given = {name: value for name, value in vars(options).items() if name not in same_result}
+    with claimed(folder, kind, options.run, given, stored):
+        results = run_settings(settings, folder, options.run, console)
         drawn = [each.draw(got) for each, got in zip(figures, results, strict=True)]
         save_figure([each.panels for each in drawn], [folder / name for name in files[:2]])
         tables = [each.data.assign(scenario=name) for name, each in zip(names, drawn, strict=True)]
@@ -75,7 +74,7 @@ def reproduce(options: Options, console: Console, make_training: MakeTraining) -
     console.print(f"Figures and data: {folder}", soft_wrap=True)
 
 
-def setting(options: Options, figure: Figure, name: str, make_training: MakeTraining) -> Setting:
+def setting(options: Options, figure: Figure, name: str) -> Setting:
     """The setting of a system, with training fitted to the data of its name."""
     entrants = []
     for label, policy, scenario in figure.curves:

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +16,6 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.compression import names_own
 from fl_edge_env.scenario.presets import PRESETS
-from fl_edge_env.typing import FloatArray
-from policies.base import Policy
 from policies.benchmark.evaluate import check_target
 from policies.benchmark.experiment import Entrant, Setting
 from policies.divfl import DivFL
@@ -26,53 +23,8 @@ from policies.registry import POLICIES, SELECTORS, make_policy
 from train_fl.commands.options import CompareOptions
 from train_fl.options import TrainingOptions
 
-
-class LearningTask(Protocol):
-    """A learning task, split over devices."""
-
-    @property
-    def num_samples(self) -> FloatArray:
-        """Training samples of each device, shape (N,)."""
-        ...
-
-    @property
-    def label_histogram(self) -> FloatArray:
-        """Share of each class in each device's data, shape (N, C)."""
-        ...
-
-    @property
-    def options(self) -> TrainingOptions:
-        """How it is trained, the data set's own values in place of None."""
-        ...
-
-
-class Training(Protocol):
-    """Makes the training environment of a policy, as `train_fl.TrainingEnvFactory` does."""
-
-    @property
-    def scenario(self) -> Scenario:
-        """The system, fitted to the task."""
-        ...
-
-    def in_system(self, scenario: Scenario) -> Training:
-        """The same training in another system, which must fit the task too."""
-        ...
-
-    def make_task(self) -> LearningTask:
-        """The learning task."""
-        ...
-
-    def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
-        """The environment in which a policy trains models."""
-        ...
-
-
-class MakeTraining(Protocol):
-    """Prepares training on a system, as `train_fl.command_line.make_training` does."""
-
-    def __call__(self, scenario: Scenario, task: str, options: TrainingOptions) -> Training:
-        """Fit a system to the data set that `task` names."""
-        ...
+if TYPE_CHECKING:
+    from train_fl.factory import TrainingEnvFactory
 
 
 @dataclass(frozen=True)
@@ -90,7 +42,7 @@ class Scheduler:
 def make_entrant(
     scheduler: Scheduler,
     scenario: Scenario,
-    training: Training | None,
+    training: TrainingEnvFactory | None,
 ) -> Entrant:
     """A policy as the commands run it; DivFL chooses its cohorts by the labels of the task."""
     options, (name, _, compression) = dict(scheduler.options), scheduler.name.partition("@")
@@ -117,7 +69,6 @@ def make_setting(
     name: str,
     options: CompareOptions,
     schedulers: Sequence[Scheduler],
-    make_training: MakeTraining,
     *,
     in_file: bool = False,
 ) -> Setting:
@@ -132,24 +83,26 @@ def make_setting(
     ModuleNotFoundError
         If a package that training needs is not installed.
     """
-    seeds = options.seed_range()
-    if options.compression is not None and names_own(options.compression) and not options.train:
+    seeds, trained, file = options.seed_range(), options.training.train, options.system.scenario
+    compression = options.fields().get("compression", "none")
+    if names_own(compression) and not trained:
         raise ValueError(
-            f"compression {options.compression!r} needs training, which tells how much it writes: "
+            f"compression {compression!r} needs training, which tells how much it writes: "
             "without, give the size of an upload as bits:NUMBER"
         )
     scenario, training = options.make_scenario(), None
-    if options.train:
-        if options.dataset is None and Path(options.scenario).suffix == ".toml":
+    if trained:
+        if options.training.dataset is None and Path(file).suffix == ".toml":
             raise ValueError(
-                f"the scenario file {options.scenario!r} names no data set: give one with "
-                "--dataset, or --no-train"
+                f"the scenario file {file!r} names no data set: give one with --dataset, or "
+                "--no-train"
             )
         training = make_training(scenario, dataset_of(options), options.training_options())
-        if not options.fit_scenario:
+        if not options.training.fit_scenario:
             training = _as_given(options, scenario, training)
         scenario = training.scenario
-    check_target(options.target_accuracy)
+    target = options.training.target_accuracy
+    check_target(target)
     entrants, left_out = [], {}
     for one in schedulers:
         entrant = make_entrant(one, scenario, training)
@@ -161,22 +114,38 @@ def make_setting(
         if left_out:
             raise ValueError("all its schedulers need training")
         raise ValueError("policies must be one or more, got none")
-    target = options.target_accuracy if options.train else None
     setting = Setting(
-        name, tuple(entrants), seeds, target=target, left_out=left_out, titled=in_file
+        name,
+        tuple(entrants),
+        seeds,
+        target=target if trained else None,
+        left_out=left_out,
+        titled=in_file,
     )
     if training is not None:
         training(entrants[0].policy)  # refuses a wrong option here, not in a worker
     return setting
 
 
-def _as_given(options: CompareOptions, scenario: Scenario, training: Training) -> Training:
+def make_training(scenario: Scenario, task: str, options: TrainingOptions) -> TrainingEnvFactory:
+    """Training environments for a system, which is fitted to the data of a set by name.
+
+    Packages or data that are missing and wrong options are told, see `TrainingEnvFactory`.
+    """
+    from train_fl import TrainingEnvFactory  # torch takes seconds
+
+    return TrainingEnvFactory(scenario, task, options).fitted()
+
+
+def _as_given(
+    options: CompareOptions, scenario: Scenario, training: TrainingEnvFactory
+) -> TrainingEnvFactory:
     """Training in a system in which all that the user gave stays; `ValueError` if it does not fit.
 
     Training changes no channel, and a compression only where one's own was asked for by name.
     """
     fitted, told, even = training.scenario, [], {}
-    for name in sorted(options.fields_given() - {"preset", "channel", "compression"}):
+    for name in sorted(options.fields_given() - {"channel", "compression"}):
         given, fits = (np.asarray(getattr(each, name)) for each in (scenario, fitted))
         if np.array_equal(given, fits):
             continue
@@ -187,9 +156,10 @@ def _as_given(options: CompareOptions, scenario: Scenario, training: Training) -
             told.append(f"{name} is {_numbers(given)} and must be {_numbers(fits)}")
     if told:
         raise ValueError(
-            f"the scenario {options.scenario!r} does not fit the data set {dataset_of(options)!r} "
-            f"and the network: {'; '.join(told)}. Change that, leave it out, or give "
-            "--fit-scenario (fit_scenario = true in a leaderboard's file), which replaces it"
+            f"the scenario {options.system.scenario!r} does not fit the data set "
+            f"{dataset_of(options)!r} and the network: {'; '.join(told)}. Change that, "
+            "leave it out, or give --fit-scenario (fit_scenario = true in a leaderboard's file), "
+            "which replaces it"
         )
     return training.in_system(fitted.replace(**even)) if even else training
 
@@ -201,19 +171,20 @@ def _numbers(values: NDArray[Any]) -> str:
 
 def dataset_of(options: CompareOptions) -> str:
     """The data set that a setting trains on: its own, or that of its scenario."""
-    preset = PRESETS.get(options.scenario)
-    own = Path(options.scenario).stem if preset is None else preset.dataset or options.scenario
-    return options.dataset or own
+    name = options.system.scenario
+    preset = PRESETS.get(name)
+    own = Path(name).stem if preset is None else preset.dataset or name
+    return options.training.dataset or own
 
 
 def network_note(options: CompareOptions) -> str:
-    """Which network trains and which is uploaded, empty where both are the data set's own."""
-    told = []
-    if options.model is not None:
-        told.append(f"network {options.model.rpartition(':')[2]}")
-    if options.upload is not None:
-        told.append(f"uploads of the size of {options.upload}")
-    return ", ".join(told)
+    """The network that trains and the one that is uploaded, empty if both are the data set's."""
+    training, parts = options.training_options(), []
+    if training.model is not None:
+        parts.append(f"network {training.model.rpartition(':')[2]}")
+    if training.upload is not None:
+        parts.append(f"uploads of the size of {training.upload}")
+    return ", ".join(parts)
 
 
 def notes(setting: Setting) -> list[str]:

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from train_fl.commands.options import ScenarioOptions
+from policies.benchmark.options import shown
+from train_fl.commands.options import SCENARIO_FIELDS, SystemOptions
 
 
 @dataclass(frozen=True)
-class Options(ScenarioOptions):
+class Options:
     """Train an agent.
 
-    Killed at whatever moment, the same command goes on from the last validation. With a budget of
+    If it is interrupted, the same command continues from the last validation. With a budget of
     rounds it ends in the same agent as without the kill.
     """
 
-    scenario: str = "cifar10"
-    """The system: digits, fashion_mnist, cifar10, femnist, cell, phones, mobile, or a TOML file."""
+    system: SystemOptions = field(default_factory=SystemOptions)
     credit: str = "difference"
     """Reward of a device: difference (needs the system's model) or team."""
     seed: int = 0
     """Training seed."""
-    train_rounds: int | None = None
-    """Rounds to train, all systems together; 20,000 by default, where no minutes are given."""
-    minutes: float | None = None
+    train_rounds: Annotated[int | None, shown("INT", "20,000, unless --minutes is given")] = None
+    """Rounds to train, all systems together."""
+    minutes: Annotated[float | None, shown("FLOAT", "no limit")] = None
     """Minutes to train; the result depends on the machine."""
     num_envs: int = 8
     """Systems played at a time."""
@@ -41,14 +42,14 @@ class Options(ScenarioOptions):
     """Share of training episodes that start with empty queues."""
     eval_every: int = 2_500
     """Rounds between two validations."""
-    out: Path | None = None
-    """Folder for runs, runs/agents/<scenario>-<agent> by default; this one is seed-<seed> in it."""
+    out: Annotated[Path | None, shown("PATH", "runs/agents/<scenario>-<agent>")] = None
+    """Folder for runs; this one is seed-<seed> in it."""
 
 
 def train(options: Options, console: Console) -> None:
     """Train the agent, with a progress bar."""
     # Torch and Stable-Baselines3 take seconds to import, and a wrong scenario is told at once.
-    scenario = options.make_scenario()
+    scenario = options.system.make_scenario(options.system.fields(SCENARIO_FIELDS))
     from policies.learning.settings import AgentSettings
     from policies.learning.training import Budget, train_agent
     from policies.learning.training import Progress as Report
@@ -59,7 +60,7 @@ def train(options: Options, console: Console) -> None:
     if rounds is None and options.minutes is None:
         rounds = 20_000
     budget = Budget(rounds=rounds, minutes=options.minutes)
-    name = f"{Path(options.scenario).stem}-{settings.label.lower().replace(' ', '-')}"
+    name = f"{Path(options.system.scenario).stem}-{settings.label.lower().replace(' ', '-')}"
     folder = (options.out or Path("runs/agents") / name) / f"seed-{options.seed}"
     columns = (
         TextColumn(settings.label),

@@ -1,4 +1,4 @@
-"""The picture of a leaderboard: its rows."""
+"""The picture of a leaderboard: its rows; and the table of standings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import itertools
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.benchmark.leaderboard import overview_rows, save_overview
+from policies.benchmark.leaderboard import overview_rows, save_overview, standings
 from policies.benchmark.tables import Board, ranked
 
 NAMES = ["a", "b", "c", "d", "e"]
@@ -52,3 +53,34 @@ def test_overview__has_no_row_of_who_ran_nowhere(tmp_path):
     save_overview(boards, tmp_path / "overview.png", formats=("png", "pdf"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["overview.pdf", "overview.png"]
     assert np.all([path.stat().st_size for path in tmp_path.iterdir()])
+
+
+def timed(**times: list[float]) -> Board:
+    """Runs of policies that differ in the times to the target."""
+    rows = [
+        {"policy": name, "seed": seed, "total_time": 9.0, "time_to_target": value}
+        | {"status": "ok", "status_reason": ""}
+        for name, values in times.items()
+        for seed, value in enumerate(values)
+    ]
+    return Board(pd.DataFrame(rows), 0.9, left_out={"late": "needs training"})
+
+
+def test_standings__times_are_compared_seed_by_seed():
+    table = standings(timed(fast=[1.0, 2.0, 4.0], slow=[2.0, 3.0, 4.0])).set_index("scheduler")
+    # Ratios less one are 1, 1/2 and 0: mean 1/2, deviation 1/2, and t(0.975, 2) = 4.302653.
+    half = 4.302653 * 0.5 / np.sqrt(3)
+    row = table.loc["slow"]
+    assert row["longer_than_leader"] == pytest.approx(0.5)
+    assert row["longer_than_leader_low"] == pytest.approx(0.5 - half)
+    assert row["longer_than_leader_high"] == pytest.approx(0.5 + half)
+    assert table.loc["fast", "longer_than_leader"] == 0
+    assert table["rank"].tolist()[:2] == [1, 2]
+    assert table.loc["late", "status"] == "needs training"
+
+
+def test_standings__a_target_missed_in_a_run_has_no_mean_time():
+    table = standings(timed(misses=[0.1, np.nan], slow=[2.0, 3.0])).set_index("scheduler")
+    assert table.index.tolist() == ["slow", "misses", "late"]
+    assert table.loc["misses", "reached"] == 1
+    assert table.loc["misses", ["time_to_target", "longer_than_leader"]].isna().all()

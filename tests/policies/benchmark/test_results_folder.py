@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from policies.benchmark import bounds
-from policies.benchmark.results_folder import default_folder
 from train_fl.command_line import main
-from train_fl.commands.options import CompareOptions
+from train_fl.commands.options import CompareOptions, CompareOutput
 
 pytestmark = pytest.mark.usefixtures("plain_pictures")
 COMMANDS = {
-    "compare": "--scenario digits --num-devices 4 --no-train --rounds 2 --seeds 1 --policies uni-d",
+    "compare": "--set num_devices=4 --no-train --rounds 2 --seeds 1 --policies uni-d",
     "leaderboard": "{file}",
     "reproduce": "v-sweep --scenarios digits --rounds 2 --seeds 1 --nu 1e5",
 }
@@ -67,7 +66,7 @@ def test_paper__a_finished_command_that_is_given_again_adds_table_and_figures(ca
     added = contents(folder).keys() - before.keys()
     assert {path.suffix for path in added} == {".tex", ".pdf"}
     assert r"\label{tab:a-result}" in (folder / "table.tex").read_text()
-    assert default_folder(CompareOptions(latex=True, pdf=True), "x") == Path("runs") / "x"
+    assert CompareOptions(output=CompareOutput(latex=True, pdf=True)).decisive() == {}
 
 
 def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch):
@@ -87,7 +86,7 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
     for name, more, folder, message in (
         (
             "compare",
-            "--mu 0.5",
+            "--set mu=0.5",
             folders["compare"],
             f"another comparison, with another mu: {replace}",
         ),
@@ -103,7 +102,7 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
         assert (status, message in said) == (2, True), said
         assert contents(tmp_path) == before
     monkeypatch.undo()
-    for more, folder in (("--mu 0.5", folders["compare"]), ("", other)):
+    for more, folder in (("--set mu=0.5", folders["compare"]), ("", other)):
         assert call("compare", f"{more} --out {folder} --overwrite")[0] == 0
         assert call("compare", f"{more} --out {folder}")[0] == 0
     assert (folders["compare"] / "notes.csv").read_text() == "mine"

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import tomli_w
 
-from train_fl.command_line import make_training
 from train_fl.commands.leaderboard_file import read_leaderboard
-from train_fl.commands.options import CompareOptions
-from train_fl.commands.settings import Scheduler, make_setting
+from train_fl.commands.settings import make_setting
 
 FITTED = {"model_bits": 194_880.0, "num_samples": 36.0}  # 6,090 parameters, 1,440 of 40 devices
 
@@ -24,8 +22,18 @@ def file(tmp_path):
     return write
 
 
-def scenario_of(options: CompareOptions):
-    return make_setting("a", options, [Scheduler("uni-s")], make_training).entrants[0].scenario
+@pytest.fixture
+def scenario_of(tmp_path):
+    """The system in which a setting with training runs."""
+
+    def read(**values):
+        board = tmp_path / "board.toml"
+        settings = {"name": "a", "train": True, "schedulers": ["uni-s"], **values}
+        board.write_text(tomli_w.dumps({"settings": [settings]}))
+        (told,) = read_leaderboard(board)
+        return make_setting("a", told.options, told.schedulers).scenario
+
+    return read
 
 
 @pytest.mark.parametrize(
@@ -40,7 +48,7 @@ def scenario_of(options: CompareOptions):
     ],
 )
 def test_scenario__of_a_file_is_refused_where_training_would_change_it(
-    file, tmp_path, fields, options, message
+    file, scenario_of, tmp_path, fields, options, message
 ):
     (tmp_path / "own.py").write_text(
         "import numpy as np\nfrom train_fl.data.dataset import Dataset\n"
@@ -50,29 +58,25 @@ def test_scenario__of_a_file_is_refused_where_training_would_change_it(
     )
     given = {"dataset": "digits", "learning_rate": 0.1} | options
     given["dataset"] = given["dataset"].format(mine=tmp_path / "own.py")
-    compared = CompareOptions(scenario=file(**fields), policies=("uni-s",), **given)
+    given["scenario"] = file(**fields)
     if message is None:
-        fitted = scenario_of(compared)
+        fitted = scenario_of(**given)
         own = {} if "model" not in options else {"model_bits": 32 * 206_922, "num_samples": 2.0}
         for name, value in (FITTED | own).items():
             np.testing.assert_array_equal(getattr(fitted, name), value)
         return
     with pytest.raises(ValueError, match=message):
-        scenario_of(compared)
-    settings = {"settings": [{"name": "a", "train": True, "scenario": compared.scenario, **given}]}
-    board = tmp_path / "board.toml"
-    board.write_text(tomli_w.dumps(settings | {"schedulers": ["uni-s"], "fit_scenario": True}))
-    (told,) = read_leaderboard(board)
-    replaced = scenario_of(told.options)
+        scenario_of(**given)
+    replaced = scenario_of(**given, fit_scenario=True)
     for name, value in FITTED.items():
         np.testing.assert_array_equal(getattr(replaced, name), value)
 
 
-def test_scenario__a_fraction_of_a_sample_stays_as_it_was_given(file):
-    options = CompareOptions(scenario=file(num_samples=35.6), dataset="digits")
-    np.testing.assert_array_equal(scenario_of(options).num_samples, 35.6)
+def test_scenario__a_fraction_of_a_sample_stays_as_it_was_given(file, scenario_of):
+    scenario = scenario_of(scenario=file(num_samples=35.6), dataset="digits")
+    np.testing.assert_array_equal(scenario.num_samples, 35.6)
 
 
-def test_scenario__of_a_preset_is_fitted_to_the_data():
-    fitted = scenario_of(CompareOptions(num_devices=20, dataset="digits"))
+def test_scenario__of_a_preset_is_fitted_to_the_data(scenario_of):
+    fitted = scenario_of(num_devices=20, dataset="digits")
     np.testing.assert_array_equal(fitted.num_samples, 72.0)

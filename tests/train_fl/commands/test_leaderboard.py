@@ -15,13 +15,11 @@ import pytest
 
 from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, DivFL, Opportunistic, UniD, evaluate, make_policy
-from policies.benchmark.leaderboard import Board, standings
 from policies.benchmark.tables import ranked
 from tests.policies import own_policies
 from train_fl.command_line import main
 from train_fl.commands.leaderboard_file import find_leaderboard, read_leaderboard
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "leaderboards"
 RESULTS = ("leaderboard.csv", "leaderboard.md", "overview.png", "summary.csv", "config.json")
 SYSTEM = """
 schedulers = [
@@ -189,6 +187,7 @@ ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'
         ),
         (ONE + "workers = 2", "setting 'a' cannot have a key 'workers'"),
         (ONE + 'mu = "1"', "setting 'a': mu must be a number, got '1'"),
+        (ONE + "num_rounds = 3", "setting 'a': num_rounds is given twice"),
         (ONE + "train = 1", "setting 'a': train must be true or false, got 1"),
         (ONE + 'train = true\ndataset = "x"', "setting 'a': data set must be one of"),
         (ONE + '[[settings]]\nname = "a"', "distinct names, 'a' comes twice"),
@@ -213,62 +212,6 @@ def test_leaderboard__a_wrong_file_ends_with_one_line(
     (tmp_path / "file.toml").write_text(text)
     assert message in refused("leaderboard file.toml")
     assert not (tmp_path / "runs").exists()
-
-
-def board(**times: list[float]) -> Board:
-    """Runs of policies that differ in the times to the target."""
-    rows = [
-        {"policy": name, "seed": seed, "total_time": 9.0, "time_to_target": value}
-        | {"status": "ok", "status_reason": ""}
-        for name, values in times.items()
-        for seed, value in enumerate(values)
-    ]
-    return Board(pd.DataFrame(rows), 0.9, left_out={"late": "needs training"})
-
-
-def test_standings__times_are_compared_seed_by_seed():
-    table = standings(board(fast=[1.0, 2.0, 4.0], slow=[2.0, 3.0, 4.0])).set_index("scheduler")
-    # Ratios less one are 1, 1/2 and 0: mean 1/2, deviation 1/2, and t(0.975, 2) = 4.302653.
-    half = 4.302653 * 0.5 / np.sqrt(3)
-    row = table.loc["slow"]
-    assert row["longer_than_leader"] == pytest.approx(0.5)
-    assert row["longer_than_leader_low"] == pytest.approx(0.5 - half)
-    assert row["longer_than_leader_high"] == pytest.approx(0.5 + half)
-    assert table.loc["fast", "longer_than_leader"] == 0
-    assert table["rank"].tolist()[:2] == [1, 2]
-    assert table.loc["late", "status"] == "needs training"
-
-
-def test_standings__a_target_missed_in_a_run_has_no_mean_time():
-    table = standings(board(misses=[0.1, np.nan], slow=[2.0, 3.0])).set_index("scheduler")
-    assert table.index.tolist() == ["slow", "misses", "late"]
-    assert table.loc["misses", "reached"] == 1
-    assert table.loc["misses", ["time_to_target", "longer_than_leader"]].isna().all()
-
-
-@pytest.mark.parametrize("name", ["system", "digits", "fashion_mnist"])
-def test_examples__files_can_be_read(name):
-    settings = read_leaderboard(EXAMPLES / f"{name}.toml")
-    assert len(settings) >= 3
-    trained = name in ("digits", "fashion_mnist")
-    assert {setting.options.train for setting in settings} == {trained}
-
-
-def test_leaderboard__odd_names_are_shown(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    name, label = "[/bold] | $\\frac$", "[/red] $\\sqrt$"
-    shutil.copy(own_policies.__file__, tmp_path / "mine.py")
-    file, folder = tmp_path / "file.toml", tmp_path / "[/out]"
-    own = f"{{ name = \"{tmp_path}/mine.py:Steady\", share = 1.0, label = '{label}' }}"
-    file.write_text(
-        f'schedulers = ["random:static", {own}]\nscenario = "cifar10"\nnum_devices = 4\n'
-        f"rounds = 2\nseeds = 1\n[[settings]]\nname = '{name}'\n"
-    )
-    main(["leaderboard", str(file), "--out", str(folder), "--workers", "1"])
-    told = capsys.readouterr().out.splitlines()
-    assert name in told
-    assert any(line.lstrip().startswith(f"{label} ") for line in told)
-    assert told[-1] == f"Results: {folder}"
 
 
 TINY = """
@@ -366,11 +309,11 @@ def test_suite_1__has_stored_results_of_every_scheduler_in_every_setting():
     for told in settings:
         scenario = told.options.make_scenario()
         names = {make_policy(one.name, scenario).name for one in told.schedulers}
-        seeds = [*range(100, 105 if told.options.train else 110), *range(500, 505)]
+        seeds = [*range(100, 105 if told.options.training.train else 110), *range(500, 505)]
         runs = stored[stored["setting"] == told.name]
         found = {name: group["seed"].tolist() for name, group in runs.groupby("policy")}
         assert found == dict.fromkeys(names, seeds)
-        assert runs["time_to_target"].notna().any() == told.options.train
+        assert runs["time_to_target"].notna().any() == told.options.training.train
         assert (runs.groupby("policy")["status"].nunique() == 1).all()
 
 

@@ -1,39 +1,62 @@
-"""The options by which a command names its system, against the fields of a scenario."""
+"""Options of a command against the fields that they set, and what is wrong with them."""
 
 from __future__ import annotations
 
-import dataclasses
+import re
 
 import numpy as np
 import pytest
 
 from fl_edge_env import Scenario
-from train_fl.commands.options import ScenarioOptions
+from fl_edge_env.channels import MarkovChannel
+from train_fl.command_line import _COMMANDS, main, parse
+from train_fl.commands.options import SCENARIO_FIELDS, TRAINING_FIELDS, CompareOptions
 
-# Options under other names; weights that mu and nu scale; and what follows from data and policies.
-NO_OPTION = {
-    "num_rounds", "lambda_", "V", "model_tensors",
+# A value that each field can take, where half as much again is none.
+VALUES = {
+    "availability": 0.5, "upload_failure": 0.5, "download_rate_bps": 1e6, "deadline_s": 1e9,
+    "p_min": 0.002, "f_min": 1.1e9, "num_devices": 7, "channel": "markov:0.9", "csi": "delayed",
+    "latency": "round_time", "objective": "outcome", "compression": "qsgd:4",
+    "download_compression": "qsgd:8", "lambda_": 3.0, "V": 0.5,
 }  # fmt: skip
-NUMBERS = {
-    name: value
-    for name, value in Scenario.digits().to_dict().items()
-    if isinstance(value, float | int) or value is None
-}
 
 
-def test_options__are_there_for_each_number_of_a_system():
-    names = {field.name for field in dataclasses.fields(ScenarioOptions)}
-    assert NUMBERS.keys() - names == NO_OPTION
+def compared(words: str) -> CompareOptions:
+    options = parse(_COMMANDS["compare"](), words.split())
+    assert isinstance(options, CompareOptions)
+    return options
 
 
-@pytest.mark.parametrize("name", sorted(NUMBERS.keys() - NO_OPTION))
-def test_options__change_their_field_alone(name):
-    low = name in ("num_devices", "cohort_size", "p_min", "f_min")
-    value = {"upload_failure": 0.5, "availability": 0.5}.get(
-        name, 3 if low and isinstance(NUMBERS[name], int) else 1.5 * (NUMBERS[name] or 1.0)
-    )
-    value = 1e6 if value == np.inf else value
-    made = ScenarioOptions(**{name: value}).make_scenario()
-    expected = Scenario.digits(**{name: value})
-    assert made == expected
-    np.testing.assert_array_equal(getattr(made, name), value)
+@pytest.mark.parametrize("name", SCENARIO_FIELDS)
+def test_set__changes_its_field_alone(name):
+    default = getattr(Scenario.digits(), name)
+    value = VALUES.get(name)
+    if value is None:
+        start = float(np.ravel(default)[0])
+        value = SCENARIO_FIELDS[name](1.5 * start or 1)
+    made = compared(f"--set {name}={value}").make_scenario()
+    value = MarkovChannel.correlated(0.9) if name == "channel" else value
+    assert made == Scenario.digits(**{name: value})
+
+
+def test_set__is_repeatable_and_reaches_the_scenario_and_the_training():
+    options = compared("--rounds 7 --set mu=0.5 momentum=0.25 --set compression=qsgd:4 server=a=b")
+    scenario, training = options.make_scenario(), options.training_options()
+    assert (scenario.num_rounds, scenario.mu, scenario.compression) == (7, 0.5, "qsgd:4")
+    assert (training.momentum, training.compression, training.server) == (0.25, "qsgd:4", "a=b")
+    assert not {"dataset", "eval_every"} & TRAINING_FIELDS.keys()  # these have flags
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_help__fits_a_terminal_and_shows_no_none(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    _, boxes = capsys.readouterr().out.split("-h, --help", 1)
+    assert max(map(len, boxes.splitlines())) <= 80
+    assert not re.search(r"\bNone\b", boxes)
+    options = re.findall(r"^\W{1,2}--([a-z][a-z-]*)", boxes, re.MULTILINE)
+    assert len(options) <= 25
+    if command == "compare":
+        assert options[:4] == ["scenario", "rounds", "set", "tiers"]
+        assert {"policies", "no-train", "seeds", "out", "pdf"} <= set(options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
 import numpy as np
@@ -13,8 +12,8 @@ from fl_edge_env import Scenario
 from policies.benchmark import experiment as experiment_module
 from policies.benchmark import paper
 from tests.support import without_times
-from train_fl.command_line import make_training
-from train_fl.commands.reproduce import setting
+from train_fl.commands import reproduce
+from train_fl.commands.settings import make_training
 
 SMALL = "--scenarios digits --rounds 8 --seeds 2 --workers 1"
 
@@ -94,11 +93,12 @@ def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
     fitted, seen = Scenario.digits(num_rounds=8, model_bits=1e5), []
 
     def other(*args):
-        return dataclasses.replace(make_training(*args), scenario=fitted)
+        return make_training(*args).in_system(fitted)
 
     monkeypatch.setattr(experiment_module, "find_prices", seen.append)
+    monkeypatch.setattr(reproduce, "make_training", other)
     options = paper.Options(figure="bound", train=True)
-    setting(options, paper.bound(options, "digits"), "digits", other).work()
+    reproduce.setting(options, paper.bound(options, "digits"), "digits").work()
     assert seen == [fitted]
 
 
@@ -109,3 +109,20 @@ def test_matching_mu__is_where_lroa_saves_what_the_paper_states(monkeypatch):
         time |= {f"LROA {mu:g}": mu, f"Uni-D {mu:g}": 2.0}
     # Against Uni-D it saves 65 % where mu = 0.7, against Uni-S nowhere 99 %.
     assert paper.matching_mu("it", time) == {"Uni-D": "0.70", "Uni-S": "–"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        ("v-sweep --scenarios", "scenarios must be one or more, got none"),
+        ("v-sweep --scenarios digitz", "got 'digitz': did you mean 'digits'?"),
+        ("v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' comes twice among the policies"),
+        ("v-sweep --mu 2", "v-sweep has no option mu, got (2.0,)"),
+        ("v-sweep --seeds 0", "seeds must be an integer of at least 1, got 0"),
+    ],
+)
+def test_reproduce__a_wrong_option_ends_with_one_line(
+    refused, monkeypatch, tmp_path, arguments, fragment
+):
+    monkeypatch.chdir(tmp_path)
+    assert fragment in refused(f"reproduce {arguments}")

@@ -10,10 +10,10 @@ ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
     "fl_edge_env": 5_450,
-    "policies": 9_600,
+    "policies": 9_500,
     "policies/benchmark": 3_950,
     "policies/learning": 850,
-    "train_fl": 4_900,
+    "train_fl": 5_000,
     "tests": 15_200,
 }
 LONGEST = 500  # lines of a file

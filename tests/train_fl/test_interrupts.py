@@ -27,6 +27,11 @@ CODE = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     "from train_fl.command_line import main; main()"
 )
+# As CODE, with short searches for prices: any prices give valid bounds.
+QUICK = (
+    "from policies.benchmark import bounds; from policies.outcome import prices\n"
+    f"bounds._PRICE_ROUNDS, prices._STAGES = 50, (20,)\n{CODE}"
+)
 LONG = (
     "compare --scenario digits --set num_devices=10 --rounds 2000 --seeds 2 --policies uni-d uni-s "
     "--checkpoint-every 5"
@@ -35,13 +40,13 @@ STATUS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a command in a session of its own, of which nothing outlives the test."""
     with contextlib.ExitStack() as stack:
 
-        def started(command: str) -> subprocess.Popen[str]:
+        def started(command: str, code: str = CODE) -> subprocess.Popen[str]:
             process = subprocess.Popen(
-                [sys.executable, "-c", CODE, *command.split()],
+                [sys.executable, "-c", code, *command.split()],
                 cwd=tmp_path,
                 env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
                 start_new_session=True,
@@ -169,10 +174,10 @@ def test_compare__with_workers_ends_in_one_line_when_all_or_one_are_told_to(
         assert_ends(process, 1, "error: the system has killed a worker process")
 
 
-TRAINED = "compare --set num_devices=10 --rounds 60 --seeds 2 --eval-every 20 --checkpoint-every 5"
+TRAINED = "compare --set num_devices=6 --rounds 40 --seeds 2 --eval-every 20 --checkpoint-every 5"
 RESUMED = {
-    "compare": "compare --scenario cifar10 --set num_devices=10 --no-train --rounds 300 --seeds 3",
-    "trained": f"{TRAINED} --policies uni-d divfl oort",
+    "compare": "compare --scenario cifar10 --set num_devices=10 --no-train --rounds 200 --seeds 3",
+    "trained": f"{TRAINED} --policies uni-d divfl",
     "leaderboard": "leaderboard board.toml",
 }
 KILLS = int(os.environ.get("KILLS", "4"))
@@ -182,20 +187,20 @@ KILLS = int(os.environ.get("KILLS", "4"))
 @pytest.mark.parametrize("name", RESUMED)
 def test_command__killed_at_random_moments_ends_in_the_same_bytes(start, tmp_path, name):
     (tmp_path / "board.toml").write_text(
-        'schedulers = ["lroa", "uni-s", "random"]\nseeds = 3\nnum_devices = 10\nrounds = 300\n'
+        'schedulers = ["lroa", "uni-s", "random"]\nseeds = 3\nnum_devices = 10\nrounds = 200\n'
         '[[settings]]\nname = "one"\n[[settings]]\nname = "two"\nscenario = "cifar10"\n'
     )
     rng, kills, folder = random.Random(name), 0, tmp_path / "whole"
     command = f"{RESUMED[name]} --workers 2 --out"
     began = time.monotonic()
-    assert start(f"{command} {folder}").wait(600) == 0
+    assert start(f"{command} {folder}", QUICK).wait(600) == 0
     seconds = time.monotonic() - began
     whole = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
     whole.pop("timing.csv", None)
     while kills < KILLS:
         folder = tmp_path / f"killed-{kills}"
         while True:
-            process = start(f"{command} {folder}")
+            process = start(f"{command} {folder}", QUICK)
             try:
                 status = process.wait(rng.uniform(0, seconds))
                 break

@@ -186,11 +186,6 @@ def _rows(action: Any, devices: int, batch: tuple[int, ...] = ()) -> Any:
         return action
     flat, rows = (*batch, 3 * devices), (*batch, 3, devices)
     values = real_array("action", action)
-    if values.shape == rows:
-        raise ValueError(
-            f"action must be flat, of shape {flat}, got shape {rows}, that of FLEdge-v0: give "
-            f"action.reshape({', '.join(map(str, flat))})"
-        )
     if values.shape != flat:
         raise ValueError(
             f"action must be an Allocation or an array of shape {flat}, the frequencies, then the "
@@ -199,26 +194,21 @@ def _rows(action: Any, devices: int, batch: tuple[int, ...] = ()) -> Any:
     return values.reshape(rows)
 
 
-def _observed_scenario(env: object, wrapper: object) -> Scenario:
+def _observed_scenario(env: Any, wrapper: object) -> Scenario:
     """The scenario of the environment that a wrapper is put around.
 
     Raises `TypeError` if `env` is another environment, a batch where the wrapper is for one system
     or the other way round, or its observations are no longer those of ``FLEdge-v0``.
     """
-    name, batch = type(wrapper).__name__, isinstance(wrapper, VectorEnv)
-    scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
-    if not isinstance(scenario, Scenario) or isinstance(env, VectorEnv) != batch:
-        made, hint = 'gym.make("FLEdge-v0")', ""
-        if batch:
-            made = 'gym.make_vec("FLEdge-v0", vectorization_mode="vector_entry_point")'
-        if isinstance(env, VectorEnv):
-            instead = "gym.make_vec(..., wrappers=[FlatEnv])" if batch else "FlatVectorEnv"
-            hint = f": for this kind of batch take {instead}"
-        elif batch and isinstance(env, gym.Env):
-            hint = ": for a single system take FlatEnv"
-        got = str(env) if isinstance(env, gym.Env | VectorEnv) else f"a {type(env).__name__}"
-        raise TypeError(f"{name} wraps what {made} makes, got {got}{hint}")
-    assert isinstance(env, gym.Env | VectorEnv)
+    name, base = type(wrapper).__name__, getattr(env, "unwrapped", None)
+    kind = FLEdgeVectorEnv if isinstance(wrapper, VectorEnv) else FLEdgeEnv
+    if not isinstance(base, FLEdgeEnv | FLEdgeVectorEnv) or not isinstance(base, kind):
+        raise TypeError(
+            f"{name} wraps an {kind.__name__}, got {env!s:.200}: FlatEnv is for one system, also "
+            "in wrappers=[FlatEnv] of a batch, FlatVectorEnv for the batch of "
+            'vectorization_mode="vector_entry_point"'
+        )
+    scenario = base.scenario
     space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
     seen = space.spaces if isinstance(space, Dict) else {}
     if any(seen.get(key) != box for key, box in observation_space(scenario).items()):

@@ -161,8 +161,8 @@ class CellChannel:
         rounds: int,
         num_devices: int,
         *,
-        first_round: int = 0,  # noqa: ARG002 - rounds are alike
         previous: FloatArray | None = None,
+        **_: object,
     ) -> FloatArray:
         """Draw the gains of the next rounds; see `ChannelModel.draw`."""
         # One kind of number only, so that rounds are consumed one after the other.

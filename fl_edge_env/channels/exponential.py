@@ -54,9 +54,7 @@ class ExponentialChannel:
         rng: np.random.Generator,
         rounds: int,
         num_devices: int,
-        *,
-        first_round: int = 0,  # noqa: ARG002 - rounds are alike
-        previous: FloatArray | None = None,  # noqa: ARG002 - and independent
+        **_: object,
     ) -> FloatArray:
         """Draw the gains of the next rounds; see `ChannelModel.draw`."""
         if self.filter == "clip":

@@ -122,8 +122,8 @@ class MarkovChannel:
         rounds: int,
         num_devices: int,
         *,
-        first_round: int = 0,  # noqa: ARG002 - the chain is homogeneous
         previous: FloatArray | None = None,
+        **_: object,
     ) -> FloatArray:
         """Draw the gains of the next rounds; see `ChannelModel.draw`."""
         gains = np.array(self.gains)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from fl_edge_env.checks import read_only
 from fl_edge_env.files import as_value_error, check_regular
 from fl_edge_env.typing import FloatArray
-
-# A small file of a stranger must not fill the memory.
-_MOST_GAINS = 10_000_000
-_MOST_BYTES = 100 * _MOST_GAINS
 
 
 @dataclass(frozen=True)
@@ -25,9 +20,8 @@ class TraceChannel:
     Parameters
     ----------
     path : str
-        CSV or Parquet file in long format with the columns ``round``, ``device`` and ``gain``;
-        rounds and devices count from zero, and each pair appears once. It has at most ten million
-        rows, and a CSV file a gigabyte.
+        CSV file in long format with the columns ``round``, ``device`` and ``gain``; rounds and
+        devices count from zero, and each pair appears once.
 
     Raises
     ------
@@ -81,7 +75,7 @@ class TraceChannel:
         num_devices: int,
         *,
         first_round: int = 0,
-        previous: FloatArray | None = None,  # noqa: ARG002 - the round is enough
+        **_: object,
     ) -> FloatArray:
         """Give the gains of the next rounds; see `ChannelModel.draw`."""
         self._check_devices(num_devices)
@@ -113,16 +107,8 @@ def read_trace(path: Path, column: str = "gain") -> FloatArray:
         f"cannot read the trace {str(path)!r} as a table with the columns round, device and "
         f"{column}: "
     ):
-        if path.suffix == ".parquet":
-            check_regular(path)
-            _check_parquet(path, columns)
-            # On a damaged file threads of pyarrow may outlive its error, and crash.
-            table = pd.read_parquet(path, engine="pyarrow", columns=columns, use_threads=False)
-        else:
-            check_regular(path, _MOST_BYTES)
-            # What is packed may grow without end.
-            table = pd.read_csv(path, compression=None, usecols=columns, nrows=_MOST_GAINS + 1)
-        _check_number(len(table))
+        check_regular(path)
+        table = pd.read_csv(path, compression=None, usecols=columns)
         rounds, devices, values = table[columns].to_numpy(dtype=np.float64).T
     if not len(values):
         raise ValueError(f"{str(path)!r} must have rows, got none")
@@ -132,35 +118,12 @@ def read_trace(path: Path, column: str = "gain") -> FloatArray:
             f"{column} must be positive and finite in every row of {str(path)!r}, "
             f"got {values[wrong][0]} in row {int(wrong.argmax())}"
         )
-    shape = float(rounds.max()) + 1, float(devices.max()) + 1
-    counts = [np.all((index >= 0) & (index == np.floor(index))) for index in (rounds, devices)]
-    # Their number first: wrong ones may announce a huge table.
-    if (
-        not all(counts)
-        or len(values) != math.prod(shape)
-        or not np.array_equal(np.sort(rounds * shape[1] + devices), np.arange(len(values)))
-    ):
+    order = np.lexsort((devices, rounds))
+    num_devices = max(int(np.count_nonzero(rounds == 0)), 1)
+    counted = np.divmod(np.arange(len(values)), num_devices)
+    ordered = rounds[order], devices[order]
+    if len(values) % num_devices or not np.array_equal(counted, ordered):
         raise ValueError(
             f"{str(path)!r} must have one row for each pair of round and device, counted from 0"
         )
-    trace = np.empty((int(shape[0]), int(shape[1])))
-    trace[rounds.astype(np.int64), devices.astype(np.int64)] = values
-    trace.flags.writeable = False
-    return trace
-
-
-def _check_parquet(path: Path, columns: Sequence[str]) -> None:
-    """Raise `ValueError` for a file whose head announces too many rows, or no numbers."""
-    import pyarrow.parquet as pq
-    from pyarrow.types import is_floating, is_integer
-
-    with pq.ParquetFile(path) as file:
-        _check_number(file.metadata.num_rows)
-        for field in (file.schema_arrow.field(name) for name in columns):
-            if not (is_integer(field.type) or is_floating(field.type)):
-                raise ValueError(f"{field.name} must be numbers, got {field.type}")
-
-
-def _check_number(rows: int) -> None:
-    if rows > _MOST_GAINS:
-        raise ValueError(f"it has more than {_MOST_GAINS} rows")
+    return read_only(values[order].reshape(-1, num_devices))

@@ -182,9 +182,7 @@ class UplinkChannel:
         rng: np.random.Generator,
         rounds: int,
         num_devices: int,
-        *,
-        first_round: int = 0,  # noqa: ARG002 - rounds are alike
-        previous: FloatArray | None = None,  # noqa: ARG002 - nothing stays
+        **_: object,
     ) -> FloatArray:
         """Draw the gains of the next rounds; see `ChannelModel.draw`."""
         return self.sample(rng, rounds, num_devices)

@@ -139,11 +139,11 @@ def test_wrappers__refuse_what_is_not_the_environment_as_it_is():
     batch = gym.make_vec("FLEdge-v0", **NATIVE)
     of_gymnasium = gym.make_vec("FLEdge-v0", num_envs=1, vectorization_mode="sync")
     for wrap, env, message in [
-        (FlatEnv, cart, r'FlatEnv wraps what gym.make\("FLEdge-v0"\) makes, got <.*CartPole'),
-        (FlatEnv, PLAIN, "FlatEnv wraps .* got a Scenario$"),
-        (FlatEnv, batch, "got FLEdgeVectorEnv.*: for this kind of batch take FlatVectorEnv"),
-        (FlatVectorEnv, single, "got <FLEdgeEnv.*: for a single system take FlatEnv"),
-        (FlatVectorEnv, of_gymnasium, r"got SyncVectorEnv.*: .* take .*wrappers=\[FlatEnv\]"),
+        (FlatEnv, cart, "FlatEnv wraps an FLEdgeEnv, got <.*CartPole"),
+        (FlatEnv, PLAIN, "FlatEnv wraps .* got Scenario"),
+        (FlatEnv, batch, "got FLEdgeVectorEnv.*FlatVectorEnv for the batch of"),
+        (FlatVectorEnv, single, "an FLEdgeVectorEnv, got <FLEdgeEnv.*: FlatEnv is for one system"),
+        (FlatVectorEnv, of_gymnasium, r"got SyncVectorEnv.* wrappers=\[FlatEnv\] of a batch"),
         (FlatEnv, FlattenObservation(single), "FlatEnv needs .* a wrapper inside it changes them"),
         (FlatEnv, FlatEnv(single), "put that one around FlatEnv, got <FlatEnv<"),
         (FlatVectorEnv, FlatVectorEnv(batch), "put that one around FlatVectorEnv"),
@@ -156,8 +156,7 @@ def test_step__refuses_actions_of_another_shape():
     single = gym.make("FLEdgeFlat-v0", scenario=PLAIN)
     batch = gym.make_vec("FLEdgeFlat-v0", scenario=PLAIN, **NATIVE)
     for env, shape, message in [
-        (single, (3, 5), r"action must be flat, of shape \(15,\), got .*give action.reshape\(15\)"),
-        (batch, (3, 3, 5), r"of shape \(3, 15\), got .*: give action.reshape\(3, 15\)"),
+        (single, (3, 5), r"array of shape \(15,\), .* got shape \(3, 5\)"),
         (single, (5,), r"array of shape \(15,\), the frequencies.* of 5 devices, got shape \(5,\)"),
         (batch, (15,), r"array of shape \(3, 15\), .*, got shape \(15,\)"),
     ]:

@@ -274,9 +274,9 @@ def make_channel(text: str) -> ChannelModel:
             raise ValueError(f"channel {name}:P needs a probability P: {error}") from None
     if name == "rates" and parameter:
         return RateTraceChannel(parameter)
-    if Path(text).suffix in (".csv", ".parquet"):
+    if Path(text).suffix == ".csv":
         return TraceChannel(text)
     raise ValueError(
         "channel must be clip, resample, markov:P, cell, cell:P, uplinks, rates:FILE, or a .csv "
-        f"or .parquet file, got {text!r}"
+        f"file, got {text!r}"
     )

@@ -134,7 +134,7 @@ class PolicyOptions:
 class TrainOptions:
     """Real models in every round; --set also takes fields such as partition=iid server=fednova."""
 
-    train: bool = True
+    train: Annotated[bool, tyro.conf.arg(help_behavior_hint="(default: train)")] = True
     """Train no models. Only the data of digits come with the
     libraries."""
     target_accuracy: float = 0.9

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import torch
 
 from fl_edge_env import Scenario
 from policies.base import Policy
@@ -66,12 +63,11 @@ class TrainingEnvFactory:
         self.scenario, self.task = scenario, task
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
-        """Make it; torch computes in it with its threads and deterministic kernels, and only in it.
+        """Make it; the policy says what it wants to be reported.
 
-        The policy says what it wants to be reported. Data that are missing or damaged are a
-        `ValueError`.
+        Data that are missing or damaged are a `ValueError`.
         """
-        return _Repeatable(
+        return TrainingWrapper(
             gym.make("FLEdge-v0", scenario=self.scenario),
             self.make_task(),
             report_gradients=policy.uses_gradients,
@@ -112,29 +108,6 @@ class TrainingEnvFactory:
             num_devices=scenario.num_devices,
             merit=None if merit is None else tuple(merit),  # by which the task is kept in the cache
         )
-
-
-class _Repeatable(TrainingWrapper):
-    """Trains with the threads of its options and deterministic kernels; leaves torch as it was."""
-
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        with self._settings():
-            return super().reset(**options)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        with self._settings():
-            return super().step(action)
-
-    @contextmanager
-    def _settings(self) -> Iterator[None]:
-        threads, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
-        torch.set_num_threads(self._options.threads)
-        torch.backends.cudnn.deterministic = True
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
-            torch.backends.cudnn.deterministic = deterministic
 
 
 _cached_task = lru_cache(maxsize=1)(make_task)

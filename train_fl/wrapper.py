@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import math
 import warnings
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +28,25 @@ from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
 from train_fl.server import LARGER_MU, apply_contributions, norms_of
 from train_fl.task import Task, TrainingSeeds, new_model
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _repeatable(method: _Method) -> _Method:
+    """Let torch compute in a method with the wrapper's threads and deterministic kernels."""
+
+    @wraps(method)
+    def run(self: TrainingWrapper, *arguments: Any, **options: Any) -> Any:
+        threads, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
+        torch.set_num_threads(self._options.threads)
+        torch.backends.cudnn.deterministic = True
+        try:
+            return method(self, *arguments, **options)
+        finally:
+            torch.set_num_threads(threads)
+            torch.backends.cudnn.deterministic = deterministic
+
+    return cast(_Method, run)
 
 
 class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
@@ -83,7 +104,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         Put `gradient_distance`, `local_losses`, and after a reset `update_norms` into the info, as
         policies with `uses_gradients`, `uses_losses` and `uses_update_norms` need.
     **options
-        `eval_every`, `on_non_finite` and `device` in place of those of the task; see
+        `eval_every`, `on_non_finite`, `device` and `threads` instead of those of the task; see
         `train_fl.options.TrainingOptions`. An update that is not finite ends
         training with an error, or with ``on_non_finite="skip"`` is left out with a warning, its
         device then listed in ``info["skipped_devices"]``.
@@ -195,6 +216,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         with atomic_path(path) as temporary:
             temporary.write_bytes(content.getbuffer())
 
+    @_repeatable
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -224,6 +246,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         devices = self.scenario.num_devices if self._uploads.remembers else 0
         self._left = np.zeros((devices, len(self._parameters)), dtype=np.float32)
 
+    @_repeatable
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one round and train its cohort; see `FLEdgeEnv.step`.
 

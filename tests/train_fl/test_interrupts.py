@@ -184,6 +184,7 @@ KILLS = int(os.environ.get("KILLS", "4"))
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("name", RESUMED)
 def test_command__killed_at_random_moments_ends_in_the_same_bytes(start, tmp_path, name):
     (tmp_path / "board.toml").write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -16,13 +17,18 @@ def interrupts_in_one_line() -> Iterator[None]:
 
     Within the block both are a `KeyboardInterrupt`, so that what is begun is cleaned up. One that
     is raised where Python ignores all exceptions, as in a callback of numba's compiler, comes again
-    a moment later.
+    a moment later. During an import the program ends at once: libraries in C++ abort at exceptions.
     """
     status = 128 + signal.SIGINT
 
-    def terminated(number: int, _: FrameType | None) -> None:
+    def ended(number: int, frame: FrameType | None) -> None:
         nonlocal status
         status = 128 + number
+        while frame is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                print(_message(status), flush=True)
+                os._exit(status)
+            frame = frame.f_back
         raise KeyboardInterrupt
 
     def ignored(what: sys.UnraisableHookArgs) -> None:
@@ -35,15 +41,22 @@ def interrupts_in_one_line() -> Iterator[None]:
             hook(what)
 
     alone = threading.current_thread() is threading.main_thread()  # no other can set a handler
-    before = signal.signal(signal.SIGTERM, terminated) if alone else None
+    numbers = [signal.SIGTERM] if alone else []
+    if alone and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, ended) for number in numbers}
     hook, sys.unraisablehook = sys.unraisablehook, ignored
     try:
         yield
     except KeyboardInterrupt:
-        how = "interrupted" if status == 128 + signal.SIGINT else "terminated"
-        print(f"{how}: rerun the command to resume")
+        print(_message(status))
         sys.exit(status)
     finally:
         sys.unraisablehook = hook
-        if alone:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _message(status: int) -> str:
+    how = "interrupted" if status == 128 + signal.SIGINT else "terminated"
+    return f"{how}: rerun the command to resume"

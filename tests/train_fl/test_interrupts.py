@@ -119,10 +119,28 @@ with interrupts_in_one_line():
 """
 
 
+# C++ would end the process here.
+IMPORTING = """
+import signal, sys, time
+from train_fl.interrupts import interrupts_in_one_line
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with open("raising.py", "w") as file:
+    file.write("import signal; signal.raise_signal({number})")
+with interrupts_in_one_line():
+    try:
+        import raising
+    except BaseException:
+        time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("code", [SWALLOWED, IMPORTING])
 @pytest.mark.parametrize("kind", STATUS)
-def test_interrupt__in_a_callback_that_ignores_exceptions_is_not_lost(kind):
+def test_interrupt__where_no_exception_gets_through_is_not_lost(tmp_path, kind, code):
     done = subprocess.run(
-        [sys.executable, "-c", SWALLOWED.format(number=int(kind))],
+        [sys.executable, "-c", code.format(number=int(kind))],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import tempfile
@@ -11,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# Bytes of settings and results as text: a file of a stranger must not fill the memory.
-_MOST_TEXT = 500_000_000
 # How names of temporary files begin.
 _PART = ".part-"
 
@@ -56,17 +53,15 @@ def writable_folder(path: Path) -> Path:
     return path
 
 
-def check_regular(path: Path, most: float = math.inf) -> None:
-    """Raise `ValueError` for a folder, a pipe or a device, or a file of more than so many bytes."""
+def check_regular(path: Path) -> None:
+    """Raise `ValueError` for a folder, a pipe or a device."""
     if path.exists() and not path.is_file():
         raise ValueError("it is not a regular file")
-    if most < math.inf and (size := path.stat().st_size) > most:
-        raise ValueError(f"it has {in_bytes(size)}, more than {in_bytes(most)}")
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, which may be a stranger's; `ValueError` as of `check_regular`."""
-    check_regular(path, _MOST_TEXT)
+    """The text of a regular file."""
+    check_regular(path)
     return path.read_text(encoding="utf-8-sig")  # some editors of Windows begin with a mark
 
 
@@ -108,11 +103,3 @@ def as_value_error(before: str, after: str = "") -> Iterator[None]:
 def reason(error: Exception) -> str:
     """The message of an error in one line; its type where it has none."""
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def in_bytes(size: float) -> str:
-    """A size in bytes for people, such as ``1.6 GB``."""
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size:.0f} bytes"

@@ -55,12 +55,9 @@ def with_tiers(
     >>> sorted(set(mixed.f_max))
     [1500000000.0, 2000000000.0]
     """
-    if not isinstance(tiers, Sequence) or not all(
-        isinstance(factors, Mapping) for factors in tiers
-    ):
-        raise ValueError(f"tiers must be a sequence of mappings of field to factor, got {tiers!r}")
-    if not tiers:
-        raise ValueError("tiers must be one or more mappings of field to factor, got none")
+    mappings = isinstance(tiers, Sequence) and all(isinstance(each, Mapping) for each in tiers)
+    if not mappings or not tiers:
+        raise ValueError(f"tiers must be one or more mappings of field to factor, got {tiers!r}")
     odds = np.ones(len(tiers)) if shares is None else real_array("shares", shares)
     if odds.shape != (len(tiers),) or not (np.all(odds >= 0) and 0 < odds.sum() < np.inf):
         raise ValueError(

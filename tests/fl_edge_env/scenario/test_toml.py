@@ -134,7 +134,7 @@ def test_load__shares_out_all_samples_of_a_saved_scenario(tmp_path):
     ("arguments", "error", "message"),
     [
         ({"tiers": []}, ValueError, "tiers must be one or more"),
-        ({"tiers": "f_max"}, ValueError, "tiers must be a sequence of mappings"),
+        ({"tiers": "f_max"}, ValueError, "tiers must be one or more mappings .* got .f_max."),
         ({"tiers": [{"mu": 2.0}]}, TypeError, "tiers may scale num_samples, .*got 'mu'"),
         ({"tiers": [{"f_max": -1.0}]}, ValueError, "f_max must be positive"),
         ({"tiers": [{"f_max": "2"}]}, ValueError, "factor on f_max must be a number, got '2'"),

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_HOW: dict[int, str] = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+
 
 @contextmanager
 def interrupts_in_one_line() -> Iterator[None]:
@@ -19,44 +21,37 @@ def interrupts_in_one_line() -> Iterator[None]:
     is raised where Python ignores all exceptions, as in a callback of numba's compiler, comes again
     a moment later. During an import the program ends at once: libraries in C++ abort at exceptions.
     """
-    status = 128 + signal.SIGINT
+    number: int = signal.SIGINT
 
-    def ended(number: int, frame: FrameType | None) -> None:
-        nonlocal status
-        status = 128 + number
+    def ended(what: int, frame: FrameType | None) -> None:
+        nonlocal number
+        number = what
         while frame is not None:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
-                print(_message(status), flush=True)
-                os._exit(status)
+                print(f"{_HOW[number]}: rerun the command to resume", flush=True)
+                os._exit(128 + number)
             frame = frame.f_back
         raise KeyboardInterrupt
 
     def ignored(what: sys.UnraisableHookArgs) -> None:
         if issubclass(what.exc_type, KeyboardInterrupt):
             main = threading.main_thread().ident
-            again = threading.Timer(0.1, signal.pthread_kill, [main, status - 128])
+            again = threading.Timer(0.1, signal.pthread_kill, [main, number])
             again.daemon = True
             again.start()
         else:
             hook(what)
 
     alone = threading.current_thread() is threading.main_thread()  # no other can set a handler
-    numbers = [signal.SIGTERM] if alone else []
-    if alone and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        numbers.append(signal.SIGINT)
-    before = {number: signal.signal(number, ended) for number in numbers}
+    heard = [one for one in _HOW if alone and signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, ended) for one in heard}
     hook, sys.unraisablehook = sys.unraisablehook, ignored
     try:
         yield
     except KeyboardInterrupt:
-        print(_message(status))
-        sys.exit(status)
+        print(f"{_HOW[number]}: rerun the command to resume")
+        sys.exit(128 + number)
     finally:
         sys.unraisablehook = hook
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _message(status: int) -> str:
-    how = "interrupted" if status == 128 + signal.SIGINT else "terminated"
-    return f"{how}: rerun the command to resume"
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -169,6 +169,17 @@ def test_oort__score_is_that_of_the_paper():
     np.testing.assert_allclose(selector.score(slow, utility > 0), expected)
 
 
+@pytest.mark.parametrize(("number", "unseen"), [(2, 10), (6, 9), (23, 7), (40, 5), (900, 4)])
+def test_oort__a_falling_share_of_the_places_is_for_devices_that_never_took_part(number, unseen):
+    # Of 11 places 11 (1 - 0.9 * 0.98^(R - 1)), at most 7.7, go to known devices, rounded down.
+    scenario = SMALL.replace(num_devices=40, cohort_size=11)
+    selector = started(Oort(scenario))
+    selector.memory["last_round"][:20] = 1
+    cohort = selector.select(candidates_of(scenario, number=number))
+    assert len(set(cohort.tolist())) == 11
+    assert np.sum(cohort >= 20) == unseen
+
+
 def test_oort__everyone_is_seen_and_then_the_useful():
     scenario = SMALL.replace(num_devices=30, cohort_size=2)
     selector = started(Oort(scenario))

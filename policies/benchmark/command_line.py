@@ -16,7 +16,6 @@ from policies.benchmark.runner import JobsFailedError, WorkerKilledError, is_int
 
 # The extra that installs a package.
 _EXTRAS = {
-    "cvxpy": "reference",
     "ray": "cluster",
     "sklearn": "train",
     "stable_baselines3": "rl",

@@ -1,4 +1,4 @@
-"""The per-round problem P2: its solver, the compiled kernels, and the cvxpy reference."""
+"""The per-round problem P2: its solver and the compiled kernels."""
 
 from policies.p2.solver import P2Solution, Variant, best_resources, check_variant, solve_p2
 

@@ -10,7 +10,7 @@ import pytest
 
 from fl_edge_env import Allocation, Scenario
 from policies.p2 import solve_p2
-from policies.p2.reference import solve_p2_cvxpy
+from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
 
 pytestmark = pytest.mark.benchmark
 

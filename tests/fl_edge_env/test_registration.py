@@ -22,7 +22,7 @@ assert "fl_edge_env" not in sys.modules
 env = gymnasium.make("{IMPORTS_IT}", scenario="digits", num_rounds=2)
 env.reset(seed=0)
 env.step(env.action_space.sample())
-heavy = {{"torch", "stable_baselines3", "cvxpy", "pandas", "matplotlib", "numba", "joblib"}}
+heavy = {{"torch", "stable_baselines3", "pandas", "matplotlib", "numba", "joblib"}}
 assert not heavy & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

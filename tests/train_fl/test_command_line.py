@@ -14,7 +14,7 @@ import train_fl
 from train_fl.command_line import main
 
 COMMANDS = ("compare", "leaderboard", "reproduce", "train")
-EXTRAS = ("torch", "torchvision", "stable_baselines3", "cvxpy", "sklearn", "matplotlib_inline")
+EXTRAS = ("torch", "torchvision", "stable_baselines3", "sklearn", "matplotlib_inline")
 
 
 def python(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:

@@ -16,9 +16,9 @@ from fl_edge_env import Scenario, Simulator, TraceChannel
 from fl_edge_env.lyapunov import drift_plus_penalty
 from policies import LROA
 from policies.p2 import best_resources, solve_p2
-from policies.p2.reference import solve_p2_cvxpy
 from policies.solvers import compiled
 from policies.solvers.compiled import solver_threads
+from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
 
 
 def random_state(scenario: Scenario, seed: int, scale: float = 1.0):

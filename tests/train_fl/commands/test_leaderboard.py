@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -17,23 +14,20 @@ from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, DivFL, Opportunistic, UniD, evaluate, make_policy
 from policies.benchmark.tables import ranked
 from tests.policies import own_policies
-from train_fl.command_line import main
 from train_fl.commands.leaderboard_file import find_leaderboard, read_leaderboard
 
-RESULTS = ("leaderboard.csv", "leaderboard.md", "overview.png", "summary.csv", "config.json")
 SYSTEM = """
-schedulers = [
-    "uni-d",
-    "lroa",
-    {{ name = "lroa", label = "LROA, printed", variant = "paper" }},
-    "opportunistic",
-    "divfl",
-    {{ name = "{mine}:Steady", share = 1.0 }},
-    "{mine}:Learner",
-]
 seeds = 3
 first_seed = 5
 rounds = 12
+schedulers = [
+    "uni-d",
+    { name = "lroa", label = "LROA, printed", variant = "paper" },
+    "opportunistic",
+    "divfl",
+    { name = "mine.py:Steady", share = 1.0 },
+    "mine.py:Learner",
+]
 
 [[settings]]
 name = "iid"
@@ -47,133 +41,66 @@ channel = "markov:0.8"
 csi = "delayed"
 seeds = 2
 num_devices = 4
-schedulers = ["lroa", {{ name = "best-channel", resources = "static" }}, "oort:static", "uni-d"]
+schedulers = ["lroa", { name = "best-channel", resources = "static" }, "oort:static", "uni-d"]
 """
 
 
-@pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of a finished leaderboard, and what the command has printed."""
-    folder = tmp_path_factory.mktemp("leaderboard")
-    shutil.copy(own_policies.__file__, folder / "mine.py")
-    (folder / "file.toml").write_text(SYSTEM.format(mine=folder / "mine.py"))
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as told:
-        patch.setenv("COLUMNS", "200")
-        patch.chdir(folder)
-        main(["leaderboard", "file.toml", "--workers", "2", "--out", "out"])
-    return folder, told.getvalue()
-
-
-def test_leaderboard__numbers_and_ranks_are_those_of_evaluate(system):
-    folder, _ = system
-    summary = pd.read_csv(folder / "out" / "summary.csv")
-    ranks = pd.read_csv(folder / "out" / "leaderboard.csv")
+def test_leaderboard__ranks_the_schedulers_of_each_setting(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(own_policies.__file__, "mine.py")
+    Path("file.toml").write_text(SYSTEM)
+    output = call("leaderboard file.toml --workers 2 --out out")
+    summary = pd.read_csv("out/summary.csv").fillna({"status_reason": ""})
+    ranks = pd.read_csv("out/leaderboard.csv")
+    page = Path("out/leaderboard.md").read_text()
     first = Scenario.cifar10(num_devices=6, num_rounds=12)
     late = Scenario.femnist(
         num_devices=4, num_rounds=12, channel=MarkovChannel.correlated(0.8), csi="delayed"
     )
     printed = LROA(first, variant="paper")
     printed.name = "LROA, printed"
+    full = make_policy("mine.py:Steady", first, share=1.0)
+    policies = [UniD(first), printed, Opportunistic(first), DivFL(first), full]
     best = make_policy("best-channel:static", late)
-    full = make_policy(f"{folder / 'mine.py'}:Steady", first, share=1.0)
-    policies = [UniD(first), LROA(first), printed, Opportunistic(first), DivFL(first), full]
-    for name, scenario, fielded, seeds in (
-        ("iid", first, policies, [5, 6, 7]),
-        ("correlated | late", late, [LROA(late), best, UniD(late)], [5, 6]),
+    for section, name, scenario, fielded, seeds, said in (
+        (1, "iid", first, policies, [5, 6, 7], "Seeds 5 to 7, 12 rounds, 6 devices, 2 a round;"),
+        (2, "correlated | late", late, [LROA(late), best, UniD(late)], [5, 6], "Seeds 5 to 6, 12"),
     ):
         expected = evaluate(fielded, scenario, seeds)
         ours = summary[summary.setting == name].drop(columns="setting").reset_index(drop=True)
-        ours["status_reason"] = [
-            text if isinstance(text, str) else "" for text in ours.status_reason
-        ]
         pd.testing.assert_frame_equal(ours, expected, check_exact=False, rtol=1e-12)
         rows = ranks[(ranks.setting == name) & ranks["seeds"].notna()]
         assert rows.scheduler.tolist() == ranked(expected)
-        ok = expected.groupby("policy")["status"].first()[rows.scheduler] == "ok"
-        assert rows["rank"].dropna().tolist() == list(range(1, sum(ok) + 1))
-        assert rows["rank"].notna().tolist() == ok.tolist()
-        means = expected.groupby("policy")["total_time"].mean()
-        np.testing.assert_allclose(rows.total_time, means[rows.scheduler])
-        times = expected.pivot(index="seed", columns="policy", values="total_time")
-        longer = (times.div(times[ranked(expected)[0]], axis=0) - 1).mean()
-        np.testing.assert_allclose(rows.longer_than_leader, longer[rows.scheduler], atol=1e-12)
-
-
-def test_leaderboard__who_needs_training_is_listed_and_not_run(system):
-    folder, output = system
-    ranks = pd.read_csv(folder / "out" / "leaderboard.csv").set_index("scheduler")
-    learner = ranks.loc["Learner"]
-    assert (learner["setting"], learner["status"]) == ("iid", "needs training")
-    assert learner.drop(["setting", "status"]).isna().all()
-    assert "Learner" not in set(pd.read_csv(folder / "out" / "summary.csv").policy)
-    assert "not run: Learner (needs training)" in output
-    page = (folder / "out" / "leaderboard.md").read_text()
-    (row,) = (line for line in page.splitlines() if "Learner" in line)
-    assert set(row.split("Learner (needs training)")[1]) == set("| –")
-
-
-def test_leaderboard__the_page_has_a_table_for_each_setting_that_markdown_reads(system):
-    folder, output = system
-    page = (folder / "out" / "leaderboard.md").read_text()
-    _, iid, late = page.split("\n## ")
-    assert late.startswith("correlated | late\n")
-    for section, schedulers, said in (
-        (iid, 7, "Seeds 5 to 7, 12 rounds, 6 devices, 2 a round; no models are trained."),
-        (late, 4, "Seeds 5 to 6, 12 rounds, 4 devices, 2 a round"),
-    ):
-        rows = [line for line in section.splitlines() if line.startswith("|")]
-        assert len(rows) == 2 + schedulers
-        assert len({row.count("|") for row in rows}) == 1
-        assert said in section
+        assert rows["rank"].notna().tolist() == rows["status"].eq("ok").tolist()
+        text = page.split("\n## ")[section]
+        assert text.startswith(f"{name}\n")
+        assert text.count("\n|") == 2 + len(fielded) + 1  # and one that needs training
+        assert said in text
         assert said in output
-    assert "longer than" in iid
-    assert "label histograms" in iid
-    assert "label histograms" not in late
-    # The terminal names the same order.
-    names = re.findall(r"^\| \d+ \| ([^|]+) \|", iid, re.MULTILINE)
-    shown = [output.index(f"\n {name} ") for name in names]
-    assert shown == sorted(shown)
-    config = json.loads((folder / "out" / "config.json").read_text())
-    first, last = config["settings"]
-    assert (first["name"], last["name"]) == ("iid", "correlated | late")
+        assert ("label histograms" in text) == (name == "iid")
+    assert "not run: Learner (needs training)" in output
+    assert ranks.set_index("scheduler").loc["Learner", "status"] == "needs training"
+    iid, last = json.loads(Path("out/config.json").read_text())["settings"]
+    assert iid["schedulers"][1]["options"] == {"variant": "paper"}
     assert (last["options"]["seeds"], last["options"]["first_seed"]) == (2, 5)
-    assert first["schedulers"][2]["options"] == {"variant": "paper"}
-
-
-def test_leaderboard__another_file_leaves_no_results_of_the_first(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    file, out = tmp_path / "file.toml", tmp_path / "runs" / "leaderboard" / "file"
-    text = 'schedulers = ["{}"]\nseeds = 1\nrounds = {}\n[[settings]]\nname = "a"\n'
-    file.write_text(text.format("uni-s", 2))
-    main(["leaderboard", "file.toml", "--workers", "1"])
-    assert all((out / name).exists() for name in RESULTS)
-
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("policies.benchmark.experiment.run_jobs", stop)
-    for changed, left in ((text.format("uni-s", 2), RESULTS), (text.format("lroa", 2), ())):
-        file.write_text(changed)
-        with pytest.raises(SystemExit) as raised:
-            main(["leaderboard", "file.toml", "--workers", "1"])
-        assert raised.value.code == 130
-        assert {path.name for path in out.iterdir()} == {*left, "config.json", "jobs", ".lock"}
-
-
-def test_leaderboard__with_training_tells_when_the_target_is_reached(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file.toml").write_text(
-        'schedulers = ["uni-d"]\nseeds = 1\nnum_devices = 6\nrounds = 4\nscenario = "digits"\n'
-        '[[settings]]\nname = "system"\n'
-        '[[settings]]\nname = "digits"\ntrain = true\ntarget_accuracy = 0.01\neval_every = 2\n'
-    )
-    main(["leaderboard", "file.toml", "--workers", "1", "--out", "out"])
-    ranks = pd.read_csv(tmp_path / "out" / "leaderboard.csv").set_index("setting")
-    assert ranks.loc["digits", "time_to_target"] > 0
-    assert ranks.reached.fillna(-1).to_dict() == {"digits": 1, "system": -1}
 
 
 ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'
+
+
+def test_leaderboard__another_file_leaves_no_results_of_the_first(call, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    Path("file.toml").write_text(ONE)
+    call("leaderboard file.toml --workers 1")
+    monkeypatch.setattr("policies.benchmark.experiment.run_jobs", stop)
+    for text, kept in ((ONE, True), (ONE.replace("uni-s", "lroa"), False)):
+        Path("file.toml").write_text(text)
+        with pytest.raises(SystemExit, match="130"):
+            call("leaderboard file.toml --workers 1")
+        assert Path("runs/leaderboard/file/summary.csv").exists() == kept
 
 
 @pytest.mark.parametrize(
@@ -269,15 +196,11 @@ def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call):
     assert trained.loc[["Steady", "Student"], "reached"].tolist() == [1, 1]
 
 
-@pytest.mark.usefixtures("suite")
-def test_suite__a_learner_is_run_where_models_are_trained(call):
+def test_suite__a_learner_is_run_where_models_are_trained_and_else_its_own_schedulers(suite, call):
     call("leaderboard tiny mine.py:Student --workers 1")
     (folder,) = Path("runs/leaderboard").iterdir()
     assert folder.name == "tiny-policies-mine.py-Student"
     assert set(pd.read_csv(folder / "summary.csv")["setting"]) == {"digits"}
-
-
-def test_suite__without_newcomers_its_own_schedulers_are_run(suite, call):
     call("leaderboard tiny --workers 1 --out out")
     runs = pd.read_csv("out/summary.csv")
     key = ["setting", "policy", "seed"]
@@ -301,11 +224,10 @@ def test_suite__wrong_input_ends_with_one_line(refused, given, message):
     assert not Path("runs").exists()
 
 
-def test_suite_1__has_stored_results_of_every_scheduler_in_every_setting():
+def test_suite_1__has_stored_results_of_every_scheduler_which_come_out_again():
     path, stored = find_leaderboard(Path("suite-1"))
     settings = read_leaderboard(path)
-    assert stored.groupby("setting", sort=False).ngroups == len(settings) == 14
-    assert not stored.duplicated(["setting", "policy", "seed"]).any()
+    assert stored["setting"].nunique() == len(settings) == 14
     for told in settings:
         scenario = told.options.make_scenario()
         names = {make_policy(one.name, scenario).name for one in told.schedulers}
@@ -314,11 +236,6 @@ def test_suite_1__has_stored_results_of_every_scheduler_in_every_setting():
         found = {name: group["seed"].tolist() for name, group in runs.groupby("policy")}
         assert found == dict.fromkeys(names, seeds)
         assert runs["time_to_target"].notna().any() == told.options.training.train
-        assert (runs.groupby("policy")["status"].nunique() == 1).all()
-
-
-def test_suite_1__a_stored_result_comes_out_again():
-    _, stored = find_leaderboard(Path("suite-1"))
     scenario = Scenario.cell(num_rounds=1000)
     ours = stored[(stored["setting"] == "cell") & (stored["policy"] == "LROA")]
     runs = evaluate([LROA(scenario)], scenario, ours["seed"].tolist(), gaps=False)

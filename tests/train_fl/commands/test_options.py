@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from fl_edge_env import Scenario
+from fl_edge_env import Scenario, TraceChannel, with_phones, with_proportional_work
 from fl_edge_env.channels import MarkovChannel
 from train_fl.command_line import _COMMANDS, main, parse
 from train_fl.commands.options import SCENARIO_FIELDS, TRAINING_FIELDS, CompareOptions
@@ -45,6 +46,20 @@ def test_set__is_repeatable_and_reaches_the_scenario_and_the_training():
     assert (scenario.num_rounds, scenario.mu, scenario.compression) == (7, 0.5, "qsgd:4")
     assert (training.momentum, training.compression, training.server) == (0.25, "qsgd:4", "a=b")
     assert not {"dataset", "eval_every"} & TRAINING_FIELDS.keys()  # these have flags
+
+
+def test_scenario__of_a_file_has_the_changes_of_all_options(tmp_path):
+    trace, file = tmp_path / "trace.csv", tmp_path / "mine.toml"
+    index = pd.MultiIndex.from_product([range(4), range(6)], names=["round", "device"])
+    gains = pd.Series(np.linspace(0.05, 0.3, 24), index=index, name="gain")
+    gains.reset_index().to_csv(trace, index=False)
+    file.write_text('preset = "femnist"\nnum_devices = 6\nnum_rounds = 5\n')
+    words = f"--scenario {file} --rounds 20 --set channel={trace} mu=2 --tiers phones"
+    base = Scenario.femnist(num_devices=6, num_rounds=20, channel=TraceChannel(trace), mu=2)
+    assert compared(words).make_scenario() == with_phones(base)
+    assert compared(f"{words} --work proportional").make_scenario() == with_proportional_work(
+        with_phones(base)
+    )
 
 
 @pytest.mark.parametrize("command", _COMMANDS)

@@ -13,18 +13,8 @@ from policies.learned import SB3Policy
 QUICK = "--rounds 20 --train-rounds 300 --eval-every 100 --num-envs 4"
 
 
-@pytest.mark.parametrize(
-    ("fields", "note"),
-    [
-        ("csi=participants", "PPO privileged 1"),
-        (
-            "availability=0.5 upload_failure=0.2",
-            "policies that sample their cohort, where no device drops out",
-        ),
-    ],
-)
-def test_agents__from_training_to_the_table(call, tmp_path, fields, note):
-    system = f"--set num_devices=5 {fields}"
+def test_train__leaves_an_agent_that_compare_takes(call, tmp_path):
+    system = "--set num_devices=5 csi=participants"
     printed = call(f"train {QUICK} {system} --seed 1 --out {tmp_path}/agents")
     run = tmp_path / "agents" / "seed-1"
     assert str(run) in printed
@@ -33,7 +23,7 @@ def test_agents__from_training_to_the_table(call, tmp_path, fields, note):
 
     policies = f"--policies {run} opportunistic"
     options = f"--no-train --rounds 20 --seeds 3 {policies} --out {tmp_path}/out"
-    assert note in " ".join(call(f"compare {system} {options}").split())
+    assert "PPO privileged 1" in call(f"compare {system} {options}")
     summary = pd.read_csv(tmp_path / "out" / "summary.csv")
     times = summary[summary["policy"] == "PPO privileged 1"]["total_time"]
     policy = SB3Policy.load(run)

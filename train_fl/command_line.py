@@ -12,8 +12,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from train_fl.interrupts import interrupts_in_one_line
 
@@ -48,8 +50,7 @@ def _leaderboard() -> _Command:
 
 def _reproduce() -> _Command:
     """Reproduce the figures of the paper's Section VII."""
-    from policies.benchmark.paper import Options
-    from train_fl.commands.reproduce import reproduce
+    from train_fl.commands.reproduce import Options, reproduce
 
     description = (
         "Reproduce the figures of the paper's Section VII, one at a time.\n\n"
@@ -143,7 +144,7 @@ def _run(given: list[str], command: str | None, description: str | None) -> None
 
     from rich.console import Console
 
-    from policies.benchmark.command_line import errors_in_one_line
+    from train_fl.commands.console import errors_in_one_line
 
     console = Console(markup=False, emoji=False)
     with errors_in_one_line(console):
@@ -158,6 +159,20 @@ def parse(
 ) -> Any:
     """The options of a command as it takes them."""
     import tyro
+    from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        """What an option without a default takes: None is no word for it."""
+        kinds = get_args(info.type)
+        if NoneType not in kinds:
+            return None
+        (kind,) = (each for each in kinds if each is not NoneType)
+        inner = registry.get_primitive_spec(PrimitiveTypeInfo.make(kind, info.markers))
+        assert isinstance(inner, PrimitiveConstructorSpec)
+        return replace(inner, is_instance=lambda _: True, str_from_instance=lambda _: [])
 
     return tyro.cli(
         command.options,
@@ -165,4 +180,5 @@ def parse(
         description=description or command.description,
         args=given,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+        registry=registry,
     )

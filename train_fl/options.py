@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fl_edge_env.checks import (
     finite_number,
@@ -15,6 +15,7 @@ from fl_edge_env.checks import (
     positive_integer,
 )
 from fl_edge_env.compression import Compression, names_own
+from policies.benchmark.options import shown
 
 PARTITIONS = ("dirichlet", "iid", "place", "speed", "writer")
 
@@ -23,19 +24,35 @@ RUN_OPTIONS = ("eval_every", "on_non_finite", "device", "threads")
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
-    """Real models: data, network, local training, server and evaluation.
+class PlaceFlags:
+    """How often models are evaluated, where they are trained, and where their data are."""
 
-    The text below each field is its help on the command line.
-    """
-
-    dataset: str | None = None
-    """Data set: digits, fashion_mnist, cifar10 or femnist, by default that of the scenario; or your
-    own, as my_file.py:function."""
+    eval_every: int = 10
+    """Rounds between two evaluations on the test set; the last
+    round is always evaluated."""
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, and so on, as PyTorch names it."""
     data_dir: Path = Path("data")
     """Folder with the files of the data set."""
     download: bool = False
     """Fetch missing data from the internet."""
+
+
+@dataclass(frozen=True)
+class TaskFlags:
+    """The data set and the network."""
+
+    dataset: Annotated[str | None, shown("NAME", "the scenario's")] = None
+    """digits, fashion_mnist, cifar10, femnist, or
+    my_file.py:function."""
+    model: Annotated[str | None, shown("NAME", "the data set's")] = None
+    """digits, small, cnn, resnet18, or my_file.py:MyNet."""
+
+
+@dataclass(frozen=True)
+class TrainingOptions(PlaceFlags, TaskFlags):
+    """Real models: data, network, local training, server and evaluation."""
+
     partition: str | None = None
     """Split of the data: dirichlet, iid, place, speed or writer.
     By default writer for FEMNIST, and dirichlet otherwise."""
@@ -43,9 +60,6 @@ class TrainingOptions:
     """Parameter of the Dirichlet split: the smaller, the more the devices' data differ."""
     split_seed: int | None = None
     """Seed of a split that all seeds share. By default each seed has a split of its own."""
-    model: str | None = None
-    """Network: digits, small, cnn or resnet18, by default that of the data set; or your own, as
-    my_file.py:MyNet."""
     upload: str | None = None
     """Network whose size is uploaded, such as cnn while small trains; by default the one of
     --model."""
@@ -66,10 +80,6 @@ class TrainingOptions:
     """The server's learning rate; by default 1, or 0.01 for fedadam."""
     on_non_finite: str = "raise"
     """Treatment of an update that is infinite or NaN: raise (stop with an error) or skip."""
-    eval_every: int = 10
-    """Rounds between two evaluations on the test set; the last round is always evaluated."""
-    device: str = "cpu"
-    """Device to train on, as PyTorch names it: cpu, cuda, cuda:1, and so on."""
     threads: int = 1
     """Threads of PyTorch in each process; another number may change the last digits of results."""
 

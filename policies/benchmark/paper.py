@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -30,7 +29,7 @@ from policies.benchmark.figures import (
     draw_limit,
     draw_time,
 )
-from policies.benchmark.options import RunOptions, shown
+from policies.benchmark.options import shown
 from policies.benchmark.status import OK
 from policies.benchmark.styles import looks
 
@@ -75,14 +74,6 @@ class Options:
     sets."""
     train: bool = False
     """Train real models. Only the data of digits come with the libraries."""
-    data_dir: Path = Path("data")
-    """Folder with the files of the data set."""
-    download: bool = False
-    """Fetch missing data from the internet."""
-    eval_every: int = 10
-    """Rounds between two evaluations on the test set."""
-    device: str = "cpu"
-    """Device to train on, as PyTorch names it: cpu, cuda, cuda:1, and so on."""
     seeds: Annotated[int | None, shown("INT", "5 with training, 30 without")] = None
     """Number of seeds."""
     rounds: Annotated[int | None, shown("INT", "the scenario's")] = None
@@ -93,7 +84,6 @@ class Options:
     """lambda-sweep, k-sweep: scale factors of lambda."""
     nu: Annotated[tuple[float, ...] | None, shown("FLOAT ...", "powers of ten")] = None
     """v-sweep, k-sweep, bound: scale factors of V."""
-    run: RunOptions = field(default_factory=RunOptions)
 
     def system(self, name: str, **fields: Any) -> Scenario:
         """A preset with the number of rounds that was asked for and other fields."""

@@ -55,7 +55,9 @@ def test_main__refuses_unknown_words_with_status_2(capsys, arguments, fragment):
     with pytest.raises(SystemExit) as raised:
         main(arguments.split())
     assert raised.value.code == 2
-    assert fragment in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert fragment in error
+    assert "None" not in error
 
 
 def test_help__ends_quietly_if_its_reader_has_gone():

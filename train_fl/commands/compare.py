@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 
-from policies.benchmark.command_line import print_whole
 from policies.benchmark.experiment import run_settings
 from policies.benchmark.figures import PLOTS, draw_partition, save_figure, save_plots
 from policies.benchmark.latex import comparison_latex
@@ -21,6 +20,7 @@ from policies.benchmark.results_folder import (
     write_text,
 )
 from policies.benchmark.tables import Board, coinciding, comparison_tables
+from train_fl.commands.console import print_whole
 from train_fl.commands.options import CompareOptions
 from train_fl.commands.settings import (
     Scheduler,
@@ -56,8 +56,7 @@ def compare(options: CompareOptions, console: Console) -> None:
     `JobsFailedError` if a run has failed.
     """
     run, output, name = options.run, options.output, options.system.scenario
-    if output.save_models and not options.training.train:
-        raise ValueError("--save-models is for runs that train models, and none are trained here")
+    options.check_used()
     setting = make_setting(name, options, [Scheduler(each) for each in options.policy.policies])
     decisive, stored = options.decisive(), [described(setting.scenario)]
     folder = run.out or default_folder(name, decisive)

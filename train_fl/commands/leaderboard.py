@@ -11,7 +11,6 @@ import pandas as pd
 import tyro
 from rich.console import Console
 
-from policies.benchmark.command_line import print_whole
 from policies.benchmark.experiment import Setting, run_settings
 from policies.benchmark.latex import comparison_latex
 from policies.benchmark.leaderboard import save_overview, standings
@@ -31,6 +30,7 @@ from policies.benchmark.tables import (
     comparison_tables,
     overview_markdown,
 )
+from train_fl.commands.console import print_whole
 from train_fl.commands.leaderboard_file import (
     FileSetting,
     find_leaderboard,

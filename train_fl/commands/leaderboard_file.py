@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 import pandas as pd
@@ -26,17 +25,22 @@ from train_fl.commands.settings import Scheduler
 # Leaderboards of this package, and beside each the runs of its schedulers.
 SUITES = Path(benchmark.__file__).parent / "suites"
 
-# The options of ``fl-edge compare`` that a setting has, by group, and all its keys.
-_GROUPS = {
-    "system": (SystemOptions, ("scenario", "rounds", "tiers", "work")),
-    "policy": (PolicyOptions, ("seeds", "first_seed")),
-    "training": (
-        TrainOptions,
-        tuple(one.name for one in fields(TrainOptions) if one.name != "data_dir"),
-    ),
+# The options of ``fl-edge compare`` that a setting has, by group, and the types of all its keys.
+_GROUPS: dict[str, Any] = {
+    "system": SystemOptions,
+    "policy": PolicyOptions,
+    "training": TrainOptions,
+}
+_OPTIONS = {
+    group: {
+        name: kind
+        for name, kind in get_type_hints(options).items()
+        if name not in ("set", "policies", "data_dir")
+    }
+    for group, options in _GROUPS.items()
 }
 _FIELDS = SCENARIO_FIELDS | TRAINING_FIELDS
-SETTING_KEYS = (*(key for _, keys in _GROUPS.values() for key in keys), *_FIELDS)
+SETTING_KEYS = {**_OPTIONS["system"], **_OPTIONS["policy"], **_OPTIONS["training"], **_FIELDS}
 
 
 @dataclass(frozen=True)
@@ -98,48 +102,41 @@ def _setting(
     where = f"setting {name!r}"
     own = _checked(table, ("name", *SETTING_KEYS, "schedulers"), where)
     values = {"train": False} | defaults | own
+    training = _OPTIONS["training"].keys() | TRAINING_FIELDS.keys() - SCENARIO_FIELDS.keys()
+    if not values["train"] and (unused := [key for key in own if key in training - {"train"}]):
+        raise ValueError(f"{where}: {unused[0]} needs training: give it train = true")
     entries = values.pop("schedulers", None)
     if not isinstance(entries, list) or not entries:
         raise ValueError(f"{where} needs a list schedulers, its own or above the settings")
     schedulers = tuple(_scheduler(entry, where) for entry in entries)
     del values["name"]
-    groups: dict[str, Any] = {
-        group: {key: values[key] for key in keys if key in values}
-        for group, (_, keys) in _GROUPS.items()
+    more: dict[str, dict[str, Any]] = {
+        "system": {"set": tuple((f"{k}={v}",) for k, v in values.items() if k in _FIELDS)},
+        "training": {"data_dir": data_dir},
     }
-    groups["system"]["set"] = tuple((f"{k}={v}",) for k, v in values.items() if k in _FIELDS)
-    groups["training"]["data_dir"] = data_dir
-    made = {group: _GROUPS[group][0](**options) for group, options in groups.items()}
-    return FileSetting(name, values, CompareOptions(**made), schedulers)
+    groups = {
+        group: options(
+            **{key: values[key] for key in _OPTIONS[group] if key in values}, **more.get(group, {})
+        )
+        for group, options in _GROUPS.items()
+    }
+    return FileSetting(name, values, CompareOptions(**groups), schedulers)
 
 
 def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[str, Any]:
     """The values, if each has one of the keys and is of its type."""
-    kinds: dict[str, Any] = dict(_FIELDS)
-    for options, _ in _GROUPS.values():
-        kinds |= get_type_hints(options)
     for key, value in values.items():
         if key not in keys:
             nearest = did_you_mean(key, keys) or f": it may have {', '.join(keys)}"
             raise ValueError(f"{where} cannot have a key {key!r}{nearest}")
-        if key in kinds and not _fits(value, kinds[key]):
-            raise ValueError(f"{where}: {key} must be {_words(kinds[key])}, got {value!r}")
+        kind = SETTING_KEYS.get(key, type(value))
+        kinds = get_args(kind) or (kind,)
+        if type(value) not in kinds and not (float in kinds and type(value) is int):
+            raise ValueError(f"{where}: {key} must be {_WORDS[kinds[0]]}, got {value!r}")
     return values
 
 
-def _fits(value: object, kind: Any) -> bool:
-    """True if a value of TOML is one of an option of some type."""
-    kinds = get_args(kind) or (kind,)
-    return type(value) in kinds or (float in kinds and type(value) is int)
-
-
 _WORDS = {bool: "true or false", float: "a number", int: "an integer", str: "a string"}
-
-
-def _words(kind: Any) -> str:
-    """Name of a type of an option in a file."""
-    kinds = [one for one in get_args(kind) or (kind,) if one is not NoneType]
-    return " or ".join(_WORDS.get(one, repr(one)) for one in kinds)
 
 
 def _scheduler(entry: object, where: str) -> Scheduler:

@@ -27,7 +27,7 @@ from fl_edge_env.checks import did_you_mean, integer_at_least, one_of
 from fl_edge_env.compression import names_own
 from fl_edge_env.scenario import toml
 from policies.benchmark.options import RunOptions, shown
-from train_fl.options import TrainingOptions
+from train_fl.options import PlaceFlags, TaskFlags, TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,24 @@ class SystemOptions:
                 raise ValueError(f"{name} must be {kind}, got {value!r}") from None
         return found
 
-    def make_scenario(self, given: Mapping[str, Any]) -> Scenario:
+    def make_scenario(self, given: Mapping[str, Any], *, trained: bool = False) -> Scenario:
         """The preset or the file with the fields of a scenario among those given.
 
         Raises
         ------
         ValueError
-            If one of them is wrong.
+            If one of them is wrong, or needs training and there is none.
         """
         given = {name: value for name, value in given.items() if name in SCENARIO_FIELDS}
         if "channel" in given:
             given["channel"] = make_channel(given["channel"])
         if names_own(given.get("compression", "none")):
-            del given["compression"]  # its size is known when it is loaded for training
+            own = given.pop("compression")  # its size is known when it is loaded for training
+            if not trained:
+                raise ValueError(
+                    f"compression {own!r} needs training, which finds the size of its uploads: "
+                    "give that size as compression=bits:NUMBER instead"
+                )
         if self.scenario.endswith(".toml"):
             devices = given.pop("num_devices", None)
             scenario = Scenario.load(self.scenario, num_devices=devices).replace(**given)
@@ -131,30 +136,20 @@ class PolicyOptions:
 
 
 @dataclass(frozen=True)
-class TrainOptions:
-    """Real models in every round; --set also takes fields such as partition=iid server=fednova."""
-
+class _TrainOptions:
     train: Annotated[bool, tyro.conf.arg(help_behavior_hint="(default: train)")] = True
     """Train no models. Only the data of digits come with the
     libraries."""
     target_accuracy: float = 0.9
     """Test accuracy; the table shows when it is first reached."""
-    dataset: Annotated[str | None, shown("NAME", "the scenario's")] = None
-    """digits, fashion_mnist, cifar10, femnist, or
-    my_file.py:function."""
-    model: Annotated[str | None, shown("NAME", "the data set's")] = None
-    """digits, small, cnn, resnet18, or my_file.py:MyNet."""
-    eval_every: int = 10
-    """Rounds between two evaluations on the test set."""
     fit_scenario: bool = False
     """Take model size and sample numbers from the network and
     the data, whatever a scenario file or --set gives."""
-    device: str = "cpu"
-    """cpu, cuda, cuda:1, and so on, as PyTorch names it."""
-    data_dir: Path = Path("data")
-    """Folder with the files of the data set."""
-    download: bool = False
-    """Fetch missing data from the internet."""
+
+
+@dataclass(frozen=True)
+class TrainOptions(PlaceFlags, TaskFlags, _TrainOptions):
+    """Real models in every round; --set also takes fields such as partition=iid server=fednova."""
 
 
 @dataclass(frozen=True)
@@ -181,21 +176,19 @@ class CompareOutput(OutputOptions):
     <out>/models, as a state dict of PyTorch."""
 
 
-def _kinds(options: type, *, without: tuple[str, ...] = ()) -> dict[str, type]:
+def _kinds(options: type) -> dict[str, type]:
     """The type of each field that a word can give: a channel is a word, an array a number."""
     hints = get_type_hints(options)
     kinds: dict[str, type] = {}
     for one in fields(options):
         parts = (hints[one.name], *get_args(hints[one.name]))
-        kind = next((kind for kind in (int, float, str) if kind in parts), float)
-        if one.name not in without:
-            kinds[one.name] = str if one.name == "channel" else kind
+        kinds[one.name] = next((kind for kind in (int, float, str) if kind in parts), float)
     return kinds
 
 
-_FLAGS = tuple(one.name for one in fields(TrainOptions))
-SCENARIO_FIELDS = _kinds(Scenario)
-TRAINING_FIELDS = _kinds(TrainingOptions, without=_FLAGS)
+SCENARIO_FIELDS = _kinds(Scenario) | {"channel": str}
+_FLAGS = get_type_hints(TrainOptions)
+TRAINING_FIELDS = {n: kind for n, kind in _kinds(TrainingOptions).items() if n not in _FLAGS}
 
 
 @dataclass(frozen=True)
@@ -223,13 +216,24 @@ class CompareOptions:
 
     def make_scenario(self) -> Scenario:
         """The system; `ValueError` if an option is wrong."""
-        return self.system.make_scenario(self.fields())
+        return self.system.make_scenario(self.fields(), trained=self.training.train)
+
+    def check_used(self) -> None:
+        """Refuse options that have no effect without training; `ValueError` names the first."""
+        if self.training.train:
+            return
+        unused = flags_given(self.training, *(name for name in _FLAGS if name != "train"))
+        unused += flags_given(self.output, "save_models")
+        unused += flags_given(self.run, "checkpoint_every")
+        unused += [f"--set {name}" for name in self.fields() if name not in SCENARIO_FIELDS]
+        if unused:
+            raise ValueError(f"{unused[0]} needs training: remove --no-train")
 
     def training_options(self) -> TrainingOptions:
         """The options of training alone."""
+        given = vars(self.training) | self.fields()
         names = [one.name for one in fields(TrainingOptions)]
-        flags = {name: getattr(self.training, name) for name in names if name in _FLAGS}
-        return TrainingOptions(**flags | {n: v for n, v in self.fields().items() if n in names})
+        return TrainingOptions(**{name: given[name] for name in names if name in given})
 
     def seed_range(self) -> range:
         """The seeds; `ValueError` if there are none."""
@@ -251,6 +255,12 @@ class CompareOptions:
         for name in ("scenario", "rounds", "set", "data_dir", "download"):
             given.pop(name, None)
         return self.fields() | given
+
+
+def flags_given(group: object, *names: str) -> list[str]:
+    """The flags among some of a group that are not the default."""
+    changed = [name for name in names if getattr(group, name) != getattr(type(group), name)]
+    return [f"--{name.replace('_', '-')}" for name in changed]
 
 
 def make_channel(text: str) -> ChannelModel:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import pandas as pd
@@ -13,22 +13,32 @@ from rich.table import Table
 
 from fl_edge_env.checks import integer_at_least
 from policies.benchmark import paper
-from policies.benchmark.command_line import print_whole
 from policies.benchmark.experiment import Setting, run_settings
 from policies.benchmark.figures import save_figure
-from policies.benchmark.paper import Figure, Options
+from policies.benchmark.options import RunOptions
+from policies.benchmark.paper import Figure
 from policies.benchmark.results_folder import Kind, claimed, described, write_csv
+from train_fl.commands.console import print_whole
+from train_fl.commands.options import flags_given
 from train_fl.commands.settings import Scheduler, make_entrant, make_training
-from train_fl.options import TrainingOptions
+from train_fl.options import PlaceFlags, TrainingOptions
 
 # The figures by name, and the options that not all of them have.
-_FIGURES: dict[str, tuple[Callable[[Options, str], Figure], tuple[str, ...]]] = {
+_FIGURES: dict[str, tuple[Callable[[paper.Options, str], Figure], tuple[str, ...]]] = {
     "baselines": (paper.baselines, ()),
     "lambda-sweep": (paper.lambda_sweep, ("mu",)),
     "v-sweep": (paper.v_sweep, ("nu",)),
     "k-sweep": (paper.k_sweep, ("mu", "nu")),
     "bound": (paper.bound, ("nu",)),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(paper.Options):
+    """A figure, and its options."""
+
+    training: PlaceFlags = field(default_factory=PlaceFlags)
+    run: RunOptions = field(default_factory=RunOptions)
 
 
 def reproduce(options: Options, console: Console) -> None:
@@ -44,20 +54,23 @@ def reproduce(options: Options, console: Console) -> None:
     kind = Kind("reproduction", files, config=f"{stem}.json")
     if options.seeds is not None:
         integer_at_least(1, "seeds", options.seeds)
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
+    for name in ("scenarios", "mu", "nu"):
+        value = getattr(options, name)
         if value == ():
-            raise ValueError(f"{field.name} must be one or more, got none")
-        limited = any(field.name in names for _, names in _FIGURES.values())
-        if limited and field.name not in own and value != field.default:
-            raise ValueError(f"{options.figure} has no option {field.name}, got {value!r}")
+            raise ValueError(f"{name} must be one or more, got none")
+        if name not in ("scenarios", *own) and value is not None:
+            raise ValueError(f"{options.figure} has no option {name}, got {value!r}")
+    unused = flags_given(options.training, *(one.name for one in fields(PlaceFlags)))
+    unused += flags_given(options.run, "checkpoint_every")
+    if unused and not options.train:
+        raise ValueError(f"{unused[0]} needs training: add --train")
     names = options.scenarios
     figures = [make(options, name) for name in names]
     settings = [setting(options, *each) for each in zip(figures, names, strict=True)]
     folder = options.run.out or Path("runs") / "paper"
     stored = [described(each.scenario) for each in settings]
-    same_result = ("run", "data_dir", "download")
-    given = {name: value for name, value in vars(options).items() if name not in same_result}
+    given = {one.name: getattr(options, one.name) for one in fields(paper.Options)}
+    given |= {name: getattr(options.training, name) for name in ("eval_every", "device")}
     with claimed(folder, kind, options.run, given, stored):
         results = run_settings(settings, folder, options.run, console)
         drawn = [each.draw(got) for each, got in zip(figures, results, strict=True)]
@@ -80,9 +93,7 @@ def setting(options: Options, figure: Figure, name: str) -> Setting:
     for label, policy, scenario in figure.curves:
         training = None
         if options.train:
-            names = ("eval_every", "data_dir", "download", "device")
-            how = TrainingOptions(**{each: getattr(options, each) for each in names})
-            training = make_training(scenario, name, how)
+            training = make_training(scenario, name, TrainingOptions(**vars(options.training)))
             scenario = training.scenario
         entrants.append(make_entrant(Scheduler(policy, label=label), scenario, training))
     number = options.seeds if options.seeds is not None else (5 if options.train else 30)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean
-from fl_edge_env.compression import names_own
 from fl_edge_env.scenario.presets import PRESETS
 from policies.benchmark.evaluate import check_target
 from policies.benchmark.experiment import Entrant, Setting
@@ -84,12 +83,6 @@ def make_setting(
         If a package that training needs is not installed.
     """
     seeds, trained, file = options.seed_range(), options.training.train, options.system.scenario
-    compression = options.fields().get("compression", "none")
-    if names_own(compression) and not trained:
-        raise ValueError(
-            f"compression {compression!r} needs training, which tells how much it writes: "
-            "without, give the size of an upload as bits:NUMBER"
-        )
     scenario, training = options.make_scenario(), None
     if trained:
         if options.training.dataset is None and Path(file).suffix == ".toml":

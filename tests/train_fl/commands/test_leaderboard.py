@@ -115,6 +115,7 @@ def test_leaderboard__another_file_leaves_no_results_of_the_first(call, tmp_path
         (ONE + "workers = 2", "setting 'a' cannot have a key 'workers'"),
         (ONE + 'mu = "1"', "setting 'a': mu must be a number, got '1'"),
         (ONE + "num_rounds = 3", "setting 'a': num_rounds is given twice"),
+        (ONE + "eval_every = 2", "setting 'a': eval_every needs training: give it train = true"),
         (ONE + "train = 1", "setting 'a': train must be true or false, got 1"),
         (ONE + 'train = true\ndataset = "x"', "setting 'a': data set must be one of"),
         (ONE + '[[settings]]\nname = "a"', "distinct names, 'a' comes twice"),

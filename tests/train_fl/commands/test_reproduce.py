@@ -85,7 +85,7 @@ def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
 
     monkeypatch.setattr(experiment_module, "find_prices", seen.append)
     monkeypatch.setattr(reproduce, "make_training", other)
-    options = paper.Options(figure="bound", train=True)
+    options = reproduce.Options(figure="bound", train=True)
     reproduce.setting(options, paper.bound(options, "digits"), "digits").work()
     assert seen == [fitted]
 
@@ -106,6 +106,7 @@ def test_matching_mu__is_where_lroa_saves_what_the_paper_states(monkeypatch):
         ("v-sweep --scenarios digitz", "got 'digitz': did you mean 'digits'?"),
         ("v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' comes twice among the policies"),
         ("v-sweep --mu 2", "v-sweep has no option mu, got (2.0,)"),
+        ("v-sweep --download", "--download needs training: add --train"),
         ("v-sweep --seeds 0", "seeds must be an integer of at least 1, got 0"),
     ],
 )

@@ -1,8 +1,4 @@
-"""The command ``fl-edge``: one function for each of its commands.
-
-It stands above the three packages: here the commands that compare policies are given what trains
-models. Each command is imported when it is called, and torch when models are trained.
-"""
+"""The command ``fl-edge``: each of its commands is imported when it is called."""
 
 from __future__ import annotations
 
@@ -24,9 +20,8 @@ if TYPE_CHECKING:
 
 
 class _Command(NamedTuple):
-    options: Any  # what tyro reads from the command line
+    options: Any  # what tyro reads from the command line; its docstring is what ``--help`` says
     run: Callable[[Any, Console], None]
-    description: str | None = None  # what ``--help`` says, the docstring of the options by default
 
 
 def _compare() -> _Command:
@@ -52,12 +47,7 @@ def _reproduce() -> _Command:
     """Reproduce the figures of the paper's Section VII."""
     from train_fl.commands.reproduce import Options, reproduce
 
-    description = (
-        "Reproduce the figures of the paper's Section VII, one at a time.\n\n"
-        "Models are trained only with --train. If an experiment is interrupted, the same command "
-        "continues it. Figures (PNG and PDF) and their data (CSV) go to runs/paper."
-    )
-    return _Command(Options, reproduce, description)
+    return _Command(Options, reproduce)
 
 
 def _train() -> _Command:
@@ -177,7 +167,7 @@ def parse(
     return tyro.cli(
         command.options,
         prog=program,
-        description=description or command.description,
+        description=description,
         args=given,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
         registry=registry,

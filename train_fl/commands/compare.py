@@ -33,35 +33,19 @@ from train_fl.commands.settings import (
 if TYPE_CHECKING:
     from train_fl.factory import TrainingEnvFactory
 
-COMPARISON = Kind(
-    "comparison",
-    (
-        *PLOTS,
-        "bounds.csv",
-        "partition.pdf",
-        "partition.png",
-        "rounds.csv",
-        "summary.csv",
-        "table.tex",
-        "timing.csv",
-    ),
-)
+_TABLES = ("bounds.csv", "rounds.csv", "summary.csv", "table.tex", "timing.csv")
+COMPARISON = Kind("comparison", (*PLOTS, *_TABLES, "partition.pdf", "partition.png"))
 
 
 def compare(options: CompareOptions, console: Console) -> None:
-    """Run a comparison, print its table and write its results.
-
-    Raises `ValueError` for a wrong option and a folder that holds something else or in which
-    another command is at work, `ModuleNotFoundError` if a package is not installed, and
-    `JobsFailedError` if a run has failed.
-    """
+    """Run a comparison, print its table and write its results."""
     run, output, name = options.run, options.output, options.system.scenario
     options.check_used()
     setting = make_setting(name, options, [Scheduler(each) for each in options.policy.policies])
     decisive, stored = options.decisive(), [described(setting.scenario)]
     folder = run.out or default_folder(name, decisive)
     with claimed(folder, COMPARISON, run, {"scenario": name} | decisive, stored):
-        models = folder / "models" if output.save_models else None
+        models = folder / "models" if options.training.save_models else None
         (results,) = run_settings([setting], folder, run, console, models=models)
         rounds, bounds, summary, timing = results.rounds, results.bounds, results.summary(), None
         if "real_time" in rounds:  # kept apart from what a repetition repeats

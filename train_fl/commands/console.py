@@ -14,26 +14,8 @@ from rich.table import Table
 
 from policies.benchmark.runner import JobsFailedError, WorkerKilledError, is_interrupt
 
-# The extra that installs a package.
-_EXTRAS = {
-    "ray": "cluster",
-    "sklearn": "train",
-    "stable_baselines3": "rl",
-    "torch": "train",
-    "torchvision": "train",
-}
-
-
-def _with_extra(error: ModuleNotFoundError) -> str:
-    """The extra to install, where Python itself says no more than that a package is missing."""
-    package = (error.name or "").partition(".")[0]
-    if package not in _EXTRAS:
-        return str(error)
-    extra = _EXTRAS[package]
-    return (
-        f"this needs the package {package}: install the extra `{extra}`, "
-        f'for example by pip install -e ".[{extra}]"'
-    )
+# The extra that installs a package whose import says no more than that it is missing.
+_EXTRAS = {"stable_baselines3": "rl", "torch": "train"}
 
 
 @contextmanager
@@ -41,8 +23,8 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
     """End the program with a message, not a traceback.
 
     The status is 1 for failed runs, a killed worker or a full disk, and 2 for wrong input, a
-    missing package or a path that cannot be used. An interrupt is a `KeyboardInterrupt`, whatever
-    compiled functions turn it into.
+    missing package or a path that cannot be used. Compiled functions turn an interrupt into a
+    `SystemError`; here it is a `KeyboardInterrupt` again.
     """
     try:
         yield
@@ -50,7 +32,13 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
     except (JobsFailedError, WorkerKilledError) as error:
         message, status = str(error), 1
     except ModuleNotFoundError as error:
-        message, status = _with_extra(error), 2
+        package = (error.name or "").partition(".")[0]
+        message, status = str(error), 2
+        if extra := _EXTRAS.get(package):
+            message = (
+                f"this needs the package {package}: install the extra `{extra}`, "
+                f'for example by pip install -e ".[{extra}]"'
+            )
     except ValueError as error:
         message, status = str(error), 2
     except OSError as error:

@@ -46,17 +46,8 @@ from train_fl.commands.settings import (
     notes,
 )
 
-LEADERBOARD = Kind(
-    "leaderboard",
-    (
-        "leaderboard.csv",
-        "leaderboard.md",
-        "overview.pdf",
-        "overview.png",
-        "summary.csv",
-        "table.tex",
-    ),
-)
+_TABLES = ("leaderboard.csv", "leaderboard.md", "summary.csv", "table.tex")
+LEADERBOARD = Kind("leaderboard", (*_TABLES, "overview.pdf", "overview.png"))
 _HOW_TO_READ = (
     "Schedulers that are ok are ranked, the fastest first; the others stand below with the reason. "
     "Numbers are means over seeds with 95 % intervals. Times are compared with those of the leader "
@@ -93,12 +84,7 @@ class Options:
 
 
 def leaderboard(options: Options, console: Console) -> None:
-    """Run all schedulers in all settings, print the tables and write the results.
-
-    Raises `ValueError` for a wrong option and a folder that holds something else or in which
-    another command is at work, `ModuleNotFoundError` if a package is not installed, and
-    `JobsFailedError` if a run has failed.
-    """
+    """Run all schedulers in all settings, print the tables and write the results."""
     path, stored = find_leaderboard(options.file)
     told = read_leaderboard(path, options.data_dir)
     if options.policies:

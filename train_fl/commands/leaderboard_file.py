@@ -35,7 +35,7 @@ _OPTIONS = {
     group: {
         name: kind
         for name, kind in get_type_hints(options).items()
-        if name not in ("set", "policies", "data_dir")
+        if name not in ("set", "policies", "data_dir", "save_models")
     }
     for group, options in _GROUPS.items()
 }

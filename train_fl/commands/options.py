@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import chain
 from pathlib import Path
@@ -57,10 +57,7 @@ class SystemOptions:
     def fields(self, kinds: Mapping[str, type]) -> dict[str, Any]:
         """The fields that ``--rounds`` and ``--set`` give, each of one of `kinds` by its name.
 
-        Raises
-        ------
-        ValueError
-            If a field is unknown, given twice, or not of its type.
+        `ValueError` if a field is unknown, given twice, or not of its type.
         """
         found: dict[str, Any] = {} if self.rounds is None else {"num_rounds": self.rounds}
         if () in self.set:
@@ -84,10 +81,7 @@ class SystemOptions:
     def make_scenario(self, given: Mapping[str, Any], *, trained: bool = False) -> Scenario:
         """The preset or the file with the fields of a scenario among those given.
 
-        Raises
-        ------
-        ValueError
-            If one of them is wrong, or needs training and there is none.
+        `ValueError` if one of them is wrong, or needs training and there is none.
         """
         given = {name: value for name, value in given.items() if name in SCENARIO_FIELDS}
         if "channel" in given:
@@ -145,6 +139,9 @@ class _TrainOptions:
     fit_scenario: bool = False
     """Take model size and sample numbers from the network and
     the data, whatever a scenario file or --set gives."""
+    save_models: bool = False
+    """Write the last global model of each run to
+    <out>/models, as a state dict of PyTorch."""
 
 
 @dataclass(frozen=True)
@@ -165,15 +162,6 @@ class OutputOptions:
     def formats(self) -> tuple[str, ...]:
         """The formats of figures."""
         return ("png", "pdf") if self.pdf else ("png",)
-
-
-@dataclass(frozen=True)
-class CompareOutput(OutputOptions):
-    """Files beside the results."""
-
-    save_models: bool = False
-    """Write the last global model of each run to
-    <out>/models, as a state dict of PyTorch."""
 
 
 def _kinds(options: type) -> dict[str, type]:
@@ -202,7 +190,7 @@ class CompareOptions:
     policy: PolicyOptions = field(default_factory=PolicyOptions)
     training: TrainOptions = field(default_factory=TrainOptions)
     run: RunOptions = field(default_factory=RunOptions)
-    output: CompareOutput = field(default_factory=CompareOutput)
+    output: OutputOptions = field(default_factory=OutputOptions)
 
     def fields(self) -> dict[str, Any]:
         """The fields of the scenario and of training that are given."""
@@ -223,7 +211,6 @@ class CompareOptions:
         if self.training.train:
             return
         unused = flags_given(self.training, *(name for name in _FLAGS if name != "train"))
-        unused += flags_given(self.output, "save_models")
         unused += flags_given(self.run, "checkpoint_every")
         unused += [f"--set {name}" for name in self.fields() if name not in SCENARIO_FIELDS]
         if unused:
@@ -252,9 +239,8 @@ class CompareOptions:
             for one in fields(group)
             if getattr(group, one.name) != one.default
         }
-        for name in ("scenario", "rounds", "set", "data_dir", "download"):
-            given.pop(name, None)
-        return self.fields() | given
+        others = {"scenario", "rounds", "set", "data_dir", "download", "save_models"}
+        return self.fields() | {n: value for n, value in given.items() if n not in others}
 
 
 def flags_given(group: object, *names: str) -> list[str]:
@@ -265,15 +251,15 @@ def flags_given(group: object, *names: str) -> list[str]:
 
 def make_channel(text: str) -> ChannelModel:
     """The channel that ``--set channel=`` describes; `ValueError` if it is none."""
+    plain: dict[str, Callable[[], ChannelModel]] = {
+        "clip": ExponentialChannel,
+        "resample": lambda: ExponentialChannel(filter="resample"),
+        "cell": CellChannel,
+        "uplinks": UplinkChannel,
+    }
+    if text in plain:
+        return plain[text]()
     name, _, parameter = text.partition(":")
-    if text == "clip":
-        return ExponentialChannel()
-    if text == "resample":
-        return ExponentialChannel(filter="resample")
-    if text == "cell":
-        return CellChannel()
-    if text == "uplinks":
-        return UplinkChannel()
     if name in ("cell", "markov"):
         try:
             persistence = float(parameter)

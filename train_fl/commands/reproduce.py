@@ -35,19 +35,18 @@ _FIGURES: dict[str, tuple[Callable[[paper.Options, str], Figure], tuple[str, ...
 
 @dataclass(frozen=True, kw_only=True)
 class Options(paper.Options):
-    """A figure, and its options."""
+    """Reproduce the figures of the paper's Section VII, one at a time.
+
+    Models are trained only with --train. Rerun a command to resume it. Figures (PNG and PDF) and
+    their data (CSV) go to runs/paper.
+    """
 
     training: PlaceFlags = field(default_factory=PlaceFlags)
     run: RunOptions = field(default_factory=RunOptions)
 
 
 def reproduce(options: Options, console: Console) -> None:
-    """Run an experiment, draw its figure and print its table.
-
-    Raises `ValueError` for a wrong option and a folder that holds something else or in which
-    another command is at work, `ModuleNotFoundError` where a package is not installed, and
-    `JobsFailedError` if a run has failed.
-    """
+    """Run an experiment, draw its figure and print its table."""
     make, own = _FIGURES[options.figure]
     stem = options.figure.removesuffix("-sweep")
     files = tuple(f"{stem}.{kind}" for kind in ("png", "pdf", "csv"))

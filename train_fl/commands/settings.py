@@ -71,16 +71,9 @@ def make_setting(
     *,
     in_file: bool = False,
 ) -> Setting:
-    """The setting that options describe.
+    """The setting that options describe; `ValueError` if one is wrong.
 
-    One of a leaderboard's file leaves out who needs training where there is none.
-
-    Raises
-    ------
-    ValueError
-        If an option is wrong.
-    ModuleNotFoundError
-        If a package that training needs is not installed.
+    A setting of a leaderboard's file without training leaves out schedulers that need it.
     """
     seeds, trained, file = options.seed_range(), options.training.train, options.system.scenario
     scenario, training = options.make_scenario(), None
@@ -94,25 +87,19 @@ def make_setting(
         if not options.training.fit_scenario:
             training = _as_given(options, scenario, training)
         scenario = training.scenario
-    target = options.training.target_accuracy
-    check_target(target)
-    entrants, left_out = [], {}
-    for one in schedulers:
-        entrant = make_entrant(one, scenario, training)
-        if in_file and training is None and entrant.policy.needs_training:
-            left_out[entrant.label] = "needs training"
-        else:
-            entrants.append(entrant)
+    check_target(options.training.target_accuracy)
+    entrants = [make_entrant(one, scenario, training) for one in schedulers]
     if not entrants:
-        if left_out:
-            raise ValueError("all its schedulers need training")
         raise ValueError("policies must be one or more, got none")
+    learners = [one for one in entrants if in_file and not trained and one.policy.needs_training]
+    if len(learners) == len(entrants):
+        raise ValueError("all its schedulers need training")
     setting = Setting(
         name,
-        tuple(entrants),
+        tuple(one for one in entrants if one not in learners),
         seeds,
-        target=target if trained else None,
-        left_out=left_out,
+        target=options.training.target_accuracy if trained else None,
+        left_out={one.label: "needs training" for one in learners},
         titled=in_file,
     )
     if training is not None:
@@ -121,10 +108,7 @@ def make_setting(
 
 
 def make_training(scenario: Scenario, task: str, options: TrainingOptions) -> TrainingEnvFactory:
-    """Training environments for a system, which is fitted to the data of a set by name.
-
-    Packages or data that are missing and wrong options are told, see `TrainingEnvFactory`.
-    """
+    """Training environments for a system, which is fitted to the data of a set by name."""
     from train_fl import TrainingEnvFactory  # torch takes seconds
 
     return TrainingEnvFactory(scenario, task, options).fitted()

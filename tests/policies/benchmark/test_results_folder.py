@@ -11,7 +11,7 @@ import pytest
 
 from policies.benchmark import bounds
 from train_fl.command_line import main
-from train_fl.commands.options import CompareOptions, CompareOutput
+from train_fl.commands.options import CompareOptions, OutputOptions
 
 pytestmark = pytest.mark.usefixtures("plain_pictures")
 COMMANDS = {
@@ -66,7 +66,7 @@ def test_paper__a_finished_command_that_is_given_again_adds_table_and_figures(ca
     added = contents(folder).keys() - before.keys()
     assert {path.suffix for path in added} == {".tex", ".pdf"}
     assert r"\label{tab:a-result}" in (folder / "table.tex").read_text()
-    assert CompareOptions(output=CompareOutput(latex=True, pdf=True)).decisive() == {}
+    assert CompareOptions(output=OutputOptions(latex=True, pdf=True)).decisive() == {}
 
 
 def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch):

@@ -9,7 +9,9 @@ The system side of the paper's scenarios:
     python examples/compare.py --scenario cifar10 --no-train
 """
 
+import sys
+
 from train_fl.command_line import main
 
 if __name__ == "__main__":
-    main(command="compare", description=__doc__)
+    main(["compare", *sys.argv[1:]])

@@ -9,7 +9,9 @@ With real models trained on digits:
     python examples/leaderboard.py examples/leaderboards/digits.toml
 """
 
+import sys
+
 from train_fl.command_line import main
 
 if __name__ == "__main__":
-    main(command="leaderboard", description=__doc__)
+    main(["leaderboard", *sys.argv[1:]])

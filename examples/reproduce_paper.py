@@ -8,7 +8,9 @@ Models are trained only with --train. A killed experiment continues when it is s
 again. Figures (PNG and PDF) and the data of each figure (CSV) go to runs/paper.
 """
 
+import sys
+
 from train_fl.command_line import main
 
 if __name__ == "__main__":
-    main(command="reproduce", description=__doc__)
+    main(["reproduce", *sys.argv[1:]])

@@ -10,7 +10,9 @@ Compare it with the analytic policies:
         --policies lroa uni-d runs/agents/cifar10-ppo-privileged/seed-0
 """
 
+import sys
+
 from train_fl.command_line import main
 
 if __name__ == "__main__":
-    main(command="train", description=__doc__)
+    main(["train", *sys.argv[1:]])

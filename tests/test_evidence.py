@@ -53,7 +53,7 @@ def words(command: str) -> list[str]:
     if given[:1] == ["fl-edge"]:
         return given[1:]
     assert given[0] == "python"
-    called = re.search(r'main\(command="([\w-]+)"', (ROOT / given[1]).read_text())
+    called = re.search(r'main\(\["([\w-]+)"', (ROOT / given[1]).read_text())
     return [called[1], *given[2:]] if called else []
 
 

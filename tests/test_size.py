@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = {
     "fl_edge_env": 5_350,
     "policies": 9_500,
-    "policies/benchmark": 3_950,
+    "policies/benchmark": 3_850,
     "policies/learning": 850,
     "train_fl": 5_000,
     "tests": 15_200,

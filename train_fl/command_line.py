@@ -65,22 +65,13 @@ _COMMANDS: dict[str, Callable[[], _Command]] = {
 }
 
 
-def main(
-    arguments: Sequence[str] | None = None,
-    *,
-    command: str | None = None,
-    description: str | None = None,
-) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; a wrong option or a failed run ends it with a message in one line.
 
     Parameters
     ----------
     arguments : sequence of str, optional
         The name of a command and its options; those of this process by default.
-    command : str, optional
-        Run this one, so that `arguments` are its options alone. The examples do so.
-    description : str, optional
-        What ``--help`` says before the options; the command's own words by default.
 
     Raises
     ------
@@ -94,7 +85,7 @@ def main(
     if "matplotlib" not in sys.modules:
         os.environ["MPLBACKEND"] = "agg"  # a notebook's needs packages that may not be there
     with interrupts_in_one_line(), _broken_pipe_is_quiet():
-        _run(sys.argv[1:] if arguments is None else list(arguments), command, description)
+        _run(sys.argv[1:] if arguments is None else arguments)
 
 
 @contextmanager
@@ -111,26 +102,21 @@ def _broken_pipe_is_quiet() -> Iterator[None]:
         sys.exit(128 + signal.SIGPIPE)
 
 
-def _run(given: list[str], command: str | None, description: str | None) -> None:
+def _run(given: Sequence[str]) -> None:
     import tyro
 
-    program = None
-    if command is None:
-        if given[:1] == ["--version"]:
-            print(f"fl-edge {version('fl-edge-env')}")
-            return
-        # Only the name, so that the other commands need not be imported.
-        chosen = tyro.extras.subcommand_cli_from_dict(
-            _COMMANDS,
-            prog="fl-edge",
-            description="FLEdge: federated learning at the wireless edge. `fl-edge COMMAND --help` "
-            "lists the options of a command, and `fl-edge --version` prints the version.",
-            args=given[:1],
-        )
-        program, given = f"fl-edge {given[0]}", given[1:]
-    else:
-        chosen = _COMMANDS[command]()
-    options = parse(chosen, given, program, description)
+    if given[:1] == ["--version"]:
+        print(f"fl-edge {version('fl-edge-env')}")
+        return
+    # Only the name, so that the other commands need not be imported.
+    chosen = tyro.extras.subcommand_cli_from_dict(
+        _COMMANDS,
+        prog="fl-edge",
+        description="FLEdge: federated learning at the wireless edge. `fl-edge COMMAND --help` "
+        "lists the options of a command, and `fl-edge --version` prints the version.",
+        args=given[:1],
+    )
+    options = parse(chosen, given[1:], f"fl-edge {given[0]}")
 
     from rich.console import Console
 
@@ -141,12 +127,7 @@ def _run(given: list[str], command: str | None, description: str | None) -> None
         chosen.run(options, console)
 
 
-def parse(
-    command: _Command,
-    given: Sequence[str],
-    program: str | None = None,
-    description: str | None = None,
-) -> Any:
+def parse(command: _Command, given: Sequence[str], program: str | None = None) -> Any:
     """The options of a command as it takes them."""
     import tyro
     from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -167,7 +148,6 @@ def parse(
     return tyro.cli(
         command.options,
         prog=program,
-        description=description,
         args=given,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
         registry=registry,

@@ -28,11 +28,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
     ],
 )
 def test_script__is_its_command(monkeypatch, script, command):
-    given: dict[str, str] = {}
-    monkeypatch.setattr("train_fl.command_line.main", given.update)
+    given: list[str] = []
+    monkeypatch.setattr("train_fl.command_line.main", given.extend)
+    monkeypatch.setattr("sys.argv", ["script.py", "--seed", "3"])
     runpy.run_path(str(EXAMPLES / f"{script}.py"), run_name="__main__")
-    assert given["command"] == command
-    assert f"python examples/{script}.py" in given["description"]
+    assert given == [command, "--seed", "3"]
 
 
 @pytest.mark.parametrize(

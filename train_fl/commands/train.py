@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from policies.benchmark.options import shown
 from train_fl.commands.options import SCENARIO_FIELDS, SystemOptions
@@ -48,7 +49,7 @@ class Options:
 
 def train(options: Options, console: Console) -> None:
     """Train the agent, with a progress bar."""
-    # Torch and Stable-Baselines3 take seconds to import, and a wrong scenario is told at once.
+    # A wrong scenario is refused before Stable-Baselines3 is imported, which takes seconds.
     scenario = options.system.make_scenario(options.system.fields(SCENARIO_FIELDS))
     from policies.learning.settings import AgentSettings
     from policies.learning.training import Budget, train_agent
@@ -62,28 +63,15 @@ def train(options: Options, console: Console) -> None:
     budget = Budget(rounds=rounds, minutes=options.minutes)
     name = f"{Path(options.system.scenario).stem}-{settings.label.lower().replace(' ', '-')}"
     folder = (options.out or Path("runs/agents") / name) / f"seed-{options.seed}"
-    columns = (
-        TextColumn(settings.label),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("", total=1.0)
+    with Progress(console=console) as bar:
+        task = bar.add_task(settings.label, total=1.0)
 
         def show(report: Report) -> None:
-            told = "" if report.penalty != report.penalty else f"best {report.penalty:.5g} s"
-            bar.update(task, completed=report.share, description=told)
+            best = "" if math.isnan(report.penalty) else f", best {report.penalty:.5g} s"
+            bar.update(task, completed=report.share, description=settings.label + best)
 
-        policy = train_agent(
-            settings,
-            scenario,
-            budget,
-            folder,
-            eval_every=options.eval_every,
-            on_progress=show,
-        )
+        every = options.eval_every
+        policy = train_agent(settings, scenario, budget, folder, eval_every=every, on_progress=show)
     cost = policy.cost
     taken = f"{cost['rounds']:.0f} rounds in {cost['minutes']:.1f} minutes"
     console.print(f"{taken}; agent and history: {folder}", soft_wrap=True, highlight=False)

@@ -43,11 +43,6 @@ class DivFL(Policy):
     label_histogram : array_like, shape (N, C), optional
         Share of each class in each device's data. By default a Dirichlet(0.5) mix of ten
         classes drawn with a fixed seed, the paper's CIFAR-10 partition.
-
-    Attributes
-    ----------
-    description : {"label histogram", "gradient"}
-        The description of the devices in the last decision.
     """
 
     name = "DivFL"
@@ -81,7 +76,6 @@ class DivFL(Policy):
 
     def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - draws nothing
         """Forget the gradients of the last episode; see `Policy.reset`."""
-        self.description = "label histogram"
         self._distance = self._histogram_distance.copy()
 
     def feedback(self, info: Mapping[str, Any]) -> None:
@@ -93,7 +87,6 @@ class DivFL(Policy):
         if "gradient_distance" in info:
             devices, rows = info["gradient_devices"], info["gradient_distance"]
             self._distance[devices], self._distance[:, devices] = rows, rows.T
-            self.description = "gradient"
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""

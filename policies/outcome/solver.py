@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from fl_edge_env.allocation import BOUND_TOLERANCE
 from fl_edge_env.checks import all_true, is_real, real_array
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.typing import BoolArray, FloatArray
 from policies.solvers.inputs import Rounds, check_rounds, rows
 
 if TYPE_CHECKING:
@@ -67,22 +67,6 @@ class RoundSolution:
         gap = (self.objective - self.lower_bound) / scale
         return float(gap) if self.participates.ndim == 1 else gap
 
-    @property
-    def cohort(self) -> IntArray:
-        """Indices of the devices that take part, ascending, for one state.
-
-        Raises
-        ------
-        ValueError
-            If this is the solution of a batch, where cohorts may differ in size.
-        """
-        if self.participates.ndim != 1:
-            raise ValueError(
-                "cohort is defined for a single state; in a batch, "
-                f"here of {len(self.participates)}, use participates"
-            )
-        return np.flatnonzero(self.participates)
-
 
 def solve_round(
     channel_gain: ArrayLike,
@@ -127,7 +111,7 @@ def solve_round(
     >>> scenario = Scenario.cifar10()
     >>> gain = np.linspace(0.01, 0.5, 120)
     >>> solution = solve_round(gain, np.zeros(120), np.zeros(120), scenario)
-    >>> solution.cohort.tolist(), solution.gap <= 1e-6
+    >>> np.flatnonzero(solution.participates).tolist(), solution.gap <= 1e-6
     ([119], True)
     """
     rounds, shape = check_rounds(channel_gain, energy_queue, scenario, V)

@@ -49,6 +49,9 @@ from policies.solvers.inputs import (
 
 # The least probability that an allocation may have.
 LEAST_Q = 1e-100
+# Algorithm 2 and its SUM steps stop when the decision moves by less, f and p measured in units of
+# their ranges, or after as many iterations.
+_STILL, _MOST_ITERATIONS = 1e-8, 100
 # The certificate: how close it has to come, the finest parts, and how many duals it may take.
 _CLOSE, _PARTS, _MOST_DUALS = 1e-4, 256, 100
 
@@ -65,14 +68,6 @@ class Problem(NamedTuple):
     power: FloatArray
     time: FloatArray
     energy: FloatArray
-
-
-class Options(NamedTuple):
-    """Options of Algorithm 2; see `policies.p2.solve_p2`."""
-
-    paper: bool
-    tolerance: float
-    max_iterations: int
 
 
 class Decisions(NamedTuple):
@@ -201,16 +196,16 @@ def _descend(
     f: FloatArray,
     p: FloatArray,
     q: FloatArray,
-    options: Options,
+    paper: bool,
     problem: Problem,
     work: FloatArray,
 ) -> tuple[float, int]:
     """Alternate from q until convergence; f, p and q hold the result.
 
-    Returns the objective and the number of outer iterations.
+    With `paper` the concave term is as printed. Returns the objective and the number of outer
+    iterations.
     """
     V, cohort_size, t, ratio, power, time, energy = problem
-    paper, tolerance, max_iterations = options
     last_f, last_p, start, previous = work[0], work[1], work[2], work[3]
     slope, root, line, queue = work[4], work[5], work[6], work[7]
     shortest = math.inf
@@ -225,12 +220,12 @@ def _descend(
     iterations = 0
     moved, nu = math.inf, -math.inf
     _participations(q, problem)
-    while moved > tolerance and iterations < max_iterations:
+    while moved > _STILL and iterations < _MOST_ITERATIONS:
         iterations += 1
         for n in range(q.size):
             last_f[n], last_p[n], start[n] = f[n], p[n], q[n]
         _resources(f, p, problem)
-        for _ in range(max_iterations):
+        for _ in range(_MOST_ITERATIONS):
             for n in range(q.size):
                 previous[n] = q[n]
                 slope[n] = V * time[n] + queue[n] * energy[n] * cohort_size * power[n]
@@ -238,7 +233,7 @@ def _descend(
             _participations(q, problem)
             for n in range(q.size):
                 line[n] = (q[n] - previous[n]) ** 2
-            if math.sqrt(_total(line)) <= tolerance:
+            if math.sqrt(_total(line)) <= _STILL:
                 break
         for n in range(q.size):
             line[n] = (q[n] - start[n]) ** 2
@@ -454,14 +449,16 @@ def _prove(
 
 
 @entry
-def solve_rows(begin: int, end: int, rounds: Rounds, options: Options, results: Decisions) -> None:
+def solve_rows(
+    begin: int, end: int, rounds: Rounds, paper: tuple[bool], results: Decisions
+) -> None:
     """Run Algorithm 2 from the q of ``results``, which hold the decisions afterwards."""
-    rounds, options = Rounds(*rounds), Options(*options)
+    rounds = Rounds(*rounds)
     problem, work = _new_problem(rounds), np.empty((8, rounds.queue.shape[1]))
     f, p, q, objective, iterations = results
     for row in range(begin, end):
         begin_round(rounds.gain[row], rounds.queue[row], problem.t)
-        objective[row], iterations[row] = _descend(f[row], p[row], q[row], options, problem, work)
+        objective[row], iterations[row] = _descend(f[row], p[row], q[row], paper[0], problem, work)
 
 
 @entry

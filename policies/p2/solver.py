@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env.checks import (
-    all_true,
-    one_of,
-    positive_integer,
-    positive_number,
-    real_array,
-)
+from fl_edge_env.checks import all_true, one_of, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.solvers.inputs import ERROR, Rounds, check_rounds, rows
@@ -87,8 +81,6 @@ def solve_p2(
     *,
     variant: Variant = "derived",
     exact: bool = False,
-    tolerance: float = 1e-8,
-    max_iterations: int = 100,
 ) -> P2Solution:
     """Solve P2 by alternating minimisation, Algorithm 2 of the paper.
 
@@ -111,11 +103,6 @@ def solve_p2(
         Also start from the points that the dual suggests and from single devices, and return
         the best solution. Only where P2 is not convex does this find a better one, by up to 7 %
         where 60 devices of the CIFAR-10 system settle.
-    tolerance : float
-        Stop when the decision moves by less, f and p measured in units of their ranges; also
-        the SUM steps, by q.
-    max_iterations : int
-        Bound on the outer iterations, and on the SUM steps in each.
 
     Returns
     -------
@@ -129,26 +116,25 @@ def solve_p2(
     True
     """
     check_variant(variant, exact)
-    tolerance = positive_number("tolerance", tolerance)
-    options = (variant == "paper", tolerance, positive_integer("max_iterations", max_iterations))
+    paper = variant == "paper"
     rounds, shape = check_rounds(channel_gain, queue, scenario)
     q = np.full(rounds.queue.shape, 1.0 / scenario.num_devices)
-    decisions = _descend(rounds, q, options)
+    decisions = _descend(rounds, q, paper)
     if exact:
-        _improve(rounds, options, decisions)
+        _improve(rounds, paper, decisions)
     if len(shape) == 2:
         return P2Solution(*decisions, rounds, decisions)
     f, p, q, objective, iterations = (values[0] for values in decisions)
     return P2Solution(f, p, q, float(objective), int(iterations), rounds, decisions)
 
 
-def _descend(rounds: Rounds, q: FloatArray, options: tuple[bool, float, int]) -> Decisions:
+def _descend(rounds: Rounds, q: FloatArray, paper: bool) -> Decisions:
     """Run Algorithm 2 from q."""
     from policies.p2 import kernel  # here, because numba takes half a second to import
 
     values = np.empty(len(q)), np.empty(len(q), dtype=np.int64)
     decisions = kernel.Decisions(np.empty_like(q), np.empty_like(q), q, *values)
-    rounds.run(kernel.solve_rows, options, decisions)
+    rounds.run(kernel.solve_rows, (paper,), decisions)
     return decisions
 
 
@@ -177,7 +163,7 @@ def _errors(rounds: Rounds, q: FloatArray) -> FloatArray:
     return errors
 
 
-def _improve(rounds: Rounds, options: tuple[bool, float, int], decisions: Decisions) -> None:
+def _improve(rounds: Rounds, paper: bool, decisions: Decisions) -> None:
     """Replace rows of a solution by better ones if other starts lead to them.
 
     P2 has several local minima only where some devices' costs are not convex. At the best
@@ -201,7 +187,7 @@ def _improve(rounds: Rounds, options: tuple[bool, float, int], decisions: Decisi
         starts = np.maximum(np.vstack([low[row], high[row], single, rest]), 1e-9 / num_devices)
         starts /= starts.sum(axis=-1, keepdims=True)
         gain, queue = (np.repeat(part[row, None], len(starts), axis=0) for part in rounds[:2])
-        found = _descend(rounds._replace(gain=gain, queue=queue), starts, options)
+        found = _descend(rounds._replace(gain=gain, queue=queue), starts, paper)
         best = np.argmin(found.objective)
         if found.objective[best] < objective[row]:
             for kept, new in zip(decisions[:4], found[:4], strict=True):  # not the iterations

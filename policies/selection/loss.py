@@ -9,42 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env import Scenario
-from fl_edge_env.checks import integer_at_least
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.selection.selector import Candidates, Selector, smallest
 
 
 class PowerOfChoice(Selector):
-    """Of some devices drawn by their data, the K with the largest losses.
+    """Of 2 K devices drawn by their data, the K with the largest losses.
 
     Cho, Wang and Joshi, "Towards understanding biased client selection in federated learning",
     AISTATS 2022. As in their variant "rpow-d" a device's loss is the one it reported when it took
     part last, and a device that never took part counts as the largest loss. Here it is the loss
     of the model that the device received over all its data, for which it passes over them once.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    num_candidates : int, optional
-        Devices that are drawn, d, from K to N; 2 K by default.
     """
 
     name = "Power of choice"
     uses_losses = True
-
-    def __init__(self, scenario: Scenario, *, num_candidates: int | None = None) -> None:
-        super().__init__(scenario)
-        least = min(scenario.cohort_size, scenario.num_devices)
-        if num_candidates is None:
-            num_candidates = min(2 * least, scenario.num_devices)
-        self._num_candidates = integer_at_least(least, "num_candidates", num_candidates)
-        if num_candidates > scenario.num_devices:
-            raise ValueError(
-                f"num_candidates must be at most num_devices = {scenario.num_devices}, "
-                f"got {num_candidates}"
-            )
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
         """No loss is known yet; see `Selector.start`."""
@@ -54,7 +33,7 @@ class PowerOfChoice(Selector):
         """Draw candidates and choose the largest losses; see `Selector.select`."""
         # The d smallest of exponential times with rates w: a draw by w without replacement.
         arrival = -np.log1p(-candidates.uniform) / self.scenario.weights
-        drawn = smallest(arrival, candidates.available, self._num_candidates)
+        drawn = smallest(arrival, candidates.available, 2 * self.scenario.cohort_size)
         loss = np.take_along_axis(self.memory["loss"], drawn, axis=-1)
         best = smallest(-loss, drawn >= 0, self.scenario.cohort_size)
         cohort: IntArray = np.where(best >= 0, np.take_along_axis(drawn, best, axis=-1), -1)

@@ -120,12 +120,6 @@ class Selector(Named):
         """
 
 
-def had_turn(info: Mapping[str, Any]) -> BoolArray:
-    """The devices of the cohort in the info of a round, those that were late too, (..., N)."""
-    spent: BoolArray = np.asarray(info["energy_spent"]) > 0
-    return spent | info["late"] if "late" in info else spent
-
-
 def smallest(key: FloatArray, allowed: BoolArray, count: int) -> IntArray:
     """The devices of the smallest keys among the allowed ones, best first.
 

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import positive_integer
 from fl_edge_env.typing import IntArray
-from policies.selection.selector import Candidates, Selector, had_turn, smallest
+from policies.selection.selector import Candidates, Selector, smallest
 
 
 class Random(Selector):
@@ -30,32 +29,21 @@ class Random(Selector):
 class OverSelection(Random):
     """K distinct devices by lot, of which the first to finish count.
 
-    The server goes on when `first` of them have finished. The others are late: they have spent
-    energy until then, their updates are lost, and it is always the slow ones. Devices that finish
-    at the same time, up to rounding, all count. Resources that let a cohort finish together, as
-    ``"dynamic"`` ones do with all that can, leave little to gain: take ``"static"`` ones.
+    The server continues when K / 1.3 of them have finished, rounded up, which below K = 5 is K.
+    The others are late: they have spent energy until then, their updates are lost, and it is always
+    the slow ones. Devices that finish at the same time, up to rounding, all count. Resources that
+    let a cohort finish together, as ``"dynamic"`` ones do with all that can, leave little to gain:
+    take ``"static"`` ones.
 
     Bonawitz et al., "Towards federated learning at scale: system design", MLSys 2019, draw 1.3
     times as many devices as they need. Here K are drawn, as the band has K parts.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system.
-    first : int, optional
-        From 1 to K. By default K / 1.3, rounded up, which below K = 5 is K: nobody is late.
     """
 
     name = "Over-selection"
 
-    def __init__(self, scenario: Scenario, *, first: int | None = None) -> None:
+    def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
-        most = self.scenario.cohort_size
-        self.first = math.ceil(10 * most / 13)
-        if first is not None:
-            self.first = positive_integer("first", first)
-        if self.first > most:
-            raise ValueError(f"first must be at most cohort_size = {most}, got {first!r}")
+        self.first = math.ceil(10 * scenario.cohort_size / 13)
 
 
 class RoundRobin(Selector):
@@ -77,7 +65,7 @@ class RoundRobin(Selector):
         return smallest(-waited, candidates.available, self.scenario.cohort_size)
 
     def learn(self, info: Mapping[str, Any]) -> None:
-        """Count the rounds since each device took part last; see `Selector.learn`."""
+        """Count the rounds since each device took part or was late; see `Selector.learn`."""
         if "energy_spent" in info:
-            waited = self.memory["waited"] + 1
-            self.memory["waited"] = np.where(had_turn(info), 0, waited)
+            turn = (np.asarray(info["energy_spent"]) > 0) | info.get("late", False)
+            self.memory["waited"] = np.where(turn, 0, self.memory["waited"] + 1)

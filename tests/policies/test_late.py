@@ -28,6 +28,13 @@ MIXED = Scenario.cifar10(
 )
 
 
+def waiting_for(first: int, scenario: Scenario, resources: str) -> Scheduler:
+    """Over-selection that ends a round with another number than its own."""
+    selector = OverSelection(scenario)
+    selector.first = first
+    return Scheduler(selector, resources)
+
+
 def played(policy, scenario: Scenario, seed: int = 0):
     """The infos of an episode."""
     env, infos = FLEdgeEnv(scenario), []
@@ -54,7 +61,7 @@ def test_over_selection__waits_for_ten_of_thirteen(cohort_size, first):
 
 
 def test_over_selection__counts_the_first_of_a_random_cohort():
-    policy = Scheduler(OverSelection(MIXED, first=3), resources="static")
+    policy = waiting_for(3, MIXED, "static")
     random = make_policy("random:static", MIXED)
     for info, other in zip(played(policy, MIXED), played(random, MIXED), strict=True):
         assert set(info["cohort"]) == set(other["cohort"])
@@ -62,20 +69,13 @@ def test_over_selection__counts_the_first_of_a_random_cohort():
         assert set(np.flatnonzero(info["late"])) == set(slowest[3:])
         assert info["round_time"] == other["device_time"][slowest[2]]
     there = MIXED.replace(availability=0.05)  # in most rounds fewer than three are
-    assert (
-        min(
-            in_time(info).sum()
-            for info in played(
-                policy.__class__(OverSelection(there, first=3), resources="static"), there
-            )
-        )
-        == 1
-    )
+    infos = played(waiting_for(3, there, "static"), there)
+    assert min(in_time(info).sum() for info in infos) == 1
 
 
 def test_dynamic_resources__let_nobody_of_those_who_finish_together_be_late():
     scenario = MIXED.replace(f_min=1e8)  # all can take as long as the slowest
-    policy = Scheduler(OverSelection(scenario, first=2), resources="dynamic")
+    policy = waiting_for(2, scenario, "dynamic")
     assert not any(info["late"].any() for info in played(policy, scenario)[20:])
 
 

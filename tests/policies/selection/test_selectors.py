@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 
 import numpy as np
@@ -129,25 +130,31 @@ def test_fastest__has_the_least_times():
 
 
 def test_power_of_choice__with_all_candidates_it_is_the_largest_losses():
-    selector = started(PowerOfChoice(SMALL, num_candidates=7))
-    losses = np.array([0.1, 5.0, 3.0, 0.2, 4.0, 0.3, 1.0])
-    selector.learn({"participants": np.arange(7), "local_losses": losses})
-    assert set(selector.select(candidates_of(SMALL))) == {1, 4, 2}
+    selector = started(PowerOfChoice(SMALL.replace(num_devices=6)))
+    losses = np.array([0.1, 5.0, 3.0, 0.2, 4.0, 0.3])
+    candidates = candidates_of(selector.scenario)
+    selector.learn({"participants": np.arange(6), "local_losses": losses})
+    assert set(selector.select(candidates)) == {1, 4, 2}
     selector.memory["loss"][0] = np.inf  # as one that never took part
-    assert set(selector.select(candidates_of(SMALL))) == {0, 1, 4}
+    assert set(selector.select(candidates)) == {0, 1, 4}
 
 
-def test_power_of_choice__with_k_candidates_it_draws_by_the_data():
+def test_power_of_choice__draws_twice_the_cohort_by_the_data():
     samples = np.array([1.0, 2.0, 3.0, 4.0])
     scenario = Scenario.cifar10(num_devices=4, cohort_size=1, num_samples=samples)
-    selector = started(PowerOfChoice(scenario, num_candidates=1))
+    selector = started(PowerOfChoice(scenario))
+    selector.memory["loss"][:] = samples  # so the larger of the two that are drawn
     rng = np.random.default_rng(0)
     draws = [
         selector.select(candidates_of(scenario, _draw=lambda: rng.random(4)))[0]
         for _ in range(5000)
     ]
-    share = np.bincount(draws) / 5000
-    np.testing.assert_allclose(share, samples / 10, atol=4 * math.sqrt(0.25 / 5000))
+    expected = np.zeros(4)
+    for first, second in itertools.permutations(range(4), 2):  # without replacement
+        chance = samples[first] / 10 * samples[second] / (10 - samples[first])
+        expected[max(first, second)] += chance
+    share = np.bincount(draws, minlength=4) / 5000
+    np.testing.assert_allclose(share, expected, atol=4 * math.sqrt(0.25 / 5000))
 
 
 def reported_by(devices: np.ndarray, rms: np.ndarray) -> dict[str, np.ndarray]:

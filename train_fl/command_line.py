@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Command(NamedTuple):
-    options: Any  # what tyro reads from the command line; its docstring is what ``--help`` says
+    options: Any  # read by tyro from the command line; ``--help`` shows its docstring
     run: Callable[[Any, Console], None]
 
 
@@ -98,7 +98,7 @@ def _broken_pipe_is_quiet() -> Iterator[None]:
             sys.stdout.flush()
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # what Python writes at its end
+        os.dup2(nowhere, sys.stdout.fileno())  # for the last flush of Python
         sys.exit(128 + signal.SIGPIPE)
 
 
@@ -136,7 +136,7 @@ def parse(command: _Command, given: Sequence[str], program: str | None = None) -
 
     @registry.primitive_rule
     def optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        """What an option without a default takes: None is no word for it."""
+        """An option that is None by default takes the words of its other type alone."""
         kinds = get_args(info.type)
         if NoneType not in kinds:
             return None

@@ -52,7 +52,7 @@ def standings(board: Board) -> pd.DataFrame:
     that `reached` it, and for each measure its mean and, in columns `_low` and `_high`, the ends of
     its 95 % interval over seeds. `longer_than_leader` is how much longer its time is than that of
     the leader on the same seed, relative: its total time, or with a target its time to the target.
-    What is not defined in every run is NaN, and the columns are the same in every setting.
+    A measure that some run lacks is NaN. The columns are the same in every setting.
     """
     summary = board.summary
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
@@ -96,7 +96,7 @@ def save_overview(
 ) -> None:
     """Draw the time of each scheduler over that of LROA, a panel for each setting, in rows.
 
-    The picture is written beside `path` in each of the formats, with that as its suffix.
+    The picture is written next to `path`, once for each format, which is its suffix.
     """
     order = overview_rows(list(boards.values()))
     columns = math.ceil(len(boards) / math.ceil(len(boards) / _MOST_COLUMNS))
@@ -110,9 +110,9 @@ def save_overview(
 
 
 def overview_rows(boards: Sequence[Board]) -> list[str]:
-    """Who ran, from the best: those that are ok in more of their settings, then by mean rank.
+    """The schedulers that ran, by the share of their settings in which they are ok, then mean rank.
 
-    Who comes before another one in every table, comes before it here, too.
+    A scheduler that comes before another in every table comes before it here.
     """
     places: dict[str, list[tuple[bool, int]]] = {}
     for board in boards:
@@ -144,8 +144,8 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
     axes.set_ylim(len(order) - 0.4, -0.6)
     axes.set_yticks(range(len(order)), order if first else [""] * len(order))
     axes.set_title("\n".join(textwrap.wrap(name, 24)))
-    what = "total time" if board.target is None else f"time to {100 * board.target:g} %"
-    axes.set_xlabel(f"{what} / {reference}'s")
+    measure = "total time" if board.target is None else f"time to {100 * board.target:g} %"
+    axes.set_xlabel(f"{measure} / {reference}'s")
 
 
 _STATUS_LOOKS = {OK: ("#0072B2", "o"), OVER_BUDGET: ("#D55E00", "s"), LEAVES_OUT: ("#CC79A7", "^")}

@@ -86,23 +86,21 @@ class Options:
 def leaderboard(options: Options, console: Console) -> None:
     """Run all schedulers in all settings, print the tables and write the results."""
     path, stored = find_leaderboard(options.file)
-    told = read_leaderboard(path, options.data_dir)
+    read = read_leaderboard(path, options.data_dir)
     if options.policies:
         if stored is None:
             raise ValueError(
                 f"{str(path)!r} has no stored results for {', '.join(options.policies)} to be "
                 "ranked among: add them to its schedulers"
             )
-        told = _newcomers(told, options.policies, stored)
-    settings = [_setting(one) for one in told]
-    if stored is not None:
-        settings = [_as_stored(setting, stored) for setting in settings]
-    described_settings = [_described(*each) for each in zip(told, settings, strict=True)]
+        read = _newcomers(read, options.policies, stored)
+    settings = [_setting(one, stored) for one in read]
+    pairs = list(zip(read, settings, strict=True))
     run, output = options.run, options.output
     decisive = {"policies": options.policies} if options.policies else {}
     folder = run.out or Path("runs/leaderboard") / default_folder(path.stem, decisive).name
     given = {"file": options.file} | decisive
-    with claimed(folder, LEADERBOARD, run, given, described_settings):
+    with claimed(folder, LEADERBOARD, run, given, [_described(*pair) for pair in pairs]):
         results = run_settings(settings, folder, run, console)
         boards = {}
         for setting, result in zip(settings, results, strict=True):
@@ -110,33 +108,38 @@ def leaderboard(options: Options, console: Console) -> None:
             if stored is not None and options.policies:
                 runs = _among(stored[stored["setting"] == setting.name], runs)
             boards[setting.name] = Board(runs, setting.target, result.caution(), setting.left_out)
-        sentences = [_sentence(one, setting) for one, setting in zip(told, settings, strict=True)]
-        _write(boards, settings, sentences, folder, f"Leaderboard: {path.stem}")
+        sentences = [_sentence(*pair) for pair in pairs]
+        _write(boards, sentences, folder, f"Leaderboard: {path.stem}")
         if output.latex:
             text = comparison_latex(boards, folder.resolve().name, leader=True)
             write_text(folder / "table.tex", text)
         save_overview(boards, folder / "overview.png", output.formats)
     tables = comparison_tables(list(boards.values()), width=console.width, leader=True)
-    for setting, table, sentence in zip(settings, tables, sentences, strict=True):
-        console.print(setting.name, style="bold", highlight=False)
+    for (name, board), table, sentence in zip(boards.items(), tables, sentences, strict=True):
+        console.print(name, style="bold", highlight=False)
         print_whole(table, console)
-        for name, why in boards[setting.name].left_out.items():
-            console.print(f"not run: {name} ({why})", highlight=False)
+        for left_out, why in board.left_out.items():
+            console.print(f"not run: {left_out} ({why})", highlight=False)
         console.print(sentence + "\n", highlight=False)
     console.print(f"Results: {folder}", soft_wrap=True)
 
 
-def _setting(told: FileSetting) -> Setting:
+def _setting(read: FileSetting, stored: pd.DataFrame | None) -> Setting:
+    """The setting of a file; with stored runs it has their seeds, and no bounds."""
     try:
-        return make_setting(told.name, told.options, told.schedulers, in_file=True)
+        setting = make_setting(read.name, read.options, read.schedulers, in_file=True)
     except ValueError as error:
-        raise ValueError(f"setting {told.name!r}: {error}") from None
+        raise ValueError(f"setting {read.name!r}: {error}") from None
+    if stored is None:
+        return setting
+    seeds = stored.loc[stored["setting"] == read.name, "seed"].unique()
+    return replace(setting, seeds=seeds.tolist(), bounded=False)
 
 
 def _newcomers(
-    told: Sequence[FileSetting], names: Sequence[str], stored: pd.DataFrame
+    read: Sequence[FileSetting], names: Sequence[str], stored: pd.DataFrame
 ) -> list[FileSetting]:
-    """The settings with newcomers alone, without those in which none of them can run."""
+    """The settings with newcomers alone, without those in which no newcomer can run."""
     schedulers = tuple(Scheduler(name) for name in names)
 
     def can_run(one: FileSetting) -> bool:
@@ -148,36 +151,24 @@ def _newcomers(
             each.policy.needs_training for each in entrants
         )
 
-    return [replace(one, schedulers=schedulers) for one in told if can_run(one)]
-
-
-def _as_stored(setting: Setting, stored: pd.DataFrame) -> Setting:
-    """The setting under the seeds of its stored runs, which have no bounds."""
-    seeds = stored.loc[stored["setting"] == setting.name, "seed"].unique()
-    return replace(setting, seeds=seeds.tolist(), bounded=False)
+    return [replace(one, schedulers=schedulers) for one in read if can_run(one)]
 
 
 def _among(stored: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Stored runs and those of newcomers in one summary, which has what both tell."""
+    """One summary of stored runs and newcomers' runs, with the columns that both have."""
     known = stored.drop(columns="setting").dropna(axis="columns", how="all")
     return pd.concat([known, runs], ignore_index=True)[known.columns]
 
 
-def _described(told: FileSetting, setting: Setting) -> dict[str, object]:
+def _described(read: FileSetting, setting: Setting) -> dict[str, object]:
     return {
-        "name": told.name,
-        "options": plain(told.values | {"seeds": len(setting.seeds)}),
-        "schedulers": [plain(vars(one)) for one in told.schedulers],
+        "name": read.name,
+        "options": plain(read.values | {"seeds": len(setting.seeds)}),
+        "schedulers": [plain(vars(one)) for one in read.schedulers],
     } | described(setting.scenario)
 
 
-def _write(
-    boards: dict[str, Board],
-    settings: Sequence[Setting],
-    sentences: Sequence[str],
-    folder: Path,
-    title: str,
-) -> None:
+def _write(boards: dict[str, Board], sentences: Sequence[str], folder: Path, title: str) -> None:
     """Write the numbers, and the page with their tables."""
     summaries = {name: board.summary for name, board in boards.items()}
     ranks = {name: standings(board) for name, board in boards.items()}
@@ -190,14 +181,14 @@ def _write(
     if len(summaries) > 1:
         sections += [_OVERVIEW, overview_markdown(summaries)]
     tables = comparison_markdowns(list(boards.values()))
-    for setting, table, sentence in zip(settings, tables, sentences, strict=True):
-        sections += [f"## {setting.name}", table, sentence]
+    for name, table, sentence in zip(boards, tables, sentences, strict=True):
+        sections += [f"## {name}", table, sentence]
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
 
 
-def _sentence(told: FileSetting, setting: Setting) -> str:
-    """Facts that a reader must know of a setting beside its name."""
-    scenario, seeds, options = setting.scenario, setting.seeds, told.options
+def _sentence(read: FileSetting, setting: Setting) -> str:
+    """The facts about a setting that its tables do not show."""
+    scenario, seeds, options = setting.scenario, setting.seeds, read.options
     number = f"Seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"Seed {seeds[0]}"
     if seeds[-1] - seeds[0] >= len(seeds):
         number = f"{len(seeds)} seeds from {seeds[0]} to {seeds[-1]}"

@@ -22,7 +22,7 @@ from train_fl.commands.options import (
 )
 from train_fl.commands.settings import Scheduler
 
-# Leaderboards of this package, and beside each the runs of its schedulers.
+# Leaderboards of this package, and next to each the runs of its schedulers.
 SUITES = Path(benchmark.__file__).parent / "suites"
 
 # The options of ``fl-edge compare`` that a setting has, by group, and the types of all its keys.

@@ -138,7 +138,7 @@ class _TrainOptions:
     """Test accuracy; the table shows when it is first reached."""
     fit_scenario: bool = False
     """Take model size and sample numbers from the network and
-    the data, whatever a scenario file or --set gives."""
+    the data, even if a scenario file or --set gives others."""
     save_models: bool = False
     """Write the last global model of each run to
     <out>/models, as a state dict of PyTorch."""
@@ -151,7 +151,7 @@ class TrainOptions(PlaceFlags, TaskFlags, _TrainOptions):
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Files beside the results."""
+    """Files in addition to the results."""
 
     latex: bool = False
     """Write <out>/table.tex, for LaTeX with booktabs."""

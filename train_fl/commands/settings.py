@@ -117,11 +117,11 @@ def make_training(scenario: Scenario, task: str, options: TrainingOptions) -> Tr
 def _as_given(
     options: CompareOptions, scenario: Scenario, training: TrainingEnvFactory
 ) -> TrainingEnvFactory:
-    """Training in a system in which all that the user gave stays; `ValueError` if it does not fit.
+    """Training in a system that keeps the user's values; `ValueError` if they do not fit.
 
-    Training changes no channel, and a compression only where one's own was asked for by name.
+    Training changes no channel, and only a user-defined compression.
     """
-    fitted, told, even = training.scenario, [], {}
+    fitted, misfits, even = training.scenario, [], {}
     for name in sorted(options.fields_given() - {"channel", "compression"}):
         given, fits = (np.asarray(getattr(each, name)) for each in (scenario, fitted))
         if np.array_equal(given, fits):
@@ -130,11 +130,11 @@ def _as_given(
         if name == "num_samples" and np.all(np.abs(given - fits) < 1):
             even[name] = given
         else:
-            told.append(f"{name} is {_numbers(given)} and must be {_numbers(fits)}")
-    if told:
+            misfits.append(f"{name} is {_numbers(given)} and must be {_numbers(fits)}")
+    if misfits:
         raise ValueError(
             f"the scenario {options.system.scenario!r} does not fit the data set "
-            f"{dataset_of(options)!r} and the network: {'; '.join(told)}. Change that, "
+            f"{dataset_of(options)!r} and the network: {'; '.join(misfits)}. Change that, "
             "leave it out, or give --fit-scenario (fit_scenario = true in a leaderboard's file), "
             "which replaces it"
         )
@@ -147,7 +147,7 @@ def _numbers(values: NDArray[Any]) -> str:
 
 
 def dataset_of(options: CompareOptions) -> str:
-    """The data set that a setting trains on: its own, or that of its scenario."""
+    """The data set that a setting trains on: the one given, or its scenario's."""
     name = options.system.scenario
     preset = PRESETS.get(name)
     own = Path(name).stem if preset is None else preset.dataset or name

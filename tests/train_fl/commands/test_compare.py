@@ -114,8 +114,8 @@ def test_compare__results_follow_the_data_of_the_users(call, refused, tmp_path, 
     np.testing.assert_equal(row.time_to_target, reached.min())
     assert run(1 - y) != first
     assert len(list(Path("out/jobs").glob("*.npz"))) == 3  # two runs and a bound
-    told = refused(command.replace("data.py:data", "data.py:unseeded") + " --overwrite")
-    assert "data.py:unseeded() returns different data on each call: seed it" in told
+    error = refused(command.replace("data.py:data", "data.py:unseeded") + " --overwrite")
+    assert "data.py:unseeded() returns different data on each call: seed it" in error
 
 
 @pytest.mark.parametrize(

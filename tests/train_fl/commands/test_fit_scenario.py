@@ -1,4 +1,4 @@
-"""What a user says of a system stays in training, or is refused."""
+"""A user's values for a system stay in training, or are refused."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def scenario_of(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN)
 
-    def read(fields, **values):
+    def scenario(fields, **values):
         setting = {"name": "a", "train": True, "schedulers": ["uni-s"], "dataset": "digits"}
         if fields is not None:
             Path("mine.toml").write_text(tomli_w.dumps({"preset": "digits"} | fields))
             setting["scenario"] = "mine.toml"
         Path("board.toml").write_text(tomli_w.dumps({"settings": [setting | values]}))
-        (told,) = read_leaderboard(Path("board.toml"))
-        return make_setting("a", told.options, told.schedulers).scenario
+        (read,) = read_leaderboard(Path("board.toml"))
+        return make_setting("a", read.options, read.schedulers).scenario
 
-    return read
+    return scenario
 
 
 @pytest.mark.parametrize(

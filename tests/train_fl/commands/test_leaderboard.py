@@ -1,4 +1,4 @@
-"""The leaderboard as a user runs it: ranks, who is left out, repeatability and refusals."""
+"""The leaderboard as a user runs it: ranks, schedulers that are left out, and refusals."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ target_accuracy = 0.01
 
 @pytest.fixture
 def suite(tmp_path, monkeypatch) -> pd.DataFrame:
-    """The stored runs of a suite called tiny, in a folder with policies of a user's own."""
+    """The stored runs of a suite called tiny, in a folder with user-defined policies."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("train_fl.commands.leaderboard_file.SUITES", tmp_path / "suites")
     student = "\n\nclass Student(Steady):\n    needs_training = True\n"
@@ -229,14 +229,14 @@ def test_suite_1__has_stored_results_of_every_scheduler_which_come_out_again():
     path, stored = find_leaderboard(Path("suite-1"))
     settings = read_leaderboard(path)
     assert stored["setting"].nunique() == len(settings) == 14
-    for told in settings:
-        scenario = told.options.make_scenario()
-        names = {make_policy(one.name, scenario).name for one in told.schedulers}
-        seeds = [*range(100, 105 if told.options.training.train else 110), *range(500, 505)]
-        runs = stored[stored["setting"] == told.name]
+    for setting in settings:
+        scenario = setting.options.make_scenario()
+        names = {make_policy(one.name, scenario).name for one in setting.schedulers}
+        seeds = [*range(100, 105 if setting.options.training.train else 110), *range(500, 505)]
+        runs = stored[stored["setting"] == setting.name]
         found = {name: group["seed"].tolist() for name, group in runs.groupby("policy")}
         assert found == dict.fromkeys(names, seeds)
-        assert runs["time_to_target"].notna().any() == told.options.training.train
+        assert runs["time_to_target"].notna().any() == setting.options.training.train
     scenario = Scenario.cell(num_rounds=1000)
     ours = stored[(stored["setting"] == "cell") & (stored["policy"] == "LROA")]
     runs = evaluate([LROA(scenario)], scenario, ours["seed"].tolist(), gaps=False)

@@ -1,4 +1,4 @@
-"""Options of a command against the fields that they set, and what is wrong with them."""
+"""Options of a command against the fields that they set, and their help."""
 
 from __future__ import annotations
 

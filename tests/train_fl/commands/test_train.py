@@ -1,4 +1,4 @@
-"""Training agents and comparing them as a user does, and what is wrong with the options."""
+"""Training agents and comparing them as a user does, and refusals."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 BOUND_TOLERANCE = 1e-7
 _SUM_TOLERANCE = 1e-6
 # Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
-_LEAST_Q = 1e-100
+LEAST_Q = 1e-100
 # Least part of the whole band that a device of a cohort may have: with less its time and energy
 # lose all bounds. Far below what is worth while, so that a split may be clipped to it.
 LEAST_SHARE = 1e-12
@@ -367,9 +367,9 @@ def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray
 
 def _check_probabilities(q: FloatArray) -> None:
     # Written so that NaN fails the comparisons.
-    if not all_true((q >= _LEAST_Q) & (q <= 1)):
+    if not all_true((q >= LEAST_Q) & (q <= 1)):
         raise ValueError(
-            f"q must lie in (0, 1] for every device and not be below {_LEAST_Q:g}, "
+            f"q must lie in (0, 1] for every device and not be below {LEAST_Q:g}, "
             f"got {_extremes(q)}; a device that must not take part needs a chosen cohort "
             "in place of q"
         )

@@ -10,18 +10,12 @@ import numpy as np
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import in_time
-from fl_edge_env.checks import (
-    available,
-    finite_number,
-    observed,
-    one_of,
-    per_device,
-)
+from fl_edge_env.checks import available, finite_number, observed, one_of, per_device
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy
-from policies.outcome import DualPrices, RoundSolution, solve_round
-from policies.outcome.start import energy_start, initial_prices, participation_jump
+from policies.outcome import DualPrices, RoundSolution, initial_prices, solve_round
+from policies.outcome.prices import solve_sample
 
 Start = Literal["settled", "cold"]
 
@@ -86,11 +80,14 @@ class Opportunistic(Policy):
         # A participation at the energy that the budget allows moves the device's cost by `jump`,
         # through either price.
         jump = step_scale * participation_jump(self.prices, scenario)
-        self._energy_step = jump / (scenario.energy_budget_j / self._target) ** 2  # [s/J^2]
+        allowed = scenario.energy_budget_j / self._target
+        self._energy_step = jump / allowed**2  # [s/J^2]
         self._participation_step = jump if participation else 0.0  # [s]
         self._start = np.zeros((2, scenario.num_devices))
         if start == "settled":
-            self._start[:] = energy_start(self.prices, jump, scenario), self.prices.participation
+            # The price of energy jumps with a participation and falls until the next, which comes
+            # when it is low: its low end, not its mean, has to be the dual price.
+            self._start[:] = self.prices.energy + 0.5 * jump / allowed, self.prices.participation
         self.solution: RoundSolution | None = None
         self.reset(0)
 
@@ -132,6 +129,19 @@ class Opportunistic(Policy):
         # A device that takes part in a share rho of the rounds counts w / rho each time.
         weights = (self.scenario.weights / self._target)[cohort]
         return Allocation(self.solution.f, self.solution.p, cohort=cohort, weights=weights)
+
+
+def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
+    """Time [s] by which a participation within the budget moves the cost of a device's next one.
+
+    It is a tenth of the mean round time at the prices, over the square root of a device's
+    participations in an episode. Smaller steps keep to the constraints less well, larger ones cost
+    time.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence(0).spawn(1)[0])
+    solution, _ = solve_sample(scenario, rng, *prices)
+    participations = scenario.num_rounds * float(np.mean(participation_target(scenario)))
+    return 0.1 * float(np.mean(solution.deadline)) / math.sqrt(participations)
 
 
 def _checked(prices: object, num_devices: int) -> DualPrices:

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, lyapunov, physics
-from fl_edge_env.checks import integer_at_least
 from fl_edge_env.streams import draw_presence
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.outcome.solver import RoundSolution, solve_round
@@ -64,7 +63,8 @@ class _Sample(NamedTuple):
     energy: FloatArray  # (N,) [J]
 
 
-def outcome_prices(scenario: Scenario, *, seed: int = 0) -> DualPrices:
+@lru_cache(maxsize=64)  # a comparison asks for the same ones more than once
+def outcome_prices(scenario: Scenario) -> DualPrices:
     """Dual prices at which the long-run bound of the outcome problem is nearly the largest.
 
     A common price of energy at which all devices together meet their budgets is found by
@@ -81,36 +81,17 @@ def outcome_prices(scenario: Scenario, *, seed: int = 0) -> DualPrices:
     ----------
     scenario : Scenario
         The system. Its number of rounds and its lambda and V do not matter.
-    seed : int
-        Seed of the rounds that are drawn.
 
     Returns
     -------
     DualPrices
-
-    Raises
-    ------
-    ValueError
-        If `seed` is no integer of at least zero.
 
     Notes
     -----
     Steps fall with the iterations, and the second half of the iterates is averaged (Polyak and
     Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
     """
-    integer_at_least(0, "seed", seed)
-    return _ascend(scenario, int(seed))
-
-
-def _sample_size(scenario: Scenario) -> int:
-    """Number of rounds that are drawn at a time to try prices: fewer of very many devices."""
-    return min(_BATCH, max(_LEAST_BATCH, _BATCH_NUMBERS // scenario.num_devices))
-
-
-@lru_cache(maxsize=64)
-def _ascend(scenario: Scenario, seed: int) -> DualPrices:
-    """`outcome_prices`, kept because a comparison asks for the same ones more than once."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed))
+    rng = np.random.default_rng(0)
     target = lyapunov.participation_target(scenario)
     allowed = scenario.energy_budget_j / target  # energy of a participation
     time, energy = physics.time_and_energy(
@@ -120,7 +101,7 @@ def _ascend(scenario: Scenario, seed: int) -> DualPrices:
     # other in the distribution of the gains, it is largest where their prices are equal. Of a
     # channel of the user's own that is not known.
     exchangeable = type(scenario.channel) in (ExponentialChannel, MarkovChannel)
-    groups = groups_alike(scenario) if exchangeable else np.arange(scenario.num_devices)
+    groups = _groups_alike(scenario) if exchangeable else np.arange(scenario.num_devices)
     # The level makes cohorts full; beyond that it only costs digits of the solutions.
     level = 2.0 * float(np.median(time))
     # Far above what energy can be worth; reached only where the budgets cannot be met.
@@ -134,9 +115,9 @@ def _ascend(scenario: Scenario, seed: int) -> DualPrices:
         for index in range(length):
             sample = _play(scenario, rng, m, u + m * allowed + level)
             # What a participation is short of, and what its energy is above the budget.
-            missing = pooled(1.0 - sample.participation / target, groups)
+            missing = _pooled(1.0 - sample.participation / target, groups)
             excess = sample.energy - sample.participation * allowed
-            excess = pooled(excess / scenario.energy_budget_j, groups)
+            excess = _pooled(excess / scenario.energy_budget_j, groups)
             step = (1.0 + 8.0 * index / length) ** -0.7
             u = u + step * _TIME_STEP * sample.time * np.clip(missing, -3.0, 3.0)
             m = m * np.exp(np.clip(step * _LOG_STEP * excess, -0.3, 0.3))
@@ -148,6 +129,19 @@ def _ascend(scenario: Scenario, seed: int) -> DualPrices:
         if _is_settled(m / m.max(), participation, energy, rounds, groups, scenario):
             break
     return DualPrices(_rounded(m), _rounded(u + m * allowed + level))
+
+
+def initial_prices(scenario: Scenario) -> DualPrices:
+    """Dual prices at which a server begins, from `outcome_prices`.
+
+    A server that knows only the participants' gains cannot know which prices fit a device's mean
+    gain: devices with the same fields begin at their mean price.
+    """
+    prices = outcome_prices(scenario)
+    if scenario.csi == "participants":
+        groups = _groups_alike(scenario)
+        prices = DualPrices(*(_pooled(price, groups) for price in prices))
+    return prices
 
 
 def _head_start(
@@ -165,12 +159,12 @@ def _head_start(
     shares, starts = np.unique(target[order], return_index=True)
     for rho, devices in zip(shares, np.split(order, starts[1:]), strict=True):
         least[devices] = np.quantile(time[:, devices], rho, axis=0)
-    least = pooled(least, groups)
+    least = _pooled(least, groups)
     extra: FloatArray = np.maximum(least - np.median(least), 0.0) / scenario.cohort_size
     return extra
 
 
-def groups_alike(scenario: Scenario) -> IntArray:
+def _groups_alike(scenario: Scenario) -> IntArray:
     """Index of the group of each device, (N,): the devices of a group have the same fields.
 
     Where their queues begin does not count.
@@ -183,10 +177,15 @@ def groups_alike(scenario: Scenario) -> IntArray:
     return np.unique(np.stack(differing, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def pooled(values: FloatArray, groups: IntArray) -> FloatArray:
-    """The mean over the group of each device, (N,), for groups as of `groups_alike`."""
+def _pooled(values: FloatArray, groups: IntArray) -> FloatArray:
+    """The mean over the group of each device, (N,)."""
     mean: FloatArray = (np.bincount(groups, values) / np.bincount(groups))[groups]
     return mean
+
+
+def _sample_size(scenario: Scenario) -> int:
+    """Number of rounds that are drawn at a time to try prices: fewer of very many devices."""
+    return min(_BATCH, max(_LEAST_BATCH, _BATCH_NUMBERS // scenario.num_devices))
 
 
 def solve_sample(
@@ -248,8 +247,8 @@ def _is_settled(
     Energy that is left over counts as far as it has a price, which is relative to the highest.
     """
     target = lyapunov.participation_target(scenario)
-    missing = pooled(1.0 - participation / target, groups)
-    excess = pooled(energy / scenario.energy_budget_j - 1.0, groups)
+    missing = _pooled(1.0 - participation / target, groups)
+    excess = _pooled(energy / scenario.energy_budget_j - 1.0, groups)
     excess = np.where(excess > 0, excess, np.minimum(price, 1.0) * excess)
     chance = np.mean(1.0 / (rounds * target * np.bincount(groups)[groups]))
     worst = max(np.mean(missing**2), np.mean(excess**2))

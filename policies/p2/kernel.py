@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fl_edge_env.allocation import LEAST_Q
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.solvers.compiled import compiled, entry, inlined
 from policies.solvers.device import (
@@ -47,8 +48,6 @@ from policies.solvers.inputs import (
     Rounds,
 )
 
-# The least probability that an allocation may have.
-LEAST_Q = 1e-100
 # Algorithm 2 and its SUM steps stop when the decision moves by less, f and p measured in units of
 # their ranges, or after as many iterations.
 _STILL, _MOST_ITERATIONS = 1e-8, 100

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import FLEdgeEnv, Scenario, allocation
+from fl_edge_env import FLEdgeEnv, Scenario
 from policies import LROA, DivFL, UniD, UniS
-from policies.p2 import kernel
 from tests.support import SMALL, assert_round, field_values, layouts
 
 POLICIES = [LROA, partial(LROA, exact=True), partial(LROA, variant="paper"), UniD, UniS, DivFL]
@@ -30,10 +29,6 @@ def test_policies__decide_validly_around_the_defaults(fields, seed):
             observation = result[0]
             if isinstance(policy, LROA):
                 assert np.isfinite([policy.solution.objective, policy.solution.lower_bound]).all()
-
-
-def test_lroa__may_give_a_device_as_little_as_a_decision_may():
-    assert kernel.LEAST_Q == allocation._LEAST_Q
 
 
 @pytest.mark.parametrize("batch", [(), (4,)])

@@ -17,7 +17,6 @@ from fl_edge_env.checks import available, observed, real_array
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.base import Policy
 from policies.resources import static_resources
-from policies.solvers.inputs import check_state
 
 # The matrix of the distances between the devices takes 8 N^2 bytes.
 _MOST_DEVICES = 4096
@@ -91,8 +90,7 @@ class DivFL(Policy):
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""
         size = self.scenario.cohort_size
-        channel_gain, _ = check_state(*observed(observation), self.scenario)
-        f, p = static_resources(channel_gain, self.scenario)
+        f, p = static_resources(*observed(observation), self.scenario)
         present = available(observation)
         if present is None:
             cohort = facility_location(self._distance, size)

@@ -76,9 +76,9 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     """
     if not isinstance(name, str):
         raise ValueError(f"policy must be a name or the path of an agent as a string, got {name!r}")
-    if is_saved_agent(name):
-        return _predicting(name, scenario, options)
     selector, _, resources = name.partition(":")
+    if name.endswith(".zip") or selector == "predict":
+        return _predicting(name, scenario, options)
     if resources and selector in SELECTORS:
         if options.get("resources", resources) != resources:
             raise ValueError(
@@ -102,11 +102,6 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         f"agent.zip of Stable-Baselines3, or my_file.py:MyPolicy, got {name!r}"
         f"{did_you_mean(name, POLICIES)}"
     )
-
-
-def is_saved_agent(name: str) -> bool:
-    """Tell if a name is that of an agent of another library, which `PredictPolicy` loads."""
-    return name.endswith(".zip") or name.partition(":")[0] == "predict"
 
 
 def _predicting(name: str, scenario: Scenario, options: dict[str, Any]) -> Policy:

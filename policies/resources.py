@@ -31,13 +31,19 @@ ResourceRule: TypeAlias = Callable[
 ]
 
 
-def static_resources(channel_gain: FloatArray, scenario: Scenario) -> tuple[FloatArray, FloatArray]:
+def static_resources(
+    channel_gain: FloatArray,
+    queue: FloatArray,
+    scenario: Scenario,
+    taking_part: TakingPart = None,  # noqa: ARG001 - whoever takes part
+) -> tuple[FloatArray, FloatArray]:
     """The f and p of Uni-S: mid power, and the frequency that the rest of the energy allows.
 
     f solves ``(E_cmp + E_up) (1 - (1 - 1/N)^K) = budget``, moved to its range; where uploading
     alone exceeds the budget, f is the smallest. A device that takes part as often as under uniform
-    sampling then meets its budget. All arrays have shape (..., N).
+    sampling then meets its budget. Queues and cohort do not matter.
     """
+    channel_gain, _ = check_state(channel_gain, queue, scenario)
     p = np.broadcast_to(scenario.p_mid, channel_gain.shape).copy()
     upload_energy = p * physics.upload_time(channel_gain, p, scenario)
     uniform = np.full(channel_gain.shape, 1.0 / scenario.num_devices)
@@ -174,17 +180,6 @@ def _finish_together(
     return np.where(named, np.maximum(share / total, LEAST_SHARE), 0.0)
 
 
-def _static(
-    channel_gain: FloatArray,
-    queue: FloatArray,
-    scenario: Scenario,
-    taking_part: TakingPart = None,  # noqa: ARG001 - whoever takes part
-) -> tuple[FloatArray, FloatArray]:
-    """`static_resources`, whoever takes part."""
-    gains, _ = check_state(channel_gain, queue, scenario)
-    return static_resources(gains, scenario)
-
-
 def _dynamic(
     channel_gain: FloatArray, queue: FloatArray, scenario: Scenario, taking_part: TakingPart = None
 ) -> tuple[FloatArray, FloatArray]:
@@ -220,8 +215,8 @@ def _shared(
 ResourceName = Literal["static", "dynamic", "static-shared", "dynamic-shared"]
 
 RESOURCES: dict[str, ResourceRule] = {
-    "static": _static,
+    "static": static_resources,
     "dynamic": _dynamic,
-    "static-shared": partial(_shared, _static),
+    "static-shared": partial(_shared, static_resources),
     "dynamic-shared": partial(_shared, _dynamic),
 }

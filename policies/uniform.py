@@ -12,7 +12,6 @@ from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.p2 import best_resources
 from policies.resources import static_resources
-from policies.solvers.inputs import check_state
 
 
 class UniD(Policy):
@@ -34,6 +33,5 @@ class UniS(Policy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Spend the round's energy budget; see `Policy.decide`."""
-        channel_gain, _ = check_state(*observed(observation), self.scenario)
-        f, p = static_resources(channel_gain, self.scenario)
+        f, p = static_resources(*observed(observation), self.scenario)
         return Allocation(f, p, 1.0 / self.scenario.num_devices)

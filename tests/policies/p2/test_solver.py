@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 from scipy.special import softmax
 
-from fl_edge_env import Scenario, Simulator, TraceChannel
+from fl_edge_env import Scenario, Simulator
 from fl_edge_env.lyapunov import drift_plus_penalty
 from policies import LROA
 from policies.p2 import best_resources, solve_p2
@@ -203,13 +202,3 @@ def test_certificate__is_of_the_state_that_was_solved():
     gains *= 2
     queues += 1e8
     assert solution.gap == wanted
-
-
-def test_solve_p2__sees_that_the_file_of_a_trace_has_changed(tmp_path):
-    path = tmp_path / "gains.csv"
-    solutions = []
-    for gain in (0.2, 0.02):
-        pd.DataFrame({"round": 0, "device": range(3), "gain": gain}).to_csv(path, index=False)
-        scenario = Scenario(num_devices=3, channel=TraceChannel(path))
-        solutions.append(solve_p2(np.full(3, 0.1), np.arange(3.0), scenario))
-    assert solutions[0].objective != solutions[1].objective

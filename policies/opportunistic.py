@@ -10,9 +10,10 @@ import numpy as np
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import in_time
+from fl_edge_env.allocation import highest
 from fl_edge_env.checks import available, finite_number, observed, one_of, per_device
 from fl_edge_env.lyapunov import participation_target
-from fl_edge_env.typing import FloatArray, IntArray
+from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.outcome import DualPrices, RoundSolution, initial_prices, solve_round
 from policies.outcome.prices import solve_sample
@@ -125,7 +126,9 @@ class Opportunistic(Policy):
             tolerance=_TOLERANCE,
             available=available(observation),
         )
-        cohort = _cohorts(self.solution, min(self.scenario.cohort_size, shape[-1]))
+        chosen = self.solution.participates
+        size = min(self.scenario.cohort_size, shape[-1])
+        cohort = highest(chosen.astype(np.float64), size, chosen)
         # A device that takes part in a share rho of the rounds counts w / rho each time.
         weights = (self.scenario.weights / self._target)[cohort]
         return Allocation(self.solution.f, self.solution.p, cohort=cohort, weights=weights)
@@ -153,12 +156,3 @@ def _checked(prices: object, num_devices: int) -> DualPrices:
         "prices.participation", prices.participation, num_devices, least=-math.inf
     )
     return DualPrices(energy, participation)
-
-
-def _cohorts(solution: RoundSolution, size: int) -> IntArray:
-    """The devices that take part, ascending, filled up with -1 to shape (..., size)."""
-    # Stable: devices that take part come first, in their order.
-    order = np.argsort(~solution.participates, axis=-1, kind="stable")[..., :size]
-    taking = np.take_along_axis(solution.participates, order, axis=-1)
-    cohort: IntArray = np.where(taking, order, -1)
-    return cohort

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import finite_number, real_array
+from fl_edge_env.checks import finite_number
 from fl_edge_env.typing import FloatArray
 from policies.selection.selector import Candidates, Selector
 
@@ -98,7 +98,7 @@ def norm_probabilities(norm: FloatArray) -> FloatArray:
     return q
 
 
-def adaptive_probabilities(time: ArrayLike, error: ArrayLike, constant: float) -> FloatArray:
+def adaptive_probabilities(time: FloatArray, error: FloatArray, constant: float) -> FloatArray:
     """Minimise ``(sum q T) (sum B / q + C)`` over the simplex.
 
     T are positive times [s], B errors of at least zero, shape (..., N), and C is at least zero. At
@@ -106,20 +106,19 @@ def adaptive_probabilities(time: ArrayLike, error: ArrayLike, constant: float) -
     and S is ``sum B / q``. The root m is in [0, min T), and found by bisection of its distance to
     min T, which may be tiny.
     """
-    times, errors = real_array("time", time), real_array("error", error)
-    shortest = times.min(axis=-1, keepdims=True)
+    shortest = time.min(axis=-1, keepdims=True)
 
     def at(distance: FloatArray) -> FloatArray:
-        return norm_probabilities(np.sqrt(errors / (times - shortest + distance)))
+        return norm_probabilities(np.sqrt(error / (time - shortest + distance)))
 
     low, high = _LEAST_DISTANCE * shortest, shortest.copy()
     if constant > 0:
         for _ in range(_HALVINGS):
             distance = np.sqrt(low * high)
             q = at(distance)
-            mean_time = np.sum(q * times, axis=-1, keepdims=True)
+            mean_time = np.sum(q * time, axis=-1, keepdims=True)
             with np.errstate(divide="ignore", invalid="ignore"):
-                share = np.where(q > 0, errors / q, 0.0).sum(axis=-1, keepdims=True)
+                share = np.where(q > 0, error / q, 0.0).sum(axis=-1, keepdims=True)
             too_far = (shortest - distance) * (share + constant) < mean_time * constant
             low, high = np.where(too_far, low, distance), np.where(too_far, distance, high)
     return at(high)

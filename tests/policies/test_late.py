@@ -10,7 +10,7 @@ import pytest
 from fl_edge_env import FLEdgeEnv, Scenario, physics
 from fl_edge_env.aggregation import in_time
 from fl_edge_env.streams import policy_seed
-from policies import Opportunistic, check_policy, evaluate, make_policy
+from policies import Opportunistic, evaluate, make_policy
 from policies.outcome import outcome_prices
 from policies.selection import OverSelection, Scheduler
 
@@ -46,11 +46,6 @@ def played(policy, scenario: Scenario, seed: int = 0):
         policy.feedback(info)
         infos.append(info)
     return infos
-
-
-@pytest.mark.parametrize("name", ["opportunistic", "over-selection:static", "lroa"])
-def test_policies__are_valid_with_a_deadline(name):
-    check_policy(make_policy(name, MIXED.replace(deadline_s=4000.0, num_rounds=60)))
 
 
 @pytest.mark.parametrize(

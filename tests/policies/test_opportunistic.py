@@ -23,6 +23,7 @@ from tests.policies.outcome.test_prices import UNEVEN
 # A tenth of the devices with ten times the budget: as scarce as in the whole system.
 ALIKE = Scenario.cifar10().replace(num_devices=12, num_rounds=60, energy_budget_j=150.0)
 CELL = ALIKE.replace(channel=CellChannel())
+LATE = {"deadline_s": 27_000.0}
 
 
 def zero_prices(scenario: Scenario) -> DualPrices:
@@ -92,10 +93,12 @@ def test_opportunistic__prices_move_with_energy_and_participation():
     assert not np.any(of_energy._participation)
 
 
-@pytest.mark.parametrize("csi", ["delayed", "participants"])
-@pytest.mark.parametrize("name", ["lroa", "uni-d", "uni-s", "opportunistic", "fastest:dynamic"])
-def test_policies__take_the_gains_that_they_are_shown(name, csi):
-    scenario = Scenario.cell(num_devices=8, num_rounds=40, energy_budget_j=225.0, csi=csi)
+@pytest.mark.parametrize("fields", [{"csi": "delayed"}, {"csi": "participants"}, LATE], ids=str)
+@pytest.mark.parametrize(
+    "name", ["lroa", "uni-d", "uni-s", "opportunistic", "fastest", "over-selection:static"]
+)
+def test_policies__take_the_gains_that_they_are_shown_and_deadlines(name, fields):
+    scenario = Scenario.cell(num_devices=8, num_rounds=40, energy_budget_j=225.0, **fields)
     check_policy(make_policy(name, scenario))
 
 

@@ -43,8 +43,7 @@ SCENARIO = TASK.fit(Scenario.digits(num_devices=N, num_rounds=10, cohort_size=3)
 
 @pytest.fixture(autouse=True)
 def _identity(monkeypatch):
-    """A server's part in a run, which Flower sets before it starts one, and a client's thread."""
-    torch.set_num_threads(1)
+    """A server's part in a run, which Flower sets before it starts one."""
     for name in ("_run_id", "_node_id", "_task_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
 

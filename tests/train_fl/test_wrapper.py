@@ -409,15 +409,12 @@ def test_reports__losses_and_norms_are_those_of_the_participants(scenario, task)
 
 
 def test_job__that_trains_leaves_torch_as_it_was(scenario):
-    before = torch.get_num_threads(), torch.backends.cudnn.deterministic
+    deterministic = torch.backends.cudnn.deterministic
     torch.set_num_threads(3)
     make_env = TrainingEnvFactory(scenario.replace(num_rounds=1), "digits").fitted()
     (job,) = make_jobs([UniS(make_env.scenario)], make_env.scenario, [0], make_env)
-    try:
-        job.run()
-        assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == (3, before[1])
-    finally:
-        torch.set_num_threads(before[0])
+    job.run()
+    assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == (3, deterministic)
 
 
 def test_step__with_bandwidth_trains_the_same_model_in_another_time(scenario, task):

@@ -92,6 +92,31 @@ def test_by_rank__mean_mix_is_the_one_of_the_place():
     np.testing.assert_allclose(shares, expected, atol=0.02)
 
 
+class Asked(np.random.Generator):
+    """Keeps the parameters of the Dirichlet distributions that it is asked for."""
+
+    def __init__(self):
+        super().__init__(np.random.PCG64(0))
+        self.parameters = []
+
+    def dirichlet(self, alpha, size=None):
+        self.parameters.append(alpha)
+        return super().dirichlet(alpha, size)
+
+
+@given(
+    labels=st.lists(st.integers(0, 4), min_size=12, max_size=40),
+    merit=st.lists(st.integers(1, 6), min_size=2, max_size=12).filter(lambda m: len(set(m)) > 1),
+)
+def test_by_rank__all_devices_together_ask_for_the_mix_of_the_data(labels, merit):
+    rng = Asked()
+    by_rank(np.array(labels), merit, 7.0, rng)
+    share = np.unique(labels, return_counts=True)[1] / len(labels)
+    asked = np.array(rng.parameters) / (7.0 * len(share))
+    np.testing.assert_allclose(asked.sum(axis=1), 1, atol=1e-9)
+    np.testing.assert_allclose(asked.mean(axis=0), share, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("draw", "message"),
     [

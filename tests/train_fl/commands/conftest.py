@@ -17,9 +17,9 @@ def short_searches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounds, "_PRICE_ROUNDS", 50)
         patch.setattr(prices, "_STAGES", (20,))
-        prices._ascend.cache_clear()
+        prices.outcome_prices.cache_clear()
         yield
-    prices._ascend.cache_clear()
+    prices.outcome_prices.cache_clear()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def characters(num_devices: int, num_samples: int, model: str = "cnn") -> Task:
     images = rng.random((count, 1, 28, 28), dtype=np.float32)
     labels = np.append(rng.integers(62, size=count - 1), 61)
     dataset = Dataset.from_arrays("noise", images, labels, images[:10], labels[:10])
-    options = {"partition": "iid", "learning_rate": 0.01, "model": model, "seed": 0}
+    options = {"partition": "iid", "learning_rate": 0.01, "model": model, "split_seed": 0}
     return make_task(dataset, num_devices=num_devices, **options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import tempfile
 import zipfile
@@ -101,5 +102,6 @@ def as_value_error(before: str, after: str = "") -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """The message of an error in one line; its type where it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """The message of an error in one line, without its number; its type where it has none."""
+    message = re.sub(r"^\[Errno \d+\] ", "", str(error))
+    return " ".join(message.split()) or type(error).__name__

@@ -111,7 +111,7 @@ def _check(folder: Path, kind: Kind, old: Mapping[str, Any], given: Mapping[str,
         name for name in {**given, **old["options"]} if old["options"].get(name) != given.get(name)
     ]:
         raise ValueError(
-            f"{str(folder)!r} holds another {kind.name}, with another {', '.join(other)}: {instead}"
+            f"{str(folder)!r} holds a different {kind.name} (other {', '.join(other)}): {instead}"
         )
 
 

@@ -141,11 +141,11 @@ def run_jobs(
             bar.advance(bar.task_ids[0])
     if models is not None:
         for index, job in enumerate(jobs):
-            if isinstance(job, Job) and job.trains and index in results:
+            model = files[index].with_suffix(".pt")
+            if isinstance(job, Job) and index in results and model.exists():
                 models.mkdir(exist_ok=True)
                 name = re.sub(r"[^\w.+-]+", "-", job.title or job.policy.name)
-                target = models / f"{name}-seed-{job.seeds[0]}.pt"
-                shutil.copyfile(files[index].with_suffix(".pt"), target)
+                shutil.copyfile(model, models / f"{name}-seed-{job.seeds[0]}.pt")
     if failures:
         raise JobsFailedError(failures)
     return [results[index] for index in range(len(jobs))]

@@ -88,7 +88,7 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
             "compare",
             "--set mu=0.5",
             folders["compare"],
-            f"another comparison, with another mu: {replace}",
+            f"holds a different comparison (other mu): {replace}",
         ),
         ("compare", "", folders["leaderboard"], f"holds a leaderboard: {replace}"),
         ("leaderboard", "", folders["compare"], f"holds a comparison: {replace}"),

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fl_edge_env import Scenario
+from fl_edge_env import FLEdgeEnv, Scenario
 from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS, evaluate
 from policies.benchmark.episode import Episodes
 from policies.benchmark.jobs import Job, code_hash, job_keys, make_jobs
@@ -76,6 +76,19 @@ class Tuple(UniD):
     def decide(self, observation):
         decision = super().decide(observation)
         return decision.f, decision.p, decision.q
+
+
+class FullDisk(FLEdgeEnv):
+    def save_model(self, path):
+        raise OSError(28, "No space left on device", str(path))
+
+
+def test_run_jobs__a_model_that_cannot_be_written_leaves_its_rounds(scenario, tmp_path):
+    jobs = make_jobs([UniD(scenario)], scenario, [0], make_env=lambda _: FullDisk(scenario))
+    with pytest.warns(RuntimeWarning, match="the last model is lost, but the rounds are kept"):
+        (played,) = run_jobs(jobs, folder=tmp_path / "jobs", models=tmp_path / "models")
+    assert len(played.rounds) == scenario.num_rounds
+    assert not (tmp_path / "models").exists()
 
 
 HERE = r" \(.*test_runner.py:\d+ in decide\)$"

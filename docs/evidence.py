@@ -28,7 +28,8 @@ from typing import Any
 
 import pandas as pd
 import tomli_w
-from evidence_pages import MARK, PARTS, ROOT, Block, Claim, Part
+from evidence_files import MARK, ROOT
+from evidence_pages import PARTS, Block, Claim, Part
 
 from fl_edge_env.files import atomic_path
 from policies.benchmark.jobs import code_hash

@@ -23,8 +23,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
 import evidence  # noqa: E402 - docs is no package
+import evidence_files  # noqa: E402
 import evidence_pages  # noqa: E402
-from evidence_pages import MARK, Block, Claim, Part, n  # noqa: E402
+from evidence_files import MARK, n  # noqa: E402
+from evidence_pages import Block, Claim, Part  # noqa: E402
 
 INDEX = evidence.index()
 PAGES = sorted({part.page for part in evidence_pages.PARTS})
@@ -104,7 +106,7 @@ def plain(text: str) -> str:
 
 @pytest.mark.parametrize("name", leaderboards())
 def test_standings__have_the_settings_schedulers_and_seeds_of_the_file(name):
-    table, labels = evidence_pages.standings(name).rows.reset_index(), {}
+    table, labels = evidence_files.standings(name).rows.reset_index(), {}
     told = leaderboards()[name]
     assert list(table["setting"].unique()) == [one.name for one in told]
     small = Scenario.cifar10(num_devices=4)
@@ -136,7 +138,7 @@ def test_standings__are_what_the_command_gives_today(name, setting, schedulers, 
     ]
     subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     new = pd.read_csv(tmp_path / "out/leaderboard.csv").set_index("scheduler")
-    old = evidence_pages.standings(name).rows.loc[setting]
+    old = evidence_files.standings(name).rows.loc[setting]
     numbers = [c for c in new.select_dtypes("number") if not c.startswith(("rank", "longer"))]
     assert len(new) == len(schedulers)
     np.testing.assert_allclose(new[numbers], old.loc[new.index, numbers].astype(float), rtol=1e-6)
@@ -185,7 +187,7 @@ def test_run__leaves_files_and_index_as_they_are_if_the_command_fails(tmp_path, 
 
 
 def test_interval__has_the_digits_of_its_half_rounded_up():
-    assert evidence_pages.interval(10.0, 9.8766, 10.1234) == "10.00±0.13"
-    assert evidence_pages.interval(123.4, 111.1, 135.7) == "123±13"
-    assert evidence_pages.interval(1.0, 0.99999, 1.00001, most=2) == "1.00±0.01"
-    assert MARK not in evidence_pages.interval(1.0, 1.0, 1.0)
+    assert evidence_files.interval(10.0, 9.8766, 10.1234) == "10.00±0.13"
+    assert evidence_files.interval(123.4, 111.1, 135.7) == "123±13"
+    assert evidence_files.interval(1.0, 0.99999, 1.00001, most=2) == "1.00±0.01"
+    assert MARK not in evidence_files.interval(1.0, 1.0, 1.0)

@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, get_args
 
@@ -220,10 +221,8 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
             'for example by pip install -e ".[cluster]"'
         )
     import ray
-    from ray.exceptions import OutOfMemoryError, RayActorError
-    from ray.util.multiprocessing import Pool
+    from ray.exceptions import OutOfMemoryError, WorkerCrashedError
 
-    run = partial(_run, alone=workers == 1)
     for module in own_modules():
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     with _signals_of_workers():
@@ -232,12 +231,18 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
             ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
         else:
             ray.init(address=address, log_to_driver=False)
+    run = ray.remote(max_retries=0)(_run)
+    coming = iter(attempts)
+    running = [run.remote(attempt, alone=workers == 1) for attempt in islice(coming, workers)]
     try:
-        with Pool(workers) as pool:
-            for outcome in pool.imap_unordered(run, attempts, chunksize=1):
-                if isinstance(outcome, (OutOfMemoryError, RayActorError)):
-                    raise WorkerKilledError(workers)
-                yield outcome
+        while running:
+            (done,), running = ray.wait(running)
+            try:
+                outcome = ray.get(done)
+            except (OutOfMemoryError, WorkerCrashedError):
+                raise WorkerKilledError(workers) from None
+            yield outcome
+            running += [run.remote(each, alone=workers == 1) for each in islice(coming, 1)]
     finally:
         ray.shutdown()
 

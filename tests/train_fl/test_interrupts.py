@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import random
 import signal
@@ -70,10 +71,17 @@ def handles(process: int, number: signal.Signals) -> bool:
 
 
 def assert_ends(process: subprocess.Popen[str], status: int, said: str) -> None:
-    """In one line, and after it nobody is left."""
+    """In one line, and after it nobody is left.
+
+    If it had told its results, Python was ending: it ends by the signal itself, or by then has.
+    """
     out, errors = process.communicate(timeout=300)
-    assert process.returncode == status, errors
-    assert said in out.splitlines()[-1]
+    last = (out.splitlines() or [""])[-1]
+    if last.startswith("Results"):
+        assert process.returncode in (0, 128 - status), errors
+    else:
+        assert process.returncode == status, errors
+        assert said in last
     assert "Traceback" not in out + errors
     deadline = time.monotonic() + 60
     while left := of_session(process.pid):
@@ -171,7 +179,7 @@ def test_command__terminated_at_any_moment_leaves_nobody(start, tmp_path, comman
     assert_ends(process, *STATUS[signal.SIGTERM])
 
 
-RAY = pytest.mark.skip(reason="on Ray an end by a signal is not yet reported reliably")
+RAY = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 
 
 @pytest.mark.slow
@@ -186,7 +194,7 @@ def test_compare__with_workers_ends_in_one_line_when_all_or_one_are_told_to(
         os.killpg(process.pid, signal.SIGTERM)
         assert_ends(process, *STATUS[signal.SIGTERM])
     else:
-        named = {"processes": "popen_loky_posix", "ray": "ray::PoolActor"}[backend]
+        named = {"processes": "popen_loky_posix", "ray": "ray::_run"}[backend]
         os.kill(next(p for p, name in of_session(process.pid).items() if named in name), 9)
         assert_ends(process, 1, "error: the system has killed a worker process")
 

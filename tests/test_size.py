@@ -9,12 +9,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
-    "fl_edge_env": 5_350,
-    "policies": 9_500,
-    "policies/benchmark": 3_850,
+    "fl_edge_env": 5_310,
+    "policies": 9_200,
+    "policies/benchmark": 3_800,
     "policies/learning": 850,
     "train_fl": 5_000,
-    "tests": 15_200,
+    "docs": 830,
+    "tests": 14_700,
 }
 LONGEST = 500  # lines of a file
 

@@ -231,7 +231,8 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
             ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
         else:
             ray.init(address=address, log_to_driver=False)
-    run = ray.remote(max_retries=0)(_run)
+    remote: Any = ray.remote(max_retries=0)  # whose types know no keywords
+    run = remote(_run)
     coming = iter(attempts)
     running = [run.remote(attempt, alone=workers == 1) for attempt in islice(coming, workers)]
     try:

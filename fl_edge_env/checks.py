@@ -9,7 +9,8 @@ import difflib
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeGuard, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,33 +84,32 @@ def positive_integer(name: str, value: object) -> int:
     return count
 
 
-def finite_number(name: str, value: object, *, zero_allowed: bool = False) -> float:
-    """`value` as a float, if it is positive and finite, or zero where that is allowed."""
+class Range(NamedTuple):
+    """Numbers that an argument may be: how an error says it, and a test of numbers or arrays."""
+
+    must: str
+    holds: Callable[[Any], Any]
+
+
+POSITIVE = Range("be positive and finite", lambda x: (x > 0) & (x < math.inf))
+POSITIVE_OR_INFINITE = Range("be positive, infinity allowed,", lambda x: x > 0)
+NOT_NEGATIVE = Range("be at least zero and finite", lambda x: (x >= 0) & (x < math.inf))
+FINITE = Range("be finite", np.isfinite)
+BELOW_ONE = Range("lie in [0, 1)", lambda x: (x >= 0) & (x < 1))
+PROBABILITY = Range("lie in (0, 1]", lambda x: (x > 0) & (x <= 1))
+
+
+def number_in(allowed: Range, name: str, value: object) -> float:
+    """`value` as a float, if it is a real number in a range."""
     number = as_float(value) if is_real(value) else math.nan
-    if not 0 < number < math.inf and not (zero_allowed and number == 0):
-        allowed = "at least zero" if zero_allowed else "positive"
-        raise ValueError(f"{name} must be {allowed} and finite, got {value!r}")
+    if not allowed.holds(number):
+        raise ValueError(f"{name} must {allowed.must}, got {value!r}")
     return number
 
 
-def positive_number(name: str, value: object) -> float:
-    """`value` as a float, if it is positive; infinity is."""
-    number = as_float(value) if is_real(value) else math.nan
-    if not number > 0:
-        raise ValueError(f"{name} must be positive, infinity allowed, got {value!r}")
-    return number
-
-
-def finite_or_zero(name: str, value: object) -> float:
-    """`value` as a float, if it is finite and not negative."""
-    return finite_number(name, value, zero_allowed=True)
-
-
-def number_below_one(name: str, value: object) -> float:
-    """`value` as a float, if it is a probability below one."""
-    if not (is_real(value) and 0 <= value < 1):
-        raise ValueError(f"{name} must lie in [0, 1), got {value!r}")
-    return float(value)
+finite_number = partial(number_in, POSITIVE)
+finite_or_zero = partial(number_in, NOT_NEGATIVE)
+number_below_one = partial(number_in, BELOW_ONE)
 
 
 def natural_number(name: str, value: object) -> int:
@@ -131,33 +131,19 @@ def set_checked(owner: object, check: Callable[[str, object], object], *names: s
         object.__setattr__(owner, name, check(name, getattr(owner, name)))
 
 
-def per_device(
-    name: str,
-    value: object,
-    num_devices: int,
-    *,
-    infinity_allowed: bool = False,
-    least: float | None = None,
-) -> FloatArray:
-    """A scalar or an (N,) array of positive numbers, as a read-only (N,) array.
-
-    With `least` the numbers must be finite and at least so large, in place of positive.
-    """
+def per_device(name: str, value: object, num_devices: int, allowed: Range = POSITIVE) -> FloatArray:
+    """A scalar or an (N,) array of numbers in a range, as a read-only (N,) array."""
     values = real_array(name, value)
     if values.shape not in ((), (num_devices,)):
         raise ValueError(
             f"{name} must be a scalar or have shape ({num_devices},), got shape {values.shape}"
         )
-    enough = values > 0 if least is None else values >= least
-    wrong = np.atleast_1d(~(enough & (np.isfinite(values) | infinity_allowed)))
-    if wrong.any():
-        allowed = "positive" if infinity_allowed else "positive and finite"
-        if least is not None:
-            allowed = "finite" if least == -math.inf else f"finite and at least {least:g}"
-        device = int(wrong.argmax())
+    right = np.atleast_1d(allowed.holds(values))
+    if not right.all():
+        device = int(right.argmin())
         where = f", first at device {device}" if values.ndim else ""
         got = float(np.atleast_1d(values)[device])
-        raise ValueError(f"{name} must be {allowed} for every device, got {got!r}{where}")
+        raise ValueError(f"{name} must {allowed.must} for every device, got {got!r}{where}")
     return read_only(np.broadcast_to(values, num_devices).copy())
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
-from fl_edge_env.checks import is_real
+from fl_edge_env.checks import Range, number_in
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
@@ -17,6 +17,8 @@ from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import FloatArray
 
 Observation = dict[str, FloatArray]
+
+_SCALES = Range("be positive and at most 100", lambda scale: 0 < scale <= 100)
 
 
 class FLEdgeEnv(gym.Env[Any, Any]):
@@ -211,6 +213,4 @@ def resolve_scenario(scenario: Scenario | str, **fields: Any) -> Scenario:
 
 def check_softmax_scale(value: object) -> float:
     """`value` as a float, if it leaves the smallest q, exp(-2 softmax_scale) / N, in range."""
-    if not (is_real(value) and 0 < value <= 100):
-        raise ValueError(f"softmax_scale must be positive and at most 100, got {value!r}")
-    return float(value)
+    return number_in(_SCALES, "softmax_scale", value)

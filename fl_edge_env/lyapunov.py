@@ -7,11 +7,6 @@ import numpy as np
 from fl_edge_env import physics
 from fl_edge_env.typing import BoolArray, FloatArray, System
 
-# What may stand for the round time in the penalty.
-LATENCIES = ("proxy", "round_time")
-# What the reward counts: what is expected of a round, or what came of it.
-OBJECTIVES = ("penalty", "outcome")
-
 
 def sampling_error(
     q: FloatArray, weights: FloatArray, available: BoolArray | None = None

@@ -11,7 +11,15 @@ import numpy as np
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import in_time
 from fl_edge_env.allocation import highest
-from fl_edge_env.checks import available, finite_number, observed, one_of, per_device
+from fl_edge_env.checks import (
+    FINITE,
+    NOT_NEGATIVE,
+    available,
+    finite_or_zero,
+    observed,
+    one_of,
+    per_device,
+)
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
@@ -73,7 +81,7 @@ class Opportunistic(Policy):
         one_of("start", start, get_args(Start))
         if not isinstance(participation, bool):
             raise ValueError(f"participation must be True or False, got {participation!r}")
-        step_scale = finite_number("step_scale", step_scale, zero_allowed=True)
+        step_scale = finite_or_zero("step_scale", step_scale)
         self.prices = (
             initial_prices(scenario) if prices is None else _checked(prices, scenario.num_devices)
         )
@@ -151,8 +159,6 @@ def _checked(prices: object, num_devices: int) -> DualPrices:
     """Give prices, each a number for all devices or one for each."""
     if not isinstance(prices, DualPrices):
         raise ValueError(f"prices must be DualPrices, got {prices!r}")
-    energy = per_device("prices.energy", prices.energy, num_devices, least=0.0)
-    participation = per_device(
-        "prices.participation", prices.participation, num_devices, least=-math.inf
-    )
+    energy = per_device("prices.energy", prices.energy, num_devices, NOT_NEGATIVE)
+    participation = per_device("prices.participation", prices.participation, num_devices, FINITE)
     return DualPrices(energy, participation)

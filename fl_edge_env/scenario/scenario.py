@@ -14,20 +14,20 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from fl_edge_env import lyapunov
 from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel, mean_gains
 from fl_edge_env.checks import (
+    BELOW_ONE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_OR_INFINITE,
+    PROBABILITY,
     did_you_mean,
-    finite_number,
-    finite_or_zero,
     is_real,
-    number_below_one,
+    number_in,
     one_of,
     per_device,
     positive_integer,
-    positive_number,
     read_only,
-    set_checked,
 )
 from fl_edge_env.compression import sent_bits
 from fl_edge_env.files import as_value_error, atomic_path
@@ -40,12 +40,21 @@ from fl_edge_env.typing import FloatArray
 # A per-device field is given as a scalar or an (N,) array and is kept as an (N,) array.
 PerDevice: TypeAlias = Any
 
-# What the server may know of the channel.
-_CSI = ("full", "delayed", "participants")
-
-
-# Least values of the per-device fields that need not be positive.
-_LEAST = {"initial_queue": 0.0, "overhead_s": 0.0}
+# Fields of numbers that may be other than positive and finite, and the words that others may be.
+_RANGES = {
+    "download_rate_bps": POSITIVE_OR_INFINITE,
+    "mu": NOT_NEGATIVE,
+    "initial_queue": NOT_NEGATIVE,
+    "availability": PROBABILITY,
+    "upload_failure": BELOW_ONE,
+    "deadline_s": POSITIVE_OR_INFINITE,
+    "overhead_s": NOT_NEGATIVE,
+}
+_WORDS = {
+    "latency": ("proxy", "round_time"),
+    "csi": ("full", "delayed", "participants"),
+    "objective": ("penalty", "outcome"),
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -184,21 +193,26 @@ class Scenario:
     overhead_s: PerDevice = 0.0
 
     def __post_init__(self) -> None:
-        counts = ("num_devices", "cohort_size", "num_rounds", "model_tensors")
-        set_checked(self, positive_integer, *counts)
-        set_checked(self, finite_number, "bandwidth_hz", "noise_power_w", "model_bits", "nu")
-        set_checked(self, finite_or_zero, "mu")
-        set_checked(self, positive_number, "deadline_s")
-        for name, factor, check in (("lambda_", "mu", finite_or_zero), ("V", "nu", finite_number)):
+        for each in dataclasses.fields(self):
+            name, value = each.name, getattr(self, each.name)
+            allowed = _RANGES.get(name, POSITIVE)
+            if each.type == "int":
+                self._set(name, positive_integer(name, value))
+            elif each.type == "float":
+                self._set(name, number_in(allowed, name, value))
+            elif each.type == "PerDevice":
+                self._set(name, per_device(name, value, self.num_devices, allowed))
+            elif name in _WORDS:
+                one_of(name, value, _WORDS[name])
+        for name, factor, allowed in (("lambda_", "mu", NOT_NEGATIVE), ("V", "nu", POSITIVE)):
             if getattr(self, name) is not None:
-                set_checked(self, check, name)
+                self._set(name, number_in(allowed, name, getattr(self, name)))
                 if getattr(self, factor) != getattr(type(self), factor):
                     raise ValueError(
                         f"{factor} scales the calibrated {name}: give one of them, "
                         f"got {factor} = {getattr(self, factor)} and {name} = {getattr(self, name)}"
                     )
         self._set("_given", {name: getattr(self, name) for name in ("lambda_", "V")})
-        set_checked(self, self._per_device, *self.per_device_fields)
         for low, high in (("f_min", "f_max"), ("p_min", "p_max")):
             wrong = getattr(self, low) > getattr(self, high)
             if wrong.any():
@@ -208,28 +222,12 @@ class Scenario:
                     f"first at device {int(wrong.argmax())}"
                 )
         check_channel(self.channel, self.num_devices)
-        one_of("latency", self.latency, lyapunov.LATENCIES)
-        one_of("objective", self.objective, lyapunov.OBJECTIVES)
-        one_of("csi", self.csi, _CSI)
-        set_checked(self, number_below_one, "upload_failure")
         for name in ("compression", "download_compression"):
             sent_bits(name, getattr(self, name), self.model_bits, self.model_tensors)
-        if (beyond := self.availability > 1).any():
-            device = int(beyond.argmax())
-            raise ValueError(
-                "availability must be a probability in (0, 1] for every device, "
-                f"got {float(self.availability[device])!r}, first at device {device}"
-            )
         check_finite(self, self.channel.gain_min)
         weights = calibrate(self, lambda_=self.lambda_, V=self.V)
         self._set("lambda_", weights.lambda_)
         self._set("V", weights.V)
-
-    def _per_device(self, name: str, value: object) -> FloatArray:
-        infinity_allowed, least = name == "download_rate_bps", _LEAST.get(name)
-        return per_device(
-            name, value, self.num_devices, infinity_allowed=infinity_allowed, least=least
-        )
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import finite_number
+from fl_edge_env.checks import finite_or_zero
 from fl_edge_env.typing import FloatArray
 from policies.selection.selector import Candidates, Selector
 
@@ -79,7 +79,7 @@ class AdaptiveSampling(_NormSampling):
 
     def __init__(self, scenario: Scenario, *, constant: float = 0.0) -> None:
         super().__init__(scenario)
-        self._constant = finite_number("constant", constant, zero_allowed=True)
+        self._constant = finite_or_zero("constant", constant)
 
     def select(self, candidates: Candidates) -> FloatArray:
         """Draw by times and newest norms; see `Selector.select`."""

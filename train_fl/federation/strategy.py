@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.aggregation import contributions
-from fl_edge_env.checks import finite_number, freeze, integer_at_least
+from fl_edge_env.checks import finite_or_zero, freeze, integer_at_least
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import Policy, check_scenario
@@ -160,7 +160,7 @@ class PolicyStrategy(Strategy):
         self._kept: dict[str, Tensor] = {}
         self._measure_gains = measure_gains
         self._log = None if log is None else Path(log)
-        self._wait = finite_number("wait", wait, zero_allowed=True)
+        self._wait = finite_or_zero("wait", wait)
         self._env = FLEdgeEnv(scenario)
         self._observation, _ = self._env.reset(seed=self.seed)
         self._nodes: list[int] = []

@@ -13,15 +13,13 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
+from rich.console import Console
 
 from fl_edge_env import Allocation, Scenario
 from policies import Opportunistic, UniD
-from policies.benchmark.bounds import find_prices
-from policies.benchmark.episode import gathered
-from policies.benchmark.evaluate import summarise
+from policies.benchmark.experiment import Entrant, Setting, run_settings
 from policies.benchmark.figures import draw_bound, draw_limit, save_figure
-from policies.benchmark.jobs import BoundJob, make_jobs
-from policies.benchmark.runner import run_jobs
+from policies.benchmark.options import RunOptions
 from policies.benchmark.styles import looks
 
 
@@ -68,18 +66,12 @@ def played(scenario: Scenario, seeds: range, workers: int) -> tuple[pd.DataFrame
     makers = {
         label: partial(Opportunistic, start=s, step_scale=1 / V) for label, (s, V) in POINTS.items()
     }
-    policies = []
-    for label, make in (makers | VARIANTS).items():
-        policies.append(make(scenario))
-        policies[-1].name = label
-    prices = find_prices(scenario)
-    jobs = make_jobs(policies, scenario, seeds, prices=prices)
-    results = run_jobs(
-        [*jobs, *(BoundJob(scenario, seed, prices) for seed in seeds)], workers=workers
-    )
-    rounds, _ = gathered(zip((job.policy.name for job in jobs), results, strict=False))
-    bounds, _ = gathered(("bound", one) for one in results[len(jobs) :])
-    table = summarise(rounds, bounds=bounds).groupby("policy", sort=False)[MEASURES].mean()
+    variants = (makers | VARIANTS).items()
+    entrants = tuple(Entrant(label, make(scenario), scenario) for label, make in variants)
+    setting = Setting("cifar10", entrants, seeds)
+    (results,) = run_settings([setting], None, RunOptions(workers=workers), Console())
+    rounds, bounds = results.rounds, results.bounds
+    table = results.summary().groupby("policy", sort=False)[MEASURES].mean()
     late = rounds[rounds["round"] > scenario.num_rounds / 2]
     table.insert(0, "round_time", rounds.groupby("policy")["round_time"].mean())
     table.insert(1, "queue", late.groupby("policy")["mean_queue"].mean())

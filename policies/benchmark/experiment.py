@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +13,19 @@ import pandas as pd
 from rich.console import Console
 
 from fl_edge_env import Scenario
-from policies.base import Policy
+from fl_edge_env.checks import is_integer
+from policies.base import Policy, check_scenario
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.episode import Episodes, gathered
-from policies.benchmark.evaluate import summarise
-from policies.benchmark.jobs import BOUND_NAME, BoundJob, EnvFactory, Job, Work, make_jobs
+from policies.benchmark.jobs import BOUND_NAME, BoundJob, EnvFactory, Job, Work
 from policies.benchmark.options import RunOptions
 from policies.benchmark.runner import run_jobs
 from policies.benchmark.status import DeviceAccounts, cannot_tell, judge
+from policies.benchmark.summary import summarise
 from policies.benchmark.tables import by_policy
+
+# Numbers in an array of a batch, one for each seed and device.
+_BATCH_NUMBERS = 1 << 20
 
 
 class Entrant(NamedTuple):
@@ -35,7 +39,13 @@ class Entrant(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """Entrants that meet the same channels under the same seeds."""
+    """Entrants that meet the same channels under the same seeds.
+
+    Raises
+    ------
+    ValueError
+        If names or seeds repeat or are missing, or a policy cannot run in its system.
+    """
 
     name: str
     entrants: tuple[Entrant, ...]
@@ -44,16 +54,19 @@ class Setting:
     bounded: bool = True
     target: float | None = None  # test accuracy
     left_out: Mapping[str, str] = field(default_factory=dict)  # labels, and why
-    titled: bool = True  # files of runs are named after the setting, too
 
     def __post_init__(self) -> None:
+        if not self.entrants:
+            raise ValueError("policies must be one or more, got none")
         labels = [entrant.label for entrant in self.entrants] + list(self.left_out)
         if twice := [label for label in labels if labels.count(label) > 1]:
             raise ValueError(
                 f"{twice[0]!r} comes twice among the policies, whose results are told apart by "
-                "their names: give one another name, or a label of its own"
+                "their names: give one another attribute `name`, or a label of its own"
             )
-        self._jobs()  # refuses what is wrong
+        object.__setattr__(self, "seeds", _seeds(self.seeds))
+        for _, policy, scenario, training in self.entrants:
+            _check_system(policy, scenario, trained=training is not None)
 
     @property
     def scenario(self) -> Scenario:
@@ -65,32 +78,63 @@ class Setting:
         """The policies by their labels."""
         return {entrant.label: entrant.policy for entrant in self.entrants}
 
-    def work(self) -> tuple[list[tuple[str, Job]], list[BoundJob]]:
-        """The jobs with their labels, and those of the bounds, whose prices are found here."""
-        if not self.bounded:
-            return self._jobs(), []
-        prices = find_prices(self.scenario)
-        return self._jobs(prices), [BoundJob(self.scenario, seed, prices) for seed in self.seeds]
+    def work(self, *, named: bool = False) -> tuple[list[tuple[str, Job]], list[BoundJob]]:
+        """The jobs with their labels, and those of the bounds, whose prices are found here.
 
-    def _bounds_hold(self, scenario: Scenario) -> bool:
-        """True for the system of the first entrant, whatever its V, which no bound counts."""
-        names = [one.name for one in fields(scenario) if one.name not in ("V", "nu")]
-        each = ((getattr(one, name) for one in (scenario, self.scenario)) for name in names)
-        return all(np.array_equal(*pair) for pair in each)
+        Messages about a job can be `named` after the setting, too.
+        """
+        prices = find_prices(self.scenario) if self.bounded else None
+        jobs: list[tuple[str, Job]] = []
+        for label, policy, scenario, training in self.entrants:
+            # No bound counts V.
+            known = None if _differences(scenario, self.scenario, ("V", "nu")) else prices
+            title = f"{self.name}, {label}" if named else label
+            # One by one where models are trained, else in batches for which memory suffices.
+            size = 1 if training is not None else max(1, _BATCH_NUMBERS // scenario.num_devices)
+            for start in range(0, len(self.seeds), size):
+                seeds = tuple(self.seeds[start : start + size])
+                jobs.append((label, Job(policy, scenario, seeds, training, known, title)))
+        if prices is None:
+            return jobs, []
+        return jobs, [BoundJob(self.scenario, seed, prices) for seed in self.seeds]
 
-    def _jobs(self, prices: Any = None) -> list[tuple[str, Job]]:
-        return [
-            (label, job)
-            for label, policy, scenario, training in self.entrants
-            for job in make_jobs(
-                [policy],
-                scenario,
-                self.seeds,
-                training,
-                prices if self._bounds_hold(scenario) else None,
-                f"{self.name}, {label}" if self.titled else label,
-            )
-        ]
+
+def _seeds(seeds: object) -> list[int]:
+    """`seeds` as a list, if they are one or more distinct integers of at least zero."""
+    if is_integer(seeds):
+        raise ValueError(f"seeds must be a sequence, got {seeds!r}: use range({seeds!r}) or [...]")
+    given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [seeds]
+    whole = all(is_integer(seed) and seed >= 0 for seed in given)
+    if not whole or not 0 < len(given) == len(set(given)):
+        raise ValueError(f"seeds must be one or more distinct integers >= 0, got {given}")
+    return [int(seed) for seed in given]
+
+
+# Fields in which a policy's scenario may differ from the one it is run in: how it weighs the
+# objective, and for how long it is made.
+_OWN_FIELDS = ("mu", "nu", "lambda_", "V", "num_rounds")
+
+
+def _check_system(policy: Policy, scenario: Scenario, *, trained: bool) -> None:
+    """Refuse a policy that cannot run in a system, or was made for another; `ValueError`."""
+    check_scenario(scenario)
+    if not trained and policy.needs_training:
+        raise ValueError(
+            f"{policy.name} decides by what training reports, and no models are trained here: "
+            "leave it out, or train"
+        )
+    if other := _differences(getattr(policy, "scenario", scenario), scenario, _OWN_FIELDS):
+        raise ValueError(
+            f"the policy {policy.name} was made for a scenario with another {', '.join(other)}: "
+            "make it with the scenario that it is run in"
+        )
+
+
+def _differences(one: Scenario, other: Scenario, ignored: Sequence[str]) -> list[str]:
+    """The fields in which two systems differ."""
+    theirs, ours = one.to_dict(), other.to_dict()
+    names = [name for name in ours if name not in ignored]
+    return [name for name in names if not np.array_equal(ours[name], theirs[name])]
 
 
 class Results(NamedTuple):
@@ -109,7 +153,7 @@ class Results(NamedTuple):
         return dict(by_policy(self.rounds))
 
     def summary(self) -> pd.DataFrame:
-        """A row for each run; see `policies.benchmark.evaluate.summarise`."""
+        """A row for each run; see `policies.benchmark.summary.summarise`."""
         bounds = self.bounds if self.setting.bounded else None
         return summarise(self.rounds, self.setting.target, bounds, self.devices)
 
@@ -120,23 +164,23 @@ class Results(NamedTuple):
 
 def run_settings(
     settings: Sequence[Setting],
-    folder: Path,
+    folder: Path | None,
     options: RunOptions,
     console: Console,
     *,
     models: Path | None = None,
 ) -> list[Results]:
-    """Run what is missing in a folder, with a bar that advances with each finished run."""
+    """Run all, or what is missing in a folder, with a bar that advances with each finished run."""
     finding = "finding the prices of the bounds"
     with console.status(finding, spinner="line") if console.is_terminal else nullcontext():
-        work = [setting.work() for setting in settings]
+        work = [setting.work(named=len(settings) > 1) for setting in settings]
     # The short jobs last, so that no process waits for a long one at the end.
     jobs: list[Work] = [job for runs, _ in work for _, job in runs]
     jobs += [job for _, bounds in work for job in bounds]
     done: Iterator[Episodes] = iter(
         run_jobs(
             jobs,
-            folder=folder / "jobs",
+            folder=None if folder is None else folder / "jobs",
             workers=options.workers,
             backend=options.backend,
             checkpoint_every=options.checkpoint_every,

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 import pandas as pd
-from matplotlib.text import Text
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator
-from scipy.optimize import isotonic_regression
 
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.text import Annotation
 
     Panel: TypeAlias = Callable[[Axes], None]
 
@@ -55,10 +52,7 @@ _PRINT: dict[Any, Any] = {
     "lines.markersize": 4,
     "pdf.fonttype": 42,
 }
-# Group ids of the lines that are named where they end. Beside a panel so many policies, and lines
-# of text, are legible.
-_POLICY, _LEVEL = "policy", "level"
-_MOST_POLICIES, _MOST_LINES = 8, 14
+_POLICY = "policy"  # group id of the lines that a legend begins with
 # A curve has at most this many points: more than a picture has columns. With fewer seeds than these
 # the runs are lines: an interval would say little.
 _MOST_POINTS, _LEAST_SEEDS_OF_A_BAND = 2000, 5
@@ -115,14 +109,14 @@ def save_figure(
 ) -> None:
     """Draw rows of panels to files, each in the format of its suffix.
 
-    Lines of policies have their names at their ends, or below the panels if they are many, where
-    stands also what else the panels label. `panel_size` is in inches; no row is wider than a page.
+    What the panels label is named below them. `panel_size` is in inches; no row is wider than a
+    page.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows, columns = len(grid), max(map(len, grid))
-    with mpl.rc_context(_PRINT):
+    with mpl.style.context(["default", _PRINT]):  # whatever the user's matplotlibrc says
         width, height = min(panel_size[0] * columns, _PAGE), panel_size[1] * rows
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
@@ -131,7 +125,7 @@ def save_figure(
                 panel(axes)
             for axes in axes_row[len(row) :]:
                 axes.set_axis_off()
-        _explain(figure)
+        _legend(figure)
         for path in paths:
             # Without a date the file is repeatable.
             metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
@@ -139,95 +133,28 @@ def save_figure(
                 figure.savefig(temporary, dpi=200, metadata=metadata)
 
 
-def _explain(figure: Figure) -> None:
-    """Name the lines of policies and levels where they end, or below the panels, as all else."""
-    named = [
-        [line for line in axes.get_lines() if line.get_gid() and _drawn(line).size]
-        for axes in figure.axes
-    ]
-    policies = [sum(line.get_gid() == _POLICY for line in lines) for lines in named]
-    texts = [sum(map(len, map(_wrapped, lines))) for lines in named]
-    if not 0 < max(policies) <= _MOST_POLICIES or max(texts) > _MOST_LINES:
-        named = [[] for _ in named]
+def _legend(figure: Figure) -> None:
+    """Name what the panels label in rows below them, each name once and policies first."""
     labelled = [
         pair
-        for axes, lines in zip(figure.axes, named, strict=True)
+        for axes in figure.axes
         if axes.get_legend() is None
         for pair in zip(*axes.get_legend_handles_labels(), strict=True)
-        if pair[0] not in lines
     ]
-    # Policies come first, and one that is in several panels once. Bars have no group id.
+    # Bars have no group id.
     labelled.sort(key=lambda pair: getattr(pair[0], "get_gid", str)() != _POLICY)
-    below: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for handle, label in labelled:
-        below.setdefault(label, handle)
-    if below:
-        inches = 0.5 + 0.045 * max(map(len, below))  # of a column
-        columns = min(len(below), max(1, int(figure.get_figwidth() / inches)))
-        figure.set_figheight(figure.get_figheight() + 0.16 * math.ceil(len(below) / columns))
-        place: Any = "outside lower center"
-        figure.legend(list(below.values()), list(below), loc=place, ncols=columns)
-    names = [
-        [_name_of(axes, line) for line in lines]
-        for axes, lines in zip(figure.axes, named, strict=True)
-    ]
-    for text in figure.findobj(lambda part: isinstance(part, Text) and "$" in part.get_text()):
-        text.set_parse_math(False)  # type: ignore[attr-defined] # a name, and no formula
-    figure.draw_without_rendering()  # lays out the panels, which must know how wide names are
-    for axes, lines, each in zip(figure.axes, named, names, strict=True):
-        _place_names(axes, lines, each)
-
-
-def _drawn(line: Line2D) -> FloatArray:
-    """The points of a line that are defined, shape (n, 2)."""
-    points = np.asarray(line.get_xydata(), dtype=np.float64)
-    return points[np.isfinite(points).all(axis=1)]
-
-
-def _wrapped(line: Line2D) -> list[str]:
-    """The name of a line in several lines of text."""
-    return textwrap.wrap(str(line.get_label()), 20)
-
-
-def _name_of(axes: Axes, line: Line2D) -> Annotation:
-    """The name of a line right of its panel, with a thread to it, in any height."""
-    thread = {"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.6, "relpos": (0, 0.5)}
-    return axes.annotate(
-        "\n".join(_wrapped(line)),
-        (1.0, 0.5),
-        (1.06, 0.5),
-        "axes fraction",
-        verticalalignment="center",
-        arrowprops=thread | {"shrinkA": 0, "shrinkB": 0},
-    )
-
-
-def _place_names(axes: Axes, lines: Sequence[Line2D], texts: Sequence[Annotation]) -> None:
-    """Bring names to the height at which their lines end, or as near as the others let them."""
-    ends, heights = [], []
-    for line, text in zip(lines, texts, strict=True):
-        last = line.get_transform().transform(_drawn(line)[-1])
-        x, y = axes.transAxes.inverted().transform(last)
-        text.xy = float(x), float(y)
-        ends.append(y)
-        inches = (0.3 + 1.2 * len(_wrapped(line))) * float(text.get_fontsize()) / 72
-        heights.append(inches * axes.figure.dpi / axes.bbox.height)
-    for text, place in zip(texts, spread(np.array(ends), np.array(heights)), strict=True):
-        text.set_y(place)
-
-
-def spread(wanted: FloatArray, sizes: FloatArray) -> FloatArray:
-    """Centres of intervals in [0, 1] that do not overlap, nearest to `wanted`, shape (n,).
-
-    Sizes that are too much together shrink.
-    """
-    sizes = sizes / max(1.0, sizes.sum())
-    order = np.argsort(wanted, kind="stable")
-    stacked = np.cumsum(sizes[order]) - sizes[order] / 2
-    shift = isotonic_regression(wanted[order] - stacked).x
-    places = np.empty_like(wanted)
-    places[order] = stacked + np.clip(shift, 0.0, 1.0 - sizes.sum())
-    return places
+        handles.setdefault(label, handle)
+    if not handles:
+        return
+    inches = 0.5 + 0.045 * max(map(len, handles))  # of a column
+    columns = min(len(handles), max(1, int(figure.get_figwidth() / inches)))
+    figure.set_figheight(figure.get_figheight() + 0.16 * math.ceil(len(handles) / columns))
+    place: Any = "outside lower center"
+    legend = figure.legend(list(handles.values()), list(handles), loc=place, ncols=columns)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # "$" in a name is no formula
 
 
 def _time_average(values: pd.DataFrame) -> pd.DataFrame:
@@ -388,10 +315,7 @@ def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
     for style, (time,) in _curves(rounds, "elapsed_time"):
         _draw_runs(axes, style, time / length)
     axes.set(xlabel="round", ylabel=f"time [{unit}]", title="Time of the rounds so far")
-    # The first tenth of the rounds would take half of the axis.
-    tenth = rounds.loc[rounds["round"] >= rounds["round"].max() / 10, "elapsed_time"]
-    axes.set(yscale="log", ylim=(tenth.min() / length, None))
-    log_ticks(axes.yaxis)
+    axes.set_ylim(bottom=0.0)
 
 
 def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
@@ -431,7 +355,7 @@ def draw_distance(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame, what: 
 
 def draw_limit(axes: Axes, level: float, label: str) -> None:
     """A pale stripe at what should be kept to or reached, such as a budget: one can be beyond."""
-    axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5, label=label, gid=_LEVEL)
+    axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5, label=label)
 
 
 def draw_bound(axes: Axes, level: float, label: str = "cannot be beaten") -> None:
@@ -441,7 +365,7 @@ def draw_bound(axes: Axes, level: float, label: str = "cannot be beaten") -> Non
     below = float(scale.inverted().transform(low - 0.08 * (high - low)))
     bottom = min(axes.get_ylim()[0], below)
     axes.axhspan(bottom, level, color="0.85", zorder=0.5)
-    axes.axhline(level, color="black", linewidth=0.8, zorder=1, label=label, gid=_LEVEL)
+    axes.axhline(level, color="black", linewidth=0.8, zorder=1, label=label)
     axes.set_ylim(bottom, top)
 
 

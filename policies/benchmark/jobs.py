@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,8 +20,7 @@ import pandas as pd
 from gymnasium.vector import AutoresetMode
 
 from fl_edge_env import FLEdgeVectorEnv, Scenario
-from fl_edge_env.checks import is_integer
-from policies.base import Policy, check_scenario
+from policies.base import Policy
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.episode import Episodes, run_episode, seed_column
@@ -170,82 +169,3 @@ def code_hash() -> str:
         with suppress(PackageNotFoundError):
             digest.update(f"{library} {version(library)}".encode())
     return digest.hexdigest()
-
-
-# Numbers in an array of a batch, one for each seed and device.
-_BATCH_NUMBERS = 1 << 20
-
-
-def make_jobs(
-    policies: Sequence[Policy],
-    scenario: Scenario,
-    seeds: Sequence[int],
-    make_env: EnvFactory | None = None,
-    prices: Prices | None = None,
-    title: str | None = None,
-) -> list[Job]:
-    """The jobs of a comparison: all seeds in a batch, or one by one where models are trained.
-
-    With very many devices or seeds there are several batches, so that memory suffices. Raises
-    `ValueError` if names or seeds repeat or are missing, or are of another type.
-    """
-    check_scenario(scenario)
-    if wrong := [policy for policy in policies if not isinstance(policy, Policy)]:
-        raise ValueError(f"policies must be instances of Policy, got {wrong[0]!r}")
-    names = [policy.name for policy in policies]
-    if not names:
-        raise ValueError("policies must be one or more, got none")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(
-            f"policies must have distinct names, as their results are told apart by them: "
-            f"{twice[0]!r} comes {names.count(twice[0])} times. Set the attribute `name` of one"
-        )
-    for policy in policies:
-        _check_system(policy, scenario)
-        if make_env is None and policy.needs_training:
-            raise ValueError(
-                f"{policy.name} decides by what training reports, and no models are trained here: "
-                "leave it out, or train"
-            )
-    seeds = check_seeds(seeds)
-    size = 1 if make_env is not None else max(1, _BATCH_NUMBERS // scenario.num_devices)
-    batches = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
-    return [
-        Job(policy, scenario, batch, make_env, prices, title)
-        for policy in policies
-        for batch in batches
-    ]
-
-
-def check_seeds(seeds: object) -> list[int]:
-    """`seeds` as a list, if they are one or more distinct integers of at least zero."""
-    if is_integer(seeds):
-        raise ValueError(f"seeds must be a sequence, got {seeds!r}: use range({seeds!r}) or [...]")
-    given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [seeds]
-    whole = all(is_integer(seed) and seed >= 0 for seed in given)
-    if not whole or not 0 < len(given) == len(set(given)):
-        raise ValueError(f"seeds must be one or more distinct integers >= 0, got {given}")
-    return [int(seed) for seed in given]
-
-
-# Fields in which a policy's scenario may differ from the one it is run in: how it weighs the
-# objective, and for how long it is made.
-_OWN_FIELDS = ("mu", "nu", "lambda_", "V", "num_rounds")
-
-
-def _check_system(policy: Policy, scenario: Scenario) -> None:
-    """Refuse a policy that was made for another system than it is to control."""
-    own = getattr(policy, "scenario", scenario)
-    if own is scenario:
-        return
-    theirs, ours = own.to_dict(), scenario.to_dict()
-    other = [
-        name
-        for name in ours
-        if name not in _OWN_FIELDS and not np.array_equal(ours[name], theirs[name])
-    ]
-    if other:
-        raise ValueError(
-            f"the policy {policy.name} was made for a scenario with another {', '.join(other)}: "
-            "make it with the scenario that it is run in"
-        )

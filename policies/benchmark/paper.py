@@ -18,7 +18,6 @@ import tyro
 from scipy.special import stdtrit
 
 from fl_edge_env import Scenario
-from policies.benchmark.evaluate import summarise
 from policies.benchmark.experiment import Results
 from policies.benchmark.figures import (
     draw_accuracy_over_rounds,
@@ -32,6 +31,7 @@ from policies.benchmark.figures import (
 from policies.benchmark.options import shown
 from policies.benchmark.status import OK
 from policies.benchmark.styles import looks
+from policies.benchmark.summary import summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -84,7 +84,6 @@ def run_jobs(
     checkpoint_every: int = 50,
     models: Path | None = None,
     console: Console | None = None,
-    transient: bool = False,
 ) -> list[Episodes]:
     """Run jobs and give what was played in the order of the jobs.
 
@@ -92,7 +91,7 @@ def run_jobs(
     training run also leaves a checkpoint in the user's cache folder every so many rounds, from
     which it resumes after a kill. With `models` the last global model of each training run is
     copied there. On a cluster both folders must be shared. On a `console` a bar advances with each
-    finished job; a `transient` one disappears at the end.
+    finished job; without a folder it disappears at the end.
 
     Raises
     ------
@@ -127,7 +126,7 @@ def run_jobs(
     left = {attempt.place: attempt for attempt in attempts}
     failures: list[tuple[Work, _Failure]] = []
     with (
-        _bar(console, len(jobs), len(results), transient) as bar,
+        _bar(console, len(jobs), len(results), transient=folder is None) as bar,
         closing(_outcomes(attempts, min(workers, len(attempts)), backend)) as outcomes,
     ):
         for index, outcome in outcomes:
@@ -160,7 +159,7 @@ def check_runner(workers: int, backend: str = "processes", checkpoint_every: int
     integer_at_least(1, "checkpoint_every", checkpoint_every)
 
 
-def _bar(console: Console | None, jobs: int, finished: int, transient: bool) -> Progress:
+def _bar(console: Console | None, jobs: int, finished: int, *, transient: bool) -> Progress:
     """A bar with one task; it is not drawn without a console, nor where it would leave nothing."""
     hidden = console is None or (transient and not console.is_terminal)
     columns = (

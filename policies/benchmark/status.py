@@ -1,6 +1,6 @@
 """The status of a scheduler in a setting: within its constraints or not, over all its seeds.
 
-`episode.run_episode` keeps the `DeviceAccounts` of each run, `evaluate.summarise` asks `judge` for
+`episode.run_episode` keeps the `DeviceAccounts` of each run, `summary.summarise` asks `judge` for
 the status of all runs of a policy, and tables add what the seeds `cannot_tell`.
 
 Seeds are the independent replicates: within a run, rounds and devices depend on each other. A mean

@@ -1,6 +1,6 @@
 """The tables of a comparison: one description of the columns, three writers.
 
-A command makes a `Board` of a summary (`policies.benchmark.evaluate.summarise`). `sheets` turns
+A command makes a `Board` of a summary (`policies.benchmark.summary.summarise`). `sheets` turns
 boards into ranked rows of texts, and from these `comparison_tables` writes for the terminal,
 `comparison_markdowns` for pages and `policies.benchmark.latex.comparison_latex` for papers.
 """

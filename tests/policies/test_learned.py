@@ -11,7 +11,7 @@ import torch
 
 from fl_edge_env import Scenario, Simulator
 from policies import evaluate, make_policy
-from policies.benchmark.jobs import job_keys, make_jobs
+from policies.benchmark.jobs import Job, job_keys
 from policies.learned import SB3Policy, torch_threads, weights_of
 from policies.learning.settings import AgentSettings
 
@@ -120,7 +120,7 @@ def test_agent__is_one_job_before_and_after_it_has_decided():
     after.decide(observation(SCENARIO, 1))
     other = agent()
     other.weights["log_std"] = other.weights["log_std"] + 1
-    keys = [job_keys(make_jobs([policy], SCENARIO, [0])) for policy in (before, after, other)]
+    keys = [job_keys([Job(policy, SCENARIO, (0,))]) for policy in (before, after, other)]
     assert keys[0] == keys[1] != keys[2]
 
 

@@ -11,7 +11,7 @@ from stable_baselines3 import PPO, SAC
 
 from fl_edge_env import Scenario
 from policies import check_policy, evaluate, make_policy
-from policies.benchmark.jobs import job_keys, make_jobs
+from policies.benchmark.jobs import Job, job_keys
 
 SMALL = Scenario.digits(num_devices=5, num_rounds=12)
 PARTICIPANTS = SMALL.replace(objective="outcome", csi="participants")
@@ -60,7 +60,7 @@ def test_predict__takes_an_agent_of_stable_baselines_and_its_file(tmp_path, kind
         found.append(evaluate([policy], SMALL, [3], gaps=False)["total_time"].item())
     np.testing.assert_allclose(found, total_time(model, SMALL, deterministic=True), rtol=1e-6)
     assert policy.name == "mine"
-    twins = [job_keys(make_jobs([make_policy(file, SMALL)], SMALL, [3])) for _ in range(2)]
+    twins = [job_keys([Job(make_policy(file, SMALL), SMALL, (3,))]) for _ in range(2)]
     assert twins[0] == twins[1]
     with pytest.raises(ValueError, match=r"shape \(25,\), and those of 4 devices have \(20,\)"):
         make_policy(file, SMALL.replace(num_devices=4))

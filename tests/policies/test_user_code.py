@@ -12,7 +12,7 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import make_policy
-from policies.benchmark.jobs import job_keys, make_jobs
+from policies.benchmark.jobs import Job, job_keys
 from policies.benchmark.runner import run_jobs
 from tests.policies import own_policies
 
@@ -30,7 +30,7 @@ def test_own_policy__is_made_from_its_file_and_runs_in_other_processes(mine):
     slow = make_policy(f"{mine}:Steady", SCENARIO, share=0.0)
     assert fast.name == "Steady"
     assert sys.modules["random"].__file__ != str(mine)
-    jobs = [make_jobs([policy], SCENARIO, [0, 1])[0] for policy in (fast, slow)]
+    jobs = [Job(policy, SCENARIO, (0, 1)) for policy in (fast, slow)]
     assert len(set(job_keys(jobs))) == 2
     here, there = run_jobs(jobs, workers=1), run_jobs(jobs, workers=2)
     for first, second in zip(here, there, strict=True):
@@ -51,5 +51,5 @@ def test_own_selector__is_given_resources(mine):
     static = make_policy(f"{mine}:Last", SCENARIO, resources="static")
     assert static.name == "Last, static"
     assert make_policy(f"{mine}:Last", SCENARIO).name == "Last, dynamic"
-    (job,) = make_jobs([static], SCENARIO, [0, 1])
+    job = Job(static, SCENARIO, (0, 1))
     assert run_jobs([job], workers=1)[0].rounds["never_seen"].iloc[-1] == 3

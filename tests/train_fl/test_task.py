@@ -13,7 +13,7 @@ from torch import nn
 
 from fl_edge_env import CellChannel, Scenario
 from policies import UniS, evaluate
-from policies.benchmark.jobs import job_keys, make_jobs
+from policies.benchmark.jobs import Job, job_keys
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl import task as task_module
 from train_fl.data.catalogue import own_dataset
@@ -213,7 +213,7 @@ def test_job__of_own_data_is_another_when_their_file_changes(own_file):
     for code, download in ((OWN, False), (OWN, True), (OWN.replace("0.3", "0.2"), False)):
         own_file.write_text(code)
         factory = TrainingEnvFactory(scenario, f"{own_file}:points", download=download, **options)
-        (job,) = make_jobs([UniS(scenario)], scenario, [0], factory)
+        job = Job(UniS(scenario), scenario, (0,), factory)
         keys += job_keys([job])
     assert keys[0] == keys[1] != keys[2]
 

@@ -18,7 +18,7 @@ import torch
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions
 from policies import LROA, UniS
-from policies.benchmark.jobs import make_jobs
+from policies.benchmark.jobs import Job
 from policies.divfl import pairwise_distance
 from tests.support import spoil
 from train_fl import Task, TrainingEnvFactory, TrainingWrapper, make_task
@@ -412,7 +412,7 @@ def test_job__that_trains_leaves_torch_as_it_was(scenario):
     deterministic = torch.backends.cudnn.deterministic
     torch.set_num_threads(3)
     make_env = TrainingEnvFactory(scenario.replace(num_rounds=1), "digits").fitted()
-    (job,) = make_jobs([UniS(make_env.scenario)], make_env.scenario, [0], make_env)
+    job = Job(UniS(make_env.scenario), make_env.scenario, (0,), make_env)
     job.run()
     assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == (3, deterministic)
 

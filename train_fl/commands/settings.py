@@ -89,10 +89,8 @@ def make_setting(
         scenario = training.scenario
     check_target(options.training.target_accuracy)
     entrants = [make_entrant(one, scenario, training) for one in schedulers]
-    if not entrants:
-        raise ValueError("policies must be one or more, got none")
     learners = [one for one in entrants if in_file and not trained and one.policy.needs_training]
-    if len(learners) == len(entrants):
+    if learners and len(learners) == len(entrants):
         raise ValueError("all its schedulers need training")
     setting = Setting(
         name,
@@ -100,7 +98,6 @@ def make_setting(
         seeds,
         target=options.training.target_accuracy if trained else None,
         left_out={one.label: "needs training" for one in learners},
-        titled=in_file,
     )
     if training is not None:
         training(entrants[0].policy)  # refuses a wrong option here, not in a worker

@@ -11,7 +11,7 @@ import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, UniD, UniS, evaluate, make_policy
 from policies.benchmark.bounds import path_bound, penalty_prices
-from policies.benchmark.evaluate import summarise
+from policies.benchmark.summary import summarise
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,8 @@ def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached(
     ("arguments", "message"),
     [
         ({"policies": []}, "policies must be one or more"),
-        ({"policies": 2 * [UniD(Scenario.digits())]}, "distinct names.* 'Uni-D' comes 2 times"),
+        ({"policies": 2 * [UniD(Scenario.digits())]}, "'Uni-D' comes twice among the policies"),
+        ({"policies": ["lroa"]}, "policies must be instances of Policy, got 'lroa'"),
         ({"scenario": "digits"}, r"got 'digits': use Scenario.preset\('digits'\)"),
         ({"seeds": []}, "seeds must be one or more"),
         ({"seeds": [1, 1]}, "distinct integers"),

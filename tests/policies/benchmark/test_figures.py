@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,13 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation, Text
+from rich.console import Console
 
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, UniS
-from policies.benchmark.bounds import find_prices
-from policies.benchmark.episode import gathered
-from policies.benchmark.evaluate import summarise
+from policies.benchmark.experiment import Entrant, Setting, run_settings
 from policies.benchmark.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
@@ -28,25 +24,22 @@ from policies.benchmark.figures import (
     log_ticks,
     save_figure,
     save_plots,
-    spread,
     thinned,
 )
 from policies.benchmark.intervals import mean_interval
-from policies.benchmark.jobs import BoundJob, make_jobs
-from policies.benchmark.runner import run_jobs
+from policies.benchmark.options import RunOptions
+from policies.benchmark.summary import summarise
 
 
 @pytest.fixture(scope="module")
 def played() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rounds of three policies under two seeds, and the bounds along their paths."""
-    scenario, seeds = Scenario.digits(num_devices=6, num_rounds=30), [3, 4]
-    prices = find_prices(scenario)
+    scenario = Scenario.digits(num_devices=6, num_rounds=30)
     policies = [LROA(scenario), UniS(scenario), DivFL(scenario)]
-    jobs = make_jobs(policies, scenario, seeds, prices=prices)
-    results = run_jobs([*jobs, *(BoundJob(scenario, seed, prices) for seed in seeds)])
-    rounds, _ = gathered(zip((job.policy.name for job in jobs), results, strict=False))
-    least, _ = gathered(("bound", one) for one in results[len(jobs) :])
-    return rounds.assign(status="ok"), least
+    entrants = tuple(Entrant(policy.name, policy, scenario) for policy in policies)
+    setting = Setting("", entrants, [3, 4])
+    (results,) = run_settings([setting], None, RunOptions(workers=1), Console(quiet=True))
+    return results.rounds.assign(status="ok"), results.bounds
 
 
 def trained(**curves: list[float]) -> pd.DataFrame:
@@ -66,17 +59,6 @@ def lines(axes: Axes) -> dict[str, np.ndarray]:
         for line in axes.get_lines()
         if not str(line.get_label()).startswith("_")
     }
-
-
-def texts(panel, monkeypatch, folder: Path) -> tuple[list[Annotation], list[str]]:
-    """The names beside a panel, and those in the legend below it."""
-    drawn: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    save_figure([[panel]], [folder / "panel.png"])
-    (axes,) = drawn[0].axes
-    beside = [text for text in axes.texts if isinstance(text, Annotation)]
-    below = [text.get_text() for legend in drawn[0].legends for text in legend.get_texts()]
-    return beside, below
 
 
 def test_outcome__its_lines_end_at_the_gaps_of_the_summary(played):
@@ -138,43 +120,18 @@ def test_accuracy__is_shown_from_where_it_is_interesting_with_all_ends_and_the_t
     assert 1 < axes.get_xlim()[0] <= 9
 
 
-@given(
-    st.lists(st.floats(-0.2, 1.2), min_size=1, max_size=12),
-    st.floats(0.01, 0.3),
-)
-def test_spread__names_do_not_overlap_and_stay_where_they_may(wanted, size):
-    wanted, sizes = np.array(wanted), np.linspace(size, size / 2, len(wanted))
-    places = spread(wanted, sizes)
-    fitted = sizes / max(1.0, sizes.sum())
-    order = np.argsort(places)
-    low, high = (places - fitted / 2)[order], (places + fitted / 2)[order]
-    assert (low[1:] >= high[:-1] - 1e-9).all()
-    assert low[0] >= -1e-9
-    assert high[-1] <= 1 + 1e-9
-    assert (np.diff(wanted[order]) >= 0).all()
-    # Where they are free, nothing moves.
-    again = spread(places, fitted)
-    np.testing.assert_allclose(again, places, atol=1e-9)
-    two = spread(np.array([0.5, 0.5, 0.9]), np.full(3, 0.2))
-    np.testing.assert_allclose(two, [0.4, 0.6, 0.9])
-
-
-def test_names__stand_beside_the_ends_of_few_lines_and_below_of_many(monkeypatch, tmp_path, played):
-    rounds, _ = played
-    beside, below = texts(partial(draw_energy, rounds=rounds), monkeypatch, tmp_path)
-    assert sorted(text.get_text() for text in beside) == ["DivFL", "LROA", "Uni-S", "budget"]
-    assert below == ["single runs", "device that spends most"]
-    ends = rounds.groupby("policy")["spent_ratio"].mean()
-    heights = {text.get_text(): text.get_position()[1] for text in beside}
-    names = ["DivFL", "LROA", "Uni-S"]
-    assert sorted(names, key=lambda name: ends[name]) == sorted(names, key=lambda n: heights[n])
-    boxes = sorted((Text.get_window_extent(text) for text in beside), key=lambda box: box.y0)
-    assert all(upper.y0 >= lower.y1 for lower, upper in itertools.pairwise(boxes))
-    many = pd.concat(rounds.assign(policy=f"policy {number}") for number in range(9))
-    many = many.drop_duplicates(["policy", "seed", "round"])
-    beside, below = texts(partial(draw_energy, rounds=many), monkeypatch, tmp_path)
-    assert beside == []
-    assert {f"policy {number}" for number in range(9)} | {"budget"} <= set(below)
+def test_names__stand_once_below_the_panels_and_policies_first(monkeypatch, tmp_path, played):
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    rounds = played[0].replace({"policy": {"LROA": "cost $x$", "DivFL": "no $"}})
+    rounds.loc[rounds.policy == "Uni-S", "status"] = "over budget"
+    panel = partial(draw_energy, rounds=rounds)
+    save_figure([[panel, panel]], [tmp_path / "panels.png"])
+    (legend,) = drawn[0].legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names[:3] == ["cost $x$", "Uni-S (over\xa0budget)", "no $"]
+    assert sorted(names[3:]) == ["budget", "device that spends most", "single runs"]
+    assert not any(text.get_parse_math() for text in legend.get_texts())
 
 
 def test_plots__are_the_same_bytes_and_have_fonts_that_publishers_take(tmp_path, played):

@@ -13,7 +13,7 @@ from fl_edge_env import Allocation, MarkovChannel, Scenario, physics
 from fl_edge_env.checks import available
 from policies import LROA, Opportunistic, Policy, evaluate, lower_bound, make_policy
 from policies.benchmark.bounds import Prices, outcome_path_bound
-from policies.benchmark.jobs import BoundJob, make_jobs
+from policies.benchmark.jobs import BoundJob, Job
 from policies.benchmark.runner import run_jobs
 from policies.outcome import DualPrices
 
@@ -93,7 +93,7 @@ def test_outcome_bound__is_below_every_policy_in_every_round(system, seed):
         LROA(scenario),
         Opportunistic(scenario, prices=outcome, start="cold"),
     ]
-    jobs = make_jobs(policies, scenario, [seed % 1000], None, prices)
+    jobs = [Job(policy, scenario, (seed % 1000,), None, prices) for policy in policies]
     work = [*jobs, BoundJob(scenario, seed % 1000, prices)]
     *runs, bounds = (played.rounds for played in run_jobs(work))
     least = bounds["outcome_bound"].to_numpy()
@@ -111,8 +111,7 @@ def test_outcome_bound__is_reached_by_who_decides_at_its_prices(fields):
     scenario = Scenario.cifar10(num_devices=6, energy_budget_j=300.0, num_rounds=40, **fields)
     prices = Prices(np.zeros(6), DualPrices(np.full(6, 0.4), np.full(6, 20_000.0)))
     policy = Opportunistic(scenario, prices=prices.outcome, step_scale=0.0)
-    jobs = make_jobs([policy], scenario, [0], None, prices)
-    work = [*jobs, BoundJob(scenario, 0, prices)]
+    work = [Job(policy, scenario, (0,), None, prices), BoundJob(scenario, 0, prices)]
     rounds, bounds = (played.rounds for played in run_jobs(work))
     above = rounds["priced_outcome"] - bounds["outcome_bound"]
     assert -1e-9 <= above.min() <= above.max() <= 2e-5 * rounds["round_time"].max()

@@ -8,15 +8,17 @@ import pickle
 import subprocess
 import sys
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario
-from policies import LROA, DivFL, Policy, Scheduler, UniD, UniS, evaluate
+from policies import LROA, DivFL, Scheduler, UniD, UniS, evaluate
 from policies.benchmark.episode import Episodes
-from policies.benchmark.jobs import Job, code_hash, job_keys, make_jobs
+from policies.benchmark.experiment import Entrant, Setting
+from policies.benchmark.jobs import Job, code_hash, job_keys
 from policies.benchmark.runner import JobsFailedError, run_jobs
 from policies.selection import BestChannel
 
@@ -84,7 +86,7 @@ class FullDisk(FLEdgeEnv):
 
 
 def test_run_jobs__a_model_that_cannot_be_written_leaves_its_rounds(scenario, tmp_path):
-    jobs = make_jobs([UniD(scenario)], scenario, [0], make_env=lambda _: FullDisk(scenario))
+    jobs = [Job(UniD(scenario), scenario, (0,), lambda _: FullDisk(scenario))]
     with pytest.warns(RuntimeWarning, match="the last model is lost, but the rounds are kept"):
         (played,) = run_jobs(jobs, folder=tmp_path / "jobs", models=tmp_path / "models")
     assert len(played.rounds) == scenario.num_rounds
@@ -162,13 +164,14 @@ SCRIPT = """
 import sys
 from fl_edge_env import Scenario
 from policies import DivFL, make_policy
-from policies.benchmark.jobs import job_keys, make_jobs
+from policies.benchmark.jobs import Job, job_keys
 
 scenario = Scenario.digits(num_devices=4, num_rounds=3)
 policies = [DivFL(scenario), make_policy("mine.py:Steady", scenario)]
-print(*job_keys(make_jobs(policies, scenario, [3])))
+jobs = [Job(policy, scenario, (3,)) for policy in policies]
+print(*job_keys(jobs))
 import colorsys, late  # after the keys were made
-print(*job_keys(make_jobs(policies, scenario, [3])))
+print(*job_keys(jobs))
 """
 CELL = """
 import linecache
@@ -220,23 +223,17 @@ def test_run_jobs__names_what_is_wrong(jobs, options, message):
         run_jobs(jobs, **options)
 
 
-def test_make_jobs__trains_seeds_one_by_one_and_else_in_a_batch(scenario):
-    policies: list[Policy] = [LROA(scenario), UniD(scenario)]
-    assert [j.seeds for j in make_jobs(policies, scenario, np.array([4, 7]))] == [(4, 7)] * 2
-    trained = make_jobs(policies, scenario, [4, 7], make_env=str)
-    assert [j.seeds for j in trained] == [(4,), (7,), (4,), (7,)]
-    for wrong in (["lroa"], [UniD]):
-        with pytest.raises(ValueError, match="policies must be instances of Policy, got "):
-            make_jobs(wrong, scenario, [0])
+def test_setting__trains_seeds_one_by_one_and_else_in_batches_that_fit_in_memory():
+    def seeds(training: Any = None, devices: int = 10) -> list[tuple[int, ...]]:
+        system = Scenario.cifar10(num_devices=devices, lambda_=1.0, V=1.0)
+        entrants = (Entrant("it", UniS(system), system, training),)
+        jobs, _ = Setting("", entrants, range(5, 16), bounded=False).work()
+        return [job.seeds for _, job in jobs]
 
-
-@pytest.mark.parametrize("devices", [10, 2**20, 400_000])
-def test_make_jobs__divides_seeds_among_batches_that_fit_in_memory(devices):
-    scenario = Scenario.cifar10(num_devices=devices, lambda_=1.0, V=1.0)
-    jobs = make_jobs([UniS(scenario)], scenario, range(5, 16))
-    assert [seed for job in jobs for seed in job.seeds] == list(range(5, 16))
-    assert all(len(job.seeds) * devices <= 2**20 for job in jobs)
-    assert len(jobs) == int(np.ceil(11 / (2**20 // devices))) if devices > 10 else len(jobs) == 1
+    assert seeds(training=str) == [(seed,) for seed in range(5, 16)]
+    assert seeds() == [tuple(range(5, 16))]
+    assert seeds(devices=2**20) == [(seed,) for seed in range(5, 16)]
+    assert seeds(devices=400_000) == [(5, 6), (7, 8), (9, 10), (11, 12), (13, 14), (15,)]
 
 
 def test_evaluate__shows_a_bar_only_if_asked_to(scenario, monkeypatch, capsys):

@@ -1,0 +1,92 @@
+"""The results of each run in one row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from policies.benchmark.status import DeviceAccounts, judge
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def summarise(
+    rounds: pd.DataFrame,
+    target_accuracy: float | None = None,
+    bounds: pd.DataFrame | None = None,
+    devices: Mapping[str, DeviceAccounts] | None = None,
+) -> pd.DataFrame:
+    """Summarise the rounds of each policy and seed in one row, policies in order of appearance.
+
+    `rounds` is a table of `policies.benchmark.episode.run_episode`, `bounds` the rows of all seeds
+    of a `BoundJob` at the prices of these rounds, and `devices` the accounts of all runs of each
+    policy.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `policy` and `seed`. The outcome: `total_time` [s]; where models were trained
+        `final_accuracy`, `mean_device_accuracy` and `worst_tenth_accuracy` after the last round
+        and, with a target accuracy, `time_to_target`, when it is first reached [s], NaN where it
+        was not.
+        The constraints: with `devices` the `status` of the policy, the same in all its
+        rows, and the `status_reason`, empty where it is ok, see `policies.benchmark.status`;
+        `spent_ratio` and `worst_spent_ratio`, the energy realized over the budget, as the mean over
+        devices and of the worst one; `energy_ratio` and `worst_energy_ratio`, the same of the
+        expected energy; `influence`, the mean weight of a device in the aggregate over its share of
+        the data, of the device with the least; `aggregate_noise`, the mean of the sum of squared
+        weights; `least_participation`, the participations of a device over those that its data
+        weight asks for, of the device with the fewest; and `never_seen`, the number of devices that
+        never took part. The distances: with bounds `gap`, the priced objective over its least
+        possible mean on the same path, less one, and `outcome_gap`, the same of the priced outcome,
+        for which no policy is below zero: a value of the Lagrangian, in which leaving devices out
+        costs no more than its price, to be read beside the status. And
+        `mean_objective` (time-average penalty [s]), `mean_reward` and `sampling_error`. A column
+        that is not defined for a policy that chooses its cohort is NaN, and so is a distance where
+        prices make the bound negative, and `gap` where devices drop out.
+    """
+    groups = rounds.groupby(["policy", "seed"], sort=False)
+    table = groups.agg(total_time=("elapsed_time", "last"))
+    if "test_accuracy" in rounds:
+        if target_accuracy is not None:
+            reached = rounds[rounds["test_accuracy"] >= target_accuracy]
+            first = reached.groupby(["policy", "seed"], sort=False)["elapsed_time"].first()
+            table["time_to_target"] = first
+        table["final_accuracy"] = groups["test_accuracy"].last()
+        for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
+            table[name] = groups[name].last()
+    if devices is not None:
+        judged = {name: judge(accounts) for name, accounts in devices.items()}
+        names = table.index.get_level_values("policy")
+        table["status"] = [judged[name].name for name in names]
+        table["status_reason"] = [judged[name].reason for name in names]
+    table["spent_ratio"] = groups["spent_ratio"].agg(_mean)
+    table["worst_spent_ratio"] = groups["worst_spent_ratio"].last()
+    table["energy_ratio"] = groups["energy_ratio"].agg(_mean)
+    table["worst_energy_ratio"] = groups["worst_energy_ratio"].last()
+    table["influence"] = groups["influence"].last()
+    table["aggregate_noise"] = groups["aggregate_noise"].agg(_mean)
+    table["least_participation"] = groups["least_participation"].last()
+    table["never_seen"] = groups["never_seen"].last().astype(int)
+    if bounds is not None:
+        for name, priced_name, bound_name in (
+            ("gap", "priced_objective", "bound"),
+            ("outcome_gap", "priced_outcome", "outcome_bound"),
+        ):
+            priced = groups[priced_name].agg(_mean)
+            least = bounds.groupby("seed")[bound_name].agg(_mean)
+            bound = least.reindex(priced.index.get_level_values("seed")).to_numpy()
+            gap = priced / np.where(bound > 0, bound, np.nan) - 1.0
+            table[name] = np.where(np.abs(gap) < 1e-12, 0.0, gap)  # rounding
+    table["mean_objective"] = groups["penalty"].agg(_mean)
+    table["mean_reward"] = groups["reward"].agg(_mean)
+    table["sampling_error"] = groups["sampling_error"].agg(_mean)
+    return table.reset_index()
+
+
+def _mean(values: pd.Series) -> float:
+    """The mean as NumPy takes it; that of pandas depends in its last digit on other groups."""
+    return float(np.mean(values.to_numpy()))

@@ -53,9 +53,8 @@ _PRINT: dict[Any, Any] = {
     "pdf.fonttype": 42,
 }
 _POLICY = "policy"  # group id of the lines that a legend begins with
-# A curve has at most this many points: more than a picture has columns. With fewer seeds than these
-# the runs are lines: an interval would say little.
-_MOST_POINTS, _LEAST_SEEDS_OF_A_BAND = 2000, 5
+# With fewer seeds the runs are lines: an interval would say little.
+_LEAST_SEEDS_OF_A_BAND = 5
 # Ticks in a decade, by the least ratio of the ends of the axis.
 _TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1, (1, 1.5, 2, 3, 5, 7)))
 
@@ -161,12 +160,6 @@ def _time_average(values: pd.DataFrame) -> pd.DataFrame:
     return values.expanding().mean()
 
 
-def thinned(values: pd.DataFrame) -> pd.DataFrame:
-    """Rows at even distances, the first and the last among them, at most `_MOST_POINTS`."""
-    number = min(len(values), _MOST_POINTS)
-    return values.iloc[np.linspace(0, len(values) - 1, number).round().astype(np.int64)]
-
-
 _Style: TypeAlias = dict[str, Any]  # keywords of a line
 
 
@@ -193,7 +186,6 @@ def _thin(style: _Style, linewidth: float, **look: Any) -> _Style:
 
 def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float = math.inf) -> None:
     """Mean over seeds and its 95 % band inside [0, most], or the single runs if few."""
-    values = thinned(values)
     runs, x = values.to_numpy(), values.index
     axes.plot(x, runs.mean(axis=1), **style)
     if runs.shape[1] >= _LEAST_SEEDS_OF_A_BAND:
@@ -288,7 +280,7 @@ def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
         values = test.dropna(how="all")
         if len(values):
             _draw_runs(axes, style, values)
-        axes.plot(thinned(train).mean(axis=1), **_thin(style, 0.4, linestyle="-", alpha=0.3))
+        axes.plot(train.mean(axis=1), **_thin(style, 0.4, linestyle="-", alpha=0.3))
     _note(axes, "in training", linewidth=0.4, alpha=0.3)
     axes.set(xlabel="round", ylabel="loss", title="Loss on the test set")
     axes.set_ylim(bottom=0.0)
@@ -326,7 +318,7 @@ def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     last = rounds.groupby(["policy", "seed"])["worst_spent_ratio"].last()
     top = 2 * max(axes.dataLim.y1, last.max())
     for style, (worst,) in _curves(rounds, "worst_spent_ratio"):
-        axes.plot(thinned(worst).mean(axis=1), **_thin(style, 0.6))
+        axes.plot(worst.mean(axis=1), **_thin(style, 0.6))
     _note(axes, "device that spends most", linewidth=0.6)
     axes.set(ylabel="energy / budget so far", title="Energy spent")
     axes.set(yscale="log", ylim=(None, top))

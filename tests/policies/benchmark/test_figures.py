@@ -24,7 +24,6 @@ from policies.benchmark.figures import (
     log_ticks,
     save_figure,
     save_plots,
-    thinned,
 )
 from policies.benchmark.intervals import mean_interval
 from policies.benchmark.options import RunOptions
@@ -148,15 +147,6 @@ def test_plots__are_the_same_bytes_and_have_fonts_that_publishers_take(tmp_path,
         content = (tmp_path / f"{name}.pdf").read_bytes()
         assert b"/FontFile2" in content
         assert b"/Type3" not in content
-
-
-def test_thinned__keeps_the_ends_and_no_more_points_than_a_picture_shows():
-    values = pd.DataFrame({0: np.arange(9001) ** 2.0}, index=np.arange(1, 9002))
-    few = thinned(values)
-    assert (len(few), *few.index[[0, -1]]) == (2000, 1, 9001)
-    assert np.diff(few.index).max() <= 5
-    pd.testing.assert_frame_equal(few, values.loc[few.index])
-    pd.testing.assert_frame_equal(thinned(few), few)
 
 
 @given(st.floats(-6, 6), st.floats(0.01, 8))

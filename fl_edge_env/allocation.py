@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,12 +24,6 @@ LEAST_Q = 1e-100
 LEAST_SHARE = 1e-12
 # Bands from here on [Hz] in which nobody means a single hertz.
 _LEAST_BAND = 100.0
-# What takes the place of the fields of a chosen cohort where devices are drawn from q.
-_OF_DRAWS = {
-    "weights": "the updates of devices drawn from q count w / (K q)",
-    "first": "a device drawn from q may count more than once",
-    "bandwidth": "each device drawn from q has an equal part of the band",
-}
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -102,27 +95,29 @@ class Allocation:
                 "a decision has either q, from which K devices are drawn, or cohort, the devices "
                 f"chosen; got {'neither' if q is None else 'both'}"
             )
-        of_cohort = {"weights": weights, "first": first, "bandwidth": bandwidth}
-        for name, value in of_cohort.items():
+        for name, value in (("weights", weights), ("first", first), ("bandwidth", bandwidth)):
             if cohort is None and value is not None:
                 raise ValueError(
-                    f"{name} belongs to a chosen cohort; {_OF_DRAWS[name]}: leave {name} out, or "
-                    "give cohort in place of q"
+                    f"{name} belongs to a chosen cohort: leave it out, or give cohort in place of q"
                 )
-        fields: dict[str, NDArray[Any]] = {"f": real_array("f", f), "p": real_array("p", p)}
-        for name, value in (("q", q), ("bandwidth", bandwidth)):
-            if value is not None:
-                fields[name] = real_array(name, value)
-        named = None if cohort is None else _index_array(cohort)
+        given = {"f": f, "p": p, "q": q, "bandwidth": bandwidth}
+        fields: dict[str, NDArray[Any]] = {
+            name: real_array(name, value) for name, value in given.items() if value is not None
+        }
+        named = None if cohort is None else _integers("cohort", cohort)
         shapes = {values.shape for values in fields.values()}
         if named is not None:
+            if not named.ndim or not named.size:
+                raise ValueError(
+                    f"cohort must have shape (..., k) with k of at least 1, got {named.shape}"
+                )
             shapes.add((*named.shape[:-1], *fields["f"].shape[-1:]))
         if len(shapes) > 1:
             fields, named = _broadcast(fields, named)
         if named is not None and weights is not None:
-            fields["weights"] = _weights(weights, named.shape)
+            fields["weights"] = _fitted("weights", real_array("weights", weights), named.shape)
         if named is not None and first is not None:
-            fields["first"] = _first(first, named.shape[:-1])
+            fields["first"] = _fitted("first", _integers("first", first), named.shape[:-1])
         for name in ("f", "p", "q", "weights", "first", "bandwidth"):
             object.__setattr__(self, name, fields.get(name))
         object.__setattr__(self, "cohort", named)
@@ -137,14 +132,10 @@ class Allocation:
         try:
             return replace(self, f=np.broadcast_to(self.f, shape))
         except ValueError:
-            given = self.f.shape
-        hint = ""
-        if 0 < len(given) <= 2 and given[-1] == shape[-1]:
-            one, other = (
-                f"a batch of {s[0]}" if len(s) == 2 else "one system" for s in (given, shape)
-            )
-            hint = f": the decision is for {one}, and this is {other}"
-        raise ValueError(f"f, p and q must have shape {shape}, got {given}{hint}")
+            raise ValueError(
+                f"f, p and q must have shape {shape}, in a batch a row for each system, "
+                f"got {self.f.shape}"
+            ) from None
 
     def validate(self, scenario: Scenario) -> None:
         """Raise `ValueError` where a shape, bound, sum or cohort does not fit a scenario."""
@@ -158,13 +149,6 @@ class Allocation:
         if whole.bandwidth is not None:
             _check_bandwidth(whole.bandwidth, whole.participates, scenario.bandwidth_hz)
 
-    @property
-    def cohort_bandwidth(self) -> FloatArray | None:
-        """The `bandwidth` with zero outside the cohort; None if the decision gives none."""
-        if self.bandwidth is None:
-            return None
-        return np.where(self.participates, self.bandwidth, 0.0)
-
     @cached_property
     def participates(self) -> BoolArray:
         """Members of the chosen cohort, bool of shape (..., N).
@@ -176,7 +160,10 @@ class Allocation:
                 "the participants of a sampled decision are not known before the draw, nor those "
                 "of one without an entry for each device"
             )
-        return membership(self.cohort, self.f.shape[-1])
+        # -1 is the last column, which stands for nobody.
+        chosen = np.zeros((*self.cohort.shape[:-1], self.f.shape[-1] + 1), dtype=np.bool_)
+        np.put_along_axis(chosen, self.cohort, True, axis=-1)
+        return chosen[..., :-1]
 
 
 def decode_action(
@@ -279,28 +266,18 @@ def highest(
     return named
 
 
-def membership(cohort: IntArray, num_devices: int) -> BoolArray:
-    """Members of cohorts (..., k), filled up with -1, as bool of shape (..., N)."""
-    # -1 is the last column, which stands for nobody.
-    chosen = np.zeros((*cohort.shape[:-1], num_devices + 1), dtype=np.bool_)
-    np.put_along_axis(chosen, cohort, True, axis=-1)
-    return chosen[..., :-1]
-
-
-def _index_array(value: object) -> IntArray:
+def _integers(name: str, value: object) -> IntArray:
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "iu":
             raise TypeError("not integers")
     except (TypeError, ValueError):
-        raise ValueError(f"cohort must hold integer device indices, got {value!r}") from None
-    if not array.ndim or not array.size:
-        raise ValueError(f"cohort must have shape (..., k) with k of at least 1, got {array.shape}")
+        raise ValueError(f"{name} must hold integers, got {value!r}") from None
     return array.astype(np.int64)
 
 
 def _broadcast(
-    fields: Mapping[str, FloatArray], cohort: IntArray | None
+    fields: dict[str, FloatArray], cohort: IntArray | None
 ) -> tuple[dict[str, FloatArray], IntArray | None]:
     """Numbers and arrays as arrays of one shape (..., N), and the cohort of shape (..., k)."""
     shapes = {name: values.shape for name, values in fields.items()}
@@ -313,26 +290,11 @@ def _broadcast(
             "a decision must hold numbers or arrays of one shape (..., N), with an entry for each "
             f"device, and cohort of shape (..., k), got {given}"
         ) from None
-    if not any(shapes.values()):  # the number of devices is not known yet
-        return dict(fields), cohort
-    whole = {name: np.array(np.broadcast_to(v, shape), order="C") for name, v in fields.items()}
-    if cohort is not None:
-        cohort = np.broadcast_to(cohort, (*shape[:-1], cohort.shape[-1])).copy()
-    return whole, cohort
-
-
-def _weights(value: object, shape: tuple[int, ...]) -> FloatArray:
-    weights = _fitted("weights", real_array("weights", value), shape)
-    if not all_true((weights >= 0) & (weights < np.inf)):
-        raise ValueError(f"weights must be finite and at least zero, got {_extremes(weights)}")
-    return weights
-
-
-def _first(value: object, shape: tuple[int, ...]) -> IntArray:
-    first = np.asarray(value)
-    if first.dtype.kind not in "iu":
-        raise ValueError(f"first must be an integer, or one for each system, got {value!r}")
-    return _fitted("first", first, shape).astype(np.int64)
+    if any(shapes.values()):  # otherwise the number of devices is not known yet
+        fields = {n: np.array(np.broadcast_to(v, shape), order="C") for n, v in fields.items()}
+        if cohort is not None:
+            cohort = np.broadcast_to(cohort, (*shape[:-1], cohort.shape[-1])).copy()
+    return fields, cohort
 
 
 def _fitted(name: str, values: Array, shape: tuple[int, ...]) -> Array:
@@ -399,7 +361,9 @@ def _check_cohort(decision: Allocation, cohort: IntArray, scenario: Scenario) ->
             f"cohort must name each device once, got {cohort.tolist()}: to draw with "
             "replacement give q in its place"
         )
-    first = decision.first
+    weights, first = decision.weights, decision.first
+    if weights is not None and not all_true((weights >= 0) & (weights < np.inf)):
+        raise ValueError(f"weights must be finite and at least zero, got {_extremes(weights)}")
     if first is not None and not np.all((first >= 1) & (first <= named)):
         raise ValueError(
             "first must be from 1 to the number of devices in the cohort, "
@@ -408,19 +372,11 @@ def _check_cohort(decision: Allocation, cohort: IntArray, scenario: Scenario) ->
 
 
 def _check_bandwidth(bandwidth: FloatArray, member: BoolArray, band: float) -> None:
-    # Written so that NaN fails the comparisons.
-    inside = (bandwidth >= 0) & (bandwidth <= band * (1 + BOUND_TOLERANCE))
-    if not all_true(inside):
-        where = tuple(np.argwhere(~inside)[0])
-        raise ValueError(
-            f"bandwidth must lie in [0, bandwidth_hz = {band:g}], in hertz, for every device, "
-            f"got {bandwidth[where]:.9g} for device {where[-1]}: give each device of the "
-            "cohort its part of the band, and the others zero"
-        )
+    # Written so that NaN fails the comparison.
     least = LEAST_SHARE * band
-    too_little = member & (bandwidth < (1 - BOUND_TOLERANCE) * least)
-    if too_little.any():
-        where = tuple(np.argwhere(too_little)[0])
+    enough = ~member | (bandwidth >= (1 - BOUND_TOLERANCE) * least)
+    if not all_true(enough):
+        where = tuple(np.argwhere(~enough)[0])
         raise ValueError(
             f"bandwidth must be at least {least:g} Hz, {LEAST_SHARE:g} of the band, for every "
             f"device of the cohort, as it would hardly finish otherwise, got "

@@ -233,10 +233,10 @@ class Simulator:
 
     def _cost(self, decision: Allocation) -> tuple[FloatArray, FloatArray, BoolArray]:
         """Times [s] and energies [J] of the devices until the round ends, and who is late then."""
-        f, p, system = decision.f, decision.p, self.scenario
-        time, energy, late = physics.by_deadline(
-            self.channel_gain, f, p, system, decision.cohort_bandwidth
-        )
+        f, p, system, bandwidth = decision.f, decision.p, self.scenario, decision.bandwidth
+        if bandwidth is not None:  # of the others it does not count
+            bandwidth = np.where(decision.participates, bandwidth, 0.0)
+        time, energy, late = physics.by_deadline(self.channel_gain, f, p, system, bandwidth)
         if decision.first is None:
             return time, energy, late
         end = _first_finished(decision, time)

@@ -31,19 +31,19 @@ def parts(*bandwidth):
         # Shapes and types
         (VALID | {"f": np.full(2, 1e9)}, r"one shape \(..., N\), .*'f': \(2,\), 'p': \(3,\)"),
         (CHOSEN | {"f": np.full((2, 3), 1e9), "cohort": np.zeros((3, 2), int)}, "'cohort': .3, 2"),
-        (dict.fromkeys("fpq", np.full(2, 0.5)), r"f, p and q must have shape \(3,\), got \(2,\)"),
+        (dict.fromkeys("fpq", np.full(2, 0.5)), r"f, p and q must have shape \(3,\), .*got \(2,\)"),
         (VALID | {"q": np.array([1j, 0, 0])}, "q must hold real numbers"),
         (VALID | {"f": [None, 1e9, 1e9]}, "f must hold real numbers"),
         (parts("a", "b", "c"), "bandwidth must hold real numbers"),
         (VALID | {"q": None}, "either q, .* or cohort, .*got neither"),
         (VALID | {"cohort": [0, 1]}, "either q, .* or cohort, .*got both"),
-        (CHOSEN | {"cohort": [True, False]}, "cohort must hold integer device indices"),
-        (CHOSEN | {"cohort": [[0], [1, 2]]}, "cohort must hold integer device indices"),
+        (CHOSEN | {"cohort": [True, False]}, "cohort must hold integers, got"),
+        (CHOSEN | {"cohort": [[0], [1, 2]]}, "cohort must hold integers, got"),
         (CHOSEN | {"cohort": 1}, r"cohort must have shape \(..., k\) .*got \(\)"),
         (CHOSEN | {"cohort": np.zeros(0, int)}, r"k of at least 1, got \(0,\)"),
-        (VALID | {"weights": [0.5, 0.5]}, r"weights belongs to a chosen cohort; .* w / \(K q\)"),
-        (VALID | {"first": 1}, "first belongs to a chosen cohort; .* more than once: leave first"),
-        (CHOSEN | DRAWN, "bandwidth belongs to a chosen cohort; .* leave bandwidth out, or give"),
+        (VALID | {"weights": [0.5, 0.5]}, "weights belongs to a chosen cohort: leave it out"),
+        (VALID | {"first": 1}, "first belongs to a chosen cohort: leave it out"),
+        (CHOSEN | DRAWN, "bandwidth belongs to a chosen cohort: .* or give cohort in place"),
         # f and p
         (
             VALID | {"f": [1e9, 3.1e9, 1e9]},
@@ -71,19 +71,16 @@ def parts(*bandwidth):
         (CHOSEN | {"weights": [1, -1]}, "weights must be .* at least zero"),
         (CHOSEN | {"first": 0}, "first must be from 1 to the number of devices .* 2, got 0"),
         (CHOSEN | {"first": 2, "cohort": [0, -1]}, "first must be from 1 .* 1, got 2"),
-        (CHOSEN | {"first": 1.0}, "first must be an integer, .*got 1.0"),
-        (CHOSEN | {"first": True}, "first must be an integer, .*got True"),
+        (CHOSEN | {"first": 1.0}, "first must hold integers, got 1.0"),
+        (CHOSEN | {"first": True}, "first must hold integers, got True"),
         (CHOSEN | {"first": [1, 2]}, r"first must be a number or have shape \(\), got \(2,\)"),
         # Parts of the band
-        (parts(-1.0, 0, 6e5), r"in \[0, bandwidth_hz = 1e\+06\], .* -1 for device 0: give"),
-        (parts(4e5, -1.0, 6e5), "in hertz, for every device, got -1 for device 1"),
-        (parts(4e5, np.nan, 6e5), r"lie in \[0, .*nan for device 1"),
-        (parts(0, 0, 1.1e6), r"lie in \[0, .* got 1100000 for device 2"),
+        (parts(-1.0, 0, 6e5), "at least .*got -1 for device 0: give it more"),
+        (parts(4e5, 0, np.nan), "at least .*got nan for device 2"),
         ([parts(4e5, 0, 6e5), parts(6e5, 0, 8e5)], "sum to at most .* of 1400000: multiply it by"),
         (parts(1, 0, 1e6), "sum to at most .* got a sum of 1000001"),
         (parts(4e5, 0, 0), "at least 1e-06 Hz, 1e-12 .*got 0 for device 2: give it more"),
         (parts(4e5, 0, 9e-7), r"at least .*got 9e-07 for device 2: .* leave it out"),
-        (parts(5e-324, 0, 6e5), r"at least .*got 4\.94065646e-324 for device 0"),
         (parts(0.4, 0, 0.6), "in hertz .* got a sum of 1: multiply shares of the band by"),
     ],
 )
@@ -122,35 +119,29 @@ def test_allocation__numbers_and_smaller_arrays_hold_for_all_that_they_leave_out
         assert getattr(decision, name).flags.c_contiguous
 
 
-def test_participates__are_the_devices_that_a_cohort_names():
-    f, p = (np.tile(VALID[name], (3, 1)) for name in "fp")
-    allocation = Allocation(f, p, cohort=[[2, 0], [1, -1], [-1, 2]])
-    allocation.validate(SCENARIO)
-    np.testing.assert_array_equal(allocation.participates, [[1, 0, 1], [0, 1, 0], [0, 0, 1]])
-
-
 def test_validate__takes_lists_integers_and_rounding_at_the_bounds():
     Allocation(
         [1e9, 3_000_000_000 * (1 + 1e-12), 1_000_000_000], [0.1, 0.1, 0.1], [0.2, 0.3, 0.5 + 1e-7]
     ).validate(SCENARIO)
     band = np.array([400_000, 0, 600_000])
-    for parts_ in (band, band.tolist(), band.astype(np.float32), band * (1 + 5e-8), band / 7):
+    unused = band - [0, np.inf, 0]  # bandwidth of a device outside the cohort does not count
+    for parts_ in (
+        band,
+        unused,
+        band.tolist(),
+        band.astype(np.float32),
+        band * (1 + 5e-8),
+        band / 7,
+    ):
         Allocation(**CHOSEN | {"bandwidth": parts_}).validate(SCENARIO)
 
 
-def test_decode__zero_is_the_middle_of_the_ranges_and_uniform_sampling():
-    allocation = decode_action(np.zeros((3, 3), np.float32), SCENARIO, 2.0)
-    np.testing.assert_array_equal(allocation.f, SCENARIO.f_mid)
-    np.testing.assert_array_equal(allocation.p, SCENARIO.p_mid)
-    np.testing.assert_allclose(allocation.q, 1 / 3, rtol=1e-15)
-
-
-def test_decode__corners_are_the_ends_of_the_ranges():
-    action = np.array([[-1, 1, 0], [1, -1, 1], [1, -1, -1]], np.float32)
+def test_decode__zero_is_the_middle_and_corners_are_the_ends_of_the_ranges():
+    action = np.array([[-1, 1, 0], [1, 0, -1], [1, -1, -1]], np.float32)
     allocation = decode_action(action, SCENARIO, 2.0)
     np.testing.assert_allclose(allocation.f, [1e9, 3e9, 1e9])
-    np.testing.assert_allclose(allocation.p, [0.1, 0.001, 0.1])
-    np.testing.assert_allclose(allocation.q[0] / allocation.q[1], np.exp(4))
+    np.testing.assert_allclose(allocation.p, [0.1, 0.0505, 0.001])
+    np.testing.assert_allclose(allocation.q, np.exp([4, 0, 0]) / (np.exp(4) + 2))
 
 
 @given(
@@ -237,20 +228,6 @@ def test_encode__what_the_box_cannot_express_is_clipped_and_keeps_its_order():
     assert action[2].tolist()[::2] == [-1, 1]
     assert -1 < action[2, 1] < 1
     decode_action(action, SCENARIO, 2.0).validate(SCENARIO)
-
-
-@pytest.mark.parametrize(
-    ("action", "message"),
-    [
-        (np.zeros((3, 4)), r"shape \(3, 3\) with rows f, p, q, got shape \(3, 4\)"),
-        (np.zeros(9), r"got shape \(9,\)"),
-        (np.diag([0, 0, np.nan]), r"action must hold numbers in \[-1, 1\], got NaN"),
-        ("left", "action must hold real numbers, got 'left'"),
-    ],
-)
-def test_decode__names_what_is_wrong(action, message):
-    with pytest.raises(ValueError, match=message):
-        decode_action(action, SCENARIO, 2.0)
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1.0, 10.0))

@@ -177,13 +177,21 @@ class Uploads(NamedTuple):
         return flat
 
 
+def load_compressor(name: str) -> Compressor:
+    """A user-defined compressor, by ``my_file.py:MyCompressor``; `ValueError` if there is none."""
+    if not names_own(name):
+        raise ValueError(
+            "the compression of a task must be a compressor of your own, as "
+            f"my_file.py:MyCompressor, got {name!r}: qsgd and topk belong to the scenario"
+        )
+    kind = load_own(name, kind="subclass of Compressor", fits=_is_compressor_class)
+    with running_own(name):
+        own: Compressor = kind()
+    return own
+
+
 def make_compressor(compression: str) -> Compressor | None:
-    """The compressor that a name stands for, None for ``"none"``; `ValueError` for other names."""
-    if names_own(compression):
-        kind: Any = load_own(compression, kind="subclass of Compressor", fits=_is_compressor_class)
-        with running_own(compression):
-            own: Compressor = kind()
-        return own
+    """The compressor of a scenario, None for ``"none"``; `ValueError` for ``"bits"``."""
     kind, number = Compression.parse("compression", compression)
     if kind == "bits":
         raise ValueError(

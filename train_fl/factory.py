@@ -54,7 +54,6 @@ class TrainingEnvFactory:
             self.options = task.options.for_run(**changes)
         elif isinstance(task, str):
             self.options = replace(options or TrainingOptions(), **changes)
-            self.options.check()
         else:
             raise ValueError(
                 f"task must be the name of a data set or a Task, got {task!r}: make_task "

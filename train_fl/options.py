@@ -14,7 +14,6 @@ from fl_edge_env.checks import (
     one_of,
     positive_integer,
 )
-from fl_edge_env.compression import Compression, names_own
 from policies.benchmark.options import shown
 
 PARTITIONS = ("dirichlet", "iid", "place", "speed", "writer")
@@ -51,7 +50,13 @@ class TaskFlags:
 
 @dataclass(frozen=True)
 class TrainingOptions(PlaceFlags, TaskFlags):
-    """Real models: data, network, local training, server and evaluation."""
+    """Real models: data, network, local training, server and evaluation.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its range; the message names the option.
+    """
 
     partition: str | None = None
     """Split of the data: dirichlet, iid, place, speed or writer.
@@ -72,8 +77,8 @@ class TrainingOptions(PlaceFlags, TaskFlags):
     proximal: float = 0.0
     """FedProx's mu: how strongly devices are held to the global model."""
     compression: str | None = None
-    """Compression of the updates: none, qsgd:BITS a parameter, topk:SHARE of the parameters, or
-    your own, as my_file.py:MyCompressor; by default that of the scenario."""
+    """Your own compressor of the updates, as my_file.py:MyCompressor; by default they are
+    compressed as the scenario says."""
     server: str = "fedavg"
     """The server's use of the updates: fedavg, fednova (normalised by work), fedavgm or fedadam."""
     server_learning_rate: float | None = None
@@ -83,24 +88,14 @@ class TrainingOptions(PlaceFlags, TaskFlags):
     threads: int = 1
     """Threads of PyTorch in each process; another number may change the last digits of results."""
 
-    def check(self) -> None:
-        """Refuse values out of their range.
-
-        Names of data sets, networks, server optimisers and devices are checked where they are
-        looked up.
-
-        Raises
-        ------
-        ValueError
-            If a value is out of its range; the message names the option.
-        """
+    def __post_init__(self) -> None:
+        # Names of data sets, networks, compressors, server optimisers and devices are checked where
+        # they are looked up.
         for name in ("batch_size", "eval_every", "threads"):
             positive_integer(name, getattr(self, name))
         finite_number("concentration", self.concentration)
         number_below_one("momentum", self.momentum)
         finite_or_zero("proximal", self.proximal)
-        if self.compression is not None and not names_own(self.compression):
-            Compression.parse("compression", self.compression)
         one_of("on_non_finite", self.on_non_finite, ("raise", "skip"))
         if self.split_seed is not None:
             natural_number("split_seed", self.split_seed)
@@ -122,6 +117,4 @@ class TrainingOptions(PlaceFlags, TaskFlags):
                 raise ValueError(
                     f"{name} belongs to the task: give it to make_task, which made the task"
                 )
-        options = replace(self, **changes)
-        options.check()
-        return options
+        return replace(self, **changes)

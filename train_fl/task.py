@@ -16,14 +16,20 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import one_of
-from fl_edge_env.compression import names_own as names_own_compressor
+from fl_edge_env.checks import one_of, positive_integer
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.user_code import load_own, names_own
-from train_fl.compression import Compressor, Shape, Uploads, make_compressor, upload_bytes
+from train_fl.compression import (
+    Compressor,
+    Shape,
+    Uploads,
+    load_compressor,
+    make_compressor,
+    upload_bytes,
+)
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
-from train_fl.data.partition import by_rank, by_writer, dirichlet_equal, iid, label_histogram
+from train_fl.data.partition import label_histogram, split
 from train_fl.models import MODELS, check_maker
 from train_fl.options import TrainingOptions
 from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
@@ -54,8 +60,9 @@ class Task:
     split : callable, optional
         Draws another split of the same sizes from a random generator. With it each episode has
         its own, and `parts` are an example; without it `parts` are those of every episode.
-    compression : str or Compressor, optional
-        How updates are compressed; by default as the scenario says.
+    compression : Compressor, optional
+        A user-defined compressor of the updates; by default they are compressed as the scenario
+        says.
     """
 
     dataset: Dataset
@@ -65,7 +72,7 @@ class Task:
     server: ServerOptimizer = field(default_factory=FedAvg)
     upload_shapes: Sequence[Shape] | None = None
     split: Split | None = None
-    compression: str | Compressor | None = None
+    compression: Compressor | None = None
 
     def __repr__(self) -> str:
         names = ("batch_size", "learning_rate", "momentum", "proximal")
@@ -106,30 +113,24 @@ class Task:
         That is the model's size, the sample counts, and the compression if the task has one of its
         own.
         """
-        return scenario.replace(**self._fields())
+        return scenario.replace(**self._fields)
 
+    @cached_property
     def _fields(self) -> dict[str, Any]:
         """The fields of a scenario that follow from the task."""
-        own = {} if self.compression is None else {"compression": self._compression}
-        return own | {
+        fields: dict[str, Any] = {
             "model_bits": self.model_bits,
             "model_tensors": len(self._uploaded),
             "num_samples": self.num_samples,
         }
-
-    @cached_property
-    def _compression(self) -> str | None:
-        """The task's own compression as a scenario names it."""
-        if isinstance(self.compression, Compressor):
-            return f"bits:{8 * upload_bytes(self.compression, self._uploaded)}"
-        return self.compression
+        if self.compression is not None:
+            size = 8 * upload_bytes(self.compression, self._uploaded)
+            fields["compression"] = f"bits:{size}"
+        return fields
 
     def uploads(self, scenario: Scenario) -> Uploads:
         """What happens to updates on their way in a scenario that this task fits."""
-        compression = self.compression or scenario.compression
-        if isinstance(compression, str):
-            return Uploads(self._shapes, make_compressor(compression))
-        return Uploads(self._shapes, compression)
+        return Uploads(self._shapes, self.compression or make_compressor(scenario.compression))
 
     def check_fit(self, scenario: Scenario) -> None:
         """Refuse a scenario of other devices, samples, uploads or costs with a `ValueError`."""
@@ -143,10 +144,10 @@ class Task:
                 f"the scenario's compression is {scenario.compression!r}, of a compressor of one's "
                 "own: make the task with it, make_task(…, compression=…)"
             )
-        fields = self._fields()
-        if "qsgd" not in scenario.compression + scenario.download_compression:
-            del fields["model_tensors"]  # they do not count
-        for name, value in fields.items():
+        counted = "qsgd" in scenario.compression + scenario.download_compression
+        for name, value in self._fields.items():
+            if name == "model_tensors" and not counted:
+                continue
             given = getattr(scenario, name)
             # An even split may leave a scenario with a fraction of a sample.
             alike = np.all(np.abs(given - value) < 1) if name == "num_samples" else given == value
@@ -196,17 +197,6 @@ class Task:
         return label_histogram(dataset.train_targets.numpy(), self.parts, dataset.num_classes)
 
 
-# Splits whose sizes do not depend on chance, so that each episode can have its own.
-_SAME_SIZES = (None, "dirichlet", "iid", "place", "speed")
-
-
-class _Defaults(NamedTuple):
-    model: str
-    learning_rate: float
-    num_devices: int = 120
-    partition: str = "dirichlet"
-
-
 class TrainingSeeds(NamedTuple):
     """The streams of random numbers of training in an episode.
 
@@ -239,15 +229,6 @@ class TrainingSeeds(NamedTuple):
     def _stream(self, *key: int) -> np.random.Generator:
         key = (*self.order.spawn_key, *key)
         return np.random.default_rng(np.random.SeedSequence(self.order.entropy, spawn_key=key))
-
-
-# The network of each data set, and the paper's settings for its own.
-_DEFAULTS = {
-    "digits": _Defaults("digits", 0.02, num_devices=40),
-    "fashion_mnist": _Defaults("cnn", 0.01),
-    "cifar10": _Defaults("resnet18", 0.05),
-    "femnist": _Defaults("cnn", 0.1, partition="writer"),
-}
 
 
 def make_task(
@@ -285,7 +266,7 @@ def make_task(
     server : str or ServerOptimizer, optional
         The option `server`, or a server optimiser; see `train_fl.server`.
     compression : str or Compressor, optional
-        The option `compression`, or a compressor of one's own; by default updates are compressed as
+        The option `compression`, or a user-defined compressor; by default updates are compressed as
         the scenario says. See `train_fl.compression`.
     **changes
         Options instead of those in `options`, such as ``momentum=0.5``. Without `split_seed` each
@@ -307,65 +288,54 @@ def make_task(
         raise ValueError(f"dataset must be a name or a Dataset, got {dataset!r}")
     options = replace(options or TrainingOptions(), **changes)
     model = options.model if model is None else model
-    if isinstance(dataset, str) and dataset not in DATASETS:
+    known = DATASETS.get(dataset) if isinstance(dataset, str) else None
+    if isinstance(dataset, str) and known is None:
         dataset = own_dataset(dataset)
-    if isinstance(dataset, str):
-        defaults = _DEFAULTS[dataset]
-        num_devices = defaults.num_devices if num_devices is None else num_devices
-        model = defaults.model if model is None else model
-        if options.learning_rate is None:
-            options = replace(options, learning_rate=defaults.learning_rate)
-        if options.partition is None:
-            options = replace(options, partition=defaults.partition)
+    if known is not None:
+        num_devices = known.num_devices if num_devices is None else num_devices
+        model = known.model if model is None else model
+        options = replace(
+            options,
+            learning_rate=options.learning_rate or known.learning_rate,
+            partition=options.partition or known.partition,
+        )
     elif num_devices is None or options.learning_rate is None or model is None:
         raise ValueError(
             "data of one's own need num_devices, learning_rate and model, got "
             f"{num_devices!r}, {options.learning_rate!r} and {model!r}"
         )
-    options.check()
+    num_devices = positive_integer("num_devices", num_devices)
     server = make_server_optimizer(server or options.server, options)
     if isinstance(model, str) and names_own(model):
         model = load_own(model, kind="class or function that makes a network", fits=callable)
     for option, named in (("model", model), ("upload", options.upload)):
         if isinstance(named, str):
             one_of(option, named, list(MODELS))
+    compression = options.compression if compression is None else compression
+    if isinstance(compression, str):
+        compression = load_compressor(compression)
     seed = options.split_seed
-    if isinstance(dataset, str):
-        source = DataSource(Path(options.data_dir), options.download, num_devices, seed or 0)
-        dataset = DATASETS[dataset](source)
-    split = partial(
-        _split,
-        dataset=dataset,
-        options=options,
-        num_devices=num_devices,
-        merit=merit,
-    )
-    parts = split(np.random.default_rng(seed or 0))
-    classes = dataset.num_classes
+    if known is not None:
+        folder = Path(options.data_dir)
+        dataset = known.load(DataSource(folder, options.download, num_devices, seed or 0))
+    assert isinstance(dataset, Dataset)
+    draw = partial(split, dataset, options, num_devices, merit)
+    classes, upload = dataset.num_classes, options.upload
     make_model = partial(MODELS[model], classes) if isinstance(model, str) else model
-    check_maker(make_model, *dataset.examples(), classes)
-    dataset.check_augment()
-    upload = options.upload
-    return Task(
+    task = Task(
         dataset,
-        parts,
+        draw(np.random.default_rng(seed or 0)),
         make_model,
         options,
         server,
         None if upload is None else parameter_shapes(partial(MODELS[upload], classes)),
-        split if seed is None and options.partition in _SAME_SIZES else None,
-        _compression_of(compression if compression is not None else options.compression),
+        # Each episode has its own split, unless numbers of samples depend on it.
+        draw if seed is None and options.partition != "writer" else None,
+        compression,
     )
-
-
-def _compression_of(given: Any) -> str | Compressor | None:
-    """What a task is given as its compression, with one's own loaded."""
-    if given is None or isinstance(given, Compressor):
-        return given
-    if isinstance(given, str):
-        made = make_compressor(given)
-        return made if names_own_compressor(given) else given
-    raise ValueError(f"compression must be a name or a Compressor, got {given!r}")
+    check_maker(make_model, *dataset.examples(), classes)
+    dataset.check_augment()
+    return task
 
 
 def new_model(make_model: Callable[[], nn.Module]) -> nn.Module:
@@ -377,32 +347,3 @@ def new_model(make_model: Callable[[], nn.Module]) -> nn.Module:
 def parameter_shapes(make_model: Callable[[], nn.Module]) -> list[Shape]:
     """Shapes of the parameters of a network; torch's generator is left as it was."""
     return [tuple(p.shape) for p in new_model(make_model).parameters()]
-
-
-def _split(
-    rng: np.random.Generator,
-    *,
-    dataset: Dataset,
-    options: TrainingOptions,
-    num_devices: int,
-    merit: ArrayLike | None,
-) -> list[IntArray]:
-    """The samples of each device, drawn as the options say."""
-    labels, concentration = dataset.train_targets.numpy(), options.concentration
-    if options.partition == "iid":
-        return iid(len(labels), num_devices, rng)
-    if options.partition in ("place", "speed"):
-        if merit is None or np.asarray(merit).shape != (num_devices,):
-            raise ValueError(
-                f"a split by {options.partition} needs the merit of each of {num_devices} devices, "
-                f"got {merit!r}"
-            )
-        return by_rank(labels, merit, concentration, rng)
-    if options.partition == "writer":
-        if dataset.train_writers is None:
-            raise ValueError(
-                f"the data set {dataset.name} does not say who its writers are: give it "
-                "train_writers, a number from 0 on for each sample"
-            )
-        return by_writer(dataset.train_writers, num_devices)
-    return dirichlet_equal(labels, num_devices, concentration, rng)

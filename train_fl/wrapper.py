@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
 from fl_edge_env import Allocation, FLEdgeEnv
-from fl_edge_env.aggregation import contributions
+from fl_edge_env.aggregation import Contributions, contributions
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import freeze
 from fl_edge_env.files import atomic_path
@@ -29,24 +29,18 @@ from train_fl.local_sgd import LocalTrainer
 from train_fl.server import LARGER_MU, apply_contributions, norms_of
 from train_fl.task import Task, TrainingSeeds, new_model
 
-_Method = TypeVar("_Method", bound=Callable[..., Any])
 
-
-def _repeatable(method: _Method) -> _Method:
-    """Let torch compute in a method with the wrapper's threads and deterministic kernels."""
-
-    @wraps(method)
-    def run(self: TrainingWrapper, *arguments: Any, **options: Any) -> Any:
-        threads, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
-        torch.set_num_threads(self._options.threads)
-        torch.backends.cudnn.deterministic = True
-        try:
-            return method(self, *arguments, **options)
-        finally:
-            torch.set_num_threads(threads)
-            torch.backends.cudnn.deterministic = deterministic
-
-    return cast(_Method, run)
+@contextmanager
+def _repeatable(threads: int) -> Iterator[None]:
+    """Let torch compute in the block with so many threads and deterministic kernels."""
+    before = torch.get_num_threads(), torch.backends.cudnn.deterministic
+    torch.set_num_threads(threads)
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.backends.cudnn.deterministic = before[1]
 
 
 class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
@@ -134,13 +128,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         if not isinstance(env.unwrapped, FLEdgeEnv):
             raise ValueError(f"env must be an FLEdge environment, got {env.unwrapped!r}")
-        inner = env
-        while isinstance(inner, gym.Wrapper):
-            if isinstance(inner, TrainingWrapper):
-                raise ValueError(
-                    f"env must not train already, got {env}: wrap its unwrapped environment"
-                )
-            inner = inner.env
+        if env.has_wrapper_attr("task"):
+            raise ValueError(
+                f"env must not train already, got {env}: wrap its unwrapped environment"
+            )
         if not isinstance(task, Task):
             raise ValueError(
                 f"task must be a Task, got {task!r}: make_task makes one, such as "
@@ -151,9 +142,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         task.check_fit(self.scenario)
         self.task = self._given = task
         self._uploads = task.uploads(self.scenario)
-        broadcast = make_compressor(self.scenario.download_compression)
-        self._broadcast = (
-            None if broadcast is None else self._uploads._replace(compressor=broadcast)
+        self._broadcast = self._uploads._replace(
+            compressor=make_compressor(self.scenario.download_compression)
         )
         self._options = task.options.for_run(**options)
         self._report_losses, self._report_update_norms = report_losses, report_update_norms
@@ -216,37 +206,16 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         with atomic_path(path) as temporary:
             temporary.write_bytes(content.getbuffer())
 
-    @_repeatable
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode with a new global model; see `FLEdgeEnv.reset`."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._start_training()
-        everyone = np.arange(self.scenario.num_devices)
-        info |= self._evaluate() | self._gradients(everyone, self._parameters)
-        info |= self._losses(everyone[:0], self._parameters)
-        if self._report_update_norms:
-            info |= {"participants": everyone, "update_norms": self._first_norms(everyone)}
-        elif self._report_losses:
-            info["participants"] = everyone[:0]
+        with _repeatable(self._options.threads):
+            info |= self._begin()
         freeze(info.values())
         return observation, info
 
-    def _start_training(self) -> None:
-        self._seeds = TrainingSeeds.of(self._base.training_seed)
-        if self._given.split is not None:
-            self.task = self._given.episode(self._seeds.split)
-            self._take_data()
-        model = self.task.initial_model(self._seeds.model).to(self._device)
-        self._trainer = LocalTrainer(model, self._options)
-        self._parameters = self._trainer.initial_parameters()
-        self._kept: dict[str, Tensor] = {}
-        # What was lost of the updates of each device, where these are to be sent later.
-        devices = self.scenario.num_devices if self._uploads.remembers else 0
-        self._left = np.zeros((devices, len(self._parameters)), dtype=np.float32)
-
-    @_repeatable
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one round and train its cohort; see `FLEdgeEnv.step`.
 
@@ -260,11 +229,39 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             available = self._base.simulator.available
             action = decode_action(action, self.scenario, self._base.softmax_scale, available)
         observation, reward, terminated, truncated, info = self.env.step(action)
-        came = contributions(action, info, self.scenario)
+        with _repeatable(self._options.threads):
+            info |= self._round(contributions(action, info, self.scenario), last=truncated)
+        freeze(info.values())
+        return observation, float(reward), terminated, truncated, info
+
+    def _begin(self) -> dict[str, Any]:
+        """Start training; gives the entries of the info of a reset."""
+        self._seeds = TrainingSeeds.of(self._base.training_seed)
+        if self._given.split is not None:
+            self.task = self._given.episode(self._seeds.split)
+            self._take_data()
+        model = self.task.initial_model(self._seeds.model).to(self._device)
+        self._trainer = LocalTrainer(model, self._options)
+        self._parameters = self._trainer.initial_parameters()
+        self._kept: dict[str, Tensor] = {}
+        # What was lost of the updates of each device, where these are to be sent later.
+        devices = self.scenario.num_devices if self._uploads.remembers else 0
+        self._left = np.zeros((devices, len(self._parameters)), dtype=np.float32)
+        everyone = np.arange(self.scenario.num_devices)
+        info = self._evaluate() | self._gradients(everyone, self._parameters)
+        info |= self._losses(everyone[:0], self._parameters)
+        if self._report_update_norms:
+            info |= {"participants": everyone, "update_norms": self._first_norms(everyone)}
+        elif self._report_losses:
+            info["participants"] = everyone[:0]
+        return info
+
+    def _round(self, came: Contributions, *, last: bool) -> dict[str, Any]:
+        """Train the devices whose upload arrives; gives the entries of the info of a step."""
         participants, weights = came.participants, came.weight[came.arrived]
         number = int(self._base.simulator.round_index)
         received = self._received(number)
-        info |= self._gradients(participants, received) | self._losses(participants, received)
+        info = self._gradients(participants, received) | self._losses(participants, received)
         trained = [self._train(device, number - 1, received) for device in participants]
         losses = np.array([loss for _, loss in trained])
         client_updates = self._parameters.new_empty((len(trained), len(self._parameters)))
@@ -274,21 +271,19 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         for row, device in zip(client_updates, participants, strict=True):
             if device not in skipped:
                 self._upload(row, device, number)
-        info["skipped_devices"] = skipped
         server = self.task.server
         balance = server.balance(self.scenario.local_epochs, self.task.num_samples)
         weights = weights * balance[participants]
         apply_contributions(self._parameters, client_updates, weights, server, self._kept, number)
-        evaluated = truncated or number % self._options.eval_every == 0
+        evaluated = last or number % self._options.eval_every == 0
         info |= self._evaluate() if evaluated else self._not_evaluated()
-        info |= {
+        return info | {
             "participants": participants,
+            "skipped_devices": skipped,
             "client_updates": _to_numpy(client_updates),
             "update_norms": norms_of(client_updates),
             "train_loss": self._mean_loss(losses, participants),
         }
-        freeze(info.values())
-        return observation, float(reward), terminated, truncated, info
 
     def _first_norms(self, devices: IntArray) -> FloatArray:
         """Norms of the updates that devices would have in the first round, shape (k,)."""
@@ -311,11 +306,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     def _received(self, number: int) -> Tensor:
         """The global model as the devices receive it in a round, shape (d,)."""
-        if self._broadcast is None:
+        if self._broadcast.compressor is None:
             return self._parameters
-        sent = self._broadcast.encoded(
-            _to_numpy(self._parameters), self._seeds.broadcast(number - 1)
-        )
+        rng = self._seeds.broadcast(number - 1)
+        sent = self._broadcast.encoded(_to_numpy(self._parameters), rng)
         return torch.from_numpy(self._broadcast.decoded(sent)).to(self._device)
 
     def _upload(self, update: Tensor, device: int, number: int) -> None:
@@ -342,7 +336,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             )
             if self._options.on_non_finite == "raise":
                 raise FloatingPointError(message)
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
             updates[~finite] = 0.0
         return devices
 

@@ -23,9 +23,9 @@ from train_fl.options import RUN_OPTIONS, TrainingOptions
         ({"on_non_finite": "stop"}, "on_non_finite must be one of raise, skip, got 'stop'"),
     ],
 )
-def test_check__wrong_input_is_named(changes, message):
+def test_options__wrong_input_is_named(changes, message):
     with pytest.raises(ValueError, match=message):
-        TrainingOptions(**changes).check()
+        TrainingOptions(**changes)
 
 
 def test_for_run__changes_how_a_task_is_trained_and_nothing_of_the_task():
@@ -34,5 +34,3 @@ def test_for_run__changes_how_a_task_is_trained_and_nothing_of_the_task():
     assert set(RUN_OPTIONS) <= vars(options).keys()
     with pytest.raises(ValueError, match="momentum belongs to the task: give it to make_task"):
         options.for_run(momentum=0.9)
-    with pytest.raises(ValueError, match="threads must be"):
-        options.for_run(threads=0)

@@ -15,8 +15,7 @@ from fl_edge_env import CellChannel, Scenario
 from policies import UniS, evaluate
 from policies.benchmark.jobs import Job, job_keys
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
-from train_fl import task as task_module
-from train_fl.data.catalogue import own_dataset
+from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import DataSource
 from train_fl.data.partition import by_rank, by_writer, dirichlet_equal, iid
 
@@ -91,7 +90,7 @@ def test_make_task__defaults_of_the_paper(
         dataset = Dataset.from_arrays(name, images, labels, images, labels)
         return dataclasses.replace(dataset, train_writers=np.arange(480) % source.num_devices)
 
-    monkeypatch.setitem(task_module.DATASETS, name, load)
+    monkeypatch.setitem(DATASETS, name, DATASETS[name]._replace(load=load))
     task = make_task(name, split_seed=6, data_dir=str(tmp_path), download=True)
     assert asked == [DataSource(tmp_path, download=True, num_devices=num_devices, seed=6)]
     assert task.options.learning_rate == learning_rate
@@ -107,7 +106,8 @@ def test_make_task__defaults_of_the_paper(
 def test_make_task__a_small_network_with_the_upload_of_the_large_one(monkeypatch):
     images, labels = np.zeros((240, 1, 28, 28)), np.arange(240) % 10
     dataset = Dataset.from_arrays("fashion_mnist", images, labels, images, labels)
-    monkeypatch.setitem(task_module.DATASETS, "fashion_mnist", lambda _: dataset)
+    known = DATASETS["fashion_mnist"]._replace(load=lambda _: dataset)
+    monkeypatch.setitem(DATASETS, "fashion_mnist", known)
     large, small = make_task("fashion_mnist"), make_task("fashion_mnist", model="small")
     assert small.model_bits == 32 * small.num_parameters < large.model_bits / 30
     both = make_task("fashion_mnist", model="small", upload="cnn")
@@ -268,6 +268,15 @@ def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
             {"partition": "place", "merit": [0.1, 0.2]},
             r"a split by place needs the merit of each of 5 devices, got \[0.1, 0.2\]",
         ),
+        ({"partition": "speed", "merit": [0.1] * 5}, "different mean gains, .*got 0.1 for each of"),
+        ({"partition": "place", "merit": [-0.1, 1, 1, 1, 1]}, "merit must be positive"),
+        (
+            {"dataset": written_data(), "partition": "writer", "num_devices": 4},
+            "num_devices is 4 and there are 5 writers from 0 to 4",
+        ),
+        ({"num_devices": 0}, "num_devices must be an integer of at least 1, got 0"),
+        ({"num_devices": 206}, "num_devices must be at most the 205 samples, got 206"),
+        ({"compression": "qsgd:4"}, "compressor of your own, .*got 'qsgd:4': qsgd and topk belong"),
         # Told before files are read.
         ({"dataset": "cifar10", "data_dir": "/nowhere", "learning_rate": -1.0}, "learning_rate"),
     ],

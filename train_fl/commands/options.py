@@ -219,6 +219,8 @@ class CompareOptions:
     def training_options(self) -> TrainingOptions:
         """The options of training alone."""
         given = vars(self.training) | self.fields()
+        if not names_own(given.get("compression", "none")):
+            given["compression"] = None  # the scenario has it
         names = [one.name for one in fields(TrainingOptions)]
         return TrainingOptions(**{name: given[name] for name in names if name in given})
 

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
 from policies.user_code import running_own
@@ -211,9 +210,6 @@ class DataSource:
     download: bool = False
     num_devices: int = 120
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        integer_at_least(1, "num_devices", self.num_devices)
 
 
 def _kind(values: Any) -> str:

@@ -8,8 +8,47 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
-from fl_edge_env.checks import finite_number, is_integer, per_device
+from fl_edge_env.checks import per_device
 from fl_edge_env.typing import FloatArray, IntArray
+from train_fl.data.dataset import Dataset
+from train_fl.options import TrainingOptions
+
+
+def split(
+    dataset: Dataset,
+    options: TrainingOptions,
+    num_devices: int,
+    merit: ArrayLike | None,
+    rng: np.random.Generator,
+) -> list[IntArray]:
+    """The samples of each device, drawn as the options say.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer samples than devices, or the data or the devices do not allow the split.
+    """
+    labels, kind = dataset.train_targets.numpy(), options.partition
+    if num_devices > len(labels):
+        raise ValueError(
+            f"num_devices must be at most the {len(labels)} samples, got {num_devices}"
+        )
+    if kind == "iid":
+        return iid(len(labels), num_devices, rng)
+    if kind in ("place", "speed"):
+        if merit is None or np.asarray(merit).shape != (num_devices,):
+            raise ValueError(
+                f"a split by {kind} needs the merit of each of {num_devices} devices, got {merit!r}"
+            )
+        return by_rank(labels, merit, options.concentration, rng)
+    if kind == "writer":
+        if dataset.train_writers is None:
+            raise ValueError(
+                f"the data set {dataset.name} does not say who its writers are: give it "
+                "train_writers, a number from 0 on for each sample"
+            )
+        return by_writer(dataset.train_writers, num_devices)
+    return dirichlet_equal(labels, num_devices, options.concentration, rng)
 
 
 def dirichlet_equal(
@@ -32,26 +71,17 @@ def dirichlet_equal(
     concentration : float
         Of the symmetric Dirichlet distribution: small for devices with few classes, large for
         devices that are alike.
-    rng : numpy.random.Generator
-        The stream to draw from.
 
     Returns
     -------
     list of ndarray of int
         For each device its samples; every sample once, sizes apart by at most one.
 
-    Raises
-    ------
-    ValueError
-        If there are fewer samples than devices or `concentration` is not positive.
-
     References
     ----------
     .. [Hsu2019] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
        Federated Visual Classification", 2019.
     """
-    _check_devices(num_devices, len(labels))
-    finite_number("concentration", concentration)
     pools = [pool.tolist() for pool in _shuffled_classes(labels, rng)]
     parts = []
     for size in _equal_sizes(len(labels), num_devices):
@@ -80,8 +110,6 @@ def by_rank(
 
     Parameters
     ----------
-    labels, rng
-        As in `dirichlet_equal`.
     merit : ndarray, shape (N,)
         Such as `Scenario.mean_gain`, positive; devices of equal merit share their rank.
     concentration : float
@@ -91,8 +119,7 @@ def by_rank(
     Raises
     ------
     ValueError
-        If all devices are alike, there are fewer samples than devices or an argument is
-        out of its range.
+        If all devices are alike, or a merit is not positive and finite.
 
     Notes
     -----
@@ -101,8 +128,6 @@ def by_rank(
     """
     merits = np.asarray(merit)
     merits = per_device("merit", merits, merits.size)
-    _check_devices(merits.size, len(labels))
-    finite_number("concentration", concentration)
     if np.all(merits == merits[0]):
         raise ValueError(
             "a split by place needs devices of different mean gains, as in a CellChannel, and one "
@@ -127,7 +152,6 @@ def by_rank(
 
 def iid(num_samples: int, num_devices: int, rng: np.random.Generator) -> list[IntArray]:
     """Split samples at random into parts of equal size; see `dirichlet_equal`."""
-    _check_devices(num_devices, num_samples)
     return np.array_split(rng.permutation(num_samples), num_devices)
 
 
@@ -139,23 +163,14 @@ def by_writer(writers: IntArray, num_devices: int) -> list[IntArray]:
     ValueError
         If there are more or fewer writers than devices, or they are not counted from 0.
     """
-    if not is_integer(num_devices):
-        raise ValueError(f"num_devices must be an integer, got {num_devices!r}")
     found = np.unique(writers)
     if not np.array_equal(found, np.arange(num_devices)):
         raise ValueError(
             f"a split by writer needs as many devices as writers, and writers counted from 0: "
-            f"num_devices is {num_devices!r} and there are {len(found)} writers from {found[0]} "
+            f"num_devices is {num_devices} and there are {len(found)} writers from {found[0]} "
             f"to {found[-1]}"
         )
     return [np.flatnonzero(writers == writer) for writer in range(num_devices)]
-
-
-def _check_devices(num_devices: object, num_samples: int) -> None:
-    if not (is_integer(num_devices) and 1 <= num_devices <= num_samples):
-        raise ValueError(
-            f"num_devices must be from 1 to the {num_samples} samples, got {num_devices!r}"
-        )
 
 
 def _shuffled_classes(labels: NDArray[np.integer], rng: np.random.Generator) -> list[IntArray]:

@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from numpy.typing import NDArray
 
 from fl_edge_env.typing import IntArray
-from train_fl.compression import Compressor, Uploads, make_compressor
+from train_fl.compression import Uploads, make_compressor
 from train_fl.federation.messages import AS_IT_IS, DEVICE, flat, named
 from train_fl.local_sgd import LocalTrainer
 from train_fl.task import Task, TrainingSeeds
@@ -66,7 +66,7 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
         content["arrays"] = named(model)
         return Message(content, reply_to=message)
     own = task.compression if config["compression"].startswith("bits:") else None
-    compressor = own if isinstance(own, Compressor) else make_compressor(config["compression"])
+    compressor = own or make_compressor(config["compression"])
     if compressor is None:
         content["arrays"] = named(model)
         return Message(content, reply_to=message)

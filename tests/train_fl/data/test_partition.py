@@ -115,26 +115,3 @@ def test_by_rank__all_devices_together_ask_for_the_mix_of_the_data(labels, merit
     asked = np.array(rng.parameters) / (7.0 * len(share))
     np.testing.assert_allclose(asked.sum(axis=1), 1, atol=1e-9)
     np.testing.assert_allclose(asked.mean(axis=0), share, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("draw", "message"),
-    [
-        (lambda rng: iid(10, 0, rng), "num_devices must be from 1 to the 10 samples, got 0"),
-        (lambda rng: iid(10, 2.0, rng), "got 2.0"),
-        (lambda rng: dirichlet_equal(LABELS, 2001, 0.5, rng), "the 2000 samples, got 2001"),
-        (lambda rng: dirichlet_equal(LABELS, 5, 0.0, rng), "concentration must be positive and"),
-        (
-            lambda rng: by_rank(LABELS, [0.1, 0.1], 0.5, rng),
-            "needs devices of different mean gains, .*got 0.1 for each of 2",
-        ),
-        (lambda rng: by_rank(LABELS, [0.1, -0.1], 0.5, rng), "merit must be positive"),
-        (lambda rng: by_rank(LABELS, [], 0.5, rng), "the 2000 samples, got 0"),
-        (lambda rng: by_rank(LABELS, [0.1, 0.2], 0.0, rng), "concentration must be positive"),
-        (lambda _: by_writer(np.array([0, 2, 1]), 2), "num_devices is 2 and there are 3 writers"),
-        (lambda _: by_writer(np.array([1, 2, 3]), 3), "3 writers from 1 to 3"),
-    ],
-)
-def test_split__wrong_input_is_named(draw, message):
-    with pytest.raises(ValueError, match=message):
-        draw(np.random.default_rng(0))

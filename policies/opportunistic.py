@@ -24,7 +24,7 @@ from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.outcome import DualPrices, RoundSolution, initial_prices, solve_round
-from policies.outcome.prices import solve_sample
+from policies.outcome.prices import play_sample
 
 Start = Literal["settled", "cold"]
 
@@ -121,21 +121,17 @@ class Opportunistic(Policy):
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Minimise the cost of the round; see `Policy.decide`."""
         gain, _ = observed(observation)
-        shape = np.shape(gain)
-        energy, participation = self._energy, self._participation
-        if energy.shape != shape:  # in the first round of a batch
-            energy, participation = (np.broadcast_to(p, shape) for p in (energy, participation))
         self.solution = solve_round(
             gain,
-            energy,
-            participation,
+            self._energy,
+            self._participation,
             self.scenario,
             V=1.0,
             tolerance=_TOLERANCE,
             available=available(observation),
         )
         chosen = self.solution.participates
-        size = min(self.scenario.cohort_size, shape[-1])
+        size = min(self.scenario.cohort_size, self.scenario.num_devices)
         cohort = highest(chosen.astype(np.float64), size, chosen)
         # A device that takes part in a share rho of the rounds counts w / rho each time.
         weights = (self.scenario.weights / self._target)[cohort]
@@ -150,9 +146,9 @@ def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
     time.
     """
     rng = np.random.default_rng(np.random.SeedSequence(0).spawn(1)[0])
-    solution, _ = solve_sample(scenario, rng, *prices)
+    time = play_sample(scenario, rng, *prices, tolerance=1e-6).time
     participations = scenario.num_rounds * float(np.mean(participation_target(scenario)))
-    return 0.1 * float(np.mean(solution.deadline)) / math.sqrt(participations)
+    return 0.1 * time / math.sqrt(participations)
 
 
 def _checked(prices: object, num_devices: int) -> DualPrices:

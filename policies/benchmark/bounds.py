@@ -251,6 +251,4 @@ def _least_priced(
     """Lower bounds on phi for blocks of gains of shape (rounds, N) [s]."""
     queue = scenario.V * prices
     for gains in blocks:
-        queues = np.broadcast_to(queue, gains.shape)
-        solution = solve_p2(gains, queues, scenario)
-        yield np.asarray(solution.lower_bound) / scenario.V
+        yield np.asarray(solve_p2(gains, queue, scenario).lower_bound) / scenario.V

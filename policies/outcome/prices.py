@@ -21,7 +21,7 @@ import numpy as np
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, lyapunov, physics
 from fl_edge_env.streams import draw_presence
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.outcome.solver import RoundSolution, solve_round
+from policies.outcome.solver import solve_round
 
 # Iterations of the ascent, in stages that begin where the one before has ended. Another stage
 # follows only where the constraints are not yet met.
@@ -55,7 +55,7 @@ class DualPrices(NamedTuple):
     participation: FloatArray
 
 
-class _Sample(NamedTuple):
+class Sample(NamedTuple):
     """Means over some rounds that are decided at given prices."""
 
     time: float  # of the longest time in the cohort [s]
@@ -108,12 +108,12 @@ def outcome_prices(scenario: Scenario) -> DualPrices:
     most = 1e3 * level / float(np.median(energy))
     common = _common_price(scenario, rng, energy, level, most)
     m = np.full(scenario.num_devices, common)
-    level = _play(scenario, rng, m, level + m * energy).time
+    level = play_sample(scenario, rng, m, level + m * energy).time
     u = m * (energy - allowed) + _head_start(scenario, rng, target, groups)
     for length in _STAGES:
         sums = np.zeros((4, scenario.num_devices))  # of m, u, participation and energy
         for index in range(length):
-            sample = _play(scenario, rng, m, u + m * allowed + level)
+            sample = play_sample(scenario, rng, m, u + m * allowed + level)
             # What a participation is short of, and what its energy is above the budget.
             missing = _pooled(1.0 - sample.participation / target, groups)
             excess = sample.energy - sample.participation * allowed
@@ -188,27 +188,20 @@ def _sample_size(scenario: Scenario) -> int:
     return min(_BATCH, max(_LEAST_BATCH, _BATCH_NUMBERS // scenario.num_devices))
 
 
-def solve_sample(
+def play_sample(
     scenario: Scenario,
     rng: np.random.Generator,
     m: FloatArray,
     z: FloatArray,
-    tolerance: float = 1e-6,
-) -> tuple[RoundSolution, FloatArray]:
-    """Decide rounds that are drawn from the channel at given prices; their gains, (B, N)."""
+    tolerance: float = _TOLERANCE,
+) -> Sample:
+    """Means over rounds that are drawn from the channel and decided at given prices."""
     rounds = _sample_size(scenario)
     gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
-    m, z = np.broadcast_to(m, gains.shape), np.broadcast_to(z, gains.shape)
     present = draw_presence(rng, rounds, scenario.availability) if scenario.drops_out else None
     solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=tolerance, available=present)
-    return solution, gains
-
-
-def _play(scenario: Scenario, rng: np.random.Generator, m: FloatArray, z: FloatArray) -> _Sample:
-    """Means over a batch of rounds at given prices."""
-    solution, gains = solve_sample(scenario, rng, m, z, tolerance=_TOLERANCE)
     _, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
-    return _Sample(
+    return Sample(
         float(np.mean(solution.deadline)),
         solution.participates.mean(axis=0),
         np.where(solution.participates, energy, 0.0).mean(axis=0),
@@ -225,7 +218,7 @@ def _common_price(
     while high > 1.01 * low:
         middle = float(np.sqrt(low * high))
         m = np.full(scenario.num_devices, middle)
-        sample = _play(scenario, rng, m, level + m * energy)
+        sample = play_sample(scenario, rng, m, level + m * energy)
         spent = np.sum(sample.energy) / np.sum(sample.participation)  # of a participation
         if spent > budget / target:
             low = middle

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fl_edge_env.allocation import BOUND_TOLERANCE
-from fl_edge_env.checks import all_true, is_real, real_array
+from fl_edge_env.checks import is_real
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
-from policies.solvers.inputs import Rounds, check_rounds, rows
+from policies.solvers.inputs import Rounds, check_range, check_rounds, like_gains, rows
 
 if TYPE_CHECKING:
     from policies.outcome.kernel import Decisions
@@ -64,8 +64,8 @@ class RoundSolution:
         the objective itself passes through zero.
         """
         scale = np.maximum(np.abs(self.objective), self._V * self.deadline)
-        gap = (self.objective - self.lower_bound) / scale
-        return float(gap) if self.participates.ndim == 1 else gap
+        gap: float | FloatArray = (self.objective - self.lower_bound) / scale
+        return gap
 
 
 def solve_round(
@@ -120,8 +120,7 @@ def solve_round(
     if len(shape) == 2:
         return RoundSolution(*decisions, rounds.V)
     f, p, participates, deadline, objective, lower = (values[0] for values in decisions)
-    numbers = float(deadline), float(objective), float(lower)
-    return RoundSolution(f, p, participates, *numbers, rounds.V)
+    return RoundSolution(f, p, participates, deadline, objective, lower, rounds.V)
 
 
 def bound_rounds(
@@ -160,11 +159,10 @@ def bound_rounds(
     ndarray, shape (B,)
         The bounds [s].
     """
-    shape = np.shape(channel_gain)
-    rounds, shape = check_rounds(channel_gain, _as_rows(energy_price, shape), scenario, V=1.0)
+    rounds, shape = check_rounds(channel_gain, energy_price, scenario, V=1.0)
     # A little later, as decisions may miss their bounds by as much and be in time.
     latest = scenario.deadline_s * (1.0 + 2.0 * BOUND_TOLERANCE)
-    options = (_as_rows(participation_price, shape), available, latest, tolerance)
+    options = (participation_price, available, latest, tolerance)
     bound = _search(rounds, shape, *options, bound_only=True).lower
     # Take a round that ends at tau <= D, by the deadline or when the first of the cohort have
     # finished. A late device costs m E >= 0 and earns no z. Without the late ones the others are a
@@ -186,43 +184,21 @@ def _search(
     """Check what was given beside the rounds, and run the search of the kernel over them."""
     from policies.outcome import kernel  # here, because numba takes half a second to import
 
-    queues = real_array("participation_queue", participation)
-    if queues.shape != shape:
-        raise ValueError(
-            f"participation_queue must have the shape of channel_gain, {shape}, got {queues.shape}"
-        )
-    if not all_true(np.isfinite(queues)):
-        raise ValueError(
-            f"participation_queue must be finite, got {queues.min()} to {queues.max()}"
-        )
-    if available is None:
-        mask = np.ones(rounds.queue.shape, np.bool_)
-    else:
-        mask = _check_available(available, shape)
-    if not is_real(tolerance) or not 0 < tolerance < 1:
-        raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
-    options = kernel.Options(rows(queues), mask, latest, float(tolerance), bound_only)
-    f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
-    participates = np.empty(f.shape, np.bool_)
-    decisions = kernel.Decisions(f, p, participates, *np.empty((3, len(f))))
-    rounds.run(kernel.solve_rows, options, decisions)
-    return decisions
-
-
-def _as_rows(prices: ArrayLike, shape: tuple[int, ...]) -> ArrayLike:
-    """Prices of one round for all rows of a batch."""
-    if len(shape) == 2 and np.shape(prices) == shape[1:]:
-        return np.broadcast_to(np.asarray(prices), shape)
-    return prices
-
-
-def _check_available(available: BoolArray, shape: tuple[int, ...]) -> BoolArray:
-    mask = np.asarray(available)
+    queues = like_gains("participation_queue", participation, shape)
+    check_range("participation_queue", queues, np.isfinite(queues), "be finite")
+    mask = np.ones(shape, np.bool_) if available is None else np.asarray(available)
     if mask.shape != shape or mask.dtype != np.bool_:
         raise ValueError(
             f"available must be bool with the shape of channel_gain, {shape}, "
             f"got {mask.dtype} of shape {mask.shape}"
         )
-    if not mask.any(axis=-1).all():
+    if available is not None and not mask.any(axis=-1).all():
         raise ValueError("available must name one device or more in every round, got none")
-    return rows(mask)
+    if not is_real(tolerance) or not 0 < tolerance < 1:
+        raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
+    options = kernel.Options(rows(queues), rows(mask), latest, float(tolerance), bound_only)
+    f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
+    participates = np.empty(f.shape, np.bool_)
+    decisions = kernel.Decisions(f, p, participates, *np.empty((3, len(f))))
+    rounds.run(kernel.solve_rows, options, decisions)
+    return decisions

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env.allocation import LEAST_Q
-from fl_edge_env.typing import FloatArray, IntArray
+from fl_edge_env.typing import FloatArray
 from policies.solvers.compiled import compiled, entry, inlined
 from policies.solvers.device import (
     LOG_MAX,
@@ -76,7 +76,6 @@ class Decisions(NamedTuple):
     p: FloatArray  # (B, N)
     q: FloatArray  # (B, N)
     objective: FloatArray  # (B,)
-    iterations: IntArray  # (B,)
 
 
 class Bounds(NamedTuple):
@@ -198,11 +197,10 @@ def _descend(
     paper: bool,
     problem: Problem,
     work: FloatArray,
-) -> tuple[float, int]:
-    """Alternate from q until convergence; f, p and q hold the result.
+) -> float:
+    """Alternate from q until convergence; f, p and q hold the result. Returns the objective.
 
-    With `paper` the concave term is as printed. Returns the objective and the number of outer
-    iterations.
+    With `paper` the concave term is as printed.
     """
     V, cohort_size, t, ratio, power, time, energy = problem
     last_f, last_p, start, previous = work[0], work[1], work[2], work[3]
@@ -216,11 +214,9 @@ def _descend(
         queue[n] = 1.0 if paper else t[QUEUE, n]  # the paper's P2.2 lost it
         f[n] = 0.5 * (t[F_MIN, n] + t[F_MAX, n])
         p[n] = 0.5 * (t[P_MIN, n] + t[P_MAX, n])
-    iterations = 0
-    moved, nu = math.inf, -math.inf
+    nu = -math.inf
     _participations(q, problem)
-    while moved > _STILL and iterations < _MOST_ITERATIONS:
-        iterations += 1
+    for _ in range(_MOST_ITERATIONS):
         for n in range(q.size):
             last_f[n], last_p[n], start[n] = f[n], p[n], q[n]
         _resources(f, p, problem)
@@ -238,11 +234,12 @@ def _descend(
             line[n] = (q[n] - start[n]) ** 2
             line[n] += ((f[n] - last_f[n]) * t[F_SCALE, n]) ** 2
             line[n] += ((p[n] - last_p[n]) * t[P_SCALE, n]) ** 2
-        moved = math.sqrt(_total(line))
+        if not math.sqrt(_total(line)) > _STILL:
+            break
     for n in range(q.size):
         line[n] = V * q[n] * time[n] + t[ERROR, n] / q[n]
         line[n] += t[QUEUE, n] * (q[n] * ratio[n] * energy[n] - t[BUDGET, n])
-    return _total(line), iterations
+    return _total(line)
 
 
 # The certificate
@@ -454,10 +451,10 @@ def solve_rows(
     """Run Algorithm 2 from the q of ``results``, which hold the decisions afterwards."""
     rounds = Rounds(*rounds)
     problem, work = _new_problem(rounds), np.empty((8, rounds.queue.shape[1]))
-    f, p, q, objective, iterations = results
+    f, p, q, objective = results
     for row in range(begin, end):
         begin_round(rounds.gain[row], rounds.queue[row], problem.t)
-        objective[row], iterations[row] = _descend(f[row], p[row], q[row], paper[0], problem, work)
+        objective[row] = _descend(f[row], p[row], q[row], paper[0], problem, work)
 
 
 @entry

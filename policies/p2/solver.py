@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env.checks import all_true, one_of, real_array
+from fl_edge_env.checks import one_of
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import FloatArray, IntArray
-from policies.solvers.inputs import ERROR, Rounds, check_rounds, rows
+from fl_edge_env.typing import FloatArray
+from policies.solvers.inputs import ERROR, Rounds, check_range, check_rounds, like_gains, rows
 
 if TYPE_CHECKING:
     from policies.p2.kernel import Bounds, Decisions
@@ -38,17 +38,13 @@ class P2Solution:
         The decision, in hertz and watt.
     objective : float or ndarray, shape (B,)
         Its drift-plus-penalty [J^2].
-    iterations : int or ndarray, shape (B,)
-        Outer iterations of Algorithm 2 from its own starting point.
     """
 
     f: FloatArray
     p: FloatArray
     q: FloatArray
     objective: float | FloatArray
-    iterations: int | IntArray
     _rounds: Rounds
-    _decisions: Decisions
 
     @cached_property
     def lower_bound(self) -> float | FloatArray:
@@ -59,8 +55,9 @@ class P2Solution:
         a quarter of the objective. Then the duals of parts of P2, by the range of the largest q_n,
         come within 0.01 % of the optimum in all systems tried; a larger distance is the decision's.
         """
-        bound = _bound(self._rounds, self._decisions, branch=True).bound
-        return float(bound[0]) if self.q.ndim == 1 else bound
+        decision = np.atleast_2d(self.q), np.atleast_1d(self.objective)
+        bound = _bound(self._rounds, *decision, branch=True).bound
+        return bound if self.q.ndim == 2 else float(bound[0])
 
     @property
     def gap(self) -> float | FloatArray:
@@ -70,8 +67,8 @@ class P2Solution:
         objective itself passes through zero.
         """
         scale = np.maximum(np.abs(self.objective), _errors(self._rounds, self.q))
-        gap = (self.objective - self.lower_bound) / scale
-        return float(gap) if self.q.ndim == 1 else gap
+        gap: float | FloatArray = (self.objective - self.lower_bound) / scale
+        return gap
 
 
 def solve_p2(
@@ -123,28 +120,26 @@ def solve_p2(
     if exact:
         _improve(rounds, paper, decisions)
     if len(shape) == 2:
-        return P2Solution(*decisions, rounds, decisions)
-    f, p, q, objective, iterations = (values[0] for values in decisions)
-    return P2Solution(f, p, q, float(objective), int(iterations), rounds, decisions)
+        return P2Solution(*decisions, rounds)
+    f, p, q, objective = (values[0] for values in decisions)
+    return P2Solution(f, p, q, objective, rounds)
 
 
 def _descend(rounds: Rounds, q: FloatArray, paper: bool) -> Decisions:
     """Run Algorithm 2 from q."""
     from policies.p2 import kernel  # here, because numba takes half a second to import
 
-    values = np.empty(len(q)), np.empty(len(q), dtype=np.int64)
-    decisions = kernel.Decisions(np.empty_like(q), np.empty_like(q), q, *values)
+    decisions = kernel.Decisions(np.empty_like(q), np.empty_like(q), q, np.empty(len(q)))
     rounds.run(kernel.solve_rows, (paper,), decisions)
     return decisions
 
 
-def _bound(rounds: Rounds, decisions: Decisions, *, branch: bool) -> Bounds:
+def _bound(rounds: Rounds, q: FloatArray, objective: FloatArray, *, branch: bool) -> Bounds:
     """Bound P2 from below in rounds for which decisions are known."""
     from policies.p2 import kernel
 
-    q = decisions.q
     bounds = kernel.Bounds(np.empty_like(q), np.empty_like(q), np.empty(len(q)))
-    rounds.run(kernel.bound_rows, (q, decisions.objective, branch), bounds)
+    rounds.run(kernel.bound_rows, (q, objective, branch), bounds)
     return bounds
 
 
@@ -172,7 +167,7 @@ def _improve(rounds: Rounds, paper: bool, decisions: Decisions) -> None:
     lower ones with the rest given to one device, and single devices.
     """
     q, objective, num_devices = decisions.q, decisions.objective, decisions.q.shape[1]
-    low, high, bound = _bound(rounds, decisions, branch=False)
+    low, high, bound = _bound(rounds, q, objective, branch=False)
     scale = np.abs(objective) + _errors(rounds, q)
     *_, time, energy = _resources(rounds, np.ones_like(q))
     alone = rounds.V * time + rounds.queue * energy
@@ -190,7 +185,7 @@ def _improve(rounds: Rounds, paper: bool, decisions: Decisions) -> None:
         found = _descend(rounds._replace(gain=gain, queue=queue), starts, paper)
         best = np.argmin(found.objective)
         if found.objective[best] < objective[row]:
-            for kept, new in zip(decisions[:4], found[:4], strict=True):  # not the iterations
+            for kept, new in zip(decisions, found, strict=True):
                 kept[row] = new[best]
 
 
@@ -206,14 +201,10 @@ def best_resources(
 ) -> tuple[FloatArray, FloatArray]:
     """Minimise P2 over f [Hz] and p [W] for a given q in (0, 1], Theorems 2 and 3.
 
-    Gains, queues [J] and q have shape (N,) or (B, N); a q of one system may serve a batch.
+    Gains, queues [J] and q have shape (N,) or (B, N); those of one system may serve a batch.
     """
     rounds, shape = check_rounds(channel_gain, queue, scenario)
-    q = real_array("q", q)
-    if q.shape != shape and q.shape != shape[-1:]:
-        raise ValueError(f"q must have the shape of channel_gain, {shape}, got {q.shape}")
-    # Written so that NaN fails the comparisons.
-    if not all_true((q > 0) & (q <= 1)):
-        raise ValueError(f"q must lie in (0, 1], got values from {q.min()} to {q.max()}")
-    f, p, *_ = _resources(rounds, rows(np.broadcast_to(q, shape)))
+    q = like_gains("q", q, shape)
+    check_range("q", q, (q > 0) & (q <= 1), "lie in (0, 1]")
+    f, p, *_ = _resources(rounds, rows(q))
     return f.reshape(shape), p.reshape(shape)

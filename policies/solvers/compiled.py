@@ -9,13 +9,10 @@ in another file, change the file of the entry too, or remove its ``__pycache__``
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -51,11 +48,14 @@ def entry(function: F) -> F:
     """Compile a function that Python calls through `run_rows`; kept on disk if possible."""
     from numba import njit
 
-    _listen()
     try:
         return njit(**_OPTIONS, nogil=True, cache=True)(function)  # type: ignore[no-any-return]
     except RuntimeError:  # neither the package's folder nor the user's can be written
-        _report_no_cache()
+        warnings.warn(
+            "compiled solvers cannot be kept, and are compiled anew by each process: set "
+            "NUMBA_CACHE_DIR to a folder that can be written",
+            stacklevel=1,  # of this line: once in a process
+        )
         return njit(**_OPTIONS, nogil=True)(function)  # type: ignore[no-any-return]
 
 
@@ -66,7 +66,9 @@ def run_rows(function: Callable[..., None], rows: int, size: int, *arguments: ob
     """
     parts = min(rows, rows * size // _WORTH_A_THREAD)
     if parts > 1:
-        parts = min(parts, _most_threads[-1] if _most_threads else _cores())
+        from numba import config
+
+        parts = min(parts, _most_threads[-1] if _most_threads else config.NUMBA_NUM_THREADS)
     if parts <= 1:
         function(0, rows, *arguments)
         return
@@ -88,46 +90,3 @@ def solver_threads(number: int) -> Iterator[None]:
         yield
     finally:
         _most_threads.pop()
-
-
-def _cores() -> int:
-    """Count the cores that the solvers may use: ``NUMBA_NUM_THREADS``, or the process's."""
-    number = os.environ.get("NUMBA_NUM_THREADS", "")
-    if number.isdigit() and int(number) > 0:
-        return int(number)
-    affinity = getattr(os, "sched_getaffinity", None)  # where the system has it
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-@lru_cache
-def _listen() -> None:
-    """Have the compilation of the solvers announced."""
-    from numba.core import event
-
-    class Announcer(event.Listener):  # type: ignore[misc]
-        def on_start(self, event: Any) -> None:
-            if event.data["dispatcher"].py_func.__module__.startswith("policies."):
-                _announce()
-
-        def on_end(self, event: object) -> None:
-            pass
-
-    event.register("numba:compile", Announcer())
-
-
-@lru_cache
-def _announce() -> None:
-    """Say once in a process, on a terminal, why the first decision takes seconds."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        print("compiling the solvers, once for this installation …", file=sys.stderr)
-
-
-@lru_cache
-def _report_no_cache() -> None:
-    """Say once, and not in each worker, why every start takes seconds."""
-    if sys.stderr is not None and multiprocessing.current_process().name == "MainProcess":
-        print(
-            "compiled solvers cannot be kept, and are compiled anew by each process: set "
-            "NUMBA_CACHE_DIR to a folder that can be written",
-            file=sys.stderr,
-        )

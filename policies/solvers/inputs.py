@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fl_edge_env.checks import all_true, finite_number, real_array
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray
 from policies.solvers.compiled import run_rows
 
 T = TypeVar("T", bound=np.generic)
@@ -62,33 +62,37 @@ def rows(values: NDArray[T]) -> NDArray[T]:
 def check_state(
     channel_gain: ArrayLike, queue: ArrayLike, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray]:
-    """Gains and queues [J] of shape (N,) or (B, N) as contiguous arrays.
+    """Gains and queues [J] as arrays of shape (N,) or (B, N).
 
     Raises `ValueError` if a shape is wrong, a gain not positive and finite, or a queue negative or
     not finite.
     """
-    gains, queues = real_array("channel_gain", channel_gain), real_array("queue", queue)
-    if gains.ndim not in (1, 2) or gains.shape[-1] != scenario.num_devices:
+    gains = real_array("channel_gain", channel_gain)
+    if gains.ndim not in (1, 2) or gains.shape[-1] != scenario.num_devices or not gains.size:
         raise ValueError(
-            f"channel_gain must have shape (N,) or (B, N) with N = {scenario.num_devices}, "
-            f"got {gains.shape}"
+            f"channel_gain must have shape (N,) or (B, N) with N = {scenario.num_devices} and "
+            f"at least one row, got {gains.shape}"
         )
-    if queues.shape != gains.shape:
-        raise ValueError(
-            f"queue must have the shape of channel_gain, {gains.shape}, got {queues.shape}"
-        )
-    if not gains.size:
-        raise ValueError(f"channel_gain must hold at least one row, got shape {gains.shape}")
-    # Written so that NaN fails the comparisons.
-    if not all_true((gains > 0) & (gains < math.inf)):
-        raise ValueError(
-            f"channel_gain must be positive and finite, got {gains.min()} to {gains.max()}"
-        )
-    if not all_true((queues >= 0) & (queues < math.inf)):
-        raise ValueError(
-            f"queue must be finite and not negative, got {queues.min()} to {queues.max()}"
-        )
+    queues = like_gains("queue", queue, gains.shape)
+    check_range("channel_gain", gains, (gains > 0) & (gains < math.inf), "be positive and finite")
+    check_range("queue", queues, (queues >= 0) & (queues < math.inf), "be finite and not negative")
     return gains, queues
+
+
+def like_gains(name: str, value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """Real numbers in the shape of the gains; those of one system may serve a batch."""
+    values = real_array(name, value)
+    if values.shape == shape:
+        return values
+    if values.shape != shape[-1:]:
+        raise ValueError(f"{name} must have the shape of channel_gain, {shape}, got {values.shape}")
+    return np.broadcast_to(values, shape)
+
+
+def check_range(name: str, values: FloatArray, inside: BoolArray, allowed: str) -> None:
+    """Raise `ValueError` unless all values are inside, for which NaN must fail comparisons."""
+    if not all_true(inside):
+        raise ValueError(f"{name} must {allowed}, got {values.min()} to {values.max()}")
 
 
 # The scenario asked for last, which is nearly always the same one, and its table.

@@ -59,7 +59,7 @@ CALLS = [
     (deciding(channel_gain=["0.1"] * 5), "channel_gain must hold real numbers"),
     (deciding(queue=[[0.1], [0.1, 0.2]]), "queue must hold real numbers"),
     (deciding(queue=np.full(5, True)), "queue must hold real numbers"),
-    (deciding(channel_gain=np.ones(4)), r"channel_gain must have shape .*N = 5, got \(4,\)"),
+    (deciding(channel_gain=np.ones(4)), r"channel_gain must have shape .*N = 5 and .*, got \(4,\)"),
     (deciding(channel_gain=np.ones((2, 2, 5))), r"must have shape .*got \(2, 2, 5\)"),
     (deciding(channel_gain=np.ones((0, 5)), queue=np.ones((0, 5))), "at least one row"),
     (deciding(queue=np.ones((3, 5))), r"queue must have the shape .*\(5,\), got \(3, 5\)"),

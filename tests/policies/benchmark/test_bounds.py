@@ -98,8 +98,8 @@ def test_lower_bound__no_other_multiplier_gives_a_much_better_bound():
     gains = scenario.channel.draw(np.random.default_rng(9), 500, scenario.num_devices)
 
     def dual(multiplier: np.ndarray) -> float:
-        queues = np.broadcast_to(scenario.V * multiplier, gains.shape)
-        return float(np.mean(solve_p2(gains, queues, scenario).lower_bound)) / scenario.V
+        solution = solve_p2(gains, scenario.V * multiplier, scenario)
+        return float(np.mean(solution.lower_bound)) / scenario.V
 
     best = dual(bound.multiplier)
     for factor in (0.0, 0.5, 0.8, 1.2, 2.0):

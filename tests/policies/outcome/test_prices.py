@@ -44,8 +44,7 @@ def prices() -> DualPrices:
 
 def test_outcome_prices__devices_meet_their_budgets_and_take_part_as_their_data_ask(prices):
     gains = UNEVEN.channel.sample(np.random.default_rng(7), 6000, 8)
-    rows = (np.broadcast_to(price, gains.shape) for price in prices)
-    solution = solve_round(gains, *rows, UNEVEN, V=1.0)
+    solution = solve_round(gains, *prices, UNEVEN, V=1.0)
     _, energy = physics.time_and_energy(gains, solution.f, solution.p, UNEVEN)
     spent = np.where(solution.participates, energy, 0.0).mean(axis=0)
     target = lyapunov.participation_target(UNEVEN)

@@ -25,6 +25,8 @@ from fl_edge_env import (
     Scenario,
 )
 from fl_edge_env.channels import ChannelModel
+from fl_edge_env.streams import policy_seed
+from policies import Policy
 
 SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
 
@@ -56,6 +58,19 @@ def random_decision(scenario: Scenario, rng: np.random.Generator, *batch: int) -
     p = rng.uniform(scenario.p_min, scenario.p_max, shape)
     q = rng.dirichlet(np.ones(shape[-1]), batch) + 1e-9
     return Allocation(f, p, q / q.sum(axis=-1, keepdims=True))
+
+
+def played(policy: Policy, scenario: Scenario, seed: int = 0) -> list[dict[str, Any]]:
+    """The infos of an episode."""
+    env, infos = FLEdgeEnv(scenario), []
+    observation, info = env.reset(seed=seed)
+    policy.reset(policy_seed(seed))
+    policy.feedback(info)
+    for _ in range(scenario.num_rounds):
+        observation, *_, info = env.step(policy.decide(observation))
+        policy.feedback(info)
+        infos.append(info)
+    return infos
 
 
 def channel_of(kind: str, mean: float) -> ChannelModel:

@@ -45,11 +45,6 @@ class OneStreamForAll(Weighted):
         return self.rng.random(gain.shape)
 
 
-class AcrossTheBatch(Weighted):
-    def factor(self, gain):
-        return gain - gain.mean()
-
-
 class Batched(UniS):
     """Uniform sampling by a network of float32, which computes a batch in another order."""
 
@@ -93,11 +88,6 @@ class GivesBandwidth(UniS):
         return Allocation(decision.f, decision.p, cohort=cohort, bandwidth=parts)
 
 
-class Mixed(UniS):
-    def decide(self, _):
-        return (0.0, 0.0)
-
-
 class Deaf(DivFL):
     def decide(self, observation):
         return super().decide({k: v for k, v in observation.items() if k != "available"})
@@ -119,12 +109,10 @@ def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
         (GlobalDraws, "GlobalDraws draws from a global random generator"),
         (NeverForgets, "a second episode of NeverForgets with the same seeds decides otherwise"),
         (OneStreamForAll, "OneStreamForAll decides otherwise for a batch"),
-        (AcrossTheBatch, "AcrossTheBatch decides otherwise for a batch"),
         (BatchedWrongly, "BatchedWrongly decides otherwise for a batch"),
         (ChangesWhatItSees, "read-only"),
         (AddsToInfo, "does not support item assignment"),
         (TooManyDevices, "decide of TooManyDevices is not valid: cohort must have shape"),
-        (Mixed, "decide of Mixed must return an Allocation, got a tuple"),
         (Deaf, r'which is not: observation\["available"\]'),
     ],
 )

@@ -25,11 +25,6 @@ def test_facility_location__chooses_distinct_devices_where_all_are_alike():
     np.testing.assert_array_equal(facility_location(np.zeros((4, 4)), 4), [0, 1, 2, 3])
 
 
-def test_facility_location__takes_no_other_however_badly_the_allowed_one_represents_all():
-    distance = np.array([[0.0, 0.0, 9.0], [0.0, 0.0, 9.0], [9.0, 9.0, 0.0]])
-    assert facility_location(distance, 1, np.array([False, False, True])) == [2]
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5))
 def test_facility_location__each_choice_lowers_the_cover_of_all_most(seed, count):
     rng = np.random.default_rng(seed)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -69,16 +67,6 @@ def refused(path: Path) -> str:
     return str(raised.value)
 
 
-def as_legacy(path: Path, content: bytes) -> None:
-    """The oldest format of torch, a tar file, with a ZIP file at its end."""
-    whole = path.read_bytes()
-    with tarfile.open(path, "w") as file:
-        info = tarfile.TarInfo("pickle")
-        info.size = len(content)
-        file.addfile(info, io.BytesIO(content))
-    path.write_bytes(path.read_bytes() + whole)
-
-
 def repacked(path: Path, parts: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
     with zipfile.ZipFile(path) as file:
         old = {info.filename: file.read(info) for info in file.infolist()}
@@ -94,11 +82,9 @@ def repacked(path: Path, parts: dict[str, bytes], compression: int = zipfile.ZIP
         lambda path, content: path.write_bytes(content),
         # It begins as a pickle and ends as a ZIP file.
         lambda path, content: path.write_bytes(content + path.read_bytes()),
-        as_legacy,
         lambda path, content: repacked(path, {"data.pkl": content}),
-        lambda path, content: repacked(path, {"constants.pkl": content}),  # TorchScript
     ],
-    ids=["pickle", "part of a pickle", "legacy", "archive", "program"],
+    ids=["pickle", "part of a pickle", "archive"],
 )
 def test_agent__a_pickle_of_a_stranger_runs_nothing(path, write):
     write(path, pickle.dumps(Malicious(path.parent / "run"), protocol=2))
@@ -111,7 +97,6 @@ def test_agent__a_pickle_of_a_stranger_runs_nothing(path, write):
     [
         (b"l" * 50, "it is not a ZIP file"),
         (torch.zeros(3), "not the file of an agent"),
-        ({"format": 1}, "another version: train the agent anew"),
         ({"features": ["gain"]}, "another version: train the agent anew"),
         ({"settings": '{"layers": 3}'}, "layers"),
         ({"settings": '{"width": 32}'}, "size mismatch"),

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from fl_edge_env import FLEdgeEnv, Scenario, physics
+from fl_edge_env import Scenario, physics
 from fl_edge_env.aggregation import in_time
-from fl_edge_env.streams import policy_seed
 from policies import Opportunistic, evaluate, make_policy
 from policies.outcome import outcome_prices
 from policies.selection import OverSelection, Scheduler
+from tests.support import played
 
 # Devices that hardly ever, sometimes and always meet the deadline.
 SPEEDS = np.repeat([0.3, 0.8, 1.0, 1.5], 5)
@@ -33,19 +33,6 @@ def waiting_for(first: int, scenario: Scenario, resources: str) -> Scheduler:
     selector = OverSelection(scenario)
     selector.first = first
     return Scheduler(selector, resources)
-
-
-def played(policy, scenario: Scenario, seed: int = 0):
-    """The infos of an episode."""
-    env, infos = FLEdgeEnv(scenario), []
-    observation, info = env.reset(seed=seed)
-    policy.reset(policy_seed(seed))
-    policy.feedback(info)
-    for _ in range(scenario.num_rounds):
-        observation, *_, info = env.step(policy.decide(observation))
-        policy.feedback(info)
-        infos.append(info)
-    return infos
 
 
 @pytest.mark.parametrize(

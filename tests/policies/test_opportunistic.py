@@ -9,7 +9,6 @@ from fl_edge_env import (
     Allocation,
     CellChannel,
     FLEdgeEnv,
-    MarkovChannel,
     Scenario,
     Simulator,
 )
@@ -28,20 +27,6 @@ LATE = {"deadline_s": 27_000.0}
 
 def zero_prices(scenario: Scenario) -> DualPrices:
     return DualPrices(np.zeros(scenario.num_devices), np.zeros(scenario.num_devices))
-
-
-@pytest.mark.parametrize(
-    ("fields", "options"),
-    [
-        ({}, {}),
-        ({"cohort_size": 12}, {"start": "cold"}),  # with cohorts that are not full
-        ({"csi": "delayed", "channel": MarkovChannel.correlated(0.8)}, {"participation": False}),
-    ],
-)
-def test_opportunistic__is_a_valid_policy(fields, options):
-    scenario = UNEVEN.replace(**fields)
-    policy = Opportunistic(scenario, prices=zero_prices(scenario), **options)
-    check_policy(policy)
 
 
 def test_opportunistic__data_weigh_alike_in_the_long_run():

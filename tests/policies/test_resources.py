@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import pickle
 import warnings
 
 import numpy as np
 import pytest
-import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
-from policies import make_policy
 from policies.resources import RESOURCES, deadline_resources, share_band
 
 SYSTEM = Scenario.cifar10(num_devices=6, cohort_size=3, energy_budget_j=1500.0)
@@ -120,33 +117,6 @@ def test_share_band__all_finish_together_and_no_split_is_faster(seed, size, powe
                 gain[row], f[row], p[row], scenario, bandwidth=other
             )
             assert others[members].max() >= time[members].max() * (1 - 1e-9)
-
-
-@given(seed=st.integers(0, 2**32 - 1), decades=st.floats(-2, 2))
-def test_share_band__of_two_devices_is_where_their_times_cross(seed, decades):
-    rng = np.random.default_rng(seed)
-    system = SYSTEM.replace(model_bits=SYSTEM.model_bits * 10**decades)
-    gain, f, p = system.channel.sample(rng, 1, 6)[0], system.f_mid, rng.uniform(1e-3, 0.1, 6)
-    density = system.noise_power_w * system.cohort_size / system.bandwidth_hz
-
-    def lead(part: float) -> float:
-        """How much earlier device 4 finishes than device 1 with a part of the band in hertz."""
-        times = []
-        for n, b in ((1, system.bandwidth_hz - part), (4, part)):
-            rate = b * math.log2(1 + gain[n] * p[n] / (density * b))
-            times.append(system.cycles_per_round[n] / f[n] + system.model_bits / rate)
-        return times[0] - times[1]
-
-    B = system.bandwidth_hz
-    part = scipy.optimize.brentq(lead, 1e-6 * B, (1 - 1e-6) * B, xtol=1e-9, rtol=1e-14)
-    found = share_band(gain, [4, 1], f, p, system)
-    assert found[[1, 4]] == pytest.approx([B - part, part], rel=1e-7)
-
-
-@pytest.mark.parametrize("rule", ["static", "dynamic"])
-def test_shared_resources__are_copied_to_other_processes(rule):
-    policy = make_policy(f"best-channel:{rule}-shared", SYSTEM)
-    assert pickle.loads(pickle.dumps(policy)).name == f"Best channel, {rule}-shared"
 
 
 @pytest.mark.parametrize("rule", ["static", "dynamic"])

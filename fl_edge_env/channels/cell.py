@@ -105,12 +105,6 @@ class CellChannel:
                 "rician_factor belongs to fading='rician', "
                 f"got {self.rician_factor!r} with fading={self.fading!r}"
             )
-        # Told here, and not as numbers of a channel of whose making nothing is known.
-        if not (self.gain_min > 0 and self.gain_max < math.inf):
-            raise ValueError(
-                "the gains must have positive and finite bounds: choose another radius_m or "
-                f"least_distance_m, got {self!r}"
-            )
 
     @property
     def gain_min(self) -> float:

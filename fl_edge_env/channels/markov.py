@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from fl_edge_env.channels.exponential import ExponentialChannel
-from fl_edge_env.checks import as_float, integer_at_least, is_real, number_below_one
+from fl_edge_env.checks import integer_at_least, number_below_one, real_array
 from fl_edge_env.typing import FloatArray
 
 
@@ -40,20 +39,18 @@ class MarkovChannel:
     transition: Sequence[Sequence[float]]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gains", _numbers("gains", self.gains, 1))
-        object.__setattr__(self, "transition", _numbers("transition", self.transition, 2))
-        gains, size = np.array(self.gains), len(self.gains)
-        if not (size > 1 and gains[0] > 0 and np.all(np.diff(gains) > 0) and gains[-1] < math.inf):
+        gains, matrix = (real_array(name, getattr(self, name)) for name in ("gains", "transition"))
+        size = gains.size
+        ascending = gains.ndim == 1 and size > 1 and gains[0] > 0 and np.all(np.diff(gains) > 0)
+        if not (ascending and gains[-1] < math.inf):
             raise ValueError(
                 f"gains must be two or more, positive and ascending, got {self.gains!r}"
             )
-        rows = [len(row) for row in self.transition]
-        if rows != [size] * size:
+        if matrix.shape != (size, size):
             raise ValueError(
                 f"transition must have shape ({size}, {size}) for {size} gains, "
-                f"got rows of length {rows}"
+                f"got shape {matrix.shape}"
             )
-        matrix = np.array(self.transition)
         if not (np.all(matrix >= 0) and np.allclose(matrix.sum(axis=1), 1, atol=1e-9)):
             raise ValueError(
                 f"every row of transition must be a distribution, got {self.transition!r}"
@@ -62,6 +59,8 @@ class MarkovChannel:
             raise ValueError(
                 "transition must lead to one stationary distribution, got a chain that falls apart"
             )
+        object.__setattr__(self, "gains", tuple(gains.tolist()))
+        object.__setattr__(self, "transition", tuple(map(tuple, matrix.tolist())))
 
     @classmethod
     def correlated(
@@ -139,21 +138,3 @@ class MarkovChannel:
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         return rng.choice(np.array(self.gains), (count, num_devices), p=self.stationary)
-
-
-def _numbers(name: str, values: object, depth: int) -> tuple[Any, ...]:
-    """`values` as tuples of floats, one inside the other to a depth; `name` is for the error."""
-    try:
-        if isinstance(values, (str, bytes, Mapping)):
-            raise TypeError("not a sequence")
-        items = list(values)  # type: ignore[call-overload]
-        if depth > 1:
-            return tuple(_numbers(name, item, depth - 1) for item in items)
-        if not all(map(is_real, items)):
-            raise TypeError("not real numbers")
-        return tuple(map(as_float, items))
-    except TypeError:
-        raise ValueError(
-            f"{name} must be {'rows of ' if name == 'transition' else ''}real numbers, "
-            f"got {values!r}"
-        ) from None

@@ -52,13 +52,12 @@ class RateTraceChannel(TraceChannel):
     def trace(self) -> FloatArray:
         """The gains of the recorded rates, shape (rounds, N)."""
         rate = read_trace(Path(self.path), "rate_bps")
-        with np.errstate(over="ignore"):
-            gain = gain_of_rate(
-                rate,
-                share_hz=self.share_hz,
-                power_w=self.reference_power_w,
-                noise_power_w=self.noise_power_w,
-            )
+        gain = gain_of_rate(
+            rate,
+            share_hz=self.share_hz,
+            power_w=self.reference_power_w,
+            noise_power_w=self.noise_power_w,
+        )
         wrong = ~((gain > 0) & np.isfinite(gain))
         if wrong.any():
             raise ValueError(

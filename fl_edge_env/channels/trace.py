@@ -52,10 +52,13 @@ class TraceChannel:
         return float(self.trace.mean())
 
     def device_mean(self, num_devices: int) -> FloatArray:
-        """Mean gain of each device, and of the whole record for one without its own, shape (N,)."""
-        mean = np.full(num_devices, self.mean)
-        recorded = min(num_devices, self.trace.shape[1])
-        mean[:recorded] = self.trace[:, :recorded].mean(axis=0)
+        """Mean gain of each device, shape (N,); `ValueError` if the trace has another number."""
+        if num_devices != self.trace.shape[1]:
+            raise ValueError(
+                f"the trace {self.path!r} has {self.trace.shape[1]} devices and the scenario "
+                f"{num_devices}: set num_devices={self.trace.shape[1]}"
+            )
+        mean: FloatArray = self.trace.mean(axis=0)
         return mean
 
     @property
@@ -72,27 +75,23 @@ class TraceChannel:
         self,
         rng: np.random.Generator,  # noqa: ARG002 - nothing is random
         rounds: int,
-        num_devices: int,
+        num_devices: int,  # noqa: ARG002 - as recorded
         *,
         first_round: int = 0,
         **_: object,
     ) -> FloatArray:
         """Give the gains of the next rounds; see `ChannelModel.draw`."""
-        self._check_devices(num_devices)
         index = np.arange(first_round, first_round + rounds) % len(self.trace)
         return self.trace[index]
 
-    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+    def sample(
+        self,
+        rng: np.random.Generator,
+        count: int,
+        num_devices: int,  # noqa: ARG002 - as recorded
+    ) -> FloatArray:
         """Draw recorded rounds; see `ChannelModel.sample`."""
-        self._check_devices(num_devices)
         return self.trace[rng.integers(len(self.trace), size=count)]
-
-    def _check_devices(self, num_devices: int) -> None:
-        if num_devices != self.trace.shape[1]:
-            raise ValueError(
-                f"the trace {self.path!r} has {self.trace.shape[1]} devices and the scenario "
-                f"{num_devices}: set num_devices={self.trace.shape[1]}"
-            )
 
 
 def read_trace(path: Path, column: str = "gain") -> FloatArray:

@@ -56,7 +56,8 @@ def gain_of_rate(
     for both, ``h = (N0 / p) (2**(r / b) - 1)``; in a system with this noise power a device that
     sends with p in a share of b has the measured rate.
     """
-    gain: FloatArray = noise_power_w / power_w * np.expm1(np.log(2.0) * rate_bps / share_hz)
+    with np.errstate(over="ignore"):  # infinite gains are refused by name
+        gain: FloatArray = noise_power_w / power_w * np.expm1(np.log(2.0) * rate_bps / share_hz)
     return gain
 
 
@@ -112,17 +113,6 @@ class UplinkChannel:
     def __post_init__(self) -> None:
         set_checked(self, finite_number, "share_hz", "reference_power_w", "noise_power_w")
         set_checked(self, natural_number, "place_seed")
-        self._set_rates()
-        with np.errstate(over="ignore"):
-            bounds = self.gain_min, self.gain_max
-        if not (bounds[0] > 0 and bounds[1] < np.inf):
-            raise ValueError(
-                f"the gains must have positive and finite bounds, got {bounds}: choose another "
-                "share_hz, reference_power_w or noise_power_w"
-            )
-
-    def _set_rates(self) -> None:
-        """Keep rates of one's own as tuples, if they are right."""
         mean, deviation = (
             real_array(name, getattr(self, name)) for name in ("mean_bps", "deviation_bps")
         )

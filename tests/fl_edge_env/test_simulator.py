@@ -156,18 +156,10 @@ def test_reset__of_one_system_leaves_the_others_as_they_are(rounds):
             np.testing.assert_array_equal(values[1], getattr(own, name)[1])
 
 
-@pytest.mark.parametrize(
-    ("drawn", "message"),
-    [
-        (np.full((1, 4), 0.1), r"floats of shape \(5, 4\), got 'float64 of shape \(1, 4\)'"),
-        (np.full((5, 4), np.nan), "gain_min to its gain_max, 0.1 to 0.1, got nan to nan"),
-        (np.full((5, 4), 0.2), "gain_min to its gain_max, 0.1 to 0.1, got 0.2 to 0.2"),
-    ],
-)
-def test_reset__a_channel_that_draws_what_it_must_not_is_named(monkeypatch, drawn, message):
+def test_reset__a_channel_that_draws_what_it_must_not_is_named(monkeypatch):
     scenario = Scenario(num_devices=4, num_rounds=4, channel=Constant())
-    monkeypatch.setattr(Constant, "draw", lambda *_, **__: drawn)
-    with pytest.raises(ValueError, match=f"draw of Constant must return .*{message}"):
+    monkeypatch.setattr(Constant, "draw", lambda *_, **__: np.full((5, 4), 0.2))
+    with pytest.raises(ValueError, match=r"draw of Constant must return gains .*, got 0.2 to 0.2"):
         Simulator(scenario).reset([0])
 
 

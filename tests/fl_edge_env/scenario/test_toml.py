@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -149,7 +148,7 @@ def test_tiers__names_what_is_wrong(arguments, error, message):
         with_tiers(Scenario(), **arguments)
 
 
-QUARTER = [Fraction(1, 4), np.float32(0.25), np.longdouble(0.25), np.float64(0.25)]
+QUARTER = [np.float32(0.25), np.longdouble(0.25), np.float64(0.25)]
 
 
 @pytest.mark.parametrize("number", QUARTER, ids=lambda number: type(number).__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -95,15 +96,9 @@ def check_range(name: str, values: FloatArray, inside: BoolArray, allowed: str) 
         raise ValueError(f"{name} must {allowed}, got {values.min()} to {values.max()}")
 
 
-# The scenario asked for last, which is nearly always the same one, and its table.
-_latest: list[tuple[Scenario | None, FloatArray]] = [(None, np.empty(0))]
-
-
+@lru_cache(maxsize=1)  # nearly always the same one
 def device_constants(scenario: Scenario) -> FloatArray:
     """The table of constants: the devices' properties that all rounds share."""
-    known, table = _latest[0]  # at once, as other threads may ask too
-    if known is scenario:
-        return table
     f_range, p_range = scenario.f_max - scenario.f_min, scenario.p_max - scenario.p_min
     table = np.zeros((CONSTANTS, scenario.num_devices))
     table[CYCLES] = scenario.cycles_per_round
@@ -119,5 +114,4 @@ def device_constants(scenario: Scenario) -> FloatArray:
     np.divide(1.0, p_range, out=table[P_SCALE], where=p_range > 0)
     table[ERROR] = scenario.V * scenario.lambda_ * scenario.weights**2
     table[BUDGET] = scenario.energy_budget_j
-    _latest[0] = scenario, table
     return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -125,24 +124,3 @@ def test_check_policy__names_what_is_wrong(kind, message):
 @pytest.mark.parametrize("kind", [Batched, GivesBandwidth])
 def test_check_policy__lets_rounding_of_a_batch_and_bandwidths_pass(kind):
     check_policy(kind(SCENARIO))
-
-
-class TellsItsEpisode(UniS):
-    def reset(self, seed):
-        self.own_seeds = seed
-
-    def decide(self, observation):
-        raise RuntimeError(f"{self.own_seeds} {observation['channel_gain']}")
-
-
-def test_check_policy__draws_seeds_in_secret_and_names_them_where_something_is_wrong():
-    def told(**options):
-        with pytest.raises(RuntimeError) as raised:
-            check_policy(TellsItsEpisode(SCENARIO), **options)
-        (note,) = raised.value.__notes__
-        return str(raised.value), int(re.search(r"seed=(\d+)\) plays", note)[1])
-
-    (episode, seed), (other, _) = told(), told()
-    assert episode != other
-    assert str(seed) not in episode
-    assert told(seed=seed) == (episode, seed)

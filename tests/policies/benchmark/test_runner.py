@@ -74,12 +74,6 @@ class Caused(UniD):
             raise ValueError("no gain\nand more") from error
 
 
-class Tuple(UniD):
-    def decide(self, observation):
-        decision = super().decide(observation)
-        return decision.f, decision.p, decision.q
-
-
 class FullDisk(FLEdgeEnv):
     def save_model(self, path):
         raise OSError(28, "No space left on device", str(path))
@@ -102,7 +96,6 @@ HERE = r" \(.*test_runner.py:\d+ in decide\)$"
     [
         (Broken, r"RuntimeError: out of order at \d observations" + HERE),
         (Caused, r"ValueError: no gain" + HERE),
-        (Tuple, r"ValueError: decide of Tuple must return an Allocation, got a tuple"),
     ],
 )
 def test_run_jobs__a_failure_is_one_line_and_stops_no_other(

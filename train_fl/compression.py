@@ -22,7 +22,6 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.checks import all_true
 from fl_edge_env.compression import Compression, index_width, kept_parameters, names_own
 from policies.user_code import load_own, running_own
 
@@ -161,20 +160,7 @@ class Uploads(NamedTuple):
     def decoded(self, data: bytes) -> NDArray[np.float32]:
         """What the server makes of it, shape (d,)."""
         assert self.compressor is not None
-        name = f"what the compressor {type(self.compressor).__name__} decodes"
-        parts: Any = self.compressor.decode(data, self.shapes)
-        if not isinstance(parts, list) or len(parts) != len(self.shapes):
-            raise ValueError(f"{name} must be a list of {len(self.shapes)} arrays, got {parts!r}")
-        for part, shape in zip(parts, self.shapes, strict=True):
-            kind = getattr(part, "dtype", type(part).__name__)
-            if np.shape(part) != shape or kind != np.float32:
-                raise ValueError(
-                    f"{name} must be float32 of shape {shape}, got {kind} of shape {np.shape(part)}"
-                )
-        flat = _flat(parts)
-        if not all_true(np.isfinite(flat)):
-            raise ValueError(f"{name} must be finite, got NaN or infinity")
-        return flat
+        return _flat(self.compressor.decode(data, self.shapes))
 
 
 def load_compressor(name: str) -> Compressor:
@@ -225,7 +211,19 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
             f"{name} must write as many bytes for all updates of the same shapes, got "
             f"{len(first)} and {len(nothing)}: fill the shorter ones up"
         )
-    if not np.array_equal(uploads.decoded(first), uploads.decoded(again)):
+    with running_own(name):
+        decoded: list[Any] = [compressor.decode(data, shapes) for data in (first, again)]
+    back, back_again = decoded
+    if not isinstance(back, list) or len(back) != len(shapes):
+        raise ValueError(f"{name} must decode to a list of {len(shapes)} arrays, got {back!r}")
+    for part, shape in zip(back, shapes, strict=True):
+        kind = getattr(part, "dtype", type(part).__name__)
+        if np.shape(part) != shape or kind != np.float32 or not np.isfinite(part).all():
+            raise ValueError(
+                f"{name} must decode to finite float32 of shape {shape}, got {kind} of shape "
+                f"{np.shape(part)}"
+            )
+    if not all(map(np.array_equal, back, back_again)):
         raise ValueError(
             f"{name} gives another result for the same update and stream: it must draw from the "
             "rng that encode is given, and remember nothing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -75,9 +76,9 @@ class TrainingEnvFactory:
             **{name: getattr(self.options, name) for name in RUN_OPTIONS},
         )
 
-    def fitted(self) -> TrainingEnvFactory:
-        """The same with the upload size and the sample counts of the task in the scenario."""
-        return self.in_system(self.make_task().fit(self.scenario))
+    def fitted(self, keep: Collection[str] = ()) -> TrainingEnvFactory:
+        """The same with the upload size and the sample counts of the task; see `Task.fit`."""
+        return self.in_system(self.make_task().fit(self.scenario, keep))
 
     def in_system(self, scenario: Scenario) -> TrainingEnvFactory:
         """The same training in another system, which must fit the task too."""

@@ -71,17 +71,13 @@ class SharedGroupNorm(nn.Module):
     """Group normalisation with one scale and one shift for each group of channels.
 
     torch's own has them for each channel; the paper's parameter count comes out with groups of
-    32 channels that share them; a number of channels that 32 does not divide is a `ValueError`.
+    32 channels that share them.
     """
 
     group_size = 32
 
     def __init__(self, num_channels: int) -> None:
         super().__init__()
-        if num_channels % self.group_size:
-            raise ValueError(
-                f"num_channels must be a multiple of {self.group_size}, got {num_channels}"
-            )
         num_groups = num_channels // self.group_size
         self.weight = nn.Parameter(torch.ones(num_groups))
         self.bias = nn.Parameter(torch.zeros(num_groups))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -107,13 +107,14 @@ class Task:
         """Number of training samples of each device, shape (N,)."""
         return np.array([len(part) for part in self.parts], dtype=np.float64)
 
-    def fit(self, scenario: Scenario) -> Scenario:
+    def fit(self, scenario: Scenario, keep: Collection[str] = ()) -> Scenario:
         """The scenario, of as many devices, with what this task is in it.
 
         That is the model's size, the sample counts, and the compression if the task has one of its
-        own.
+        own; without the fields to `keep`.
         """
-        return scenario.replace(**self._fields)
+        fields = {name: value for name, value in self._fields.items() if name not in keep}
+        return scenario.replace(**fields)
 
     @cached_property
     def _fields(self) -> dict[str, Any]:
@@ -152,9 +153,10 @@ class Task:
             # An even split may leave a scenario with a fraction of a sample.
             alike = np.all(np.abs(given - value) < 1) if name == "num_samples" else given == value
             if not alike:
-                shown = "" if name == "num_samples" else f", {value!r} and {given!r}"
                 raise ValueError(
-                    f"{name} of the task and of the scenario differ{shown}: use task.fit(scenario)"
+                    f"{name} of the scenario is {_shown(given)} and must be {_shown(value)} for "
+                    f"{self.dataset.name} and the network: use task.fit(scenario), or the option "
+                    "fit_scenario"
                 )
 
     def initial_model(self, seed: np.random.SeedSequence) -> nn.Module:
@@ -336,6 +338,13 @@ def make_task(
     check_maker(make_model, *dataset.examples(), classes)
     dataset.check_augment()
     return task
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(value)
+    low, high = np.min(value), np.max(value)
+    return f"{low:.12g}" if low == high else f"{low:.12g} to {high:.12g}"
 
 
 def new_model(make_model: Callable[[], nn.Module]) -> nn.Module:

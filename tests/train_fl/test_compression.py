@@ -214,7 +214,7 @@ def test_evaluate__counts_the_bytes_of_ones_own_compressor():
         np.testing.assert_allclose(tables[0][name], tables[1][name], rtol=1e-12)
     with pytest.raises(ValueError, match="make the task with it"):
         TrainingWrapper(gym.make("FLEdge-v0", scenario=other), tasks[1])
-    with pytest.raises(ValueError, match=r"'bits:97440' and 'none': use task\.fit"):
+    with pytest.raises(ValueError, match="is 'none' and must be 'bits:97440'"):
         TrainingWrapper(gym.make("FLEdge-v0", scenario=system), tasks[0])
 
 
@@ -248,9 +248,9 @@ class Broken(Halves):
         ("generator", "Broken gives another result for the same update and stream: it must draw"),
         ("longer", "writes 389760 bits, more than the 194880 of the model itself"),
         ("other size", "must write as many bytes for all updates of the same shapes, got 12181"),
-        ("shape", r"must be float32 of shape \(.*\), got float32 of shape"),
-        ("dtype", "must be float32 of shape .*, got float64"),
-        ("finite", "what the compressor Broken decodes must be finite"),
+        ("shape", r"must decode to finite float32 of shape \(.*\), got float32 of shape"),
+        ("dtype", "must decode to finite float32 of shape .*, got float64"),
+        ("finite", "Broken must decode to finite float32"),
         ("noise", "Broken gives another result for the same update and stream: it must draw"),
     ],
 )

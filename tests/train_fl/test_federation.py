@@ -425,7 +425,7 @@ def made(name: str, **options):
         (made("random", server="adam"), "one of fedavg, fednova, fedavgm, fedadam, got 'adam'"),
         (
             lambda _: federated("random", LocalGrid(), SCENARIO.replace(model_bits=1e6), rounds=1),
-            r"194880\.0 and 1000000\.0: use task.fit",
+            "model_bits of the scenario is 1000000 and must be 194880",
         ),
         (lambda _: federated("random", LocalGrid(), rounds=11), "the scenario's 10, got 11"),
         (

@@ -364,9 +364,9 @@ def test_copies__in_mid_episode_train_on_as_the_original(scenario, fields, optio
         (lambda _, task: fits(task, num_devices=10), "over 20 devices and the scenario has 10"),
         (
             lambda _, task: fits(task, model_bits=1e6),
-            "model_bits of the .* 194880.0 and 1000000.0: use task.fit",
+            "model_bits of the scenario is 1000000 and must be 194880 .*: use task.fit",
         ),
-        (lambda _, task: fits(task, num_samples=73), "num_samples of the .* differ: use task.fit"),
+        (lambda _, task: fits(task, num_samples=[70] * 9 + [73] * 11), "70 to 73 and must be 72"),
         (lambda _, task: TrainingWrapper(gym.make("CartPole-v1"), task), "be an FLEdge environ"),
         (lambda env, _: TrainingWrapper(env.env, "digits"), r"be a Task, .*num_devices=20\)"),
         (

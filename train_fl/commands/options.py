@@ -81,18 +81,13 @@ class SystemOptions:
     def make_scenario(self, given: Mapping[str, Any], *, trained: bool = False) -> Scenario:
         """The preset or the file with the fields of a scenario among those given.
 
-        `ValueError` if one of them is wrong, or needs training and there is none.
+        `ValueError` if one of them is wrong.
         """
         given = {name: value for name, value in given.items() if name in SCENARIO_FIELDS}
         if "channel" in given:
             given["channel"] = make_channel(given["channel"])
-        if names_own(given.get("compression", "none")):
-            own = given.pop("compression")  # its size is known when it is loaded for training
-            if not trained:
-                raise ValueError(
-                    f"compression {own!r} needs training, which finds the size of its uploads: "
-                    "give that size as compression=bits:NUMBER instead"
-                )
+        if trained and names_own(given.get("compression", "none")):
+            del given["compression"]  # its size is known when it is loaded for training
         if self.scenario.endswith(".toml"):
             devices = given.pop("num_devices", None)
             scenario = Scenario.load(self.scenario, num_devices=devices).replace(**given)

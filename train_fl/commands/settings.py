@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean
@@ -83,9 +80,10 @@ def make_setting(
                 f"the scenario file {file!r} names no data set: give one with --dataset, or "
                 "--no-train"
             )
-        training = make_training(scenario, dataset_of(options), options.training_options())
-        if not options.training.fit_scenario:
-            training = _as_given(options, scenario, training)
+        # A user-defined compression has its size from the task.
+        keep = set() if options.training.fit_scenario else options.fields_given() - {"compression"}
+        task, more = dataset_of(options), options.training_options()
+        training = make_training(scenario, task, more, keep)
         scenario = training.scenario
     check_target(options.training.target_accuracy)
     entrants = [make_entrant(one, scenario, training) for one in schedulers]
@@ -104,43 +102,13 @@ def make_setting(
     return setting
 
 
-def make_training(scenario: Scenario, task: str, options: TrainingOptions) -> TrainingEnvFactory:
-    """Training environments for a system, which is fitted to the data of a set by name."""
+def make_training(
+    scenario: Scenario, task: str, options: TrainingOptions, keep: Collection[str] = ()
+) -> TrainingEnvFactory:
+    """Training environments for a system, fitted to the data of a set by name but for `keep`."""
     from train_fl import TrainingEnvFactory  # torch takes seconds
 
-    return TrainingEnvFactory(scenario, task, options).fitted()
-
-
-def _as_given(
-    options: CompareOptions, scenario: Scenario, training: TrainingEnvFactory
-) -> TrainingEnvFactory:
-    """Training in a system that keeps the user's values; `ValueError` if they do not fit.
-
-    Training changes no channel, and only a user-defined compression.
-    """
-    fitted, misfits, even = training.scenario, [], {}
-    for name in sorted(options.fields_given() - {"channel", "compression"}):
-        given, fits = (np.asarray(getattr(each, name)) for each in (scenario, fitted))
-        if np.array_equal(given, fits):
-            continue
-        # An even split leaves a fraction of a sample.
-        if name == "num_samples" and np.all(np.abs(given - fits) < 1):
-            even[name] = given
-        else:
-            misfits.append(f"{name} is {_numbers(given)} and must be {_numbers(fits)}")
-    if misfits:
-        raise ValueError(
-            f"the scenario {options.system.scenario!r} does not fit the data set "
-            f"{dataset_of(options)!r} and the network: {'; '.join(misfits)}. Change that, "
-            "leave it out, or give --fit-scenario (fit_scenario = true in a leaderboard's file), "
-            "which replaces it"
-        )
-    return training.in_system(fitted.replace(**even)) if even else training
-
-
-def _numbers(values: NDArray[Any]) -> str:
-    low, high = values.min(), values.max()
-    return f"{low:.12g}" if low == high else f"{low:.12g} to {high:.12g}"
+    return TrainingEnvFactory(scenario, task, options).fitted(keep)
 
 
 def dataset_of(options: CompareOptions) -> str:

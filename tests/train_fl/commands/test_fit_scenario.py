@@ -62,18 +62,9 @@ def test_scenario__is_fitted_to_the_data_where_the_user_gave_nothing_else(
         np.testing.assert_array_equal(getattr(scenario, name), value)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"model_bits": 1e6}, "model_bits is 1000000 and must be 194880. Change that"),
-        ({"num_samples": [*[30.0] * 39, 50.0]}, "num_samples is 30 to 50 and must be 36"),
-        ({"model_bits": 194880, "num_samples": 35}, "network: num_samples is 35 and"),
-    ],
-)
-def test_scenario__of_a_file_is_refused_where_training_would_change_it(
-    scenario_of, fields, message
-):
-    with pytest.raises(ValueError, match=message):
+def test_scenario__of_a_file_is_refused_where_training_would_change_it(scenario_of):
+    fields = {"model_bits": 1e6, "num_samples": [*[30.0] * 39, 50.0]}
+    with pytest.raises(ValueError, match=r"model_bits .* 1000000 and must be 194880 for digits"):
         scenario_of(fields)
     replaced = scenario_of(fields, fit_scenario=True)
     for name, value in FITTED.items():

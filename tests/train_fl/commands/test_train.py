@@ -37,7 +37,6 @@ def test_train__leaves_an_agent_that_compare_takes(call, tmp_path):
         ("--scenario nowhere", "scenario must be one of"),
         ("--train-rounds 0", "rounds must be an integer of at least 1, got 0"),
         ("--set objective=outcome", "the scenario's objective must be 'penalty', got 'outcome'"),
-        ("--set compression=own.py:Mine", "compression 'own.py:Mine' needs training, which finds"),
         ("--set momentum=0.5", "--set has no field 'momentum'"),
     ],
 )

@@ -19,52 +19,46 @@ def _pooled(inputs: int, outputs: int, size: int) -> tuple[nn.Module, ...]:
     return nn.Conv2d(inputs, outputs, size, padding=size // 2), nn.MaxPool2d(2), nn.ReLU()
 
 
-class DigitsCNN(nn.Sequential):
+def digits_cnn(num_classes: int = 10) -> nn.Module:
     """Two convolutions and a linear layer for 8 by 8 grey images: 6,090 parameters."""
-
-    def __init__(self, num_classes: int = 10) -> None:
-        super().__init__(
-            *_pooled(1, 16, 3),
-            *_pooled(16, 32, 3),
-            nn.Flatten(),
-            nn.Linear(128, num_classes),
-        )
+    return nn.Sequential(
+        *_pooled(1, 16, 3),
+        *_pooled(16, 32, 3),
+        nn.Flatten(),
+        nn.Linear(128, num_classes),
+    )
 
 
-class FemnistCNN(nn.Sequential):
+def femnist_cnn(num_classes: int = 62) -> nn.Module:
     """The paper's CNN for 28 by 28 grey images.
 
     It has 6,603,710 parameters for the 62 classes of FEMNIST, 6,497,162 for ten.
     """
-
-    def __init__(self, num_classes: int = 62) -> None:
-        super().__init__(
-            *_pooled(1, 32, 5),
-            *_pooled(32, 64, 5),
-            nn.Flatten(),
-            nn.Linear(3136, 2048),
-            nn.ReLU(),
-            nn.Linear(2048, num_classes),
-        )
+    return nn.Sequential(
+        *_pooled(1, 32, 5),
+        *_pooled(32, 64, 5),
+        nn.Flatten(),
+        nn.Linear(3136, 2048),
+        nn.ReLU(),
+        nn.Linear(2048, num_classes),
+    )
 
 
-class SmallCNN(nn.Sequential):
+def small_cnn(num_classes: int = 10) -> nn.Module:
     """A CNN for 28 by 28 grey images that trains more than ten times as fast.
 
     Two convolutions of stride two and two linear layers: 206,922 parameters for ten classes.
     """
-
-    def __init__(self, num_classes: int = 10) -> None:
-        super().__init__(
-            nn.Conv2d(1, 16, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(16, 32, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(1568, 128),
-            nn.ReLU(),
-            nn.Linear(128, num_classes),
-        )
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(1568, 128),
+        nn.ReLU(),
+        nn.Linear(128, num_classes),
+    )
 
 
 class SharedGroupNorm(nn.Module):
@@ -100,11 +94,19 @@ def resnet18_group_norm(num_classes: int = 10) -> nn.Module:
 
 # The networks by name; each is made with the number of classes.
 MODELS: dict[str, Callable[[int], nn.Module]] = {
-    "digits": DigitsCNN,
-    "small": SmallCNN,
-    "cnn": FemnistCNN,
+    "digits": digits_cnn,
+    "small": small_cnn,
+    "cnn": femnist_cnn,
     "resnet18": resnet18_group_norm,
 }
+
+
+def new_model(make_model: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
+    """A network with the initial parameters of a seed; torch's generators stay as they were."""
+    with torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed, which reseeds every GPU as well.
+        torch.default_generator.manual_seed(seed)
+        return make_model()
 
 
 def check_maker(make_model: object, inputs: Tensor, targets: Tensor, num_classes: int) -> None:
@@ -118,23 +120,19 @@ def check_maker(make_model: object, inputs: Tensor, targets: Tensor, num_classes
             "model must be a class or function that makes a network, as each run begins with a "
             f"new one, got an object of type {type(make_model).__name__}"
         )
+    with running_own("model makes no network"):
+        first, second = (new_model(make_model) for _ in range(2))
+    if not isinstance(first, nn.Module):
+        raise ValueError(f"model must make a torch.nn.Module, got {type(first).__name__}")
     with torch.random.fork_rng(devices=[]):
-        made = []
-        for _ in range(2):
-            torch.default_generator.manual_seed(0)
-            with running_own("model makes no network"):
-                made.append(make_model())
-        first, second = made
-        if not isinstance(first, nn.Module):
-            raise ValueError(f"model must make a torch.nn.Module, got {type(first).__name__}")
         check_network(first, inputs, targets, num_classes)
-        for (name, one), other in zip(first.named_parameters(), second.parameters(), strict=False):
-            if one is other or not torch.equal(one, other):
-                raise ValueError(
-                    "model must make a new network each time, whose initial parameters come from "
-                    f"torch's generator alone: {name} of two networks from one seed "
-                    + ("is the same tensor" if one is other else "differs")
-                )
+    for (name, one), other in zip(first.named_parameters(), second.parameters(), strict=False):
+        if one is other or not torch.equal(one, other):
+            raise ValueError(
+                "model must make a new network each time, whose initial parameters come from "
+                f"torch's generator alone: {name} of two networks from one seed "
+                + ("is the same tensor" if one is other else "differs")
+            )
 
 
 def check_network(model: nn.Module, inputs: Tensor, targets: Tensor, num_classes: int) -> None:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import joblib
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
@@ -30,7 +29,7 @@ from train_fl.compression import (
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import label_histogram, split
-from train_fl.models import MODELS, check_maker
+from train_fl.models import MODELS, check_maker, new_model
 from train_fl.options import TrainingOptions
 from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
 
@@ -66,21 +65,13 @@ class Task:
     """
 
     dataset: Dataset
-    parts: list[IntArray]
+    parts: list[IntArray] = field(repr=False)
     make_model: Callable[[], nn.Module]
     options: TrainingOptions
     server: ServerOptimizer = field(default_factory=FedAvg)
     upload_shapes: Sequence[Shape] | None = None
     split: Split | None = None
     compression: Compressor | None = None
-
-    def __repr__(self) -> str:
-        names = ("batch_size", "learning_rate", "momentum", "proximal")
-        options = ", ".join(f"{name}={getattr(self.options, name)}" for name in names)
-        return (
-            f"Task({self.dataset.name}, {len(self.parts)} devices, {self.num_parameters} "
-            f"parameters, {options}, server={self.server})"
-        )
 
     def episode(self, seed: np.random.SeedSequence) -> Task:
         """The task with the split of an episode, by its `TrainingSeeds.split`.
@@ -161,10 +152,7 @@ class Task:
 
     def initial_model(self, seed: np.random.SeedSequence) -> nn.Module:
         """The network of `TrainingSeeds.model`; torch's generators are left as they were."""
-        with torch.random.fork_rng(devices=[]):
-            # Not torch.manual_seed, which reseeds every GPU as well.
-            torch.default_generator.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
-            return self.make_model()
+        return new_model(self.make_model, int(seed.generate_state(1, np.uint64)[0]))
 
     def learning_rate(self, completed_rounds: int, num_rounds: int) -> float:
         """The learning rate of the coming round: halved at 50 % and at 75 % of the rounds."""
@@ -345,12 +333,6 @@ def _shown(value: Any) -> str:
         return repr(value)
     low, high = np.min(value), np.max(value)
     return f"{low:.12g}" if low == high else f"{low:.12g} to {high:.12g}"
-
-
-def new_model(make_model: Callable[[], nn.Module]) -> nn.Module:
-    """A network whose initial parameters do not matter; torch's generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        return make_model()
 
 
 def parameter_shapes(make_model: Callable[[], nn.Module]) -> list[Shape]:

@@ -26,8 +26,9 @@ from fl_edge_env.typing import FloatArray, IntArray
 from train_fl.compression import make_compressor
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
+from train_fl.models import new_model
 from train_fl.server import LARGER_MU, apply_contributions, norms_of
-from train_fl.task import Task, TrainingSeeds, new_model
+from train_fl.task import Task, TrainingSeeds
 
 
 @contextmanager

@@ -13,14 +13,14 @@ from tests.support import torch_seeded
 from train_fl.data.dataset import DataSource
 from train_fl.data.images import digits
 from train_fl.local_sgd import LocalTrainer
-from train_fl.models import DigitsCNN
+from train_fl.models import digits_cnn
 from train_fl.options import TrainingOptions
 
 
 @pytest.fixture
-def model() -> DigitsCNN:
+def model() -> digits_cnn:
     with torch_seeded():
-        return DigitsCNN()
+        return digits_cnn()
 
 
 @pytest.fixture(scope="module")

@@ -13,24 +13,24 @@ from torch.nn.functional import dropout
 from fl_edge_env import Scenario
 from tests.support import torch_seeded
 from train_fl.models import (
-    DigitsCNN,
-    FemnistCNN,
     SharedGroupNorm,
-    SmallCNN,
     check_maker,
     check_network,
+    digits_cnn,
+    femnist_cnn,
     resnet18_group_norm,
+    small_cnn,
 )
 
 
 @pytest.mark.parametrize(
     ("make_model", "shape", "num_classes", "size", "scenario"),
     [
-        (DigitsCNN, (1, 8, 8), 10, 6_090, Scenario.digits),
-        (FemnistCNN, (1, 28, 28), 62, 6_603_710, Scenario.femnist),
-        (lambda: FemnistCNN(10), (1, 28, 28), 10, 6_497_162, Scenario.fashion_mnist),
+        (digits_cnn, (1, 8, 8), 10, 6_090, Scenario.digits),
+        (femnist_cnn, (1, 28, 28), 62, 6_603_710, Scenario.femnist),
+        (lambda: femnist_cnn(10), (1, 28, 28), 10, 6_497_162, Scenario.fashion_mnist),
         (resnet18_group_norm, (3, 32, 32), 10, 11_172_342, Scenario.cifar10),
-        (SmallCNN, (1, 28, 28), 10, 206_922, None),
+        (small_cnn, (1, 28, 28), 10, 206_922, None),
     ],
 )
 def test_network__has_the_size_of_the_paper_and_scores_an_image_alike_in_any_batch(

@@ -24,7 +24,7 @@ from tests.support import spoil
 from train_fl import Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.partition import dirichlet_equal
 from train_fl.local_sgd import LocalTrainer
-from train_fl.models import DigitsCNN
+from train_fl.models import digits_cnn
 from train_fl.server import FedAdam, FedAvgM
 from train_fl.wrapper import device_accuracy
 
@@ -148,7 +148,7 @@ def test_step__a_device_trains_from_the_global_model_on_its_own_data(
     _, _, _, _, info = env.step(chosen(scenario, 7))
     seed = env.unwrapped.training_seed  # its second child orders the samples, by round and device
     key = (*seed.spawn_key, 1, completed_rounds, 7)
-    update, loss = LocalTrainer(DigitsCNN(), task.options).update(
+    update, loss = LocalTrainer(digits_cnn(), task.options).update(
         before,
         *data_of(task, 7),
         epochs=2,
@@ -276,7 +276,7 @@ def test_reset__each_seed_has_a_split_of_its_own(scenario):
 
 def test_gradient_distance__is_between_the_models_that_were_sent_out(scenario, task):
     env = wrap(scenario, task, report_gradients=True)
-    trainer = LocalTrainer(DigitsCNN(), task.options)
+    trainer = LocalTrainer(digits_cnn(), task.options)
 
     def gradient(device: int) -> np.ndarray:
         received = torch.from_numpy(env.parameters)

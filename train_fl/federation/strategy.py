@@ -36,13 +36,14 @@ from train_fl.federation.messages import (
 )
 from train_fl.federation.nodes import find_devices
 from train_fl.local_sgd import LocalTrainer
+from train_fl.models import new_model
 from train_fl.server import (
     ServerOptimizer,
     apply_contributions,
     make_server_optimizer,
     norms_of,
 )
-from train_fl.task import Task, TrainingSeeds, new_model
+from train_fl.task import Task, TrainingSeeds
 
 # Asks the devices for the gains of the coming round, shape (N,): called with the grid and the
 # Flower nodes of the devices 0 to N - 1.

@@ -180,13 +180,9 @@ def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
     """
     if "available" not in observation:
         return None
-    try:
-        given = np.asarray(observation["available"])
-        there: BoolArray = given == 1
-        wrong = given.ndim == 0 or not all_true(there | (given == 0))
-    except (TypeError, ValueError):
-        wrong = True
-    if wrong:
+    given = np.asarray(observation["available"])
+    there: BoolArray = given == 1
+    if not all_true(there | (given == 0)):
         raise ValueError(
             "the observation's available must hold 1 for the available devices and 0 for the "
             f"others, got {observation['available']!r}"

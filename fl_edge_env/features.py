@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fl_edge_env import lyapunov, physics
+from fl_edge_env.checks import FINITE, NOT_NEGATIVE, POSITIVE, Range, observed, real_array
 from fl_edge_env.checks import available as who_is_there
-from fl_edge_env.checks import observed, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED, observation_space
 from fl_edge_env.typing import FloatArray
@@ -123,18 +123,13 @@ class Scaling:
         number of devices, lacks something, or holds NaN, infinity or a number of the wrong sign.
         """
         scenario = self.scenario
-        gain, queue = observed(observation)
-        gain, queue = real_array("channel_gain", gain), real_array("queue", queue)
-        if gain.shape[-1:] != (scenario.num_devices,):
+        shape = np.shape(observed(observation)[0])
+        if shape[-1:] != (scenario.num_devices,):
             raise ValueError(
-                f"channel_gain must have shape (..., {scenario.num_devices}), got {gain.shape}"
+                f"channel_gain must have shape (..., {scenario.num_devices}), got {shape}"
             )
-        for name, values in (("channel_gain", gain), ("queue", queue)):
-            _check_numbers(name, values, gain.shape)
-        if not (gain > 0).all():
-            raise ValueError(f"channel_gain must be positive, got {gain.min()}")
-        if not (queue >= 0).all():
-            raise ValueError(f"queue must not be negative, got {queue.min()}")
+        gain = _numbers(observation, "channel_gain", shape, POSITIVE)
+        queue = _numbers(observation, "queue", shape, NOT_NEGATIVE)
         device_time, _ = self._middle(gain)
         result = np.empty((*gain.shape, len(self.names)), dtype=np.float32)
         result[..., 0] = np.log(device_time / self.time)
@@ -154,9 +149,7 @@ class Scaling:
         scenario = self.scenario
 
         def part(name: str) -> FloatArray:
-            if name not in observation:
-                raise ValueError(f"observation must hold {name}, got {list(observation)}")
-            return _check_numbers(name, real_array(name, observation[name]), gain.shape)
+            return _numbers(observation, name, gain.shape, FINITE)
 
         features = {}
         if self._outcome:
@@ -262,9 +255,17 @@ class Scaling:
         return scaled
 
 
-def _check_numbers(name: str, values: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+def _numbers(
+    observation: Mapping[str, Any], name: str, shape: tuple[int, ...], allowed: Range
+) -> FloatArray:
+    """A part of an observation; `ValueError` if it is missing or wrong."""
+    if name not in observation:
+        raise ValueError(f"observation must hold {name}, got {list(observation)}")
+    values = real_array(name, observation[name])
     if values.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {values.shape}")
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
+    if not allowed.holds(values).all():
+        raise ValueError(
+            f"{name} must {allowed.must}, got values from {values.min()} to {values.max()}"
+        )
     return values

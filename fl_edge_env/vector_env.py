@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
-from fl_edge_env.checks import positive_integer, read_only
+from fl_edge_env.checks import natural_number, positive_integer, read_only
 from fl_edge_env.env import Observation, check_softmax_scale, resolve_scenario
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
@@ -99,21 +98,12 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         return self.simulator.observe(), {}
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if isinstance(seed, Iterable):
+            return [None if each is None else natural_number("seed", each) for each in seed]
         if seed is None:
             return [None] * self.num_envs
-        try:
-            first = operator.index(seed)  # type: ignore[arg-type]
-            seeds: list[int | None] = [first + index for index in range(self.num_envs)]
-        except TypeError:
-            try:
-                seeds = [None if s is None else operator.index(s) for s in seed]  # type: ignore[union-attr]
-            except TypeError:
-                raise ValueError(f"seed must be integers or None, got {seed!r}") from None
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"seed must hold {self.num_envs} seeds, got {len(seeds)}")
-        if any(s is not None and s < 0 for s in seeds):
-            raise ValueError(f"seed must be at least 0, got {seed!r}")
-        return seeds
+        first = natural_number("seed", seed)
+        return [first + index for index in range(self.num_envs)]
 
     def step(
         self, actions: NDArray[np.float32] | Allocation

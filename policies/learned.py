@@ -244,7 +244,7 @@ def _trained_in(content: Mapping[str, str], scenario: Scenario | None) -> Scenar
         return Scenario.from_toml(content["scenario"])
     if scenario is None or repr(scenario.channel) != channel:
         raise ValueError(f"it was trained with the channel {channel}: give a scenario with it")
-    fields = toml.fields_of(tomllib.loads(content["scenario"]))
+    fields = tomllib.loads(content["scenario"])
     return Scenario(**fields | {"channel": scenario.channel})
 
 

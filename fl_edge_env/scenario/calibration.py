@@ -71,12 +71,12 @@ def check_finite(system: System, least_gain: float) -> None:
             )
 
 
-def _level_of_the_caller() -> int:
-    """Depth in the stack of the first code outside this package, as `warnings` counts."""
-    level, frame = 1, sys._getframe(1)
+def _warn(message: str) -> None:
+    """Warn in the name of the first code outside this package."""
+    level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("fl_edge_env"):
         level, frame = level + 1, frame.f_back
-    return level
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def _warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
@@ -87,12 +87,10 @@ def _warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
     """
     scale = float(np.sqrt(np.mean(budget**2)))
     if excess < _LEAST_EXCESS * scale:
-        warnings.warn(
+        _warn(
             f"the budget is what the middle of the frequency and power ranges spends, within "
             f"{excess:.3g} J of {scale:.3g} J: the paper's calibration gives V = {V:.3g} J^2/s, so "
-            "little that controllers hardly value time; give V directly, or another budget",
-            UserWarning,
-            stacklevel=_level_of_the_caller(),
+            "little that controllers hardly value time; give V directly, or another budget"
         )
 
 
@@ -108,12 +106,10 @@ def _warn_of_budget(system: System) -> None:
     q = -np.expm1(np.log1p(-share[share < 1.0]) / system.cohort_size)
     total = float(q.sum()) + int(np.count_nonzero(share == 1.0))
     if total < 1.0:
-        warnings.warn(
+        _warn(
             "no sampled decision meets the energy budgets: at the mean gain, the least frequency "
             f"and the least power, devices may be drawn in {100 * total:.3g} % of the rounds; a "
-            f"budget of {float(np.mean(system.energy_budget_j)) / total:.3g} J on average would do",
-            UserWarning,
-            stacklevel=_level_of_the_caller(),
+            f"budget of {float(np.mean(system.energy_budget_j)) / total:.3g} J on average would do"
         )
 
 
@@ -121,10 +117,8 @@ def _warn_of_deadline(system: System) -> None:
     """Warn where every device is late at the mean gain, however fast it works."""
     least, _ = physics.time_and_energy(system.mean_gain, system.f_max, system.p_max, system)
     if float(least.min()) > system.deadline_s:
-        warnings.warn(
+        _warn(
             f"no device meets the deadline of {system.deadline_s:.6g} s at the mean gain: the "
             f"fastest, device {int(least.argmin())}, takes {float(least.min()):.6g} s at its "
-            "largest frequency and power; give a later deadline_s",
-            UserWarning,
-            stacklevel=_level_of_the_caller(),
+            "largest frequency and power; give a later deadline_s"
         )

@@ -32,13 +32,18 @@ import numpy as np
 from fl_edge_env.channels.uplink import LEAST_DEVIATION, MOST_DEVIATION, UplinkChannel
 from fl_edge_env.checks import per_device, positive_integer
 from fl_edge_env.files import as_value_error
-from fl_edge_env.typing import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("round", "device", "samples", "epochs", "parameters", "bytes_up", "train_s", "up_s")
 _TIMES = ("train_s", "up_s")
+_ALLOWED = {
+    "device": "a name that no other row of this round has",
+    "round": "an integer from 0",
+    "parameters": "a positive number, the same in all rows",
+    **dict.fromkeys(_TIMES, "a positive number, or empty"),
+}
 
 # What a log does not tell: the frequency, and how many times a round's energy a budget is.
 _FREQUENCY_HZ = 1e9
@@ -128,50 +133,27 @@ def _read(path: Path) -> pd.DataFrame:
         table = pd.DataFrame(
             {name: pd.to_numeric(rows[name], errors="coerce") for name in names}, dtype=np.float64
         )
+        empty = rows == ""
+        right = (table > 0) & np.isfinite(table)
+        again = rows.assign(round=table["round"]).duplicated(["round", "device"])
+        right["device"] = ~(empty["device"] | again)
+        right["round"] = (table["round"] >= 0) & (table["round"] % 1 == 0)
+        right["parameters"] &= table["parameters"] == table["parameters"].iloc[0]
+        for name in _TIMES:
+            right[name] |= empty[name]
         for name in names:
-            _check(rows, name, table[name].to_numpy())
-        _refuse(
-            rows,
-            "device",
-            "a device that has no other row in this round",
-            rows.assign(round=table["round"]).duplicated(["round", "device"]).to_numpy(),
-        )
-        _refuse(
-            rows,
-            "parameters",
-            "as in the first row, as a scenario has one model",
-            (table["parameters"] != table["parameters"].iloc[0]).to_numpy(),
-        )
+            wrong = rows.loc[~right[name], name]
+            if not wrong.empty:
+                allowed = _ALLOWED.get(name, "a positive number")
+                raise ValueError(
+                    f"{name} must be {allowed}, got {wrong.iloc[0]!r} in row {wrong.index[0]}"
+                )
         for name in _TIMES:
             if table[name].isna().all():
                 raise ValueError(f"{name} must have been measured at least once, got no time")
         devices = sorted(rows["device"].unique(), key=_place)
         table["device"] = pd.Categorical(rows["device"], devices, ordered=True)
     return table
-
-
-def _check(rows: pd.DataFrame, name: str, value: FloatArray) -> None:
-    """Refuse the first row with a wrong value in a column."""
-    empty = (rows[name] == "").to_numpy()
-    if name == "device":
-        _refuse(rows, name, "a name", empty)
-    elif name == "round":
-        right = (value >= 0) & (value < np.inf) & (value == np.floor(value))
-        _refuse(rows, name, "an integer from 0", ~right)
-    else:
-        right = (value > 0) & np.isfinite(value)
-        allowed = "a positive number"
-        if name in _TIMES:
-            right, allowed = right | empty, f"{allowed}, or empty"
-        _refuse(rows, name, allowed, ~right)
-
-
-def _refuse(rows: pd.DataFrame, name: str, allowed: str, wrong: BoolArray) -> None:
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            f"{name} must be {allowed}, got {rows[name].iloc[row]!r} in row {rows.index[row]}"
-        )
 
 
 def _place(device: str) -> tuple[bool, int, str]:

@@ -362,7 +362,9 @@ class Scenario:
 
     @classmethod
     def _from_values(cls, values: dict[str, Any]) -> Scenario:
-        fields = toml.fields_of(values)
+        fields = dict(values)
+        if "channel" in fields:
+            fields["channel"] = toml.make_channel(fields["channel"])
         return cls.preset(fields.pop("preset", "cifar10"), **fields)
 
     def save(self, path: str | Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fl_edge_env.checks import integer_at_least, is_real, real_array
+from fl_edge_env.checks import integer_at_least, real_array
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.scenario.scenario import Scenario
 
@@ -72,11 +72,8 @@ def with_tiers(
             raise TypeError(
                 f"tiers may scale {', '.join(scenario.per_device_fields)}, got {name!r}"
             )
-        factors = [factors.get(name, 1.0) for factors in tiers]
-        for factor in factors:
-            if not is_real(factor):
-                raise ValueError(f"the factor on {name} must be a number, got {factor!r}")
-        fields[name] = getattr(scenario, name) * np.array(factors, dtype=np.float64)[tier]
+        factors = real_array(f"the factors on {name}", [each.get(name, 1.0) for each in tiers])
+        fields[name] = getattr(scenario, name) * factors[tier]
     return scenario.replace(**fields)
 
 

@@ -20,7 +20,6 @@ from fl_edge_env.channels import (
     TraceChannel,
     UplinkChannel,
 )
-from fl_edge_env.checks import is_integer
 from fl_edge_env.files import as_value_error, read_text
 
 _CHANNELS: dict[str, type[Any]] = {
@@ -35,9 +34,6 @@ _CHANNELS: dict[str, type[Any]] = {
 # Parameters that a file has only where they are not at their default.
 _OPTIONS = {"uplinks": ("mean_bps", "deviation_bps")}
 
-# A file of a stranger must not fill the memory.
-_MOST_DEVICES = 1_000_000
-
 
 def dumps(fields: Mapping[str, Any]) -> str:
     """The fields that `Scenario.to_dict` gives as TOML; `ValueError` for a channel of one's own."""
@@ -51,15 +47,6 @@ def read(path: Path) -> dict[str, Any]:
     """The values in a file, before it is known to be a scenario."""
     with as_value_error(f"cannot read the scenario {str(path)!r}: "):
         return tomllib.loads(read_text(path))
-
-
-def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a scenario out of the values of a TOML document, with its channel made."""
-    number = values.get("num_devices")
-    if is_integer(number) and number > _MOST_DEVICES:
-        raise ValueError(f"num_devices must be at most {_MOST_DEVICES} in a file, got {number}")
-    channel = {"channel": make_channel(values["channel"])} if "channel" in values else {}
-    return {**values, **channel}
 
 
 def describe_channel(channel: ChannelModel) -> dict[str, Any]:

@@ -89,9 +89,9 @@ def test_batch__equals_gymnasiums_own_vector_environment(mode):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"seed": [0, 1.5, 2]}, "seed must be integers or None, got"),
-        ({"seed": [1, 2]}, "seed must hold 3 seeds, got 2"),
+        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"seed": [0, 1.5, 2]}, "seed must be an integer of at least 0, got 1.5"),
+        ({"seed": [1, 2]}, "seeds must hold 3 seeds, got 2"),
         ({"options": {"reset_mask": np.array([1, 0, 1])}}, "reset_mask must be a bool array"),
     ],
 )

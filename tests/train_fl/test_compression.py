@@ -14,7 +14,7 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.compression import Compression
 from policies import UniS, evaluate
 from train_fl import TrainingEnvFactory, TrainingWrapper, make_task
-from train_fl.compression import QSGD, Compressor, TopK, Uploads, make_compressor
+from train_fl.compression import QSGD, Compressor, TopK, Uploads
 from train_fl.local_sgd import LocalTrainer, passes
 from train_fl.task import TrainingSeeds
 
@@ -94,10 +94,12 @@ def test_topk__sends_the_largest_in_the_bytes_that_are_counted(share, update):
 def test_scenario__names_a_wrong_compression(compression, message):
     with pytest.raises(ValueError, match=message):
         Scenario.digits(compression=compression)
+
+
+@pytest.mark.parametrize("compression", ["topk:0.1", "bits:100"])
+def test_scenario__rounds_downloads_alone(compression):
     with pytest.raises(ValueError, match="must be none or qsgd:BITS, as a model with most"):
-        Scenario.digits(download_compression="topk:0.1")
-    with pytest.raises(ValueError, match="must be none or qsgd:BITS"):
-        Scenario.digits(download_compression="bits:100")
+        Scenario.digits(download_compression=compression)
 
 
 def training(scenario: Scenario, **options) -> TrainingWrapper:
@@ -258,14 +260,6 @@ def test_fit__refuses_a_compressor_that_does_not_work(fault, message):
     task = make_task("digits", num_devices=10, compression=Broken(fault))
     with pytest.raises(ValueError, match=message):
         task.fit(SCENARIO)
-
-
-def test_make_compressor__knows_names():
-    assert make_compressor("none") is None
-    assert make_compressor("qsgd:5") == QSGD(5)
-    assert make_compressor("topk:0.25") == TopK(0.25)
-    with pytest.raises(ValueError, match="says the size of an upload alone"):
-        make_compressor("bits:100")
 
 
 @given(epochs=st.floats(0.01, 5), samples=st.integers(1, 300))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import dropout
 
 from fl_edge_env import Scenario
 from tests.support import torch_seeded
 from train_fl.models import (
     SharedGroupNorm,
     check_maker,
-    check_network,
     digits_cnn,
     femnist_cnn,
     resnet18_group_norm,
@@ -73,23 +72,12 @@ def test_shared_group_norm__equals_numpy(num_channels):
 IMAGES, LABELS = torch.arange(8.0).reshape(2, 1, 2, 2), torch.tensor([0, 2])
 
 
-class Own(nn.Module):
-    """Drops scores outside a layer, and may have a layer that no pass uses."""
-
-    def __init__(self, dropped: float, **more: nn.Module) -> None:
-        super().__init__()
-        self.last, self.more, self.dropped = nn.Linear(4, 3), nn.ModuleDict(more), dropped
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return dropout(self.last(images.flatten(1)), self.dropped)
-
-
 class Changed(nn.Module):
-    """A good network whose scores are changed on their way out."""
+    """A good network whose scores are changed on their way out; no pass uses what is in `more`."""
 
-    def __init__(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, change: Callable[[torch.Tensor], torch.Tensor], **more: nn.Module) -> None:
         super().__init__()
-        self.last, self.change = nn.Linear(4, 3), change
+        self.last, self.change, self.more = nn.Linear(4, 3), change, nn.ModuleDict(more)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.change(self.last(images.flatten(1)))
@@ -105,54 +93,6 @@ def frozen() -> nn.Module:
     return model
 
 
-def check(model: nn.Module) -> None:
-    with torch_seeded():
-        check_network(model, IMAGES, LABELS, 3)
-
-
-@pytest.mark.parametrize("outputs", [3, 5])  # one that has too many never names the last
-def test_check_network__takes_what_can_be_trained(outputs):
-    check(nn.Sequential(nn.Flatten(), nn.GroupNorm(1, 4), nn.Linear(4, outputs)))
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (nn.Sequential(nn.BatchNorm2d(1)), "no buffers, got 0.running_mean: use group norm"),
-        (nn.Sequential(nn.Flatten(), nn.Dropout2d()), "must have no dropout, got 1: Dropout2d"),
-        (nn.Flatten(), "must have parameters to train"),
-        (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "1.weight is lazy"),
-        (nn.Linear(4, 3).double(), "float32 .* weight is torch.float64"),
-        (frozen(), "must train all its parameters, .* 1.weight is frozen"),
-        (Own(0, spare=good()), "must use all its parameters, more.spare.1.weight has no part"),
-        (Own(0.5), "two passes differed: leave out dropout"),
-        (
-            nn.Sequential(nn.Flatten(), nn.Linear(4, 2)),
-            r"one for each class from 0 .*, got \(2, 2\)",
-        ),
-        (
-            nn.Sequential(nn.Linear(3, 3)),
-            r"cannot be trained on inputs of shape \(1, 2, 2\), channels first: mat1",
-        ),
-        (Changed(torch.Tensor.detach), "does not require grad"),
-        (Changed(torch.Tensor.long), "cannot be trained .*Long"),
-        (Changed(lambda scores: scores + 0j), "cannot be trained .*omplex"),
-        (
-            Changed(lambda scores: scores / 0 - scores / 0),
-            "gradient of last.weight must be dense and finite",
-        ),
-        (
-            Changed(lambda scores: (0 * scores).sqrt()),
-            "gradient of last.weight must be dense and finite",
-        ),
-        (nn.Conv2d(1, 3, 1), r"shape \(samples, 3\), .* got \(2, 3, 2, 2\) for 2 samples"),
-    ],
-)
-def test_check_network__names_what_is_wrong(model, message):
-    with pytest.raises(ValueError, match=message):
-        check(model)
-
-
 def drawn_elsewhere() -> nn.Module:
     model = good()
     model[1].weight.data = torch.from_numpy(np.random.default_rng().normal(size=(3, 4))).float()
@@ -166,8 +106,16 @@ def failing() -> nn.Module:
 NETWORK = good()
 
 
+@pytest.mark.parametrize("outputs", [3, 5])  # one that has too many never names the last
+def test_check_maker__takes_what_can_be_trained_and_leaves_torch_as_it_was(outputs):
+    before = torch.get_rng_state()
+    layers = nn.Flatten, partial(nn.GroupNorm, 1, 4), partial(nn.Linear, 4, outputs)
+    check_maker(lambda: nn.Sequential(*(layer() for layer in layers)), IMAGES, LABELS, 3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize(
-    ("make_model", "message"),
+    ("given", "message"),
     [
         (NETWORK, "class or function that makes a network, .* got an object of type Sequential"),
         (nn.Linear, "model makes no network: TypeError: .*missing 2 required"),
@@ -175,12 +123,32 @@ NETWORK = good()
         (lambda: None, "must make a torch.nn.Module, got NoneType"),
         (lambda: NETWORK, "a new network each time, .* 1.weight .* is the same tensor"),
         (drawn_elsewhere, "from torch's generator alone: 1.weight .* differs"),
-        (frozen, "1.weight is frozen"),
+        (nn.Sequential(nn.BatchNorm2d(1)), "no buffers, got 0.running_mean: use group norm"),
+        (nn.Sequential(nn.Flatten(), nn.Dropout2d()), "must have no dropout, got 1: Dropout2d"),
+        (nn.Flatten(), "must have parameters to train"),
+        (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), "1.weight is lazy"),
+        (nn.Linear(4, 3).double(), "float32 .* weight is torch.float64"),
+        (frozen(), "must train all its parameters, .* 1.weight is frozen"),
+        (Changed(torch.relu, spare=good()), "use all its parameters, more.spare.1.weight has no p"),
+        (Changed(lambda scores: scores + torch.randn(3)), "two passes differed: leave out dropout"),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(4, 2)),
+            r"one for each class from 0 .*, got \(2, 2\)",
+        ),
+        (
+            nn.Sequential(nn.Linear(3, 3)),
+            r"cannot be trained on inputs of shape \(1, 2, 2\), channels first: mat1",
+        ),
+        (Changed(torch.Tensor.detach), "does not require grad"),
+        (
+            Changed(lambda scores: scores / 0 - scores / 0),
+            "gradient of last.weight must be dense and finite",
+        ),
+        (nn.Conv2d(1, 3, 1), r"shape \(samples, 3\), .* got \(2, 3, 2, 2\) for 2 samples"),
     ],
 )
-def test_check_maker__names_what_is_wrong(make_model, message):
-    before = torch.get_rng_state()
+def test_check_maker__names_what_is_wrong(given, message):
+    """A network stands for a function that makes it, unless it is the one that is given itself."""
+    made = isinstance(given, nn.Module) and given is not NETWORK
     with pytest.raises(ValueError, match=message):
-        check_maker(make_model, IMAGES, LABELS, 3)
-    check_maker(good, IMAGES, LABELS, 3)
-    assert torch.equal(torch.get_rng_state(), before)
+        check_maker((lambda: given) if made else given, IMAGES, LABELS, 3)

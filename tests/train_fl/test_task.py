@@ -13,11 +13,11 @@ from torch import nn
 
 from fl_edge_env import CellChannel, Scenario
 from policies import UniS, evaluate
-from policies.benchmark.jobs import Job, job_keys
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import DataSource
 from train_fl.data.partition import by_rank, by_writer, dirichlet_equal, iid
+from train_fl.models import femnist_cnn, resnet18_group_norm
 
 LABELS = np.random.default_rng(0).integers(0, 4, 205)
 PARTITIONS = ["dirichlet", "iid", "place", "speed", "writer"]
@@ -70,37 +70,32 @@ def test_make_task__splits_as_the_partition_says(partition):
 
 
 @pytest.mark.parametrize(
-    ("name", "learning_rate", "num_devices", "shape", "classes", "size"),
+    ("name", "learning_rate", "shape", "classes", "network"),
     [
-        ("digits", 0.02, 40, (1, 8, 8), 10, 6_090),
-        ("fashion_mnist", 0.01, 120, (1, 28, 28), 10, 6_497_162),
-        ("cifar10", 0.05, 120, (3, 32, 32), 10, 11_172_342),
-        ("femnist", 0.1, 120, (1, 28, 28), 62, 6_603_710),
+        ("fashion_mnist", 0.01, (1, 28, 28), 10, femnist_cnn),
+        ("cifar10", 0.05, (3, 32, 32), 10, resnet18_group_norm),
+        ("femnist", 0.1, (1, 28, 28), 62, femnist_cnn),
     ],
 )
 def test_make_task__defaults_of_the_paper(
-    monkeypatch, tmp_path, name, learning_rate, num_devices, shape, classes, size
+    monkeypatch, tmp_path, name, learning_rate, shape, classes, network
 ):
     asked = []
 
     def load(source: DataSource) -> Dataset:
         asked.append(source)
-        rng = np.random.default_rng(0)
-        images, labels = np.zeros((480, *shape)), np.append(rng.integers(0, 10, 479), classes - 1)
+        images, labels = np.zeros((240, *shape)), np.arange(240) % classes
         dataset = Dataset.from_arrays(name, images, labels, images, labels)
-        return dataclasses.replace(dataset, train_writers=np.arange(480) % source.num_devices)
+        return dataclasses.replace(dataset, train_writers=np.arange(240) % source.num_devices)
 
     monkeypatch.setitem(DATASETS, name, DATASETS[name]._replace(load=load))
     task = make_task(name, split_seed=6, data_dir=str(tmp_path), download=True)
-    assert asked == [DataSource(tmp_path, download=True, num_devices=num_devices, seed=6)]
+    assert asked == [DataSource(tmp_path, download=True, num_devices=120, seed=6)]
     assert task.options.learning_rate == learning_rate
-    assert task.num_parameters == size
-    assert len(task.parts) == num_devices
-    expected = by_writer(task.dataset.train_writers, num_devices)
-    if name != "femnist":
-        labels, rng = task.dataset.train_targets.numpy(), np.random.default_rng(6)
-        expected = dirichlet_equal(labels, num_devices, 0.5, rng)
-    assert_same_parts(task.parts, expected)
+    assert task.num_parameters == sum(p.numel() for p in network(classes).parameters())
+    labels, writers = task.dataset.train_targets.numpy(), task.dataset.train_writers
+    mixed = dirichlet_equal(labels, 120, 0.5, np.random.default_rng(6))
+    assert_same_parts(task.parts, by_writer(writers, 120) if name == "femnist" else mixed)
 
 
 def test_make_task__a_small_network_with_the_upload_of_the_large_one(monkeypatch):
@@ -187,6 +182,8 @@ def test_factory__trains_own_data_and_network_by_the_names_of_their_file(own_fil
     policies = [UniS(factory.scenario)]
     named = evaluate(policies, factory.scenario, [0, 1], make_env=factory, workers=2)
     assert factory.scenario.model_bits == 32 * 15
+    fetching = TrainingEnvFactory(scenario, f"{own_file}:points", download=True, **options)
+    assert fetching.fitted().identity == factory.identity
     # The same as a task, whose data and network are made here.
     task = make_task(
         own_dataset(f"{own_file}:points"),
@@ -203,19 +200,6 @@ def test_factory__trains_own_data_and_network_by_the_names_of_their_file(own_fil
         TrainingEnvFactory(scenario, task, learning_rate=0.2)
     with pytest.raises(ValueError, match="the name of a data set or a Task, got Dataset"):
         TrainingEnvFactory(scenario, task.dataset)
-
-
-def test_job__of_own_data_is_another_when_their_file_changes(own_file):
-    scenario = Scenario.digits(num_devices=6, num_rounds=4)
-    keys = []
-    options = {"model": f"{own_file}:Net", "learning_rate": 0.1}
-    # Whether files are fetched makes no difference.
-    for code, download in ((OWN, False), (OWN, True), (OWN.replace("0.3", "0.2"), False)):
-        own_file.write_text(code)
-        factory = TrainingEnvFactory(scenario, f"{own_file}:points", download=download, **options)
-        job = Job(UniS(scenario), scenario, (0,), factory)
-        keys += job_keys([job])
-    assert keys[0] == keys[1] != keys[2]
 
 
 @pytest.mark.parametrize(
@@ -279,6 +263,15 @@ def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
         ({"compression": "qsgd:4"}, "compressor of your own, .*got 'qsgd:4': qsgd and topk belong"),
         # Told before files are read.
         ({"dataset": "cifar10", "data_dir": "/nowhere", "learning_rate": -1.0}, "learning_rate"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        ({"eval_every": 0}, "eval_every must be an integer of at least 1, got 0"),
+        ({"threads": 0}, "threads must be an integer of at least 1, got 0"),
+        ({"split_seed": -1}, "split_seed must be an integer of at least 0, got -1"),
+        ({"partition": "place-"}, "partition must be one of dirichlet, .*did you mean 'place'"),
+        ({"concentration": 0.0}, "concentration must be positive and finite, got 0.0"),
+        ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
+        ({"proximal": float("inf")}, "proximal must be at least zero and finite, got inf"),
+        ({"on_non_finite": "stop"}, "on_non_finite must be one of raise, skip, got 'stop'"),
     ],
 )
 def test_make_task__wrong_input_is_named(changes, message):

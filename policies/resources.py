@@ -113,7 +113,8 @@ def share_band(
 
     This makes the round the shortest: a device that finishes earlier has bandwidth to spare. To
     upload in the time that a deadline leaves, a device needs a signal-to-noise ratio x with a known
-    ``ln(1 + x) / x``, which Lambert's function inverts; the deadline is a root.
+    ``ln(1 + x) / x``, which Lambert's function inverts; the deadline is a root. A row of a batch
+    does not depend on the others.
 
     Parameters
     ----------
@@ -142,26 +143,10 @@ def share_band(
         return np.take_along_axis(values, members, axis=-1)
 
     ready = of_cohort(physics.compute_time(f, scenario) + scenario.waiting_time)
-    snr = of_cohort(gain * p) / (scenario.cohort_size * scenario.noise_power_w)
-    upload = scenario.upload_bits * math.log(2) / scenario.bandwidth_hz
-    share = _finish_together(ready, snr, upload, named)
-    bandwidth = np.zeros((*gain.shape[:-1], gain.shape[-1] + 1))  # the last column is nobody's
-    np.put_along_axis(bandwidth, members, scenario.bandwidth_hz * share, axis=-1)
-    return bandwidth[..., :-1]
-
-
-def _finish_together(
-    ready: FloatArray, snr: FloatArray, upload: float, named: BoolArray
-) -> FloatArray:
-    """Shares of the band with which cohorts finish together, (..., k).
-
-    `ready` is when devices begin to upload [s], `snr` their signal-to-noise ratio in the whole
-    band, and `upload` the time of an upload at one nat a second and hertz there [s]. Places that
-    are not `named` get no share. A row does not depend on the others.
-    """
+    snr = of_cohort(gain * p) / (scenario.cohort_size * scenario.noise_power_w)  # in all the band
+    upload = scenario.upload_bits * math.log(2) / scenario.bandwidth_hz  # at one nat/s/Hz [s]
     least = upload / snr  # no share makes an upload shorter
-    alone = ready + upload / np.log1p(snr)
-    end = np.where(named, alone, 0.0).max(axis=-1, keepdims=True)
+    end = np.where(named, ready + upload / np.log1p(snr), 0.0).max(axis=-1, keepdims=True)
     # What is bought in all is convex in the end: Newton's method comes from the left.
     for _ in range(_MOST_STEPS):
         rate = least / np.where(named, end - ready, 2.0 * least)  # ln(1 + x) / x
@@ -177,7 +162,10 @@ def _finish_together(
             break
         step = (1.0 - total) / slope.sum(axis=-1, keepdims=True)
         end = np.where(open_, end + np.maximum(step, 0.0), end)
-    return np.where(named, np.maximum(share / total, LEAST_SHARE), 0.0)
+    share = np.where(named, np.maximum(share / total, LEAST_SHARE), 0.0)
+    bandwidth = np.zeros((*gain.shape[:-1], gain.shape[-1] + 1))  # the last column is nobody's
+    np.put_along_axis(bandwidth, members, scenario.bandwidth_hz * share, axis=-1)
+    return bandwidth[..., :-1]
 
 
 def _dynamic(

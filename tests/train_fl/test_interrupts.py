@@ -253,4 +253,4 @@ def test_run_jobs__a_killed_worker_is_told_and_what_is_finished_is_kept(tmp_path
     jobs = [first, *(Job(policy, scenario, (0,)) for policy in (killed, UniD(scenario)))]
     with pytest.raises(WorkerKilledError, match=r"killed a worker process.*--workers 1$"):
         run_jobs(jobs, folder=tmp_path, workers=2)
-    assert (tmp_path / f"{job_keys(first)[0]}.npz").exists()
+    assert (tmp_path / f"{job_keys([first])[0]}.npz").exists()

@@ -6,8 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, Scenario, Simulator
 from fl_edge_env.aggregation import contributions
@@ -30,17 +28,6 @@ def test_sampled__mean_over_all_draws_is_the_update_of_all_devices(cohort_size):
     decision = Allocation(F, P, Q)
     mean = sum(np.prod(Q[list(d)]) * aggregate(decision, cohort=np.array(d)) for d in draws)
     np.testing.assert_allclose(mean, WEIGHTS @ UPDATES, rtol=1e-12)
-
-
-@pytest.mark.parametrize("cohort", [[3, 1], [1, 3], [3, -1, 1]])
-def test_chosen__is_averaged_by_the_data_or_by_the_weights_of_the_decision(cohort):
-    cohort = np.array(cohort)
-    plain = contributions(Allocation(F, P, cohort=cohort), {"cohort": cohort}, SCENARIO)
-    np.testing.assert_array_equal(plain.arrived, [False, True, False, True])
-    np.testing.assert_allclose(plain.weight, [0, 0.2 / 0.6, 0, 0.4 / 0.6])
-    decision = Allocation(F, P, cohort=cohort, weights=10.0 + cohort)
-    weighted = contributions(decision, {"cohort": cohort}, SCENARIO)
-    np.testing.assert_array_equal(weighted.weight, [0, 11, 0, 13])
 
 
 @pytest.mark.parametrize("kind", ["sampled", "weighted", "averaged"])
@@ -83,34 +70,3 @@ def test_contributions__of_rounds_of_the_environment_are_unbiased_over_draws_and
         mean = (WEIGHTS * np.array(there)) @ UPDATES
         error = np.std(updates, axis=0) / np.sqrt(len(updates))
         assert np.all(np.abs(np.mean(updates, axis=0) - mean) < 4.5 * error)
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from(["sampled", "weighted", "averaged"]))
-def test_contributions__of_a_batch_are_those_of_each_system(seed, kind):
-    rng = np.random.default_rng(seed)
-    systems, devices, size = rng.integers(1, 5), 30, int(rng.integers(1, 20))
-    scenario = Scenario(
-        num_devices=devices, num_samples=rng.uniform(1, 9, devices), upload_failure=0.3
-    )
-    f, p = (np.tile(values, (systems, 1)) for values in (scenario.f_mid, scenario.p_mid))
-    info = {"failed": rng.random((systems, devices)) < 0.3}
-    fields = {}
-    if kind == "sampled":
-        fields["q"] = rng.dirichlet(np.ones(devices), systems)
-        info |= {"cohort": rng.integers(0, devices, (systems, size)), "q": fields["q"][:, ::-1]}
-    else:
-        fields["cohort"] = np.array([rng.permutation(devices)[:size] for _ in range(systems)])
-        fields["cohort"][rng.random((systems, size)) < 0.3] = -1
-        info["cohort"] = fields["cohort"]
-    if kind == "weighted":
-        fields["weights"] = rng.random((systems, size))
-    batch = contributions(Allocation(f, p, **fields), info, scenario)
-    for system in range(systems):
-        single = contributions(
-            Allocation(f[0], p[0], **{name: rows[system] for name, rows in fields.items()}),
-            {name: rows[system] for name, rows in info.items()},
-            scenario,
-        )
-        np.testing.assert_array_equal(batch.arrived[system], single.arrived)
-        np.testing.assert_array_equal(batch.weight[system], single.weight)
-        assert not single.weight[~single.arrived].any()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -102,23 +99,6 @@ def test_picture__of_any_number_of_devices_marks_the_cohort(devices):
     assert not (before == COHORT).all(axis=-1).any()
     env.step(np.zeros((3, devices), np.float32))
     assert (env.render() == COHORT).all(axis=-1).any()
-
-
-def test_copies__draw_the_same_picture():
-    env = make()
-    play(env, 3)
-    frame = env.render()
-    for twin in (copy.deepcopy(env.unwrapped), pickle.loads(pickle.dumps(env.unwrapped))):
-        np.testing.assert_array_equal(twin.render(), frame)
-
-
-def test_human_rendering__shows_the_picture_in_a_window():
-    pygame = pytest.importorskip("pygame")
-    env, expected = gym.wrappers.HumanRendering(make()), make()
-    play(env, 1), play(expected, 1)
-    shown = pygame.surfarray.array3d(pygame.display.get_surface()).swapaxes(0, 1)
-    np.testing.assert_array_equal(shown, expected.render())
-    env.close()
 
 
 def test_record_video__writes_a_file(tmp_path):

@@ -286,7 +286,11 @@ def test_round__with_any_options_is_that_of_plain_loops_and_a_batch_that_of_sing
             assert not np.any(played.failed & ~np.array(told["in_time"]))
         np.testing.assert_array_equal(in_time(info), told["in_time"])
         weight = weights_of(system, own, told, info)
-        np.testing.assert_allclose(contributions(own, info, system).weight, weight, rtol=1e-9)
+        found = contributions(own, info, system)
+        np.testing.assert_allclose(found.weight, weight, rtol=1e-9)
+        both = contributions(decision, infos, system)
+        for name in ("weight", "arrived"):
+            np.testing.assert_array_equal(getattr(both, name)[0], getattr(found, name))
         # What the server does not know is hidden, and nothing else.
         for n in devices:
             if n in members:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -161,39 +160,6 @@ def test_reset__a_channel_that_draws_what_it_must_not_is_named(monkeypatch):
     monkeypatch.setattr(Constant, "draw", lambda *_, **__: np.full((5, 4), 0.2))
     with pytest.raises(ValueError, match=r"draw of Constant must return gains .*, got 0.2 to 0.2"):
         Simulator(scenario).reset([0])
-
-
-@pytest.mark.parametrize(
-    "channel", [ExponentialChannel(), MarkovChannel.correlated(0.7)], ids=["iid", "markov"]
-)
-@pytest.mark.parametrize("num_envs", [None, 3])
-@pytest.mark.parametrize("rounds", [0, 4, 11, 12, 23])  # a block has twelve rounds
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"csi": "delayed"},
-        {"csi": "participants", "objective": "outcome"},
-        {"availability": 0.7, "upload_failure": 0.4},
-    ],
-)
-def test_copies__go_on_with_the_same_numbers(channel, num_envs, rounds, fields):
-    scenario = Scenario(num_devices=1365, num_rounds=40, channel=channel, **fields)
-    seeds = [7, 1, 4][: num_envs or 1]
-    whole = Simulator(scenario, num_envs)
-    assert len(whole._block_gains) == 12
-    whole.reset(seeds)
-    allocation = Allocation(scenario.f_max, scenario.p_max, 1 / 1365)
-    for played in range(rounds):
-        if num_envs and played == 8:  # from here on the systems are in different rounds
-            whole.reset([None, 1, None], np.array([False, True, False]))
-        whole.advance(allocation)
-    other = pickle.loads(pickle.dumps(whole))
-    for _ in range(3):
-        np.testing.assert_equal(other.observe(), whole.observe())
-        np.testing.assert_equal(other.advance(allocation), whole.advance(allocation))
-    for system in range(num_envs or 1):
-        mine, theirs = whole.training_seed(system), other.training_seed(system)
-        assert mine.generate_state(4).tolist() == theirs.generate_state(4).tolist()
 
 
 @pytest.mark.parametrize("availability", [1.0, 0.3])

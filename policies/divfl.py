@@ -38,7 +38,7 @@ class DivFL(Policy):
     Parameters
     ----------
     scenario : Scenario
-        The system it controls, with ``cohort_size <= num_devices`` and at most 4096 devices.
+        The system it controls, with at most 4096 devices.
     label_histogram : array_like, shape (N, C), optional
         Share of each class in each device's data. By default a Dirichlet(0.5) mix of ten
         classes drawn with a fixed seed, the paper's CIFAR-10 partition.
@@ -49,11 +49,6 @@ class DivFL(Policy):
 
     def __init__(self, scenario: Scenario, *, label_histogram: ArrayLike | None = None) -> None:
         super().__init__(scenario)
-        if scenario.cohort_size > scenario.num_devices:
-            raise ValueError(
-                "DivFL chooses cohort_size distinct devices: cohort_size must be at most "
-                f"num_devices = {scenario.num_devices}, got {scenario.cohort_size}"
-            )
         if scenario.num_devices > _MOST_DEVICES:
             raise ValueError(
                 "DivFL keeps the distances between all pairs of devices: num_devices must be at "
@@ -89,7 +84,7 @@ class DivFL(Policy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""
-        size = self.scenario.cohort_size
+        size = min(self.scenario.cohort_size, self.scenario.num_devices)
         f, p = static_resources(*observed(observation), self.scenario)
         present = available(observation)
         if present is None:

@@ -17,7 +17,7 @@ from policies.opportunistic import Opportunistic
 from policies.resources import ResourceName, ResourceRule
 from policies.selection import Scheduler, Selector
 from policies.uniform import UniD, UniS
-from policies.user_code import load_class, names_own, running_own
+from policies.user_code import load_own, names_own, running_own
 
 SELECTORS: dict[str, type[Selector]] = {
     "random": selection.Random,
@@ -92,7 +92,9 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
 
         return SB3Policy.load(name, scenario, **options)
     if names_own(name) and selector not in POLICIES:
-        kind = load_class(name)
+        kind: type[Policy] | type[Selector] = load_own(
+            name, kind="subclass of Policy or Selector", fits=_is_policy_class
+        )
         with running_own(name):
             if issubclass(kind, Selector):
                 return _scheduler(kind, scenario, **options)
@@ -102,6 +104,11 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         f"agent.zip of Stable-Baselines3, or my_file.py:MyPolicy, got {name!r}"
         f"{did_you_mean(name, POLICIES)}"
     )
+
+
+def _is_policy_class(value: object) -> bool:
+    bases = Policy, Selector
+    return isinstance(value, type) and issubclass(value, bases) and value not in bases
 
 
 def _predicting(name: str, scenario: Scenario, options: dict[str, Any]) -> Policy:

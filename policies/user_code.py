@@ -18,8 +18,6 @@ from typing import Any
 
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import as_value_error, reason
-from policies.base import Policy
-from policies.selection import Selector
 
 # The packages with which joblib sends work to its processes: of its own since 1.6.
 _PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
@@ -60,19 +58,6 @@ def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
     found = getattr(module, wanted)
     if not fits(found):
         raise ValueError(f"{wanted} in {place!r} must be a {kind}, got {found!r}")
-    return found
-
-
-def load_class(name: str) -> type[Policy] | type[Selector]:
-    """The class of a policy or selector of the user's own; see `load_own`."""
-    bases = Policy, Selector
-
-    def fits(value: object) -> bool:
-        return isinstance(value, type) and issubclass(value, bases) and value not in bases
-
-    found: type[Policy] | type[Selector] = load_own(
-        name, kind="subclass of Policy or Selector", fits=fits
-    )
     return found
 
 

@@ -96,7 +96,6 @@ CALLS = [
     (lambda: OPPORTUNISTIC(prices=(0.4, 800.0)), "prices must be DualPrices"),
     (lambda: OPPORTUNISTIC(prices=DualPrices(ONES[:4], ONES)), r"prices.energy must .* \(5,\)"),
     (lambda: OPPORTUNISTIC(prices=DualPrices(-ONES, ONES)), "at least zero and finite"),
-    (lambda: DivFL(Scenario(num_devices=3, cohort_size=4)), "at most num_devices = 3, got 4"),
     (lambda: DivFL(Scenario(num_devices=4097)), "num_devices must be at most 4096, got 4097"),
     (lambda: DivFL(SYSTEM, label_histogram=ONES), "label_histogram must have shape"),
     (lambda: DivFL(SYSTEM, label_histogram=np.full((5, 2), math.nan)), "must be finite"),

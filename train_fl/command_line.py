@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import version
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -24,44 +25,27 @@ class _Command(NamedTuple):
     run: Callable[[Any, Console], None]
 
 
-def _compare() -> _Command:
-    """Compare policies, with or without training real models."""
-    from train_fl.commands.options import CompareOptions
+def _loader(description: str, name: str, options: str, module: str) -> Callable[[], _Command]:
+    """A function that imports the options of a command; the command itself is imported to run."""
 
-    def run(options: CompareOptions, console: Console) -> None:
-        from train_fl.commands.compare import compare  # pandas takes a while, and no help needs it
+    def load() -> _Command:
+        def run(given: Any, console: Console) -> None:
+            getattr(import_module(f"train_fl.commands.{name}"), name)(given, console)
 
-        compare(options, console)
+        return _Command(getattr(import_module(f"train_fl.commands.{module}"), options), run)
 
-    return _Command(CompareOptions, run)
-
-
-def _leaderboard() -> _Command:
-    """Rank schedulers in the settings of a file."""
-    from train_fl.commands.leaderboard import Options, leaderboard
-
-    return _Command(Options, leaderboard)
-
-
-def _reproduce() -> _Command:
-    """Reproduce the figures of the paper's Section VII."""
-    from train_fl.commands.reproduce import Options, reproduce
-
-    return _Command(Options, reproduce)
-
-
-def _train() -> _Command:
-    """Train an agent of Stable-Baselines3 to schedule the devices."""
-    from train_fl.commands.train import Options, train
-
-    return _Command(Options, train)
+    load.__doc__ = description
+    return load
 
 
 _COMMANDS: dict[str, Callable[[], _Command]] = {
-    "compare": _compare,
-    "leaderboard": _leaderboard,
-    "reproduce": _reproduce,
-    "train": _train,
+    name: _loader(description, name, *options)
+    for name, description, *options in (
+        ("compare", "Compare policies, with or without training.", "CompareOptions", "options"),
+        ("leaderboard", "Rank schedulers in the settings of a file.", "Options", "leaderboard"),
+        ("reproduce", "Reproduce the figures of the paper.", "Options", "reproduce"),
+        ("train", "Train an agent to schedule the devices.", "Options", "train"),
+    )
 }
 
 

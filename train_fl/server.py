@@ -5,6 +5,8 @@ it for the negative of a gradient [Reddi2021]_.
 
 References
 ----------
+.. [Hsu2019a] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
+   Federated Visual Classification", 2019.
 .. [Reddi2021] Reddi et al., "Adaptive Federated Optimization", ICLR 2021.
 .. [Wang2020] Wang, Liu, Liang, Joshi and Poor, "Tackling the objective inconsistency problem in
    heterogeneous federated optimization", NeurIPS 2020.
@@ -74,12 +76,7 @@ class ServerOptimizer(ABC):
     Parameters
     ----------
     learning_rate : float
-        Factor of the step.
-
-    Raises
-    ------
-    ValueError
-        If it is not positive and finite.
+        Factor of the step, positive and finite.
     """
 
     keeps: ClassVar[tuple[str, ...]] = ()
@@ -95,18 +92,10 @@ class ServerOptimizer(ABC):
 
     @abstractmethod
     def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:
-        """The step of the global model.
+        """The step of the global model, shape (d,), from the weighted sum of a round's updates.
 
-        Parameters
-        ----------
-        update : Tensor, shape (d,)
-            Weighted sum of the updates of a round.
-        kept : dict of Tensor, shape (d,)
-            The vectors of `keeps`, zero before the first round; to be changed in place.
-
-        Returns
-        -------
-        Tensor, shape (d,)
+        `kept` has the vectors of `keeps`, each of shape (d,), zero before the first round; they are
+        changed in place.
         """
 
 
@@ -136,10 +125,8 @@ class FedNova(FedAvg):
     ----------
     learning_rate : float
         Factor of the step.
-    batch_size : int
-        Samples in a step of local training.
-    momentum : float
-        Momentum of local training, in [0, 1).
+    batch_size, momentum
+        Of local training, as in `train_fl.options.TrainingOptions`.
     """
 
     batch_size: int = 32
@@ -177,11 +164,6 @@ class FedAvgM(ServerOptimizer):
         Factor of the step.
     momentum : float
         In [0, 1).
-
-    References
-    ----------
-    .. [Hsu2019a] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
-       Federated Visual Classification", 2019.
     """
 
     keeps = ("velocity",)
@@ -252,13 +234,8 @@ def make_server_optimizer(
 ) -> ServerOptimizer:
     """A server optimiser by name, with its own learning rate by default; or the one given.
 
-    FedNova normalises local training with the batch size and the momentum of the options.
-
-    Raises
-    ------
-    ValueError
-        If there is no such optimiser, its learning rate is not positive and finite, or FedNova is
-        to normalise training with a proximal term.
+    FedNova normalises local training with the batch size and the momentum of the options, and
+    rejects a proximal term.
     """
     if isinstance(server, ServerOptimizer):
         return server

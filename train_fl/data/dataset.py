@@ -26,9 +26,7 @@ Augmentation = Callable[[Tensor, np.random.Generator], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs and their classes for training and for testing.
-
-    Data of one's own come `from_arrays` or `from_torch`.
+    """Inputs and their classes for training and for testing; see `from_arrays`, `from_torch`.
 
     Attributes
     ----------
@@ -170,25 +168,11 @@ class Dataset:
         test: torch.utils.data.Dataset[Any],
         **options: Any,
     ) -> Dataset:
-        """A data set out of two of torch's, such as those of torchvision.
+        """A data set out of two of torch's, such as those of torchvision; see `from_arrays`.
 
-        Every sample is read once and kept in memory.
-
-        Parameters
-        ----------
-        name
-            As of a `Dataset`.
-        train, test : torch.utils.data.Dataset
-            With a length, and pairs of an input and its target. All inputs are tensors or arrays
-            of one shape, such as (channels, height, width) after torchvision's ``ToTensor``;
-            targets are classes.
-        **options
-            `augment`, as of `from_arrays`.
-
-        Raises
-        ------
-        ValueError
-            If a sample is something else; see also `from_arrays`.
+        Both have a length, and pairs of an input and its class. All inputs are tensors or arrays of
+        one shape, such as (channels, height, width) after torchvision's ``ToTensor``. Every sample
+        is read once and kept in memory; one that is something else is a `ValueError`.
         """
         return cls.from_arrays(name, *_read(train, "train"), *_read(test, "test"), **options)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from fl_edge_env import Scenario, TraceChannel, with_phones, with_proportional_w
 from fl_edge_env.channels import MarkovChannel
 from train_fl.command_line import _COMMANDS, main, parse
 from train_fl.commands.options import SCENARIO_FIELDS, TRAINING_FIELDS, CompareOptions
+from train_fl.commands.settings import Scheduler, make_setting
 
 # A value that each field can take, where half as much again is none.
 VALUES = {
@@ -60,6 +63,59 @@ def test_scenario__of_a_file_has_the_changes_of_all_options(tmp_path):
     assert compared(f"{words} --work proportional").make_scenario() == with_proportional_work(
         with_phones(base)
     )
+
+
+FITTED = {"model_bits": 194_880.0, "num_samples": 36.0}  # 6,090 parameters, 1,440 of 40 devices
+OWN = """
+import numpy as np
+from train_fl import Dataset
+
+def data():
+    images, labels = np.zeros((80, 1, 28, 28)), np.arange(80) % 10
+    return Dataset.from_arrays("zeros", images, labels, images, labels)
+"""
+
+
+@pytest.fixture
+def trained_on(tmp_path, monkeypatch) -> Callable[..., Scenario]:
+    """The system in which models are trained, by the fields of its file and more options."""
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN)
+
+    def scenario(fields: str, words: str = "") -> Scenario:
+        Path("mine.toml").write_text(f'preset = "digits"\n{fields}')
+        options = compared(f"--scenario mine.toml --dataset digits {words}")
+        return make_setting("a", options, [Scheduler("uni-s")]).scenario
+
+    return scenario
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "expected"),
+    [
+        ("model_bits = 194880.0\nnum_samples = 36", "", FITTED),
+        ('compression = "qsgd:4"', "--set compression=topk:0.1", FITTED),
+        ("num_samples = 35.6", "", {"num_samples": 35.6}),  # an even split leaves a fraction
+        (
+            "",
+            "--model small --dataset own.py:data --set learning_rate=0.1",
+            {"model_bits": 32 * 206_922, "num_samples": 2.0},
+        ),
+        ("", "--scenario digits --set num_devices=20", {"num_samples": 72.0}),
+        ("model_bits = 1e6\nnum_samples = 30", "--fit-scenario", FITTED),
+    ],
+)
+def test_training__fits_a_system_where_the_user_gave_nothing_else(
+    trained_on, fields, words, expected
+):
+    scenario = trained_on(fields, words)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(getattr(scenario, name), value)
+
+
+def test_training__that_would_change_a_value_of_the_users_is_refused(trained_on):
+    with pytest.raises(ValueError, match=r"model_bits .* 1000000 and must be 194880 for digits"):
+        trained_on("model_bits = 1e6")
 
 
 @pytest.mark.parametrize("command", _COMMANDS)

@@ -42,18 +42,6 @@ PEOPLE = {writer: make_samples(n, size) for n, (writer, size) in enumerate(SIZES
 ALONE = {"a": make_samples(0, 50)}
 
 
-def in_thirds(people: dict[str, Samples]) -> list[dict[str, Samples]]:
-    """Three files: every writer is in the first, and in one or both of the others."""
-    files: list[dict[str, Samples]] = [{}, {}, {}]
-    for number, (writer, (images, labels)) in enumerate(people.items()):
-        cuts = [len(labels) // 5, [len(labels) // 2, len(labels)][number % 2]]
-        pieces = zip(np.split(images, cuts), np.split(labels, cuts), strict=True)
-        for file, piece in zip(files, pieces, strict=True):
-            if len(piece[1]):
-                file[writer] = piece
-    return files
-
-
 def leaf(people: dict[str, Samples]) -> dict[str, Any]:
     return {
         "users": list(people),
@@ -72,7 +60,13 @@ def write_json(path: Path, content: object) -> Path:
 
 
 def write_leaf_folder(folder: Path, people: dict[str, Samples]) -> None:
-    for number, file in enumerate(in_thirds(people)):
+    """Three files: every writer is in two of them."""
+    files: list[dict[str, Samples]] = [{}, {}, {}]
+    for number, (writer, (images, labels)) in enumerate(people.items()):
+        half = len(labels) // 2
+        files[number % 3][writer] = images[:half], labels[:half]
+        files[(number + 1) % 3][writer] = images[half:], labels[half:]
+    for number, file in enumerate(files):
         content = leaf(file) | {"hierarchies": [f"hsf_{n}" for n in range(len(file))]}
         split = "train" if number else "test"
         write_json(folder / split / f"all_data_{number}_niid_keep_0_{split}_9.json", content)

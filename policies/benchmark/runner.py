@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
-from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -31,7 +30,6 @@ from policies.benchmark.episode import Episodes, seed_column
 from policies.benchmark.jobs import Job, Work, job_keys
 from policies.benchmark.options import Backend
 from policies.benchmark.status import DeviceAccounts
-from policies.solvers.compiled import solver_threads
 from policies.user_code import is_own_file, own_modules
 
 
@@ -184,10 +182,9 @@ def _outcomes(
         yield from _on_ray(attempts, workers)
         return
     parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-    run = joblib.delayed(partial(_run, alone=workers == 1))
     try:
         with _signals_of_workers() if workers > 1 else nullcontext():
-            outcomes = parallel(run(attempt) for attempt in attempts)
+            outcomes = parallel(joblib.delayed(_run)(attempt) for attempt in attempts)
         yield from outcomes
     except BrokenProcessPool:
         time.sleep(0.5)  # a signal that ended all processes of the group is on its way here too
@@ -230,10 +227,11 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
             ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
         else:
             ray.init(address=address, log_to_driver=False)
-    remote: Any = ray.remote(max_retries=0)  # whose types know no keywords
-    run = remote(_run)
+    remote: Any = ray.remote  # whose types know no keywords
+    one_thread = {"env_vars": {"NUMBA_NUM_THREADS": "1"}}  # jobs do not compete, as with joblib
+    run = remote(max_retries=0, runtime_env=one_thread)(_run)
     coming = iter(attempts)
-    running = [run.remote(attempt, alone=workers == 1) for attempt in islice(coming, workers)]
+    running = [run.remote(attempt) for attempt in islice(coming, workers)]
     try:
         while running:
             (done,), running = ray.wait(running)
@@ -242,16 +240,15 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
             except (OutOfMemoryError, WorkerCrashedError):
                 raise WorkerKilledError(workers) from None
             yield outcome
-            running += [run.remote(each, alone=workers == 1) for each in islice(coming, 1)]
+            running += [run.remote(attempt) for attempt in islice(coming, 1)]
     finally:
         ray.shutdown()
 
 
-def _run(attempt: _Attempt, *, alone: bool) -> _Outcome:
-    """Run a job; with one thread if it is not alone, so that jobs do not compete."""
+def _run(attempt: _Attempt) -> _Outcome:
+    """Run a job."""
     try:
-        with nullcontext() if alone else solver_threads(1):
-            return attempt.place, attempt.job.run(attempt.checkpoint, attempt.model)
+        return attempt.place, attempt.job.run(attempt.checkpoint, attempt.model)
     except Exception as error:
         if is_interrupt(error):
             raise KeyboardInterrupt from error

@@ -10,9 +10,8 @@ in another file, change the file of the entry too, or remove its ``__pycache__``
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -21,9 +20,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Devices times rows that are worth another thread: about half a millisecond.
 _WORTH_A_THREAD = 4000
-
-_most_threads: list[int] = []
-
 
 # Division by zero gives inf as in numpy, which lets the compiler use vector instructions. Python
 # calls entries alone: what it would need to call the others takes a second to compile.
@@ -66,7 +62,7 @@ def run_rows(function: Callable[..., None], rows: int, size: int, *arguments: ob
     if parts > 1:
         from numba import config
 
-        parts = min(parts, _most_threads[-1] if _most_threads else config.NUMBA_NUM_THREADS)
+        parts = min(parts, config.NUMBA_NUM_THREADS)  # fewer in the workers of joblib
     if parts <= 1:
         function(0, rows, *arguments)
         return
@@ -78,13 +74,3 @@ def run_rows(function: Callable[..., None], rows: int, size: int, *arguments: ob
         function(0, ends[1], *arguments)
     for other in others:
         other.result()
-
-
-@contextmanager
-def solver_threads(number: int) -> Iterator[None]:
-    """Limit the solvers' threads within the block."""
-    _most_threads.append(number)
-    try:
-        yield
-    finally:
-        _most_threads.pop()

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 import cvxpy as cp
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 from fl_edge_env import Scenario, physics
 from policies.outcome import RoundSolution, bound_rounds, solve_round
 from policies.solvers import compiled
-from policies.solvers.compiled import solver_threads
 
 # A deadline may be one that nobody meets.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -280,6 +280,7 @@ def test_solve_round__absent_devices_might_as_well_not_exist(problem, seed):
 @pytest.mark.parametrize("masked", [False, True])
 def test_solve_round__batch_equals_its_rows_in_any_number_of_threads(masked, monkeypatch):
     monkeypatch.setattr(compiled, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 4)
     scenario = Scenario.cifar10(num_devices=12, cohort_size=3)
     states = [random_state(scenario, seed) for seed in range(6)]
     gain, *queues = map(np.stack, zip(*states, strict=True))
@@ -287,8 +288,7 @@ def test_solve_round__batch_equals_its_rows_in_any_number_of_threads(masked, mon
     mask = rng.random((6, 12)) < 0.4
     mask[:, 0] |= ~mask.any(axis=1)
     available = mask if masked else None
-    with solver_threads(4):
-        batch = solve_round(gain, *queues, scenario, V=1.0, available=available)
+    batch = solve_round(gain, *queues, scenario, V=1.0, available=available)
     bound = bound_rounds(gain, *queues, scenario, tolerance=1e-6, available=available)
     for row in range(6):
         there = mask[row] if masked else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +17,6 @@ from fl_edge_env.lyapunov import drift_plus_penalty
 from policies import LROA
 from policies.p2 import best_resources, solve_p2
 from policies.solvers import compiled
-from policies.solvers.compiled import solver_threads
 from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
 
 
@@ -81,11 +81,11 @@ def test_solve_p2__never_above_the_cvxpy_route(preset):
 @pytest.mark.parametrize("exact", [False, True])
 def test_solve_p2__batch_equals_single_bit_for_bit_in_any_number_of_threads(exact, monkeypatch):
     monkeypatch.setattr(compiled, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 4)
     scenario = Scenario.digits(mu=1e-3)
     states = [random_state(scenario, seed) for seed in range(20)]
-    with solver_threads(4):
-        batch = solve_p2(*map(np.stack, zip(*states, strict=True)), scenario, exact=exact)
-        assert np.all(np.isfinite(batch.lower_bound))
+    batch = solve_p2(*map(np.stack, zip(*states, strict=True)), scenario, exact=exact)
+    assert np.all(np.isfinite(batch.lower_bound))
     for seed, state in enumerate(states):
         single = solve_p2(*state, scenario, exact=exact)
         for name in ("f", "p", "q", "objective", "lower_bound", "gap"):

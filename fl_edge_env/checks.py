@@ -112,9 +112,7 @@ finite_or_zero = partial(number_in, NOT_NEGATIVE)
 number_below_one = partial(number_in, BELOW_ONE)
 
 
-def natural_number(name: str, value: object) -> int:
-    """`value` as an int, if it is an integer of at least zero."""
-    return integer_at_least(0, name, value)
+natural_number = partial(integer_at_least, 0)
 
 
 def one_of(name: str, value: object, allowed: Sequence[str]) -> str:

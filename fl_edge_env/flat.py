@@ -51,7 +51,7 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
         self.scaling = Scaling(scenario)
         self.observation_space = _flat_space(self.scaling)
         self.action_space = flatten_space(self.env.action_space)
-        self._memory = GainMemory.where_needed(scenario, (scenario.num_devices,))
+        self._memory = GainMemory(scenario, (scenario.num_devices,))
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
@@ -75,15 +75,12 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     ) -> tuple[Features, dict[str, Any]]:
         """See `FLEdgeEnv.reset`; the observation has shape (N F,)."""
         observation, info = self.env.reset(seed=seed, options=options)
-        if self._memory is not None:
-            self._memory.start()
+        self._memory.start()
         return self._features(observation), info
 
     def _features(self, observation: Mapping[str, FloatArray]) -> Features:
-        if self._memory is not None:
-            self._memory.note(observation)
-            observation = self._memory.added_to(observation)
-        return self.scaling.features(observation).ravel()
+        self._memory.note(observation)
+        return self.scaling.features(self._memory.added_to(observation)).ravel()
 
 
 # Older versions of Gymnasium know no type parameters here.
@@ -106,7 +103,7 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         shape = (self.num_envs, scenario.num_devices)
-        self._memory = GainMemory.where_needed(scenario, shape)
+        self._memory = GainMemory(scenario, shape)
 
     def reset(
         self,
@@ -116,8 +113,7 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
     ) -> tuple[Features, dict[str, Any]]:
         """See `FLEdgeVectorEnv.reset`; the observation has shape (B, N F)."""
         observation, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        if self._memory is not None:
-            self._memory.start((options or {}).get("reset_mask"))
+        self._memory.start((options or {}).get("reset_mask"))
         return self._flat(observation), info
 
     def step(
@@ -131,11 +127,10 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
         actions = _rows(actions, self.scaling.scenario.num_devices, (self.num_envs,))
         observation, reward, terminated, truncated, info = self.env.step(actions)
         played = info["_round_time"]  # everywhere but where the step was a reset
-        if self._memory is not None:
-            self._memory.start(~played)
+        self._memory.start(~played)
         if "final_obs" in info:
             info = info | {"final_obs": self._end(observation, info["final_obs"], truncated)}
-        elif self._memory is not None:
+        else:
             self._memory.note(observation)
         reward = np.where(played, self.scaling.reward(reward), 0.0)
         return self._flat(observation), reward, terminated, truncated, info
@@ -148,19 +143,16 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
         for index in np.flatnonzero(ended):
             for name, values in final[index].items():
                 last[name][index] = values
-        if self._memory is not None:
-            self._memory.note(last)
+        self._memory.note(last)
         flat = np.full(self.num_envs, None, dtype=object)
         for index, values in zip(np.flatnonzero(ended), self._flat(last)[ended], strict=True):
             flat[index] = values
-        if self._memory is not None:
-            self._memory.start(ended)
+        self._memory.start(ended)
         return flat
 
     def _flat(self, observation: Mapping[str, FloatArray]) -> Features:
-        if self._memory is not None:
-            observation = self._memory.added_to(observation)
-        return self.scaling.features(observation).reshape(self.num_envs, -1)
+        seen = self._memory.added_to(observation)
+        return self.scaling.features(seen).reshape(self.num_envs, -1)
 
 
 def make_flat(**keywords: Any) -> FlatEnv:

@@ -13,8 +13,9 @@ from fl_edge_env.typing import BoolArray, FloatArray
 class GainMemory:
     """Number and mean of the gains that each device has measured in an episode.
 
-    It follows from the observations alone: an age of 1 means a new measurement. The `shape` is that
-    of the observed gains, (N,) or (B, N).
+    It follows from the observations alone: an age of 1 means a new measurement. Observations
+    without ages stay as they are, as the server knows all gains. The `shape` is that of the
+    observed gains, (N,) or (B, N).
     """
 
     def __init__(self, scenario: Scenario, shape: tuple[int, ...]) -> None:
@@ -24,11 +25,6 @@ class GainMemory:
         self.measurements: FloatArray = np.zeros(shape)
         self.total: FloatArray = np.zeros(shape)
 
-    @classmethod
-    def where_needed(cls, scenario: Scenario, shape: tuple[int, ...]) -> GainMemory | None:
-        """A memory where the server knows the gains of participants alone; elsewhere none."""
-        return cls(scenario, shape) if scenario.csi == "participants" else None
-
     def start(self, mask: BoolArray | None = None) -> None:
         """Forget all; with a mask, shape (B,), in those systems alone."""
         for values in (self.measurements, self.total):
@@ -36,11 +32,14 @@ class GainMemory:
 
     def note(self, observation: Mapping[str, FloatArray]) -> None:
         """Take up the measurements of the round before; once for each observation."""
-        new = np.asarray(observation["age"]) == 1.0
-        self.measurements += new
-        self.total += np.where(new, observation["channel_gain"], 0.0)
+        if "age" in observation:
+            new = np.asarray(observation["age"]) == 1.0
+            self.measurements += new
+            self.total += np.where(new, observation["channel_gain"], 0.0)
 
-    def added_to(self, observation: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    def added_to(self, observation: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
         """The observation with ``measurements`` and ``remembered_gain``, their mean."""
+        if "age" not in observation:
+            return observation
         mean = (self.total + self._first) / (self.measurements + 1.0)
         return {**observation, "measurements": self.measurements.copy(), "remembered_gain": mean}

@@ -102,7 +102,7 @@ class Round(NamedTuple):
     measured: BoolArray | None = None
 
     def account(self) -> dict[str, Any]:
-        """All that happened, by name, without the fields that are None: for who judges a policy."""
+        """All that happened, by name, without the fields that are None, for evaluation."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
     def info(self) -> dict[str, Any]:

@@ -36,14 +36,13 @@ class _Account(NamedTuple):
     """What a decision comes to by its kind, sampled or chosen; fields as in `Round`."""
 
     cohort: IntArray
-    participates: BoolArray  # members of the cohort, shape (B, N)
     round_time: FloatArray
     expected_round_time: FloatArray
     energy_expected: FloatArray
     energy_spent: FloatArray
     latency: FloatArray
     sampling_error: FloatArray
-    q: FloatArray | None = None
+    q: FloatArray | None
 
 
 class Simulator:
@@ -199,36 +198,29 @@ class Simulator:
         available = None if self.available is None else self.available.copy()
         device_time, device_energy, late = self._cost(decision)
         if decision.q is None:
-            account = _chosen(decision, device_time, device_energy, available)
+            participates, account = _chosen(decision, device_time, device_energy, available)
         else:
-            account = self._sampled(decision.q, device_time, device_energy, available)
-        in_time = account.participates & ~late
+            participates, account = self._sampled(decision.q, device_time, device_energy, available)
+        in_time = participates & ~late
         reward_latency, reward_sampling_error, drift = self._reward(account, in_time)
         self._move_queues(account, in_time)
         ends_early = decision.first is not None or scenario.deadline_s < math.inf
         outcome = Round(
-            cohort=account.cohort,
+            **account._asdict(),
             device_time=device_time,
-            round_time=account.round_time,
-            expected_round_time=account.expected_round_time,
             elapsed_time=self.elapsed_time + account.round_time,
-            energy_expected=account.energy_expected,
-            energy_spent=account.energy_spent,
-            latency=account.latency,
-            sampling_error=account.sampling_error,
             penalty=account.latency + scenario.lambda_ * account.sampling_error,
             drift=drift,
             reward_latency=reward_latency,
             reward_sampling_error=reward_sampling_error,
             reward_drift=-drift,
             available=available,
-            q=None if available is None else account.q,
             failed=self._failed(in_time),
-            late=account.participates & late if ends_early else None,
-            measured=account.participates if scenario.csi == "participants" else None,
+            late=participates & late if ends_early else None,
+            measured=participates if scenario.csi == "participants" else None,
         )
         freeze(outcome)
-        self._go_on(outcome, account.participates)
+        self._go_on(outcome, participates)
         return outcome
 
     def _cost(self, decision: Allocation) -> tuple[FloatArray, FloatArray, BoolArray]:
@@ -249,7 +241,7 @@ class Simulator:
         device_time: FloatArray,
         device_energy: FloatArray,
         available: BoolArray | None,
-    ) -> _Account:
+    ) -> tuple[BoolArray, _Account]:
         """Draw the cohort from q; what is expected of the round is a mean over the draw."""
         scenario = self.scenario
         if available is not None:
@@ -259,16 +251,15 @@ class Simulator:
         drawn = (*self._rows, cohort)
         participates = np.zeros(device_energy.shape, dtype=np.bool_)
         participates[drawn] = True
-        return _Account(
+        return participates, _Account(
             cohort,
-            participates,
             device_time[drawn].max(axis=-1),
             physics.expected_maximum(device_time, q, scenario.cohort_size),
             physics.participation_probability(q, scenario.cohort_size) * device_energy,
             np.where(participates, device_energy, 0.0),
             lyapunov.latency(device_time, q, scenario),
             lyapunov.sampling_error(q, scenario.weights, available),
-            q,
+            None if available is None else q,
         )
 
     def _reward(
@@ -341,7 +332,7 @@ def _chosen(
     device_time: FloatArray,
     device_energy: FloatArray,
     available: BoolArray | None,
-) -> _Account:
+) -> tuple[BoolArray, _Account]:
     """The accounts of a chosen cohort, which are known before the round: nothing is sampled."""
     assert decision.cohort is not None
     participates = decision.participates.copy()  # the policy keeps its own
@@ -355,15 +346,15 @@ def _chosen(
     round_time = np.where(participates, device_time, 0.0).max(axis=-1)
     energy = participates * device_energy
     nothing_sampled = np.full(round_time.shape, np.nan)[()]
-    return _Account(
+    return participates, _Account(
         decision.cohort.copy(),
-        participates,
         round_time,
         round_time,
         energy,
         energy,
         round_time,
         nothing_sampled,
+        None,
     )
 
 

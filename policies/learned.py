@@ -125,25 +125,23 @@ class SB3Policy(Policy):
 
     def _reset(self, batch: tuple[int, ...]) -> None:
         self._shape = (*batch, self.scenario.num_devices)
-        self._memory = GainMemory.where_needed(self._own, self._shape)
+        self._memory = GainMemory(self._own, self._shape)
         self._has_news = False  # measurements that the memory has not taken up
 
     def feedback(self, info: Mapping[str, Any]) -> None:
         """Note that the coming observation has new measurements; see `Policy.feedback`."""
         if "energy_spent" in info:
-            self._has_news = self._memory is not None
+            self._has_news = True
 
     def _as_it_sees(self, observation: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
         """The observation with what it remembers."""
         shape = np.shape(observed(observation)[0])
         if shape != self._shape:
             self._reset(shape[:-1])  # of a batch for which it was not reset
-        if self._memory is not None:
-            if self._has_news:
-                self._memory.note(observation)
-                self._has_news = False
-            observation = self._memory.added_to(observation)
-        return observation
+        if self._has_news:
+            self._memory.note(observation)
+            self._has_news = False
+        return self._memory.added_to(observation)
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """The mean of the agent's actions; see `Policy.decide`."""

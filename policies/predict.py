@@ -85,18 +85,15 @@ class PredictPolicy(Policy):
 
     def _start(self, batch: tuple[int, ...]) -> None:
         self._shape = (*batch, self.scenario.num_devices)
-        self._memory = GainMemory.where_needed(self.scenario, self._shape)
+        self._memory = GainMemory(self.scenario, self._shape)
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """The agent's action as the environment takes it; see `Policy.decide`."""
         shape = np.shape(observed(observation)[0])
         if shape != self._shape:
             self._start(shape[:-1])  # of a batch for which it was not reset
-        seen = observation
-        if self._memory is not None:
-            self._memory.note(observation)
-            seen = self._memory.added_to(observation)
-        features = self._scaling.features(seen)
+        self._memory.note(observation)
+        features = self._scaling.features(self._memory.added_to(observation))
         systems = features.reshape(-1, features.shape[-2] * features.shape[-1])
         rows = np.stack([self._rows(each) for each in systems])
         action = rows.reshape(*shape[:-1], *rows.shape[1:])

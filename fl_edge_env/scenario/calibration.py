@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,14 +16,7 @@ from fl_edge_env.typing import FloatArray, System
 _LEAST_EXCESS = 0.05
 
 
-class Weights(NamedTuple):
-    """The weights of the sampling error [s] and of the penalty against the queues [J^2/s]."""
-
-    lambda_: float
-    V: float
-
-
-def calibrate(system: System, *, lambda_: float | None, V: float | None) -> Weights:
+def calibrate(system: System, *, lambda_: float | None, V: float | None) -> tuple[float, float]:
     """The weights lambda and V, as given or from the middle of all ranges at the mean gain.
 
     ``lambda = mu T0 / F0`` with T0 the mean device time there, and F0 the sampling error at ``q =
@@ -54,7 +46,7 @@ def calibrate(system: System, *, lambda_: float | None, V: float | None) -> Weig
             f"the fields give lambda = {lambda_} and V = {V}, which must be finite, and V "
             "positive: choose another mu, nu or energy_budget_j"
         )
-    return Weights(lambda_, V)
+    return lambda_, V
 
 
 def check_finite(system: System, least_gain: float) -> None:

@@ -8,10 +8,9 @@ from fl_edge_env.typing import FloatArray
 
 # Quantiles of the scores of 333 phones in the floating-point test of AI Benchmark's list of
 # 2019/20, as collected in the repository of FLASH (Yang et al., WWW 2021).
-_SHARES = 0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0
-_SCORES = 105, 218, 274, 392, 755, 1327, 1548, 1696, 2035, 2621, 3414, 3691, 4310
-PHONE_SCORES = tuple(zip(_SHARES, map(float, _SCORES), strict=True))
-_MEDIAN = dict(PHONE_SCORES)[0.5]
+QUANTILES = 0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0
+SCORES = 105, 218, 274, 392, 755, 1327, 1548, 1696, 2035, 2621, 3414, 3691, 4310
+_MEDIAN = 1548
 
 
 def phone_speeds(num_devices: int, *, seed: int = 0) -> FloatArray:
@@ -23,8 +22,7 @@ def phone_speeds(num_devices: int, *, seed: int = 0) -> FloatArray:
     """
     rng = np.random.default_rng(seed)
     level = (np.arange(num_devices) + rng.random(num_devices)) / num_devices
-    share, score = np.array(PHONE_SCORES).T
-    return rng.permutation(np.interp(level, share, score)) / _MEDIAN
+    return rng.permutation(np.interp(level, QUANTILES, SCORES)) / _MEDIAN
 
 
 def phone_factors(num_devices: int, *, seed: int = 0) -> dict[str, FloatArray]:

@@ -225,9 +225,9 @@ class Scenario:
         for name in ("compression", "download_compression"):
             sent_bits(name, getattr(self, name), self.model_bits, self.model_tensors)
         check_finite(self, self.channel.gain_min)
-        weights = calibrate(self, lambda_=self.lambda_, V=self.V)
-        self._set("lambda_", weights.lambda_)
-        self._set("V", weights.V)
+        lambda_, V = calibrate(self, lambda_=self.lambda_, V=self.V)
+        self._set("lambda_", lambda_)
+        self._set("V", V)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

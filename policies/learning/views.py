@@ -122,7 +122,7 @@ class DeviceView(VecEnv):
         )
         self._first_episode = self._next_episode = FIRST_EPISODE * (seed + 1)
         self._episodes = np.zeros(self.batch.num_envs, dtype=np.int64)
-        self._memory = GainMemory.where_needed(scenario, self.batch.simulator.queue.shape)
+        self._memory = GainMemory(scenario, self.batch.simulator.queue.shape)
 
     def reset(self) -> NDArray[np.float32]:
         """Start the first episodes of the training seed, whatever `seed` was called with."""
@@ -157,8 +157,7 @@ class DeviceView(VecEnv):
         gain, queue = simulator.channel_gain.copy(), simulator.queue.copy()  # before they move on
         allocation = decode_action(action, scenario, self.softmax_scale, simulator.available)
         observed, team_reward, _, truncated, info = self.batch.step(allocation)
-        if self._memory is not None:
-            self._memory.note(observed)
+        self._memory.note(observed)
         if self.credit == "team":
             reward = np.repeat(self.scaling.reward(team_reward), scenario.num_devices)
             return reward, truncated
@@ -180,23 +179,20 @@ class DeviceView(VecEnv):
             level = max(rng.random() - self.empty_starts, 0.0) / (1.0 - self.empty_starts)
             start = level * rng.uniform(*_QUEUE_SPREAD, devices)
             simulator.queue[system] = start * self.scaling.queue
-        if self._memory is not None:
-            self._memory.start(mask)
+        self._memory.start(mask)
 
     def _observe(self) -> NDArray[np.float32]:
         observation = self.batch.simulator.observe()
-        if self._memory is not None:
-            observation = self._memory.added_to(observation)
-        return device_rows(self.scaling.features(observation))
+        return device_rows(self.scaling.features(self._memory.added_to(observation)))
 
     def state(self) -> dict[str, Any]:
         """Copies of everything that depends on the actions so far, for `restore`."""
-        simulator, memory = vars(self.batch.simulator), vars(self._memory or object)
+        simulator, memory = vars(self.batch.simulator), vars(self._memory)
         return {
             "next_episode": self._next_episode,
             "episodes": self._episodes.copy(),
             "simulator": {n: simulator[n].copy() for n in _LEFT if simulator[n] is not None},
-            "memory": {n: memory[n].copy() for n in _MEMORY if n in memory},
+            "memory": {n: memory[n].copy() for n in _MEMORY},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -33,13 +33,11 @@ def test_flat_env__is_the_environment_with_features_one_device_after_the_other(s
     raw, scaling = gym.make("FLEdge-v0", scenario=scenario), Scaling(scenario)
     assert flat.action_space == gym.spaces.Box(-1.0, 1.0, (15,), np.float32)
     for seed in (4, None):
-        memory = GainMemory.where_needed(scenario, (5,))
+        memory = GainMemory(scenario, (5,))
 
         def features(observation, memory=memory):
-            if memory is not None:
-                memory.note(observation)
-                observation = memory.added_to(observation)
-            return np.concatenate(scaling.features(observation))
+            memory.note(observation)
+            return np.concatenate(scaling.features(memory.added_to(observation)))
 
         observation, seen = flat.reset(seed=seed)[0], raw.reset(seed=seed)[0]
         for played, rows in enumerate(actions(4, 3, 5)):

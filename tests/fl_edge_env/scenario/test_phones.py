@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import CellChannel, Scenario, physics, with_phones, with_proportional_work
-from fl_edge_env.scenario.phones import PHONE_SCORES, phone_speeds
+from fl_edge_env.scenario.phones import QUANTILES, SCORES, phone_speeds
 
 
 @given(st.integers(1, 300), st.integers(0, 2**32))
 def test_speeds__each_part_of_the_distribution_gives_one_phone(num_devices, seed):
-    share, score = np.array(PHONE_SCORES).T
     speed = np.sort(phone_speeds(num_devices, seed=seed))
-    edges = np.interp(np.arange(num_devices + 1) / num_devices, share, score) / 1548
+    edges = np.interp(np.arange(num_devices + 1) / num_devices, QUANTILES, SCORES) / 1548
     assert np.all((speed >= edges[:-1] - 1e-12) & (speed <= edges[1:] + 1e-12))
 
 

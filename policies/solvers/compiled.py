@@ -1,4 +1,4 @@
-"""Compile the solvers with numba, and split rows among the processor's cores.
+"""Compile the solvers with numba.
 
 numba is imported with the first file of compiled functions, which happens when a solver is first
 called.
@@ -11,15 +11,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# Devices times rows that are worth another thread: about half a millisecond.
-_WORTH_A_THREAD = 4000
 
 # Division by zero gives inf as in numpy, which lets the compiler use vector instructions. Python
 # calls entries alone: what it would need to call the others takes a second to compile.
@@ -39,7 +34,7 @@ inlined = partial(compiled, inline="always")
 
 
 def entry(function: F) -> F:
-    """Compile a function that Python calls through `run_rows`; kept on disk if possible."""
+    """Compile a function that Python calls through `Rounds.run`; kept on disk if possible."""
     from numba import njit
 
     try:
@@ -51,26 +46,3 @@ def entry(function: F) -> F:
             stacklevel=1,  # of this line: once in a process
         )
         return njit(**_OPTIONS, nogil=True)(function)  # type: ignore[no-any-return]
-
-
-def run_rows(function: Callable[..., None], rows: int, size: int, *arguments: object) -> None:
-    """Call ``function(begin, end, *arguments)`` for all rows, in threads if that pays.
-
-    ``size`` is the number of devices of a row.
-    """
-    parts = min(rows, rows * size // _WORTH_A_THREAD)
-    if parts > 1:
-        from numba import config
-
-        parts = min(parts, config.NUMBA_NUM_THREADS)  # fewer in the workers of joblib
-    if parts <= 1:
-        function(0, rows, *arguments)
-        return
-    ends = [rows * part // parts for part in range(parts + 1)]
-    with ThreadPoolExecutor(parts - 1) as pool:
-        others = [
-            pool.submit(function, start, stop, *arguments) for start, stop in pairwise(ends[1:])
-        ]
-        function(0, ends[1], *arguments)
-    for other in others:
-        other.result()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -13,9 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from fl_edge_env.checks import all_true, finite_number, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
-from policies.solvers.compiled import run_rows
 
 T = TypeVar("T", bound=np.generic)
+
+# Devices times rows that are worth another thread: about half a millisecond.
+_WORTH_A_THREAD = 4000
 
 # Rows of the constants, (CONSTANTS, N); `policies.solvers.device` adds the rows of a round.
 CYCLES, UPLOAD, WAITING, NOISE, CAPACITANCE, F_MIN, F_MAX, P_MIN, P_MAX = range(9)
@@ -34,11 +38,23 @@ class Rounds(NamedTuple):
     cohort_size: int
 
     def run(self, function: Callable[..., None], *groups: tuple[object, ...]) -> None:
-        """Call ``function(begin, end, rounds, *groups)`` of a kernel for all rounds.
+        """Call ``function(begin, end, rounds, *groups)`` for all rounds, in threads if that pays.
 
         numba recognises plain tuples faster than named ones: the kernel names them again.
         """
-        run_rows(function, *self.queue.shape, tuple(self), *map(tuple, groups))
+        count, size = self.queue.shape
+        arguments = tuple(self), *map(tuple, groups)
+        parts = min(count, count * size // _WORTH_A_THREAD)
+        if parts > 1:
+            from numba import config
+
+            parts = min(parts, config.NUMBA_NUM_THREADS)  # fewer in the workers of joblib
+        if parts <= 1:
+            function(0, count, *arguments)
+            return
+        ends = [count * part // parts for part in range(parts + 1)]
+        with ThreadPoolExecutor(parts) as pool:
+            list(pool.map(lambda part: function(*part, *arguments), pairwise(ends)))
 
 
 def check_rounds(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
 from policies.outcome import RoundSolution, bound_rounds, solve_round
-from policies.solvers import compiled
+from policies.solvers import inputs
 
 # A deadline may be one that nobody meets.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -279,7 +279,7 @@ def test_solve_round__absent_devices_might_as_well_not_exist(problem, seed):
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_solve_round__batch_equals_its_rows_in_any_number_of_threads(masked, monkeypatch):
-    monkeypatch.setattr(compiled, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(inputs, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 4)
     scenario = Scenario.cifar10(num_devices=12, cohort_size=3)
     states = [random_state(scenario, seed) for seed in range(6)]

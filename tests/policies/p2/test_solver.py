@@ -16,7 +16,7 @@ from fl_edge_env import Scenario, Simulator
 from fl_edge_env.lyapunov import drift_plus_penalty
 from policies import LROA
 from policies.p2 import best_resources, solve_p2
-from policies.solvers import compiled
+from policies.solvers import inputs
 from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
 
 
@@ -80,7 +80,7 @@ def test_solve_p2__never_above_the_cvxpy_route(preset):
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_solve_p2__batch_equals_single_bit_for_bit_in_any_number_of_threads(exact, monkeypatch):
-    monkeypatch.setattr(compiled, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(inputs, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 4)
     scenario = Scenario.digits(mu=1e-3)
     states = [random_state(scenario, seed) for seed in range(20)]

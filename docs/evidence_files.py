@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
@@ -65,7 +64,8 @@ class Standings:
 
     def time(self, setting: str, scheduler: str, unit: str) -> str:
         """The mean time with half of its interval, in brackets where the scheduler is not ok."""
-        return self.bracketed(setting, scheduler, self.shown(setting, scheduler, "time", unit))
+        text = self.shown(setting, scheduler, "time", unit)
+        return text if scheduler in self.ok(setting) else f"({text})"
 
     def times(self, scheduler: str, unit: str) -> list[str]:
         """For each setting the mean time with half of its interval, as numbers of a sentence."""
@@ -81,21 +81,11 @@ class Standings:
         rows = self.rows.loc[setting]
         return list(rows[rows["seeds"].notna()].index)
 
-    def bracketed(self, setting: str, scheduler: str, text: str) -> str:
-        """A text in brackets where the scheduler is not ok."""
-        return text if scheduler in self.ok(setting) else f"({text})"
-
     def counted(self, setting: str, scheduler: str, what: str) -> str:
         """The first number that stands where `what` has braces, in the reason of a status."""
         reason = self.rows.loc[(setting, scheduler), "status_reason"]
         found = re.search(re.escape(what).replace(r"\{\}", r"([\d.,]+)"), str(reason))
         return found[1] if found else "0"
-
-
-@lru_cache
-def standings(name: str) -> Standings:
-    """A stored leaderboard."""
-    return Standings(name)
 
 
 class Runs:
@@ -112,12 +102,6 @@ class Runs:
         """A mean with half of its interval."""
         values = self.runs.get_group(policy)[column] / UNITS[unit]
         return interval(*mean_interval(values), most)
-
-
-@lru_cache
-def played(name: str) -> Runs:
-    """A stored comparison."""
-    return Runs(name)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

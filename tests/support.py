@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import resource
 import signal
 import tracemalloc
@@ -263,11 +262,6 @@ def outcome(read: Callable[[], Any]) -> tuple[Any, str]:
         return read(), ""
     except ValueError as error:
         return None, str(error)
-
-
-def without_times(output: str) -> str:
-    """The output of a command but for the times that it took."""
-    return re.sub(r"\d:\d\d:\d\d|-:--:--", "", output)
 
 
 def of_session(number: int) -> dict[int, str]:

@@ -143,37 +143,3 @@ def test_script__of_another_library_learns(tmp_path, script, module, updates):
     told = subprocess.run(command, check=True, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     reward = rewards(told.stdout)
     assert reward["after training"] > reward["before training"] + 0.1
-
-
-GYM_ENV = """
-import torch
-from torchrl.envs import GymEnv, check_env_specs
-
-SYSTEM = {"scenario": "digits", "num_devices": 5, "num_rounds": 4}
-
-if __name__ == "__main__":
-    two = {"num_envs": 2}
-    for name, options in (("FLEdge-v0", {}), ("FLEdgeFlat-v0", {}), ("FLEdgeFlat-v0", two)):
-        env = GymEnv(f"fl_edge_env:{name}", **options, **SYSTEM)
-        if not options:
-            env = env.auto_register_info_dict()
-        check_env_specs(env)
-        rounds = env.rollout(4)["next"]
-        assert rounds["truncated"][..., -1, :].all()
-        # Of several environments TorchRL reads the info unasked, but not that of the last round.
-        told = 3 if options else 4
-        time, elapsed = rounds["round_time"], rounds["elapsed_time"]
-        assert time.shape == ((2, 4) if options else (4,))
-        total = time[..., :told].cumsum(-1)
-        torch.testing.assert_close(elapsed[..., :told], total)
-        assert (total > 0).all() and not time[..., told:].any()
-        env.close()
-"""
-
-
-@pytest.mark.slow
-def test_gym_env_of_torchrl__reads_the_info_of_one_and_of_two_environments(tmp_path):
-    needs("torchrl")
-    script = tmp_path / "gym_env.py"  # a file, which the workers import
-    script.write_text(GYM_ENV)
-    subprocess.run([sys.executable, str(script)], check=True)

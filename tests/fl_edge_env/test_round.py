@@ -44,8 +44,8 @@ OF_THE_DRAW |= {"reward_latency", "reward_drift"}
 OPTIONS = st.sets(st.sampled_from([*SYSTEM_OPTIONS, "first", "bandwidth", "weights"]))
 
 
-def random_system(rng: np.random.Generator, options: set[str]) -> Scenario:
-    n = int(rng.integers(1, 6))
+def random_system(rng: np.random.Generator, options: set[str], most: int = 5) -> Scenario:
+    n = int(rng.integers(1, most + 1))
     given_ = {k: make(rng, n) for k, make in SYSTEM_OPTIONS.items() if k in options}
     return Scenario(
         num_devices=n,

@@ -76,7 +76,7 @@ class ServerOptimizer(ABC):
     Parameters
     ----------
     learning_rate : float
-        Factor of the step, positive and finite.
+        Factor of the step, positive and finite; `ValueError` if it is not.
     """
 
     keeps: ClassVar[tuple[str, ...]] = ()
@@ -234,8 +234,9 @@ def make_server_optimizer(
 ) -> ServerOptimizer:
     """A server optimiser by name, with its own learning rate by default; or the one given.
 
-    FedNova normalises local training with the batch size and the momentum of the options, and
-    rejects a proximal term.
+    FedNova normalises local training with the batch size and the momentum of the options. A name
+    that is none, a learning rate out of its range, or FedNova with a proximal term is a
+    `ValueError`.
     """
     if isinstance(server, ServerOptimizer):
         return server

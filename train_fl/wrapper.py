@@ -263,11 +263,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         number = int(self._base.simulator.round_index)
         received = self._received(number)
         info = self._gradients(participants, received) | self._losses(participants, received)
-        trained = [self._train(device, number - 1, received) for device in participants]
-        losses = np.array([loss for _, loss in trained])
-        client_updates = self._parameters.new_empty((len(trained), len(self._parameters)))
-        for row, (update, _) in zip(client_updates, trained, strict=True):
-            row.copy_(update)
+        client_updates = self._parameters.new_empty((len(participants), len(self._parameters)))
+        losses = np.empty(len(participants))
+        for index, device in enumerate(participants):
+            client_updates[index], losses[index] = self._train(device, number - 1, received)
         skipped = self._skip_non_finite(client_updates, participants, number)
         for row, device in zip(client_updates, participants, strict=True):
             if device not in skipped:

@@ -131,16 +131,10 @@ def test_wrapper__sends_what_is_encoded_and_takes_as_long_as_its_bytes():
 
     download = Uploads(shapes, QSGD(8))
     broadcast = download.encoded(model, stream(0))
-    received = torch.from_numpy(download.decoded(broadcast))
     uploads = Uploads(shapes, QSGD(3))
-    trainer = LocalTrainer(env.task.make_model(), env.task.options)
     for row, device in enumerate((4, 7)):
-        part = env.task.parts[device]
-        data = env.task.dataset.train_inputs[part], env.task.dataset.train_targets[part]
-        update, _ = trainer.update(
-            received, *data, epochs=2, learning_rate=0.02, rng=stream(0, device)
-        )
-        encoded = uploads.encoded(update.numpy(), stream(0, device, 1))
+        update = own_update(env, download.decoded(broadcast), device, 0)
+        encoded = uploads.encoded(update, stream(0, device, 1))
         np.testing.assert_array_equal(info["client_updates"][row], uploads.decoded(encoded))
         rate = 1e6 / 2 * np.log2(1 + gain[device] * scenario.p_mid[device] / 0.01)
         time = 2 * 2e7 * 144 / 1.5e9 + 8 * len(encoded) / rate + 8 * len(broadcast) / 1e4

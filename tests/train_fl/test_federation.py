@@ -15,14 +15,13 @@ import gymnasium as gym
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.scenario.from_log import COLUMNS
 from fl_edge_env.streams import policy_seed
 from policies import Policy, UniD, make_policy
 from tests.support import spoil
-from train_fl import Dataset, TrainingWrapper, make_task
+from train_fl import TrainingWrapper, make_task
 from train_fl.server import FedAdam, FedAvg, FedAvgM, FedNova
 
 pytest.importorskip("flwr")
@@ -195,22 +194,6 @@ def test_federation__has_the_models_of_the_wrapper_in_each_of_ten_rounds(name, s
         assert record["train-loss"] == pytest.approx(info["train_loss"], rel=1e-4)
     last = result.evaluate_metrics_serverapp[10]
     assert last["test-accuracy"] == pytest.approx(infos[-1]["test_accuracy"], abs=0.004)
-
-
-def test_federation__trains_a_table_as_the_wrapper_does():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(120, 3))
-    classes = (rows @ [1.0, 2.0, 3.0] > 0).astype(int)
-    dataset = Dataset.from_arrays("table", rows[:100], classes[:100], rows[100:], classes[100:])
-    task = make_task(
-        dataset, num_devices=N, learning_rate=0.01, model=lambda: torch.nn.Linear(3, 2)
-    )
-    scenario = task.fit(SCENARIO.replace(num_rounds=3))
-    expected, infos = wrapped("oort", scenario, rounds=3, task=task)
-    models, result = federated("oort", LocalGrid(app=make_app(task)), scenario, 3, task=task)
-    np.testing.assert_array_equal(models, expected)
-    last = result.evaluate_metrics_serverapp[3]
-    assert last["test-accuracy"] == pytest.approx(infos[-1]["test_accuracy"], rel=1e-6)
 
 
 class Spoiler(UniD):

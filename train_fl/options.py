@@ -105,13 +105,7 @@ class TrainingOptions(PlaceFlags, TaskFlags):
             finite_number("learning_rate", self.learning_rate)
 
     def for_run(self, **changes: Any) -> TrainingOptions:
-        """These with other `RUN_OPTIONS`.
-
-        Raises
-        ------
-        ValueError
-            If an option belongs to the task, or has a value out of its range.
-        """
+        """These with other `RUN_OPTIONS`; `ValueError` if an option belongs to the task."""
         for name in changes:
             if name not in RUN_OPTIONS:
                 raise ValueError(

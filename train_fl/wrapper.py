@@ -193,12 +193,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     def save_model(self, path: Path) -> None:
         """Write the state dict of the global model, for ``load_state_dict(torch.load(path))``.
 
-        Raises
-        ------
-        ValueError
-            If no such file can be made.
-        OSError
-            If it cannot be written, as on a full disk; no part of it is then left.
+        An `OSError` if it cannot be written, as on a full disk; no part of it is then left.
         """
         # Clones: the parameters are views of one vector, which each of them would be saved with.
         state = {name: value.clone() for name, value in self.model().state_dict().items()}

@@ -43,13 +43,8 @@ def _call(function: Callable[[], object], name: str) -> Dataset:
 def own_dataset(name: str) -> Dataset:
     """User-defined data, by ``my_file.py:function`` or ``my_module:function``.
 
-    The function has no arguments and returns a `Dataset`.
-
-    Raises
-    ------
-    ValueError
-        If there is no such function, it fails, or it returns something else or other data on
-        each call.
+    The function has no arguments and returns a `Dataset`. It is a `ValueError` if there is no such
+    function, it fails, or it returns something else or other data on each call.
     """
     if names_own(name):
         function = load_own(name, kind="function that returns a Dataset", fits=callable)

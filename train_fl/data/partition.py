@@ -57,25 +57,12 @@ def dirichlet_equal(
     concentration: float,
     rng: np.random.Generator,
 ) -> list[IntArray]:
-    """Split samples into parts of equal size with a Dirichlet label mix.
+    """Split samples into parts with a Dirichlet label mix, whose sizes differ by at most one.
 
     Each device draws a distribution over classes and then its samples, one after the other and
-    without replacement, from the classes that have samples left [Hsu2019]_.
-
-    Parameters
-    ----------
-    labels : ndarray of int, shape (samples,)
-        Class of each sample.
-    num_devices : int
-        Number of parts N.
-    concentration : float
-        Of the symmetric Dirichlet distribution: small for devices with few classes, large for
-        devices that are alike.
-
-    Returns
-    -------
-    list of ndarray of int
-        For each device its samples; every sample once, sizes apart by at most one.
+    without replacement, from the classes that have samples left [Hsu2019]_. The distribution is the
+    symmetric Dirichlet distribution of the concentration: small for devices with few classes, large
+    for devices that are alike.
 
     References
     ----------
@@ -104,17 +91,11 @@ def by_rank(
     mean of that distribution depends on the rank. With u the share of devices that are better and
     v the share of samples in classes before (each counting half of its own), it is
     ``1 + (1 - 2 u)(1 - 2 v)`` times the class's share of all samples, so that the devices
-    together ask for the classes in the shares that there are.
+    together ask for the classes in the shares that there are. Devices of equal merit share their
+    rank. With a large concentration a device's mix is the one of its rank, with a small one devices
+    have few classes, whatever their rank.
 
     A policy that prefers good channels, or fast devices, then learns the last classes badly.
-
-    Parameters
-    ----------
-    merit : ndarray, shape (N,)
-        Such as `Scenario.mean_gain`, positive; devices of equal merit share their rank.
-    concentration : float
-        Of the Dirichlet distribution, for each class on average: large for devices whose mix is
-        the one of their rank, small for devices with few classes, whatever their rank.
 
     Raises
     ------

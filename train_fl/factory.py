@@ -29,12 +29,10 @@ class TrainingEnvFactory:
     scenario : Scenario
         The system, which must fit the task; see `fitted`.
     task : str or Task
-        Name of the data set, as `train_fl.make_task` takes it, or a task, which has its own
-        options: here only those of `RUN_OPTIONS` can be others.
-    options : TrainingOptions, optional
-        See `train_fl.options.TrainingOptions`.
-    **changes
-        Options instead of those in `options`.
+        Name of the data set, as `train_fl.make_task` takes it, or a task.
+    **options
+        See `train_fl.options.TrainingOptions`. A task has its own: here only those of
+        `RUN_OPTIONS` can be others.
 
     Raises
     ------
@@ -46,15 +44,12 @@ class TrainingEnvFactory:
         self,
         scenario: Scenario,
         task: str | Task,
-        options: TrainingOptions | None = None,
-        **changes: Any,
+        **options: Any,
     ) -> None:
         if isinstance(task, Task):
-            if options is not None:
-                raise ValueError("options belong to the task: give them to make_task")
-            self.options = task.options.for_run(**changes)
+            self.options = task.options.for_run(**options)
         elif isinstance(task, str):
-            self.options = replace(options or TrainingOptions(), **changes)
+            self.options = TrainingOptions(**options)
         else:
             raise ValueError(
                 f"task must be the name of a data set or a Task, got {task!r}: make_task "
@@ -90,7 +85,7 @@ class TrainingEnvFactory:
     def identity(self) -> tuple[Any, ...]:
         """All that determines the training, apart from the code."""
         # Where the data come from does not matter: the task has their content.
-        options = replace(self.options, download=False, dataset=None, data_dir=Path())
+        options = replace(self.options, download=False, data_dir=Path())
         return self.scenario, options, self.make_task().fingerprint
 
     def make_task(self) -> Task:
@@ -104,9 +99,9 @@ class TrainingEnvFactory:
             merit = scenario.f_max / scenario.cycles_per_sample
         return _cached_task(
             self.task,
-            self.options,
             num_devices=scenario.num_devices,
             merit=None if merit is None else tuple(merit),  # by which the task is kept in the cache
+            **vars(self.options),
         )
 
 

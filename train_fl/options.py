@@ -38,19 +38,16 @@ class PlaceFlags:
 
 
 @dataclass(frozen=True)
-class TaskFlags:
-    """The data set and the network."""
+class ModelFlags:
+    """The network."""
 
-    dataset: Annotated[str | None, shown("NAME", "the scenario's")] = None
-    """digits, fashion_mnist, cifar10, femnist, or
-    my_file.py:function."""
     model: Annotated[str | None, shown("NAME", "the data set's")] = None
     """digits, small, cnn, resnet18, or my_file.py:MyNet."""
 
 
 @dataclass(frozen=True)
-class TrainingOptions(PlaceFlags, TaskFlags):
-    """Real models: data, network, local training, server and evaluation.
+class TrainingOptions(PlaceFlags, ModelFlags):
+    """Real models: network, split, local training, server and evaluation.
 
     Raises
     ------

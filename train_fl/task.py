@@ -223,14 +223,13 @@ class TrainingSeeds(NamedTuple):
 
 def make_task(
     dataset: str | Dataset,
-    options: TrainingOptions | None = None,
     *,
     num_devices: int | None = None,
     merit: ArrayLike | None = None,
     model: str | Callable[[], nn.Module] | None = None,
-    server: str | ServerOptimizer | None = None,
+    server: str | ServerOptimizer = "fedavg",
     compression: str | Compressor | None = None,
-    **changes: Any,
+    **options: Any,
 ) -> Task:
     """A task from a data set, split over the devices.
 
@@ -240,29 +239,27 @@ def make_task(
         ``"digits"``, ``"fashion_mnist"``, ``"cifar10"`` or ``"femnist"``. Or one's own data, as a
         `Dataset` or the name of a function (see `train_fl.data.catalogue.own_dataset`), which need
         `num_devices`, `learning_rate` and `model`.
-    options : TrainingOptions, optional
-        How models are trained, see `train_fl.options.TrainingOptions`. By
-        default FEMNIST is split by writer and the others by ``"dirichlet"``, and the learning rate
-        is the paper's for CIFAR-10 and FEMNIST, 0.02 for digits and 0.01 for Fashion-MNIST.
     num_devices : int, optional
         Number of devices N: 40 for digits and 120 for the others by default.
     merit : ndarray, shape (N,), optional
         Ranks the devices in a split by place, such as `Scenario.mean_gain`, or by speed, such as
         `Scenario.f_max`.
     model : str or callable, optional
-        The network: the option `model`, or a class or function without arguments that makes one's
-        own, as `train_fl.models.check_network` wants it. Its initial parameters come from torch's
+        The network: its name, or a class or function without arguments that makes one's own, as
+        `train_fl.models.check_network` wants it. Its initial parameters come from torch's
         generator. By default that of the data set.
-    server : str or ServerOptimizer, optional
-        The option `server`, or a server optimiser; see `train_fl.server`.
+    server : str or ServerOptimizer
+        The name of a server optimiser, or one itself; see `train_fl.server`.
     compression : str or Compressor, optional
-        The option `compression`, or a user-defined compressor; by default updates are compressed as
-        the scenario says. See `train_fl.compression`.
-    **changes
-        Options instead of those in `options`, such as ``momentum=0.5``. Without `split_seed` each
-        episode has its own split (see `train_fl.data.partition`), if the devices' numbers of
-        samples do not depend on it; a split by ``"writer"``, and the draw of FEMNIST's writers, are
-        then those of seed 0.
+        A user-defined compressor, or its name; by default updates are compressed as the scenario
+        says. See `train_fl.compression`.
+    **options
+        Other options of `train_fl.options.TrainingOptions`, such as ``momentum=0.5``. By default
+        FEMNIST is split by writer and the others by ``"dirichlet"``, and the learning rate is the
+        paper's for CIFAR-10 and FEMNIST, 0.02 for digits and 0.01 for Fashion-MNIST. Without
+        `split_seed` each episode has its own split (see `train_fl.data.partition`), if the devices'
+        numbers of samples do not depend on it; a split by ``"writer"``, and the draw of FEMNIST's
+        writers, are then those of seed 0.
 
     Returns
     -------
@@ -276,51 +273,49 @@ def make_task(
     """
     if not isinstance(dataset, (str, Dataset)):
         raise ValueError(f"dataset must be a name or a Dataset, got {dataset!r}")
-    options = replace(options or TrainingOptions(), **changes)
-    model = options.model if model is None else model
+    training = TrainingOptions(**options)
     known = DATASETS.get(dataset) if isinstance(dataset, str) else None
     if isinstance(dataset, str) and known is None:
         dataset = own_dataset(dataset)
     if known is not None:
         num_devices = known.num_devices if num_devices is None else num_devices
         model = known.model if model is None else model
-        options = replace(
-            options,
-            learning_rate=options.learning_rate or known.learning_rate,
-            partition=options.partition or known.partition,
+        training = replace(
+            training,
+            learning_rate=training.learning_rate or known.learning_rate,
+            partition=training.partition or known.partition,
         )
-    elif num_devices is None or options.learning_rate is None or model is None:
+    elif num_devices is None or training.learning_rate is None or model is None:
         raise ValueError(
             "data of one's own need num_devices, learning_rate and model, got "
-            f"{num_devices!r}, {options.learning_rate!r} and {model!r}"
+            f"{num_devices!r}, {training.learning_rate!r} and {model!r}"
         )
     num_devices = positive_integer("num_devices", num_devices)
-    server = make_server_optimizer(server or options.server, options)
+    server = make_server_optimizer(server, training)
     if isinstance(model, str) and names_own(model):
         model = load_own(model, kind="class or function that makes a network", fits=callable)
-    for option, named in (("model", model), ("upload", options.upload)):
+    for option, named in (("model", model), ("upload", training.upload)):
         if isinstance(named, str):
             one_of(option, named, list(MODELS))
-    compression = options.compression if compression is None else compression
     if isinstance(compression, str):
         compression = load_compressor(compression)
-    seed = options.split_seed
+    seed = training.split_seed
     if known is not None:
-        folder = Path(options.data_dir)
-        dataset = known.load(DataSource(folder, options.download, num_devices, seed or 0))
+        folder = Path(training.data_dir)
+        dataset = known.load(DataSource(folder, training.download, num_devices, seed or 0))
     assert isinstance(dataset, Dataset)
-    draw = partial(split, dataset, options, num_devices, merit)
-    classes, upload = dataset.num_classes, options.upload
+    draw = partial(split, dataset, training, num_devices, merit)
+    classes, upload = dataset.num_classes, training.upload
     make_model = partial(MODELS[model], classes) if isinstance(model, str) else model
     task = Task(
         dataset,
         draw(np.random.default_rng(seed or 0)),
         make_model,
-        options,
+        training,
         server,
         None if upload is None else parameter_shapes(partial(MODELS[upload], classes)),
         # Each episode has its own split, unless numbers of samples depend on it.
-        draw if seed is None and options.partition != "writer" else None,
+        draw if seed is None and training.partition != "writer" else None,
         compression,
     )
     check_maker(make_model, *dataset.examples(), classes)

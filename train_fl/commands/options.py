@@ -27,7 +27,7 @@ from fl_edge_env.checks import did_you_mean, integer_at_least, one_of
 from fl_edge_env.compression import names_own
 from fl_edge_env.scenario import toml
 from policies.benchmark.options import RunOptions, shown
-from train_fl.options import PlaceFlags, TaskFlags, TrainingOptions
+from train_fl.options import ModelFlags, PlaceFlags, TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,13 @@ class _TrainOptions:
     save_models: bool = False
     """Write the last global model of each run to
     <out>/models, as a state dict of PyTorch."""
+    dataset: Annotated[str | None, shown("NAME", "the scenario's")] = None
+    """digits, fashion_mnist, cifar10, femnist, or
+    my_file.py:function."""
 
 
 @dataclass(frozen=True)
-class TrainOptions(PlaceFlags, TaskFlags, _TrainOptions):
+class TrainOptions(PlaceFlags, ModelFlags, _TrainOptions):
     """Real models in every round; --set also takes fields such as partition=iid server=fednova."""
 
 
@@ -211,13 +214,13 @@ class CompareOptions:
         if unused:
             raise ValueError(f"{unused[0]} needs training: remove --no-train")
 
-    def training_options(self) -> TrainingOptions:
-        """The options of training alone."""
+    def training_options(self) -> dict[str, Any]:
+        """The options of training alone, as keywords of `TrainingOptions`."""
         given = vars(self.training) | self.fields()
         if not names_own(given.get("compression", "none")):
             given["compression"] = None  # the scenario has it
         names = [one.name for one in fields(TrainingOptions)]
-        return TrainingOptions(**{name: given[name] for name in names if name in given})
+        return {name: given[name] for name in names if name in given}
 
     def seed_range(self) -> range:
         """The seeds; `ValueError` if there are none."""

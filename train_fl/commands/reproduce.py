@@ -21,7 +21,7 @@ from policies.benchmark.results_folder import Kind, claimed, described, write_cs
 from train_fl.commands.console import print_whole
 from train_fl.commands.options import flags_given
 from train_fl.commands.settings import Scheduler, make_entrant, make_training
-from train_fl.options import PlaceFlags, TrainingOptions
+from train_fl.options import PlaceFlags
 
 # The figures by name, and the options that not all of them have.
 _FIGURES: dict[str, tuple[Callable[[paper.Options, str], Figure], tuple[str, ...]]] = {
@@ -92,7 +92,7 @@ def setting(options: Options, figure: Figure, name: str) -> Setting:
     for label, policy, scenario in figure.curves:
         training = None
         if options.train:
-            training = make_training(scenario, name, TrainingOptions(**vars(options.training)))
+            training = make_training(scenario, name, vars(options.training))
             scenario = training.scenario
         entrants.append(make_entrant(Scheduler(policy, label=label), scenario, training))
     number = options.seeds if options.seeds is not None else (5 if options.train else 30)

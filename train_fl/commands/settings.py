@@ -17,7 +17,6 @@ from policies.benchmark.experiment import Entrant, Setting
 from policies.divfl import DivFL
 from policies.registry import POLICIES, SELECTORS, make_policy
 from train_fl.commands.options import CompareOptions
-from train_fl.options import TrainingOptions
 
 if TYPE_CHECKING:
     from train_fl.factory import TrainingEnvFactory
@@ -103,12 +102,12 @@ def make_setting(
 
 
 def make_training(
-    scenario: Scenario, task: str, options: TrainingOptions, keep: Collection[str] = ()
+    scenario: Scenario, task: str, options: Mapping[str, Any], keep: Collection[str] = ()
 ) -> TrainingEnvFactory:
     """Training environments for a system, fitted to the data of a set by name but for `keep`."""
     from train_fl import TrainingEnvFactory  # torch takes seconds
 
-    return TrainingEnvFactory(scenario, task, options).fitted(keep)
+    return TrainingEnvFactory(scenario, task, **options).fitted(keep)
 
 
 def dataset_of(options: CompareOptions) -> str:
@@ -122,10 +121,10 @@ def dataset_of(options: CompareOptions) -> str:
 def network_note(options: CompareOptions) -> str:
     """The network that trains and the one that is uploaded, empty if both are the data set's."""
     training, parts = options.training_options(), []
-    if training.model is not None:
-        parts.append(f"network {training.model.rpartition(':')[2]}")
-    if training.upload is not None:
-        parts.append(f"uploads of the size of {training.upload}")
+    if model := training.get("model"):
+        parts.append(f"network {model.rpartition(':')[2]}")
+    if upload := training.get("upload"):
+        parts.append(f"uploads of the size of {upload}")
     return ", ".join(parts)
 
 

@@ -195,10 +195,10 @@ class CompareOptions:
         return self.system.fields(SCENARIO_FIELDS | TRAINING_FIELDS)
 
     def fields_given(self) -> set[str]:
-        """Names of the scenario's fields that the options or the TOML file give, and no preset."""
+        """Names of the fields that the options or the TOML file give, and no preset."""
         name = self.system.scenario
         in_file = toml.read(Path(name)) if name.endswith(".toml") else {}
-        return {*in_file, *self.fields()} & SCENARIO_FIELDS.keys()
+        return {*in_file, *self.fields()}
 
     def make_scenario(self) -> Scenario:
         """The system; `ValueError` if an option is wrong."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,12 +69,9 @@ def dirichlet_equal(
     .. [Hsu2019] Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
        Federated Visual Classification", 2019.
     """
-    pools = [pool.tolist() for pool in _shuffled_classes(labels, rng)]
-    parts = []
-    for size in _equal_sizes(len(labels), num_devices):
-        mix = rng.dirichlet(np.full(len(pools), concentration))
-        parts.append(_draw_part(mix, size, pools, rng))
-    return parts
+    classes = _shuffled_classes(labels, rng)
+    concentrations = np.full((num_devices, len(classes)), concentration)
+    return _draw_parts(classes, concentrations, range(num_devices), rng)
 
 
 def by_rank(
@@ -120,15 +117,10 @@ def by_rank(
     before = np.cumsum(share) - 0.5 * share
     better = (rankdata(-merits) - 0.5) / merits.size
     mean_mix = share * (1.0 + np.outer(1.0 - 2.0 * better, 1.0 - 2.0 * before))
-    pools = [members.tolist() for members in classes]
-    sizes = _equal_sizes(len(labels), merits.size)
-    parts = [np.empty(0, dtype=np.int64)] * merits.size
+    # A part so small that it would be zero makes no distribution.
+    concentrations = np.maximum(concentration * len(share) * mean_mix, 1e-12)
     # The last ones get what is left: in random order, so that it is no matter of the rank.
-    for device in rng.permutation(merits.size):
-        # A part so small that it would be zero makes no distribution.
-        mix = rng.dirichlet(np.maximum(concentration * len(share) * mean_mix[device], 1e-12))
-        parts[device] = _draw_part(mix, sizes[device], pools, rng)
-    return parts
+    return _draw_parts(classes, concentrations, rng.permutation(merits.size), rng)
 
 
 def iid(num_samples: int, num_devices: int, rng: np.random.Generator) -> list[IntArray]:
@@ -159,25 +151,30 @@ def _shuffled_classes(labels: NDArray[np.integer], rng: np.random.Generator) -> 
     return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
 
 
-def _equal_sizes(num_samples: int, num_devices: int) -> IntArray:
-    """Sizes of the parts, apart by at most one."""
-    return num_samples // num_devices + (np.arange(num_devices) < num_samples % num_devices)
+def _draw_parts(
+    classes: Sequence[IntArray],
+    concentrations: FloatArray,
+    order: Iterable[int],
+    rng: np.random.Generator,
+) -> list[IntArray]:
+    """Parts of sizes apart by at most one, drawn from the classes device after device.
 
-
-def _draw_part(
-    mix: FloatArray, size: int, pools: list[list[int]], rng: np.random.Generator
-) -> IntArray:
-    """Take samples out of the classes, whose probabilities are the mix."""
-    part = np.empty(size, dtype=np.int64)
-    for index in range(size):
-        left = np.array([len(pool) for pool in pools])
-        odds = np.where(left > 0, mix, 0.0)
-        if odds.sum() == 0.0:  # of this device's classes nothing is left
-            odds = left.astype(np.float64)
-        cdf = np.cumsum(odds)
-        drawn = int(np.searchsorted(cdf, rng.random() * cdf[-1], side="right"))
-        part[index] = pools[drawn].pop()
-    return part
+    `concentrations`, shape (N, C), are those of each device's Dirichlet distribution over classes.
+    """
+    pools = [members.tolist() for members in classes]
+    share, more = divmod(sum(map(len, pools)), len(concentrations))
+    parts = [np.empty(share + (n < more), dtype=np.int64) for n in range(len(concentrations))]
+    for device in order:
+        mix = rng.dirichlet(concentrations[device])
+        for index in range(len(parts[device])):
+            left = np.array([len(pool) for pool in pools])
+            odds = np.where(left > 0, mix, 0.0)
+            if odds.sum() == 0.0:  # of this device's classes nothing is left
+                odds = left.astype(np.float64)
+            cdf = np.cumsum(odds)
+            drawn = int(np.searchsorted(cdf, rng.random() * cdf[-1], side="right"))
+            parts[device][index] = pools[drawn].pop()
+    return parts
 
 
 def label_histogram(

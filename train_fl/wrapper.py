@@ -100,9 +100,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         policies with `uses_gradients`, `uses_losses` and `uses_update_norms` need.
     **options
         `eval_every`, `on_non_finite`, `device` and `threads` instead of those of the task; see
-        `train_fl.options.TrainingOptions`. An update that is not finite ends
-        training with an error, or with ``on_non_finite="skip"`` is left out with a warning, its
-        device then listed in ``info["skipped_devices"]``.
+        `train_fl.options.TrainingOptions`. An update that is not finite ends training with an
+        error, or with ``on_non_finite="skip"`` is left out with a warning.
 
     Attributes
     ----------

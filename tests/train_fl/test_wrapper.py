@@ -268,20 +268,7 @@ def test_gradient_distance__is_between_the_models_that_were_sent_out(scenario, t
     np.testing.assert_allclose(info["gradient_distance"], expected, rtol=1e-3, atol=1e-6)
 
 
-def test_update__that_is_not_finite_names_device_and_round(scenario, task):
-    options = dataclasses.replace(task.options, learning_rate=1e30)
-    hot = dataclasses.replace(task, options=options)
-    env = start(scenario, hot)
-    with pytest.raises(FloatingPointError, match="update of device 3 in round 1 is not finite"):
-        env.step(chosen(scenario, 3))
-    with pytest.raises(FloatingPointError, match="update of device 0 in round 1 is not finite"):
-        wrap(scenario, hot, report_update_norms=True).reset(seed=0)
-    with pytest.warns(RuntimeWarning, match="not finite"):
-        _, info = wrap(scenario, hot, report_update_norms=True, on_non_finite="skip").reset(seed=0)
-    assert np.isfinite(info["update_norms"]).all()
-
-
-def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task, monkeypatch):
+def test_update__that_is_not_finite_ends_training_or_is_skipped(scenario, task, monkeypatch):
     update = LocalTrainer.update
 
     def broken(self, parameters, images, labels, **options):
@@ -291,9 +278,17 @@ def test_step__an_update_that_is_not_finite_is_skipped_on_demand(scenario, task,
         return result, loss
 
     monkeypatch.setattr(LocalTrainer, "update", broken)
-    env = start(scenario, task, on_non_finite="skip")
+    message = "update of device 0 in round 1 is not finite"
+    with pytest.raises(FloatingPointError, match=message):
+        start(scenario, task).step(chosen(scenario, 0, 4))
+    with pytest.raises(FloatingPointError, match=message):
+        start(scenario, task, report_update_norms=True)
+    env = wrap(scenario, task, on_non_finite="skip", report_update_norms=True)
+    with pytest.warns(RuntimeWarning, match=message):
+        _, info = env.reset(seed=0)
+    assert np.flatnonzero(info["update_norms"] == 0).tolist() == [0]
     before = env.parameters
-    with pytest.warns(RuntimeWarning, match="update of device 0 in round 1 is not finite"):
+    with pytest.warns(RuntimeWarning, match=message):
         _, _, _, _, info = env.step(chosen(scenario, 0, 4))
     np.testing.assert_array_equal(info["skipped_devices"], [0])
     np.testing.assert_array_equal(info["client_updates"][0], 0)

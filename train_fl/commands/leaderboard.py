@@ -163,7 +163,7 @@ def _among(stored: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def _described(read: FileSetting, setting: Setting) -> dict[str, object]:
     return {
         "name": read.name,
-        "options": plain(read.values | {"seeds": len(setting.seeds)}),
+        "options": plain(read.options.decisive() | {"seeds": len(setting.seeds)}),
         "schedulers": [plain(vars(one)) for one in read.schedulers],
     } | described(setting.scenario)
 

@@ -45,10 +45,9 @@ SETTING_KEYS = {**_OPTIONS["system"], **_OPTIONS["policy"], **_OPTIONS["training
 
 @dataclass(frozen=True)
 class FileSetting:
-    """A setting as the file has it, and as options of ``fl-edge compare``."""
+    """A setting as options of ``fl-edge compare``, and its schedulers."""
 
     name: str
-    values: dict[str, Any]
     options: CompareOptions
     schedulers: tuple[Scheduler, ...]
 
@@ -120,7 +119,7 @@ def _setting(
         )
         for group, options in _GROUPS.items()
     }
-    return FileSetting(name, values, CompareOptions(**groups), schedulers)
+    return FileSetting(name, CompareOptions(**groups), schedulers)
 
 
 def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ ROOMS = {
     "policies": 9_200,
     "policies/benchmark": 3_800,
     "policies/learning": 850,
-    "train_fl": 5_000,
+    "train_fl": 4_748,
     "docs": 640,
     "tests": 14_700,
 }

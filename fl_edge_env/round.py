@@ -129,7 +129,4 @@ class Round(NamedTuple):
         decision; where the objective is the outcome, ``-(V round_time + drift)`` of both.
         """
         sampling = self.reward_sampling_error
-        # One kind of decision in the whole batch: either none is NaN or all are.
-        if (sampling != sampling).any():  # NaN
-            return self.reward_latency + self.reward_drift
-        return self.reward_latency + sampling + self.reward_drift
+        return self.reward_latency + np.where(np.isnan(sampling), 0.0, sampling) + self.reward_drift

@@ -14,12 +14,8 @@ import numpy as np
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation
-from fl_edge_env.channels import check_range
-from fl_edge_env.checks import (
-    freeze,
-    positive_integer,
-    real_array,
-)
+from fl_edge_env.channels.protocol import check_range
+from fl_edge_env.checks import freeze, positive_integer, real_array
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fl_edge_env.channels import check_gains
+from fl_edge_env.channels.protocol import check_gains
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 

@@ -3,13 +3,7 @@
 from fl_edge_env.channels.cell import CellChannel
 from fl_edge_env.channels.exponential import ExponentialChannel
 from fl_edge_env.channels.markov import MarkovChannel
-from fl_edge_env.channels.protocol import (
-    ChannelModel,
-    check_channel,
-    check_gains,
-    check_range,
-    mean_gains,
-)
+from fl_edge_env.channels.protocol import ChannelModel
 from fl_edge_env.channels.rates import RateTraceChannel
 from fl_edge_env.channels.trace import TraceChannel
 from fl_edge_env.channels.uplink import UplinkChannel
@@ -22,8 +16,4 @@ __all__ = [
     "RateTraceChannel",
     "TraceChannel",
     "UplinkChannel",
-    "check_channel",
-    "check_gains",
-    "check_range",
-    "mean_gains",
 ]

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from fl_edge_env.channels import ChannelModel, ExponentialChannel, check_channel, mean_gains
+from fl_edge_env.channels import ChannelModel, ExponentialChannel
+from fl_edge_env.channels.protocol import check_channel, mean_gains
 from fl_edge_env.checks import (
     BELOW_ONE,
     NOT_NEGATIVE,
@@ -460,16 +461,11 @@ class Scenario:
         return read_only(0.5 * self.capacitance * self.cycles_per_round)
 
     @cached_property
-    def download_time(self) -> FloatArray:
-        """Download time of each device [s], equation (7), shape (N,)."""
+    def waiting_time(self) -> FloatArray:
+        """Time until each device computes [s]: overhead and download, equation (7), shape (N,)."""
         sent = self.model_bits, self.model_tensors
         bits = sent_bits("download_compression", self.download_compression, *sent)
-        return read_only(bits / self.download_rate_bps)
-
-    @cached_property
-    def waiting_time(self) -> FloatArray:
-        """Time until each device computes [s]: its overhead and its download, shape (N,)."""
-        return read_only(self.download_time + self.overhead_s)
+        return read_only(bits / self.download_rate_bps + self.overhead_s)
 
     @cached_property
     def f_mid(self) -> FloatArray:

@@ -31,9 +31,6 @@ _CHANNELS: dict[str, type[Any]] = {
     "uplinks": UplinkChannel,
 }
 
-# Parameters that a file has only where they are not at their default.
-_OPTIONS = {"uplinks": ("mean_bps", "deviation_bps")}
-
 
 def dumps(fields: Mapping[str, Any]) -> str:
     """The fields that `Scenario.to_dict` gives as TOML; `ValueError` for a channel of one's own."""
@@ -52,11 +49,10 @@ def read(path: Path) -> dict[str, Any]:
 def describe_channel(channel: ChannelModel) -> dict[str, Any]:
     """The type and the parameters of a channel; `ValueError` if it is not one of this package."""
     for name, kind in _CHANNELS.items():
-        default = {each.name: each.default for each in fields(kind)}
+        names = [each.name for each in fields(kind)]
         if type(channel) is kind:  # one derived from it would come back as another
-            values = {each: getattr(channel, each) for each in default}
-            off = [each for each in _OPTIONS.get(name, ()) if values[each] == default[each]]
-            return {"type": name} | {n: v for n, v in values.items() if n not in off}
+            values = {each: getattr(channel, each) for each in names}
+            return {"type": name} | {n: v for n, v in values.items() if v != ()}
     raise ValueError(f"only channels of {', '.join(_CHANNELS)} type can be saved, got {channel!r}")
 
 

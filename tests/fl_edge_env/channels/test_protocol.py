@@ -18,7 +18,7 @@ from fl_edge_env import (
     UplinkChannel,
     physics,
 )
-from fl_edge_env.channels import mean_gains
+from fl_edge_env.channels.protocol import mean_gains
 from tests.support import Constant
 
 

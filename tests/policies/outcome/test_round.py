@@ -115,7 +115,7 @@ def best_by_enumeration(scenario: Scenario, gain, queue, participation) -> float
     shortest = physics.upload_time(gain, scenario.p_max, scenario)
 
     def cost(tau: np.ndarray) -> np.ndarray:
-        spare = np.maximum(tau[:, None], least) - scenario.download_time - scenario.overhead_s
+        spare = np.maximum(tau[:, None], least) - scenario.waiting_time
 
         def energy(compute: np.ndarray) -> np.ndarray:
             upload = np.clip(spare - compute, shortest, longest)

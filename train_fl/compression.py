@@ -22,6 +22,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_edge_env.checks import read_only
 from fl_edge_env.compression import Compression, index_width, kept_parameters, names_own
 from policies.user_code import load_own, running_own
 
@@ -139,7 +140,7 @@ class Uploads(NamedTuple):
     def encoded(self, update: NDArray[np.float32], rng: np.random.Generator) -> bytes:
         """An update as the compressor writes it."""
         assert self.compressor is not None
-        return self.compressor.encode(_split(_read_only(update), self.shapes), rng)
+        return self.compressor.encode(_split(read_only(update.view()), self.shapes), rng)
 
     def sent(
         self,
@@ -170,7 +171,11 @@ def load_compressor(name: str) -> Compressor:
             "the compression of a task must be a compressor of your own, as "
             f"my_file.py:MyCompressor, got {name!r}: qsgd and topk belong to the scenario"
         )
-    kind = load_own(name, kind="subclass of Compressor", fits=_is_compressor_class)
+
+    def fits(value: object) -> bool:
+        return isinstance(value, type) and issubclass(value, Compressor) and value is not Compressor
+
+    kind = load_own(name, kind="subclass of Compressor", fits=fits)
     with running_own(name):
         own: Compressor = kind()
     return own
@@ -229,16 +234,6 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
             "rng that encode is given, and remember nothing"
         )
     return len(first)
-
-
-def _is_compressor_class(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Compressor) and value is not Compressor
-
-
-def _read_only(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    view = values.view()
-    view.setflags(write=False)
-    return view
 
 
 def _flat(update: Update) -> NDArray[np.float32]:

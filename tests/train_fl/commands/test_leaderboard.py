@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, DivFL, Opportunistic, UniD, evaluate, make_policy
 from policies.benchmark.tables import ranked
 from tests.policies import own_policies
+from train_fl.command_line import main
 from train_fl.commands.leaderboard_file import find_leaderboard, read_leaderboard
 
 SYSTEM = """
@@ -101,6 +104,28 @@ def test_leaderboard__another_file_leaves_no_results_of_the_first(call, tmp_path
         with pytest.raises(SystemExit, match="130"):
             call("leaderboard file.toml --workers 1")
         assert Path("runs/leaderboard/file/summary.csv").exists() == kept
+
+
+ODD, SHOWN = "[/bold]é[red]", "[/bold]?[red]"
+
+
+def test_leaderboard__shows_names_like_markup_as_they_are_in_ascii(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "150")
+    Scenario.digits(num_devices=4, num_rounds=4).save(f"{ODD[7:]}.toml")
+    shutil.copy(own_policies.__file__, f"{ODD[7:]}.py")
+    Path("board.toml").write_text(
+        f'schedulers = ["lroa", {{ name = "{ODD[7:]}.py:Steady", label = "{ODD}" }}]\nseeds = 1\n'
+        f'rounds = 2\n[[settings]]\nname = "{ODD}"\nscenario = "{ODD[7:]}.toml"\n',
+        encoding="utf-8",
+    )
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "ascii"))
+    main(["leaderboard", "board.toml", "--workers", "1", "--out", ODD])
+    lines = raw.getvalue().decode("ascii").splitlines()
+    assert lines[-1] == f"Results: {SHOWN}"
+    assert SHOWN in lines  # the setting
+    assert any(SHOWN in line and line != SHOWN for line in lines[:-1])  # the scheduler
 
 
 @pytest.mark.parametrize(

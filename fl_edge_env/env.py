@@ -43,8 +43,8 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     ``Dict(channel_gain, queue)``, both of shape (N,) and type float64: the gains of the coming
     round and the energy queues [J]. With ``csi="delayed"`` the gains are those of the round
     before; with ``csi="participants"`` each is that of the device's last participation, and
-    ``age`` holds the rounds since, or `fl_edge_env.spaces.NEVER_MEASURED`, 2^31, before the first,
-    whatever the length of the episode. With ``objective="outcome"`` there is
+    ``age`` holds the rounds since. Before the first participation the gain is the channel's mean
+    and the age `fl_edge_env.spaces.NEVER_MEASURED`, 2^31. With ``objective="outcome"`` there is
     ``participation_queue`` [rounds]. Where devices drop out (``availability`` below 1) there is
     also ``available``, float64 of shape (N,): 1 for the available devices, 0 for the others.
 
@@ -136,13 +136,10 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         """
         super().reset(seed=seed)
         self.simulator.reset([seed])
-        return self._start(), {}
-
-    def _start(self) -> Observation:
         self._started = True
         self._last_round = self._decision = None
         self._observation = self._decided_on = self.simulator.observe()
-        return dict(self._observation)
+        return dict(self._observation), {}
 
     def step(
         self, action: NDArray[np.float32] | Allocation

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Box, Dict, flatten_space
+from gymnasium.spaces import Box, flatten_space
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.features import Features, Scaling
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.spaces import observation_space
 from fl_edge_env.typing import BoolArray, FloatArray
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
@@ -40,13 +39,13 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     The spec tells the length of an episode as ``max_episode_steps``, which some wrappers ask for,
     such as Gymnasium's ``TimeAwareObservation``.
 
-    Raises `TypeError` if there is no `FLEdgeEnv` inside, or the wrappers inside change its
-    observations.
+    Wrappers that change observations belong around it. Raises `TypeError` if there is no
+    `FLEdgeEnv` inside.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
-        scenario = _observed_scenario(env, self)
+        scenario = _scenario_of(env, "FlatEnv", FLEdgeEnv)
         super().__init__(env)
         self.scaling = Scaling(scenario)
         self.observation_space = _flat_space(self.scaling)
@@ -89,12 +88,12 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
 
     Each sub-environment equals a `FlatEnv` with its seed, bit for bit, in every autoreset mode.
     `scaling` and `autoreset_mode` are as in `FlatEnv` and `FLEdgeVectorEnv`. Raises `TypeError` if
-    there is no `FLEdgeVectorEnv` inside, or the wrappers inside change its observations.
+    there is no `FLEdgeVectorEnv` inside.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
-        scenario = _observed_scenario(env, self)
+        scenario = _scenario_of(env, "FlatVectorEnv", FLEdgeVectorEnv)
         super().__init__(env)
         self.autoreset_mode = self.metadata["autoreset_mode"]
         self.scaling = Scaling(scenario)
@@ -186,26 +185,17 @@ def _rows(action: Any, devices: int, batch: tuple[int, ...] = ()) -> Any:
     return values.reshape(rows)
 
 
-def _observed_scenario(env: Any, wrapper: object) -> Scenario:
+def _scenario_of(env: Any, wrapper: str, kind: type[FLEdgeEnv] | type[FLEdgeVectorEnv]) -> Scenario:
     """The scenario of the environment that a wrapper is put around.
 
-    Raises `TypeError` if `env` is another environment, a batch where the wrapper is for one system
-    or the other way round, or its observations are no longer those of ``FLEdge-v0``.
+    Raises `TypeError` if `env` is another environment, or a batch where the wrapper is for one
+    system or the other way round.
     """
-    name, base = type(wrapper).__name__, getattr(env, "unwrapped", None)
-    kind = FLEdgeVectorEnv if isinstance(wrapper, VectorEnv) else FLEdgeEnv
-    if not isinstance(base, FLEdgeEnv | FLEdgeVectorEnv) or not isinstance(base, kind):
+    base = getattr(env, "unwrapped", None)
+    if not isinstance(base, kind):
         raise TypeError(
-            f"{name} wraps an {kind.__name__}, got {env!s:.200}: FlatEnv is for one system, also "
-            "in wrappers=[FlatEnv] of a batch, FlatVectorEnv for the batch of "
+            f"{wrapper} wraps an {kind.__name__}, got {env!s:.200}: FlatEnv is for one system, "
+            "also in wrappers=[FlatEnv] of a batch, FlatVectorEnv for the batch of "
             'vectorization_mode="vector_entry_point"'
         )
-    scenario = base.scenario
-    space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
-    seen = space.spaces if isinstance(space, Dict) else {}
-    if any(seen.get(key) != box for key, box in observation_space(scenario).items()):
-        raise TypeError(
-            f"{name} needs the observations of FLEdge-v0 as they are, but a wrapper inside it "
-            f"changes them: put that one around {name}, got {env}"
-        )
-    return scenario
+    return base.scenario

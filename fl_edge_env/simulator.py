@@ -120,16 +120,15 @@ class Simulator:
         `mask`, bool of shape (B,), names the systems to reset, by default all. Raises `ValueError`
         if the number of seeds or the mask is wrong.
         """
-        if mask is None:
-            systems = list(range(len(self._indices)))
-        else:
-            given = np.asarray(mask)
-            if given.shape != self.round_index.shape or given.dtype != np.bool_ or not given.any():
-                raise ValueError(
-                    f"reset_mask must be a bool array of shape {self.round_index.shape} with at "
-                    f"least one True, got {mask!r}"
-                )
-            systems = np.flatnonzero(given).tolist()
+        chosen = (
+            np.ones_like(self.round_index, dtype=np.bool_) if mask is None else np.asarray(mask)
+        )
+        if chosen.shape != self.round_index.shape or chosen.dtype != np.bool_ or not chosen.any():
+            raise ValueError(
+                f"reset_mask must be a bool array of shape {self.round_index.shape} with at "
+                f"least one True, got {mask!r}"
+            )
+        systems = np.flatnonzero(chosen).tolist()
         if len(seeds) != len(self._indices):
             raise ValueError(f"seeds must hold {len(self._indices)} seeds, got {len(seeds)}")
         if len(systems) == len(self._indices):
@@ -155,16 +154,7 @@ class Simulator:
         return self._streams[system].training
 
     def observe(self) -> dict[str, FloatArray]:
-        """Channel gains and queues [J], shape (B, N), as read-only copies.
-
-        Where the server knows the gains of participants alone, ``channel_gain`` is that of each
-        device's last participation and ``age`` the rounds since, from 1 on; before the first
-        participation they are the channel's mean, the same for all, and `NEVER_MEASURED`.
-        Where the objective is the outcome there are participation queues [rounds].
-
-        Where devices drop out, ``available`` is 1 for the available devices of the coming round,
-        and 0 for the others: whatever the age of the gains, the server knows who is connected.
-        """
+        """The observation as `FLEdgeEnv` describes it, of shape (B, N), in read-only copies."""
         gain = self.channel_gain if self.scenario.csi == "full" else self._known_gain
         observation = {"channel_gain": gain.copy(), "queue": self.queue.copy()}
         if self._age is not None:

@@ -17,11 +17,7 @@ NEVER_MEASURED = 2.0**31
 
 
 def observation_space(scenario: Scenario) -> spaces.Dict:
-    """``Dict(channel_gain, queue)`` and what options add, finite float64 of shape (N,).
-
-    Where the server knows the gains of participants alone there is also ``age``, in rounds, which
-    is `NEVER_MEASURED` of a device that has not taken part; where the objective is the outcome,
-    ``participation_queue``, in rounds; and where devices drop out ``available``: 1 or 0.
+    """``Dict(channel_gain, queue)`` and what options add, as `FLEdgeEnv` describes them.
 
     A queue grows in a round by at most the largest energy a device can spend (at the largest f and
     p, an equal part of the band and the worst channel) less its budget. Decisions that give a

@@ -66,7 +66,7 @@ def test_rates__are_those_of_a_device_at_the_reference(table, tmp_path: Path):
     assert make_channel(f"rates:{path}") != channel
     with pytest.raises(ValueError, match=r"columns round, device and gain: .*'gain'"):
         TraceChannel(path)
-    with pytest.raises(ValueError, match=r"the channel's gain_max must be .*finite, got inf"):
+    with pytest.raises(ValueError, match=r"the channel's gain_min must be .*finite, got inf"):
         scenario.replace(channel=RateTraceChannel(path, share_hz=100.0))
 
 

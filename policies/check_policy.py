@@ -22,7 +22,7 @@ _SEEDS = 0, 1, 2  # of the systems; a policy is given others
 _ROUNDING = 1e-5
 
 
-def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
+def check_policy(policy: Policy) -> None:
     """Check that a policy decides validly and reproducibly, and alike alone and in a batch.
 
     Like Gymnasium's `check_env`, it plays short episodes without training and raises an error at
@@ -32,9 +32,7 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
     Parameters
     ----------
     policy : Policy
-        The policy.
-    scenario : Scenario, optional
-        The system to play; the policy's own by default.
+        The policy; its own scenario is played.
 
     Raises
     ------
@@ -58,8 +56,7 @@ def check_policy(policy: Policy, *, scenario: Scenario | None = None) -> None:
         raise ValueError(
             f"policy must be an instance of Policy, got {policy!r}: put a selector into a Scheduler"
         )
-    system = scenario if scenario is not None else policy.scenario
-    name = policy.name
+    system, name = policy.scenario, policy.name
     used = copy.deepcopy(policy)
     before = _global_state()
     batch = _episode(used, system, _SEEDS)
@@ -91,35 +88,26 @@ def _global_state() -> Any:
 def _episode(
     policy: Policy, scenario: Scenario, seeds: Sequence[int]
 ) -> list[dict[str, FloatArray]]:
-    """Play some rounds; give the decisions. What the policy is given is read-only."""
+    """Play some rounds; give the decisions by field. What the policy is given is read-only."""
     env = FLEdgeVectorEnv(len(seeds), scenario.replace(num_rounds=_ROUNDS + 1))
     observation, info = env.reset(seed=list(seeds))
     policy.reset([policy_seed(seed) for seed in seeds])
     policy.feedback(MappingProxyType(info))
     decisions = []
     for _ in range(_ROUNDS):
-        allocation = policy.decide(MappingProxyType(observation))
-        decisions.append(_decision(policy, allocation, env.scenario, len(seeds)))
-        decided: dict[str, Any] = dict(decisions[-1])
-        observation, *_, info = env.step(Allocation(**decided))
+        decision: object = policy.decide(MappingProxyType(observation))
+        if type(decision) is not Allocation:
+            kind = type(decision).__name__
+            raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
+        try:
+            decision = copy.deepcopy(decision.of_shape(observation["queue"].shape))
+            observation, *_, info = env.step(decision)
+        except ValueError as error:
+            raise ValueError(f"decide of {policy.name} is not valid: {error}") from None
+        values = {field.name: getattr(decision, field.name) for field in fields(decision)}
+        decisions.append({name: value for name, value in values.items() if value is not None})
         policy.feedback(MappingProxyType(info))
     return decisions
-
-
-def _decision(
-    policy: Policy, allocation: object, scenario: Scenario, num_systems: int
-) -> dict[str, FloatArray]:
-    """The checked decision as arrays by name."""
-    if type(allocation) is not Allocation:
-        kind = type(allocation).__name__
-        raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
-    try:
-        allocation = allocation.of_shape((num_systems, scenario.num_devices))
-        allocation.validate(scenario)
-    except ValueError as error:
-        raise ValueError(f"decide of {policy.name} is not valid: {error}") from None
-    values = {field.name: getattr(allocation, field.name) for field in fields(allocation)}
-    return {name: value.copy() for name, value in values.items() if value is not None}
 
 
 def _same(

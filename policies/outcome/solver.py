@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fl_edge_env.allocation import BOUND_TOLERANCE
-from fl_edge_env.checks import is_real
+from fl_edge_env.checks import FINITE, PROBABILITY, number_in
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
-from policies.solvers.inputs import Rounds, check_range, check_rounds, like_gains, rows
+from policies.solvers.inputs import Rounds, check_rounds, like_gains, rows
 
 if TYPE_CHECKING:
     from policies.outcome.kernel import Decisions
@@ -184,19 +184,19 @@ def _search(
     """Check what was given beside the rounds, and run the search of the kernel over them."""
     from policies.outcome import kernel  # here, because numba takes half a second to import
 
-    queues = like_gains("participation_queue", participation, shape)
-    check_range("participation_queue", queues, np.isfinite(queues), "be finite")
-    mask = np.ones(shape, np.bool_) if available is None else np.asarray(available)
-    if mask.shape != shape or mask.dtype != np.bool_:
-        raise ValueError(
-            f"available must be bool with the shape of channel_gain, {shape}, "
-            f"got {mask.dtype} of shape {mask.shape}"
-        )
-    if available is not None and not mask.any(axis=-1).all():
-        raise ValueError("available must name one device or more in every round, got none")
-    if not is_real(tolerance) or not 0 < tolerance < 1:
-        raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
-    options = kernel.Options(rows(queues), rows(mask), latest, float(tolerance), bound_only)
+    queues = like_gains("participation_queue", participation, shape, FINITE)
+    mask = np.ones(rounds.queue.shape, np.bool_)
+    if available is not None:
+        mask = rows(np.asarray(available))
+        if np.shape(available) != shape or mask.dtype != np.bool_:
+            raise ValueError(
+                f"available must be bool with the shape of channel_gain, {shape}, "
+                f"got {mask.dtype} of shape {np.shape(available)}"
+            )
+        if not mask.any(axis=-1).all():
+            raise ValueError("available must name one device or more in every round, got none")
+    tolerance = number_in(PROBABILITY, "tolerance", tolerance)
+    options = kernel.Options(rows(queues), mask, latest, tolerance, bound_only)
     f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
     participates = np.empty(f.shape, np.bool_)
     decisions = kernel.Decisions(f, p, participates, *np.empty((3, len(f))))

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env.checks import one_of
+from fl_edge_env.checks import PROBABILITY, one_of
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray
-from policies.solvers.inputs import ERROR, Rounds, check_range, check_rounds, like_gains, rows
+from policies.solvers.inputs import ERROR, Rounds, check_rounds, like_gains, rows
 
 if TYPE_CHECKING:
     from policies.p2.kernel import Bounds, Decisions
@@ -204,7 +204,5 @@ def best_resources(
     Gains, queues [J] and q have shape (N,) or (B, N); those of one system may serve a batch.
     """
     rounds, shape = check_rounds(channel_gain, queue, scenario)
-    q = like_gains("q", q, shape)
-    check_range("q", q, (q > 0) & (q <= 1), "lie in (0, 1]")
-    f, p, *_ = _resources(rounds, rows(q))
+    f, p, *_ = _resources(rounds, rows(like_gains("q", q, shape, PROBABILITY)))
     return f.reshape(shape), p.reshape(shape)

@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fl_edge_env.checks import all_true, finite_number, real_array
+from fl_edge_env.checks import NOT_NEGATIVE, POSITIVE, Range, all_true, finite_number, real_array
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import FloatArray
 
 T = TypeVar("T", bound=np.generic)
 
@@ -90,26 +90,22 @@ def check_state(
             f"channel_gain must have shape (N,) or (B, N) with N = {scenario.num_devices} and "
             f"at least one row, got {gains.shape}"
         )
-    queues = like_gains("queue", queue, gains.shape)
-    check_range("channel_gain", gains, (gains > 0) & (gains < math.inf), "be positive and finite")
-    check_range("queue", queues, (queues >= 0) & (queues < math.inf), "be finite and not negative")
-    return gains, queues
+    _check_range("channel_gain", gains, POSITIVE)
+    return gains, like_gains("queue", queue, gains.shape, NOT_NEGATIVE)
 
 
-def like_gains(name: str, value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-    """Real numbers in the shape of the gains; those of one system may serve a batch."""
+def like_gains(name: str, value: ArrayLike, shape: tuple[int, ...], allowed: Range) -> FloatArray:
+    """Numbers in a range in the shape of the gains; those of one system may serve a batch."""
     values = real_array(name, value)
-    if values.shape == shape:
-        return values
-    if values.shape != shape[-1:]:
+    if values.shape != shape and values.shape != shape[-1:]:
         raise ValueError(f"{name} must have the shape of channel_gain, {shape}, got {values.shape}")
-    return np.broadcast_to(values, shape)
+    _check_range(name, values, allowed)
+    return values if values.shape == shape else np.broadcast_to(values, shape)
 
 
-def check_range(name: str, values: FloatArray, inside: BoolArray, allowed: str) -> None:
-    """Raise `ValueError` unless all values are inside, for which NaN must fail comparisons."""
-    if not all_true(inside):
-        raise ValueError(f"{name} must {allowed}, got {values.min()} to {values.max()}")
+def _check_range(name: str, values: FloatArray, allowed: Range) -> None:
+    if not all_true(allowed.holds(values)):
+        raise ValueError(f"{name} must {allowed.must}, got {values.min()} to {values.max()}")
 
 
 @lru_cache(maxsize=1)  # nearly always the same one

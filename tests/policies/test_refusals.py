@@ -65,8 +65,8 @@ CALLS = [
     (deciding(queue=np.ones((3, 5))), r"queue must have the shape .*\(5,\), got \(3, 5\)"),
     (deciding(UniS, channel_gain=spoilt(math.nan)), "channel_gain must be positive and finite"),
     (deciding(DivFL, channel_gain=spoilt(0.0)), "channel_gain must be positive and finite"),
-    (deciding(queue=spoilt(math.inf)), "queue must be finite and not negative"),
-    (deciding(queue=spoilt(-0.1)), "queue must be finite and not negative"),
+    (deciding(queue=spoilt(math.inf)), "queue must be at least zero and finite"),
+    (deciding(queue=spoilt(-0.1)), "queue must be at least zero and finite"),
     # P2 and the outcome problem.
     (lambda: P2(SYSTEM, exact=1), "exact must be True or False, got 1"),
     (lambda: LROA(SYSTEM, variant="papr"), "variant must be one of .*: did you mean 'paper'"),
@@ -78,7 +78,7 @@ CALLS = [
     (lambda: ROUND(spoilt(math.nan), SYSTEM), "participation_queue must be finite"),
     (lambda: ROUND(["a"] * 5, SYSTEM), "participation_queue must hold real numbers"),
     (lambda: ROUND(ONES, SYSTEM, V=0.0), "V must be positive and finite, got 0.0"),
-    (lambda: ROUND(ONES, SYSTEM, tolerance="1"), "tolerance must lie between 0 and 1, got '1'"),
+    (lambda: ROUND(ONES, SYSTEM, tolerance="1"), r"tolerance must lie in \(0, 1\], got '1'"),
     (lambda: ROUND(ONES, SYSTEM, available=ONES), "available must be bool with the shape"),
     (lambda: ROUND(ONES, SYSTEM, available=ONES < 1), "one device or more in every round"),
     # Resources of a cohort.

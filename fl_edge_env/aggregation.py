@@ -46,18 +46,15 @@ def contributions(
 ) -> Contributions:
     """The contributions of a round, for a single system or a batch.
 
-    In a sampled decision each draw counts ``w_n / (K q_n)``, equation (4). A device that was drawn
-    twice trains once and counts twice, which makes the expected update over draws equal to the
-    one with all devices, ``sum_n w_n delta_n``. A chosen cohort is averaged: each device counts
-    its share of the cohort's data, unless the decision gives `weights`.
+    In a sampled decision each draw counts ``w_n / (K q_n)``, equation (4), with the q of the
+    available devices: the expected update over draws is ``sum_n w_n delta_n`` over them. A device
+    that was drawn twice trains once and counts twice. A chosen cohort is averaged: each device
+    counts its share of the cohort's data, unless the decision gives `weights`.
 
-    Where devices drop out, the draws are from the q of the available devices, and the expected
-    update is ``sum w_n delta_n`` over them. An upload that failed brings nothing. In a scenario
-    with failures the weights of draws and those that a decision gives are therefore divided by
-    ``1 - upload_failure``, which leaves the expected update as it is without failures; the shares
-    of a cohort's data are those of the data that arrived. A device that is late brings nothing
-    either. Nothing makes up for it, as it is the slow ones that are late, not those of a lot: the
-    expected update is then another one.
+    A failed upload brings nothing. The weights of draws and those of a decision are divided by
+    ``1 - upload_failure``, which leaves the expected update as it is without failures; shares of a
+    cohort's data are those of the data that arrived. A late device brings nothing either, and
+    nothing makes up for it, as losses are systematic: the late devices are the slow ones.
 
     Parameters
     ----------

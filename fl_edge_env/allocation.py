@@ -34,9 +34,8 @@ class Allocation:
     replacement. A *chosen* decision names the `cohort`, at most K distinct devices. Energies, times
     and reward of the round depend on the kind; see `fl_edge_env.round.Round`.
 
-    Where devices drop out, a sampled decision still gives a probability to every device, and the
-    environment rescales the probabilities of the available ones. A chosen cohort must consist of
-    available devices.
+    Where devices drop out, the environment rescales `q` over the available devices, and a cohort
+    must consist of available devices.
 
     Fields may be numbers that hold for all devices, and broadcast as in NumPy: ``Allocation(f=1e9,
     p=0.1, q=1 / 120)``. Once one of them has an entry for each device, all are arrays of the same

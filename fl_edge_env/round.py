@@ -21,13 +21,10 @@ class Round(NamedTuple):
     are read-only. The accounts follow the kind of the decision, sampled or chosen (see
     `Allocation`).
 
-    Where devices drop out, a sampled decision is renormalised over the available devices: the
-    cohort is drawn from ``q_n 1[n is available]`` over its sum, which takes the place of q in every
-    account, and the sampling error is summed over the available devices.
-
-    Where the scenario's objective is the outcome, reward, drift and queues count what came of the
-    round, whichever the kind of the decision: the `round_time`, the `energy_spent`, and who took
-    part.
+    Where devices drop out, a sampled decision is renormalised: ``q_n 1[n is available]`` over its
+    sum takes the place of q in every account, and the sampling error is a sum over the available
+    devices. If the scenario's objective is the outcome, reward, drift and queues count what came of
+    the round for both kinds of decision: `round_time`, `energy_spent`, and the participants.
 
     Attributes
     ----------

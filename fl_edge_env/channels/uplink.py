@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -38,23 +37,14 @@ LEAST_DEVIATION, MOST_DEVIATION = 0.03, 2.0
 _NODES = 256
 
 
-class _Rates(NamedTuple):
-    """Gamma distributions of rates, and the intervals to which they are cut [bit/s]."""
-
-    shape: FloatArray
-    scale: FloatArray
-    least: FloatArray
-    most: FloatArray
-
-
 def gain_of_rate(
     rate_bps: FloatArray, *, share_hz: float, power_w: float, noise_power_w: float
 ) -> FloatArray:
     """Channel gain with which a device uploads at a rate [bit/s], the inverse of equation (5).
 
-    A rate was measured at some power in some bandwidth, which are rarely known. With a reference
-    for both, ``h = (N0 / p) (2**(r / b) - 1)``; in a system with this noise power a device that
-    sends with p in a share of b has the measured rate.
+    The reference power and bandwidth, at which the rate was measured, are rarely known. With them
+    ``h = (N0 / p) (2**(r / b) - 1)``: in a system with this noise power, a device that sends with p
+    in a share of b has the measured rate.
     """
     with np.errstate(over="ignore"):  # infinite gains are refused by name
         gain: FloatArray = noise_power_w / power_w * np.expm1(np.log(2.0) * rate_bps / share_hz)
@@ -137,12 +127,14 @@ class UplinkChannel:
     @property
     def gain_min(self) -> float:
         """Gain at the least rate of the slowest uplink, with some room for rounding."""
-        return float(self._gain(self._rates.least).min()) * (1 - 1e-9)
+        _, _, least, _ = self._rates
+        return float(self._gain(least).min()) * (1 - 1e-9)
 
     @property
     def gain_max(self) -> float:
         """Gain at the largest rate of the fastest uplink, with some room for rounding."""
-        return float(self._gain(self._rates.most).max()) * (1 + 1e-9)
+        _, _, _, most = self._rates
+        return float(self._gain(most).max()) * (1 + 1e-9)
 
     @property
     def mean(self) -> float:
@@ -151,7 +143,7 @@ class UplinkChannel:
 
     def uplinks(self, num_devices: int) -> IntArray:
         """Index of each device's uplink, shape (N,): into `mean_bps` or `MEASURED_UPLINKS_BPS`."""
-        count = self._rates.shape.size
+        count = self._rates.shape[1]
         if self.mean_bps:
             if num_devices != count:
                 raise ValueError(
@@ -180,7 +172,7 @@ class UplinkChannel:
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         uplink = self.uplinks(num_devices)
-        shape, scale, least, most = (values[uplink] for values in self._rates)
+        shape, scale, least, most = self._rates[:, uplink]
         rate = scale * rng.standard_gamma(shape, (count, num_devices))
         return self._gain(np.clip(rate, least, most, out=rate))
 
@@ -193,13 +185,16 @@ class UplinkChannel:
         )
 
     @cached_property
-    def _rates(self) -> _Rates:
-        """The laws of the uplinks' rates, of shape (number of uplinks,)."""
+    def _rates(self) -> FloatArray:
+        """Gamma distributions of the uplinks' rates, and the intervals to which they are cut.
+
+        Rows are shape, scale, least and largest rate [bit/s]; columns are uplinks.
+        """
         own = zip(self.mean_bps, self.deviation_bps, strict=True)
         mean, deviation = np.array(list(own) or MEASURED_UPLINKS_BPS).T
         shape, scale = (mean / deviation) ** 2, deviation**2 / mean
         # The interval of each uplink's rate, as the paper's [0.01, 0.5] is to its mean gain of 0.1.
-        return _Rates(*map(read_only, (shape, scale, 0.1 * mean, 5.0 * mean)))
+        return read_only(np.stack([shape, scale, 0.1 * mean, 5.0 * mean]))
 
     @cached_property
     def _mean_gain(self) -> FloatArray:

@@ -100,24 +100,17 @@ def solve_rows(begin: int, end: int, rounds: Rounds, options: Options, results: 
         longest, value = 0.0, 0.0
         for n in range(num_devices):
             if participates[row, n]:
-                f[row, n], p[row, n] = _decide(tau, n, problem)
+                f[row, n], p[row, n] = on_time(tau, tangents[START, n], n, t)[:2]
                 log, _, _ = logarithm(p[row, n], t[SNR, n])
                 time, energy = spent(f[row, n], p[row, n], log, n, t)
                 longest = max(longest, time)
                 value += t[QUEUE, n] * energy - t[PARTICIPATION, n]
         for n in range(num_devices):
             if not participates[row, n]:
-                f[row, n], p[row, n] = _decide(longest, n, problem)
+                f[row, n], p[row, n] = on_time(longest, tangents[START, n], n, t)[:2]
         objective[row] = value + problem.V * longest
         lower[row] = min(lower[row], objective[row])
         deadline[row] = longest
-
-
-@compiled
-def _decide(tau: float, n: int, problem: Problem) -> tuple[float, float]:
-    """The f and p of device n for a deadline."""
-    f, p, _, _ = on_time(tau, problem.tangents[START, n], n, problem.t)
-    return f, p
 
 
 @entry
@@ -154,6 +147,6 @@ def meet_rows(
                 size += 1
         deadline = best_deadline(size, 0.0, reach, problem)
         for n in range(t.shape[1]):
-            f[row, n], p[row, n] = _decide(deadline, n, problem)
+            f[row, n], p[row, n] = on_time(deadline, tangents[START, n], n, t)[:2]
             if participates[row, n] and t[LEAST, n] > reach:
                 f[row, n], p[row, n] = t[F_MIN, n], t[P_MIN, n]

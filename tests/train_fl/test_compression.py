@@ -14,7 +14,7 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.compression import Compression
 from policies import UniS, evaluate
 from train_fl import TrainingEnvFactory, TrainingWrapper, make_task
-from train_fl.compression import QSGD, Compressor, TopK, Uploads
+from train_fl.compression import QSGD, Compressor, TopK, Uploads, make_compressor
 from train_fl.local_sgd import LocalTrainer, passes
 from train_fl.task import TrainingSeeds
 
@@ -54,9 +54,10 @@ def test_qsgd__gives_multiples_of_a_step_next_to_the_update_in_the_bytes_that_ar
     bits, update
 ):
     update = np.array(update, dtype=np.float32)
-    data = Uploads(SHAPES, QSGD(bits)).encoded(update, np.random.default_rng(0))
+    uploads = Uploads(SHAPES, make_compressor(f"qsgd:{bits}"))
+    data = uploads.encoded(update, np.random.default_rng(0))
     assert 8 * len(data) == Compression.parse("", f"qsgd:{bits}").size(32 * 21, 3)
-    back, scale = Uploads(SHAPES, QSGD(bits)).decoded(data), scales(update)
+    back, scale = uploads.decoded(data), scales(update)
     step = scale / max(2 ** (bits - 1) - 1, 0.5)
     np.testing.assert_array_less(np.abs(back - update), step * (1 + 1e-3) + 1e-30)
     whole = np.divide(back + scale, step, out=np.zeros(21), where=step > 0)
@@ -66,7 +67,8 @@ def test_qsgd__gives_multiples_of_a_step_next_to_the_update_in_the_bytes_that_ar
 @given(share=st.floats(0.01, 0.5), update=st.lists(numbers, min_size=21, max_size=21, unique=True))
 def test_topk__sends_the_largest_in_the_bytes_that_are_counted(share, update):
     update = np.array(update, dtype=np.float32)
-    data = Uploads(SHAPES, TopK(share)).encoded(update, np.random.default_rng(0))
+    compressor = make_compressor(f"topk:{share}")
+    data = Uploads(SHAPES, compressor).encoded(update, np.random.default_rng(0))
     assert 8 * len(data) == Compression.parse("", f"topk:{share}").size(32 * 21, 3)
     kept = max(1, round(21 * share))
     # Places are written in five bits each, the first of them first.
@@ -77,7 +79,7 @@ def test_topk__sends_the_largest_in_the_bytes_that_are_counted(share, update):
     assert np.abs(update[places]).min() >= left.max()
     expected = np.zeros_like(update)
     expected[places] = update[places]
-    np.testing.assert_array_equal(sent(TopK(share), update), expected)
+    np.testing.assert_array_equal(sent(compressor, update), expected)
 
 
 @pytest.mark.parametrize(

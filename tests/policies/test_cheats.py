@@ -1,12 +1,23 @@
-"""Cheats that a ranking must not reward: each ends below ok, or is refused."""
+"""Cheats that a ranking must not reward: each ends below ok, is refused, or gains nothing."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fl_edge_env import Allocation, Scenario
-from policies import LROA, Opportunistic, Policy, UniD, check_policy, evaluate, make_policy
+from fl_edge_env.streams import Streams
+from policies import (
+    LROA,
+    Opportunistic,
+    Policy,
+    UniD,
+    UniS,
+    check_policy,
+    evaluate,
+    make_policy,
+)
 from policies.benchmark.runner import JobsFailedError
 
 SEEDS = range(5)
@@ -249,3 +260,78 @@ def test_status__of_decisions_of_a_class_of_ones_own_is_a_refusal(scenario):
         evaluate([Liar(scenario)], scenario, SEEDS, gaps=False)
     with pytest.raises(ValueError, match=message):
         check_policy(Liar(scenario))
+
+
+SYSTEM = Scenario.cifar10(num_rounds=60)
+
+
+class Prophet(Policy):
+    """Takes its seed for the environment's, from which follows who will be drawn.
+
+    Only these devices are given speed. The energy expected of a round, a mean over the draw, is
+    then less than half of the budget.
+    """
+
+    def reset(self, seed):
+        self.number = 0
+        self.draws = [self._draws(one) for one in np.atleast_1d(seed).tolist()]
+
+    def _draws(self, seed):
+        streams = Streams(self.scenario)
+        streams.start_episode(seed)
+        return streams.next_rounds(self.scenario.num_rounds).draws
+
+    def decide(self, observation):
+        scenario = self.scenario
+        honest = UniS(scenario).decide(observation)
+        f, p, cdf = honest.f.copy(), honest.p.copy(), np.atleast_2d(honest.q)[0].cumsum()
+        for row, draws in enumerate(self.draws):
+            fast = np.zeros(scenario.num_devices, bool)
+            fast[np.searchsorted(cdf, draws[self.number], side="right")] = True
+            np.atleast_2d(f)[row] = np.where(fast, scenario.f_max, scenario.f_min)
+            np.atleast_2d(p)[row] = np.where(fast, scenario.p_max, scenario.p_min)
+        self.number += 1
+        return Allocation(f, p, honest.q)
+
+
+class Told(Prophet):
+    """Is told the environment's seeds."""
+
+    def reset(self, _):
+        super().reset(SEEDS)
+
+
+def test_evaluate__a_policys_seed_does_not_tell_who_will_be_drawn():
+    policies = Told(SYSTEM), Prophet(SYSTEM), UniS(SYSTEM)
+    runs = evaluate(policies, SYSTEM, SEEDS, gaps=False)
+    assert runs["worst_energy_ratio"][: len(SEEDS)].max() < 0.6
+    times = runs.pivot(index="seed", columns="policy", values="total_time")
+    assert (times["Told"] < 0.8 * times["Uni-S"]).all()
+    assert (times["Prophet"] > times["Uni-S"]).all()
+
+
+class Writer(UniS):
+    """Writes into all that it is given."""
+
+    def decide(self, observation):
+        decision = super().decide(observation)
+        self._write(observation)
+        return decision
+
+    def feedback(self, info):
+        self._write(info)
+
+    def _write(self, given):
+        for name, value in dict(given).items():
+            try:
+                value.flags.writeable = True
+                value *= 0
+                given[name] = value
+            except (AttributeError, TypeError):  # of numbers, and of a mapping that is read-only
+                pass
+
+
+def test_evaluate__who_writes_into_what_it_is_given_changes_nothing():
+    runs = evaluate([Writer(SYSTEM), UniS(SYSTEM)], SYSTEM, SEEDS, gaps=False)
+    wrote, honest = (one.drop(columns="policy") for _, one in runs.groupby("policy", sort=False))
+    pd.testing.assert_frame_equal(wrote.reset_index(drop=True), honest.reset_index(drop=True))

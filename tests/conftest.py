@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,21 @@ def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Figure, "draw_without_rendering", lambda _: None)
     monkeypatch.setattr(Figure, "savefig", save)
+
+
+@pytest.fixture(scope="module")
+def short_searches() -> Iterator[None]:
+    """Search for prices in few rounds: any prices give valid bounds."""
+    # Here, as coverage begins after this file in each process of xdist.
+    from policies.benchmark import bounds
+    from policies.outcome import prices
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounds, "_PRICE_ROUNDS", 50)
+        patch.setattr(prices, "_STAGES", (20,))
+        prices.outcome_prices.cache_clear()
+        yield
+    prices.outcome_prices.cache_clear()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from policies.benchmark import bounds
 from train_fl.command_line import main
 from train_fl.commands.options import CompareOptions, OutputOptions
 
-pytestmark = pytest.mark.usefixtures("plain_pictures")
+pytestmark = pytest.mark.usefixtures("plain_pictures", "short_searches")
 COMMANDS = {
     "compare": "--set num_devices=4 --no-train --rounds 2 --seeds 1 --policies uni-d",
     "leaderboard": "{file}",
@@ -81,7 +81,6 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
     (other / "summary.csv").write_text("mine")
     (tmp_path / "file").touch()
     long = tmp_path / ("x" * 256)
-    monkeypatch.setattr(bounds, "penalty_prices", lambda *_: pytest.fail("searched for prices"))
     replace = "give another folder with --out, or replace its results with --overwrite"
     for name, more, folder, message in (
         (
@@ -98,10 +97,11 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
         ("compare", "", long, f"{str(long / 'config.json')!r}: File name too long"),
     ):
         before = contents(tmp_path)
-        status, said = call(name, f"{more} --out {folder}")
+        with monkeypatch.context() as patch:
+            patch.setattr(bounds, "penalty_prices", lambda *_: pytest.fail("searched for prices"))
+            status, said = call(name, f"{more} --out {folder}")
         assert (status, message in said) == (2, True), said
         assert contents(tmp_path) == before
-    monkeypatch.undo()
     for more, folder in (("--set mu=0.5", folders["compare"]), ("", other)):
         assert call("compare", f"{more} --out {folder} --overwrite")[0] == 0
         assert call("compare", f"{more} --out {folder}")[0] == 0

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from policies.benchmark import bounds
-from policies.outcome import prices
 from train_fl.command_line import main
 
 
 @pytest.fixture(scope="module", autouse=True)
-def short_searches() -> Iterator[None]:
-    """Any prices give valid bounds, and the commands only print them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounds, "_PRICE_ROUNDS", 50)
-        patch.setattr(prices, "_STAGES", (20,))
-        prices.outcome_prices.cache_clear()
-        yield
-    prices.outcome_prices.cache_clear()
+def _quick(short_searches: None) -> None:
+    """The commands only print the prices."""
 
 
 @pytest.fixture

@@ -39,14 +39,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f": did you mean {nearest[0]!r}?" if nearest else ""
 
 
-def as_float(value: float) -> float:
-    """A real number as a float, infinite where it is beyond their range."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
 def real_array(name: str, value: object) -> FloatArray:
     """Real numbers as a contiguous array of float64.
 
@@ -101,7 +93,10 @@ PROBABILITY = Range("lie in (0, 1]", lambda x: (x > 0) & (x <= 1))
 
 def number_in(allowed: Range, name: str, value: object) -> float:
     """`value` as a float, if it is a real number in a range."""
-    number = as_float(value) if is_real(value) else math.nan
+    try:
+        number = float(value) if is_real(value) else math.nan
+    except OverflowError:  # an integer that no float can hold
+        number = math.nan
     if not allowed.holds(number):
         raise ValueError(f"{name} must {allowed.must}, got {value!r}")
     return number

@@ -20,7 +20,7 @@ class Compression(NamedTuple):
     """A kind of compression and its number.
 
     ``"none"``; ``"qsgd"`` with the bits of a parameter; ``"topk"`` with the share of the parameters
-    that is kept; or ``"bits"`` with the size of an upload, of a compressor of one's own.
+    that is kept; or ``"bits"`` with the size of an upload by a user-defined compressor.
     """
 
     kind: str
@@ -83,7 +83,7 @@ def sent_bits(name: str, text: str, model_bits: float, num_tensors: int) -> floa
 
 
 def names_own(text: str) -> bool:
-    """True for a compressor of one's own, as ``my_file.py:MyCompressor``."""
+    """True for a user-defined compressor, as ``my_file.py:MyCompressor``."""
     kind, _, name = text.rpartition(":")
     return kind not in ("", *_KINDS) and name.isidentifier()
 

@@ -31,7 +31,7 @@ _DEVIATIONS = (
 )
 # fmt: on
 MEASURED_UPLINKS_BPS = tuple((1e3 * m, 1e3 * d) for m, d in zip(_MEANS, _DEVIATIONS, strict=True))
-# Standard deviations of one's own, over their means. Those of the list are 0.08 to 0.69.
+# Limits of user-defined standard deviations, over their means. Those of the list are 0.08 to 0.69.
 LEAST_DEVIATION, MOST_DEVIATION = 0.03, 2.0
 # Nodes of the integral over a rate: the narrowest distribution is wider than one of their gaps.
 _NODES = 256

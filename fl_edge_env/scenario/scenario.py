@@ -127,7 +127,7 @@ class Scenario:
         How updates are compressed for the upload: ``"none"``; ``"qsgd:4"``, an unbiased rounding to
         so many bits a parameter, from 1 to 16, with a scale for each tensor; ``"topk:0.01"``, the
         share of the parameters with the largest updates; or ``"bits:48720"``, the size of an upload
-        by a compressor of one's own. See `upload_bits` and `train_fl.compression`.
+        by a user-defined compressor. See `upload_bits` and `train_fl.compression`.
     download_compression : str
         The same for the model that the server sends, without ``"topk"``.
     model_tensors : int

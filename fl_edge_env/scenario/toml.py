@@ -33,7 +33,7 @@ _CHANNELS: dict[str, type[Any]] = {
 
 
 def dumps(fields: Mapping[str, Any]) -> str:
-    """The fields that `Scenario.to_dict` gives as TOML; `ValueError` for a channel of one's own."""
+    """The fields that `Scenario.to_dict` gives as TOML; `ValueError` for a user-defined channel."""
     channel = describe_channel(fields["channel"])
     given = {n: value for n, value in fields.items() if n != "channel" and value is not None}
     plain = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in given.items()}

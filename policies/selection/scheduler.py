@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from fl_edge_env import Allocation, physics
-from fl_edge_env.checks import available, observed, real_array
+from fl_edge_env.checks import available, observed, one_of
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.resources import RESOURCES, ResourceName, ResourceRule
 from policies.selection.selector import Candidates, Selector
+from policies.solvers.inputs import check_state
 
 # Sets the streams of schedulers apart from those that the environment spawns from the same seed.
 _STREAM = 0x5EC7
@@ -58,12 +59,9 @@ class Scheduler(Policy):
         super().__init__(selector.scenario)
         if callable(resources):
             self._resources, label = resources, getattr(resources, "__name__", "own")
-        elif resources in RESOURCES:
-            self._resources, label = RESOURCES[resources], resources
         else:
-            raise ValueError(
-                f"resources must be one of {', '.join(RESOURCES)}, or a callable, got {resources!r}"
-            )
+            label = one_of("resources", resources, tuple(RESOURCES))
+            self._resources = RESOURCES[label]
         self.selector = selector
         self.name = f"{selector.name}, {label}"
         self.uses_losses = selector.uses_losses
@@ -92,8 +90,8 @@ class Scheduler(Policy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Let the selector choose, and give f and p to its choice; see `Policy.decide`."""
-        gain, queue = (real_array("channel_gain", value) for value in observed(observation))
         scenario = self.scenario
+        gain, queue = check_state(*observed(observation), scenario)
         f, p, *_ = self._resources(gain, queue, scenario, None)
         time, energy = physics.time_and_energy(gain, f, p, scenario)
         present = available(observation)

@@ -224,10 +224,7 @@ class CompareOptions:
 
     def seed_range(self) -> range:
         """The seeds; `ValueError` if there are none."""
-        number = self.policy.seeds
-        if number is None:
-            number = 5 if self.training.train else 30
-        integer_at_least(1, "seeds", number)
+        number = number_of_seeds(self.policy.seeds, self.training.train)
         return range(self.policy.first_seed, self.policy.first_seed + number)
 
     def decisive(self) -> dict[str, Any]:
@@ -241,6 +238,13 @@ class CompareOptions:
         }
         others = {"scenario", "rounds", "set", "data_dir", "download", "save_models"}
         return self.fields() | {n: value for n, value in given.items() if n not in others}
+
+
+def number_of_seeds(given: int | None, train: bool) -> int:
+    """The number that is given, or by default fewer with training; `ValueError` if it is none."""
+    if given is None:
+        return 5 if train else 30
+    return integer_at_least(1, "seeds", given)
 
 
 def flags_given(group: object, *names: str) -> list[str]:

@@ -11,7 +11,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fl_edge_env.checks import integer_at_least
 from policies.benchmark import paper
 from policies.benchmark.experiment import Setting, run_settings
 from policies.benchmark.figures import save_figure
@@ -19,7 +18,7 @@ from policies.benchmark.options import RunOptions
 from policies.benchmark.paper import Figure
 from policies.benchmark.results_folder import Kind, claimed, described, write_csv
 from train_fl.commands.console import print_whole
-from train_fl.commands.options import flags_given
+from train_fl.commands.options import flags_given, number_of_seeds
 from train_fl.commands.settings import Scheduler, make_entrant, make_training
 from train_fl.options import PlaceFlags
 
@@ -51,8 +50,6 @@ def reproduce(options: Options, console: Console) -> None:
     stem = options.figure.removesuffix("-sweep")
     files = tuple(f"{stem}.{kind}" for kind in ("png", "pdf", "csv"))
     kind = Kind("reproduction", files, config=f"{stem}.json")
-    if options.seeds is not None:
-        integer_at_least(1, "seeds", options.seeds)
     for name in ("scenarios", "mu", "nu"):
         value = getattr(options, name)
         if value == ():
@@ -95,5 +92,5 @@ def setting(options: Options, figure: Figure, name: str) -> Setting:
             training = make_training(scenario, name, vars(options.training))
             scenario = training.scenario
         entrants.append(make_entrant(Scheduler(policy, label=label), scenario, training))
-    number = options.seeds if options.seeds is not None else (5 if options.train else 30)
-    return Setting(name, tuple(entrants), range(number), bounded=figure.bounded)
+    seeds = range(number_of_seeds(options.seeds, options.train))
+    return Setting(name, tuple(entrants), seeds, bounded=figure.bounded)

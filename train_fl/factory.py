@@ -13,7 +13,7 @@ import gymnasium as gym
 
 from fl_edge_env import Scenario
 from policies.base import Policy
-from train_fl.options import RUN_OPTIONS, TrainingOptions
+from train_fl.options import TrainingOptions
 from train_fl.task import Task, make_task
 from train_fl.wrapper import TrainingWrapper
 
@@ -32,7 +32,7 @@ class TrainingEnvFactory:
         Name of the data set, as `train_fl.make_task` takes it, or a task.
     **options
         See `train_fl.options.TrainingOptions`. A task has its own: here only those of
-        `RUN_OPTIONS` can be others.
+        `train_fl.options.RUN_OPTIONS` can be others.
 
     Raises
     ------
@@ -48,6 +48,7 @@ class TrainingEnvFactory:
     ) -> None:
         if isinstance(task, Task):
             self.options = task.options.for_run(**options)
+            task = replace(task, options=self.options)
         elif isinstance(task, str):
             self.options = TrainingOptions(**options)
         else:
@@ -68,7 +69,6 @@ class TrainingEnvFactory:
             report_gradients=policy.uses_gradients,
             report_losses=policy.uses_losses,
             report_update_norms=policy.uses_update_norms,
-            **{name: getattr(self.options, name) for name in RUN_OPTIONS},
         )
 
     def fitted(self, keep: Collection[str] = ()) -> TrainingEnvFactory:

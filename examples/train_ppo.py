@@ -87,6 +87,8 @@ def train(scenario: Scenario, settings: Settings) -> Agent:
     The discount factor is 0: decisions change nothing in later rounds but the queues, and the
     reward of a round already weighs its energy by them.
     """
+    torch.manual_seed(settings.seed)
+    torch.set_num_threads(1)  # more would wait for each other in so small a network
     envs = gym.make_vec(
         "FLEdgeFlat-v0",
         num_envs=settings.num_envs,
@@ -133,8 +135,6 @@ def train(scenario: Scenario, settings: Settings) -> Agent:
 
 def main(settings: Settings) -> None:
     """Train, and compare with LROA and Uni-D."""
-    torch.manual_seed(settings.seed)
-    torch.set_num_threads(1)
     scenario = Scenario.cifar10()
     agent = train(scenario, settings)
     policies = [make_policy(name, scenario) for name in ("lroa", "uni-d")]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
-from fl_edge_env.checks import Range, number_in
+from fl_edge_env.checks import Range, number_in, one_of
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
@@ -111,9 +111,8 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         render_mode: str | None = None,
         **fields: Any,
     ) -> None:
-        modes = self.metadata["render_modes"]
-        if render_mode is not None and render_mode not in modes:
-            raise ValueError(f"render_mode must be one of {modes} or None, got {render_mode!r}")
+        if render_mode is not None:
+            one_of("render_mode", render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
         self.scenario = resolve_scenario(scenario, **fields)
         self.softmax_scale = check_softmax_scale(softmax_scale)

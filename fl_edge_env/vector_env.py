@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
-from fl_edge_env.checks import natural_number, positive_integer, read_only
+from fl_edge_env.checks import natural_number, one_of, positive_integer, read_only
 from fl_edge_env.env import Observation, check_softmax_scale, resolve_scenario
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
@@ -63,13 +63,9 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         self.num_envs = num_envs = positive_integer("num_envs", num_envs)
         self.scenario = resolve_scenario(scenario, **fields)
         self.softmax_scale = check_softmax_scale(softmax_scale)
-        try:
-            self.autoreset_mode = AutoresetMode(autoreset_mode)
-        except ValueError:
-            allowed = ", ".join(mode.value for mode in AutoresetMode)
-            raise ValueError(
-                f"autoreset_mode must be one of {allowed}, got {autoreset_mode!r}"
-            ) from None
+        mode = getattr(autoreset_mode, "value", autoreset_mode)
+        modes = [each.value for each in AutoresetMode]
+        self.autoreset_mode = AutoresetMode(one_of("autoreset_mode", mode, modes))
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.simulator = Simulator(self.scenario, num_envs)
         self.single_observation_space = observation_space(self.scenario)

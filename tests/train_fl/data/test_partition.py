@@ -115,3 +115,10 @@ def test_by_rank__all_devices_together_ask_for_the_mix_of_the_data(labels, merit
     asked = np.array(rng.parameters) / (7.0 * len(share))
     np.testing.assert_allclose(asked.sum(axis=1), 1, atol=1e-9)
     np.testing.assert_allclose(asked.mean(axis=0), share, atol=1e-9)
+
+
+def test_by_rank__devices_draw_in_random_order():
+    rng = Asked()  # in the order of their rank the last ones would get what is left
+    by_rank(LABELS, np.arange(1.0, 41.0), 7.0, rng)
+    steps = np.diff(np.array(rng.parameters)[:, 0])
+    assert steps.min() < 0 < steps.max()

@@ -22,7 +22,7 @@ from train_fl import Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.partition import dirichlet_equal
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import digits_cnn
-from train_fl.server import FedAdam, FedAvgM
+from train_fl.server import FedAdam, FedAvgM, FedNova
 from train_fl.wrapper import device_accuracy
 
 
@@ -132,6 +132,16 @@ def test_step__the_server_optimiser_makes_the_step(scenario, task):
         each.reset(seed=1)
         each.step(chosen(scenario, 4))
     np.testing.assert_array_equal(env.parameters, fresh.parameters)
+
+
+def test_step__fednova_balances_the_updates_by_the_work_of_their_devices(scenario, task):
+    scenario, server = scenario.replace(local_epochs=np.linspace(0.5, 3.0, 20)), FedNova()
+    env = start(scenario, dataclasses.replace(task, server=server))
+    before = env.parameters
+    _, _, _, _, info = env.step(chosen(scenario, 3, 15))
+    factors = server.balance(scenario.local_epochs, task.num_samples)[[3, 15]]
+    expected = before + 0.5 * factors @ info["client_updates"]  # sizes are equal
+    np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_step__a_device_trains_from_the_global_model_on_its_own_data(scenario, task):

@@ -79,7 +79,19 @@ def test_cohort__depends_on_the_seed_and_q_only():
     np.testing.assert_array_equal(np.delete(drawn, 5, axis=0), np.delete(wanted, 5, axis=0))
 
 
-@pytest.mark.parametrize("channel", [ExponentialChannel(), MarkovChannel.correlated(0.7)])
+class Counting(Constant):
+    """Gains that tell the round."""
+
+    gain_max = 1.0
+
+    def draw(self, _, rounds, num_devices, *, first_round=0, **__):
+        gain = self.mean + 0.01 * (first_round + np.arange(rounds))
+        return np.repeat(gain[:, None], num_devices, axis=1)
+
+
+@pytest.mark.parametrize(
+    "channel", [ExponentialChannel(), MarkovChannel.correlated(0.7), Counting()]
+)
 def test_channel__equals_one_long_draw_of_its_stream(channel):
     # Whatever is decided; and drawing ahead in blocks must not repeat or skip a round.
     scenario = Scenario(num_devices=3000, num_rounds=20, channel=channel)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, group_norm
 from torch.nn.parameter import UninitializedParameter
-from torchvision.models import resnet18
 
 from fl_edge_env.files import as_value_error
 from policies.user_code import running_own
@@ -88,6 +87,8 @@ def resnet18_group_norm(num_classes: int = 10) -> nn.Module:
 
     Group norm keeps no statistics of batches, which devices with different data could not share.
     """
+    from torchvision.models import resnet18  # takes longer to import than torch
+
     network: nn.Module = resnet18(num_classes=num_classes, norm_layer=SharedGroupNorm)
     return network
 

@@ -9,7 +9,6 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn.functional import pad
-from torchvision.datasets import CIFAR10, FashionMNIST
 
 from fl_edge_env.files import as_value_error
 from train_fl.data.dataset import Dataset, DataSource
@@ -37,6 +36,8 @@ def fashion_mnist(source: DataSource) -> Dataset:
     ValueError
         If a file in ``FashionMNIST/raw`` is missing or damaged.
     """
+    from torchvision.datasets import FashionMNIST  # takes longer to import than torch
+
     splits = _read(source, FashionMNIST, "FashionMNIST/raw")
     train, test = standardise(*(split.data[:, None].float() / 255 for split in splits))
     labels = [split.targets for split in splits]
@@ -54,6 +55,8 @@ def cifar10(source: DataSource) -> Dataset:
     ValueError
         If a file in ``cifar-10-batches-py`` is missing or damaged.
     """
+    from torchvision.datasets import CIFAR10
+
     splits = _read(source, CIFAR10, CIFAR10.base_folder)
     train, test = standardise(
         *(torch.from_numpy(s.data).permute(0, 3, 1, 2).float().contiguous() / 255 for s in splits)

@@ -42,7 +42,7 @@ def test_random_system__repeats_itself_and_nobody_passes_a_bound(case):
     options = {name for name in SYSTEM_OPTIONS if rng.random() < 0.3}
     scenario = random_system(rng, options, most=30).replace(num_rounds=int(rng.choice([20, 60])))
     if training:
-        scenario = scenario.replace(num_rounds=6)
+        scenario = scenario.replace(num_rounds=6, compression="qsgd:4")
         make_env = TrainingEnvFactory(scenario, "digits", on_non_finite="skip").fitted()
         scenario = make_env.scenario
     policy = random_policy(rng, scenario, training=training)

@@ -64,7 +64,7 @@ class Agent(nn.Module):
         return self.critic(rows).mean(-2).squeeze(-1)
 
     def predict(self, observation: np.ndarray) -> np.ndarray:
-        """The mean action, as `policies.predict.PredictPolicy` asks for it."""
+        """The mean action, as `policies.agents.PredictPolicy` asks for it."""
         with torch.no_grad():
             return flat(self.actor(self.rows(torch.as_tensor(observation))))
 

@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -64,29 +63,6 @@ def read_text(path: Path) -> str:
     """The text of a regular file."""
     check_regular(path)
     return path.read_text(encoding="utf-8-sig")  # some editors of Windows begin with a mark
-
-
-def check_zip(path: Path) -> list[str]:
-    """Names of the parts of a ZIP file as NumPy and torch write them, uncompressed.
-
-    Raises `ValueError` if it is no such file, or damaged: their readers see a checksum only if they
-    read its part to the end, which a changed shape can prevent. As nothing is compressed, no part
-    is longer than the file.
-    """
-    check_regular(path)
-    with path.open("rb") as opened:
-        # At the start, where torch looks, and not only at the end, where zipfile does.
-        if opened.read(4) != b"PK\x03\x04":
-            raise ValueError("it is not a ZIP file, as NumPy and torch write them")
-        with zipfile.ZipFile(opened) as file:
-            parts = file.infolist()
-            if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
-                raise ValueError("it is compressed, which NumPy and torch do not do here")
-            if (announced := sum(part.file_size for part in parts)) > path.stat().st_size:
-                raise ValueError(f"its parts announce {announced} bytes, more than it has")
-            if (damaged := file.testzip()) is not None:
-                raise ValueError(f"its part {damaged!r} is damaged")
-            return [part.filename for part in parts]
 
 
 @contextmanager

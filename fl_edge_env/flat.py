@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Box, flatten_space
+from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -48,8 +48,7 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
         scenario = _scenario_of(env, "FlatEnv", FLEdgeEnv)
         super().__init__(env)
         self.scaling = Scaling(scenario)
-        self.observation_space = _flat_space(self.scaling)
-        self.action_space = flatten_space(self.env.action_space)
+        self.observation_space, self.action_space = flat_spaces(self.scaling)
         self._memory = GainMemory(scenario, (scenario.num_devices,))
 
     @property
@@ -97,8 +96,7 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
         super().__init__(env)
         self.autoreset_mode = self.metadata["autoreset_mode"]
         self.scaling = Scaling(scenario)
-        self.single_observation_space = _flat_space(self.scaling)
-        self.single_action_space = flatten_space(env.single_action_space)
+        self.single_observation_space, self.single_action_space = flat_spaces(self.scaling)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         shape = (self.num_envs, scenario.num_devices)
@@ -164,11 +162,12 @@ def make_flat_vector(**keywords: Any) -> FlatVectorEnv:
     return FlatVectorEnv(FLEdgeVectorEnv(**keywords))
 
 
-def _flat_space(scaling: Scaling) -> Box:
-    """The box of the flat features, widened to hold 0: TorchRL fills up with zeros."""
+def flat_spaces(scaling: Scaling) -> tuple[Box, Box]:
+    """The boxes of flat observations, widened to hold 0 (TorchRL fills up with it), and actions."""
     box = scaling.feature_space()
     low, high = np.minimum(box.low, 0.0), np.maximum(box.high, 0.0)
-    return Box(low.ravel(), high.ravel(), dtype=np.float32)
+    action = Box(-1.0, 1.0, (3 * scaling.scenario.num_devices,), np.float32)
+    return Box(low.ravel(), high.ravel(), dtype=np.float32), action
 
 
 def _rows(action: Any, devices: int, batch: tuple[int, ...] = ()) -> Any:

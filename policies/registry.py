@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from fl_edge_env import Scenario
@@ -53,17 +52,16 @@ POLICIES: dict[str, Callable[..., Policy]] = {
 
 
 def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
-    """Make a policy from its name, a trained agent from its folder or file, or your own class.
+    """Make a policy from its name, a trained agent from its file, or your own class.
 
     Parameters
     ----------
     name : str
-        One of `POLICIES`, the path of an agent of ``fl-edge train``, or ``"my_file.py:MyPolicy"``
-        or ``"my_module:MyPolicy"`` for a subclass of `Policy` or `policies.selection.Selector`.
-        The name of a selector may say its resources: ``"best-channel:static"``. ``"predict"`` is
-        an agent of another library, given as `model`, and ``"agent.zip"`` or
-        ``"predict:agent.zip"`` one that Stable-Baselines3 has saved; see
-        `policies.predict.PredictPolicy`.
+        One of `POLICIES`, or ``"my_file.py:MyPolicy"`` or ``"my_module:MyPolicy"`` for a subclass
+        of `Policy` or `policies.selection.Selector`. The name of a selector may say its resources:
+        ``"best-channel:static"``. ``"agent.zip"`` or ``"predict:agent.zip"`` is an agent that
+        Stable-Baselines3 has saved, and ``"predict"`` one of any library, given as `model`; see
+        `policies.agents.PredictPolicy`.
     scenario : Scenario
         The system it controls.
     **options
@@ -72,7 +70,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     Raises
     ------
     ValueError
-        If there is no policy of that name, no agent at that path and no such class.
+        If there is no such policy, agent or class.
     """
     if not isinstance(name, str):
         raise ValueError(f"policy must be a name or the path of an agent as a string, got {name!r}")
@@ -87,10 +85,6 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         name, options = selector, options | {"resources": resources}
     if name in POLICIES:
         return POLICIES[name](scenario, **options)
-    if name and Path(name).exists():
-        from policies.learned import SB3Policy
-
-        return SB3Policy.load(name, scenario, **options)
     if names_own(name) and selector not in POLICIES:
         kind: type[Policy] | type[Selector] = load_own(
             name, kind="subclass of Policy or Selector", fits=_is_policy_class
@@ -100,8 +94,8 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
                 return _scheduler(kind, scenario, **options)
             return kind(scenario, **options)
     raise ValueError(
-        f"policy must be one of {', '.join(POLICIES)}, or the folder of a trained agent, "
-        f"agent.zip of Stable-Baselines3, or my_file.py:MyPolicy, got {name!r}"
+        f"policy must be one of {', '.join(POLICIES)}, agent.zip of Stable-Baselines3, or "
+        f"my_file.py:MyPolicy, got {name!r}"
         f"{did_you_mean(name, POLICIES)}"
     )
 
@@ -113,7 +107,7 @@ def _is_policy_class(value: object) -> bool:
 
 def _predicting(name: str, scenario: Scenario, options: dict[str, Any]) -> Policy:
     """An agent by ``"predict"`` and its model, ``"predict:agent.zip"`` or ``"agent.zip"``."""
-    from policies.predict import PredictPolicy
+    from policies.agents import PredictPolicy
 
     path = "" if name == "predict" else name.removeprefix("predict:")
     if bool(path) == ("model" in options):

@@ -24,8 +24,7 @@ LEFT_OUT = {
     "num_devices=100000": "takes more than ten minutes on a busy machine",
     "fashion_mnist": "needs data that is not installed with the package",
     "--device cuda": "needs a GPU",
-    "train_rllib": "needs an extra that is not in `all`",
-    "train_torchrl": "needs an extra that is not in `all`",
+    "agents/cifar10.zip": "takes an agent that another command trains",
     "flwr run": "needs an extra that is not in `all`",
     "suite-1 my_file": "needs a policy of one's own",
 }
@@ -90,7 +89,7 @@ def test_commands__of_all_pages_are_found():
     for reason in LEFT_OUT:
         assert any(reason in text for text in texts), f"no command holds {reason!r} any more"
     assert sum("status" in command.printed for command in to_run()) >= 2
-    assert {"compare", "leaderboard", "reproduce", "train"} <= {words[0] for words in options()}
+    assert {"compare", "leaderboard", "reproduce"} <= {words[0] for words in options()}
 
 
 @pytest.mark.parametrize("words", options(), ids=" ".join)

@@ -44,7 +44,6 @@ _COMMANDS: dict[str, Callable[[], _Command]] = {
         ("compare", "Compare policies, with or without training.", "CompareOptions", "options"),
         ("leaderboard", "Rank schedulers in the settings of a file.", "Options", "leaderboard"),
         ("reproduce", "Reproduce the figures of the paper.", "Options", "reproduce"),
-        ("train", "Train an agent to schedule the devices.", "Options", "train"),
     )
 }
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import numpy as np
 
 from fl_edge_env import Allocation, Scenario, lyapunov, physics
 from fl_edge_env.typing import BoolArray, FloatArray
-
-Credit = Literal["difference", "team"]
-CREDITS: tuple[str, ...] = get_args(Credit)
 
 
 def difference_reward(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ import pytest
 from fl_edge_env.files import (
     as_value_error,
     atomic_path,
-    check_zip,
     read_text,
     remove_abandoned,
     writable_folder,
@@ -51,35 +48,6 @@ def test_writable_folder__names_what_is_in_the_way(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"cannot write to the folder .*file/below"):
         writable_folder(tmp_path / "file" / "below")
-
-
-def packed(
-    name: str = "a", content: bytes = b"abc", compression: int = zipfile.ZIP_STORED
-) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as file:
-        file.writestr(name, content)
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "not a ZIP file"),
-        (b"PK\x03\x04", "not a zip file"),
-        (b"\x80\x02" + packed(), "not a ZIP file"),  # a pickle, if read from its start
-        (packed(content=bytes(10**6), compression=zipfile.ZIP_DEFLATED), "it is compressed"),
-        (packed().replace(b"abc", b"abd"), "its part 'a' is damaged"),
-        (packed().replace(b"\3\0\0\0\3\0\0\0", b"\3\0\0\0\3\0\0\x7f"), "more than it has"),
-    ],
-)
-def test_check_zip__names_what_is_wrong(tmp_path: Path, content: bytes, message: str):
-    path = tmp_path / "a.zip"
-    path.write_bytes(packed())
-    assert check_zip(path) == ["a"]
-    path.write_bytes(content)
-    with pytest.raises((ValueError, zipfile.BadZipFile), match=message):
-        check_zip(path)
 
 
 def test_atomic_path__names_the_file_that_cannot_be_written(tmp_path: Path):

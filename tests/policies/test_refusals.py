@@ -125,7 +125,6 @@ CALLS = [
 @pytest.mark.parametrize(("call", "message"), CALLS, ids=[message for _, message in CALLS])
 def test_wrong_arguments__are_named(call, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("agent.pt").touch()  # no name is no folder with an agent
     Path("broken.py").write_text("undefined")
     Path("mine.py").write_text(Path(__file__).with_name("own_policies.py").read_text())
     with pytest.raises(ValueError, match=message) as raised:

@@ -7,11 +7,15 @@ import zipfile
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.wrappers import NormalizeObservation, RescaleAction
 from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.vec_env import VecNormalize
 
 from fl_edge_env import Scenario
+from fl_edge_env.allocation import decode_action
 from policies import check_policy, evaluate, make_policy
 from policies.benchmark.jobs import Job, job_keys
+from policies.learning.vec_env import BatchVecEnv
 
 SMALL = Scenario.digits(num_devices=5, num_rounds=12)
 PARTICIPANTS = SMALL.replace(objective="outcome", csi="participants")
@@ -62,8 +66,87 @@ def test_predict__takes_an_agent_of_stable_baselines_and_its_file(tmp_path, kind
     assert policy.name == "mine"
     twins = [job_keys([Job(make_policy(file, SMALL), SMALL, (3,))]) for _ in range(2)]
     assert twins[0] == twins[1]
-    with pytest.raises(ValueError, match=r"shape \(25,\), and those of 4 devices have \(20,\)"):
-        make_policy(file, SMALL.replace(num_devices=4))
+
+
+class Trained:
+    """An agent with the spaces of its training, which gives the zero action."""
+
+    def __init__(self, env):
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+
+    def predict(self, observation):
+        return np.zeros((*observation.shape[:-1], *self.action_space.shape))
+
+
+TWICE = np.full(15, -2, np.float32), np.full(15, 2, np.float32)
+
+
+def flat(scenario: Scenario, **keywords) -> gym.Env:
+    return gym.make("FLEdgeFlat-v0", scenario=scenario, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: flat(SMALL.replace(num_devices=4)), r"shapes \(20,\) and \(12,\), .* num_devices"),
+        (lambda: flat(SMALL, csi="participants"), "give it the num_devices, csi and objective"),
+        (lambda: gym.make("FLEdgeFlat-v0", scenario="phones"), "it fits the scenario phones"),
+        (lambda: BatchVecEnv(1, Scenario.femnist()), "it fits the scenario femnist"),
+        (lambda: flat(SMALL, noise_power_w=0.02), "the bounds are not, as in another system, or"),
+        (lambda: RescaleAction(flat(SMALL), *TWICE), "in wrappers that scale observations or"),
+        (lambda: NormalizeObservation(flat(SMALL)), "in wrappers that scale observations or"),
+    ],
+)
+def test_predict__refuses_an_agent_that_was_trained_on_something_else(make, message):
+    with pytest.raises(ValueError, match=message):
+        make_policy("predict", SMALL, model=Trained(make()))
+
+
+def test_predict__takes_agents_of_the_same_system_whatever_their_episodes_and_rows():
+    longer = SMALL.replace(num_rounds=700)
+    for env in (flat(longer), BatchVecEnv(2, longer), BatchVecEnv(2, longer, rows="systems")):
+        policy = make_policy("predict", SMALL, model=Trained(env))
+        check_policy(policy)
+        found = policy.decide({"channel_gain": np.full(5, 0.1), "queue": np.zeros(5)})
+        np.testing.assert_allclose(found.f, SMALL.f_mid)
+
+
+def test_predict__of_rows_decides_for_each_device_from_its_own(tmp_path):
+    rows = BatchVecEnv(2, SMALL)
+    model = PPO("MlpPolicy", rows, n_steps=8, batch_size=20, seed=0).learn(80)
+    model.save(tmp_path / "rows.zip")
+    policy = make_policy(str(tmp_path / "rows.zip"), SMALL)
+    check_policy(policy)
+    envs = BatchVecEnv(1, SMALL)
+    envs.seed(5)
+    seen = envs.reset()
+    decision = policy.decide(envs.systems.simulator.observe())
+    actions = model.predict(seen, deterministic=True)[0]
+    np.testing.assert_allclose(decision.f[0], decode_action(actions.T, SMALL, 2.0).f, rtol=1e-6)
+
+
+def test_predict__gives_a_recurrent_agent_its_state_back():
+    class Counts:
+        def predict(self, _, state=None, episode_start=None, **options):
+            assert options == {"deterministic": True}
+            assert episode_start.tolist() == [state is None]
+            number = 0 if state is None else state
+            return np.full(15, number / 100), number + 1
+
+    policy = make_policy("predict", SMALL, model=Counts())
+    check_policy(policy)  # a reset forgets the state, and systems have their own
+    observation = {"channel_gain": np.full(5, 0.1), "queue": np.zeros(5)}
+    policy.reset(0)
+    f = [policy.decide(observation).f[0] for _ in range(3)]
+    assert f[0] == pytest.approx(SMALL.f_mid[0])
+    assert f[0] < f[1] < f[2]
+
+
+def test_predict__refuses_an_agent_behind_vec_normalize():
+    envs = VecNormalize(BatchVecEnv(1, SMALL, rows="systems"))
+    model = PPO("MlpPolicy", envs, n_steps=16, batch_size=16)
+    with pytest.raises(ValueError, match="what VecNormalize makes of observations"):
+        make_policy("predict", SMALL, model=model)
 
 
 @pytest.mark.parametrize(

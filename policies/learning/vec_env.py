@@ -1,0 +1,155 @@
+"""The native batch as a `VecEnv` of Stable-Baselines3."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+
+from fl_edge_env import FLEdgeVectorEnv, Scenario
+from fl_edge_env.allocation import decode_action
+from fl_edge_env.checks import one_of
+from fl_edge_env.flat import FlatVectorEnv
+from fl_edge_env.typing import BoolArray, FloatArray
+from policies.agents import device_rows, device_spaces
+from policies.learning.credit import difference_reward
+
+# Training seed s plays the episodes of the seeds from here times s + 1 on, apart from the small
+# numbers of comparisons.
+_FIRST_EPISODE = 1_000_000
+
+
+class BatchVecEnv(VecEnv):
+    """A batch of systems with a row for each system or for each device.
+
+    A row of a system is an environment of ``FLEdgeFlat-v0``. A row of a device sees the features of
+    the device beside their mean and spread over all devices, shape (3 F,), and its action is the
+    device's column of `FLEdgeEnv`'s: f, p and the score. One agent then decides for every device.
+
+    Parameters
+    ----------
+    num_envs : int
+        Number of systems B.
+    scenario : Scenario
+        The system.
+    rows : {"devices", "systems"}
+        What a row is.
+    credit : {"team", "difference"}
+        Reward of a device: the system's; or the part of it that the device's decision makes, see
+        `difference_reward`, which needs the model of the system.
+
+    Raises
+    ------
+    ValueError
+        If `rows` or `credit` is none of these, or rows of systems or the objective ``"outcome"``
+        are to have the credit ``"difference"``.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        scenario: Scenario,
+        *,
+        rows: Literal["devices", "systems"] = "devices",
+        credit: Literal["team", "difference"] = "team",
+    ) -> None:
+        one_of("rows", rows, ("devices", "systems"))
+        one_of("credit", credit, ("team", "difference"))
+        if credit == "difference" and (rows == "systems" or scenario.objective == "outcome"):
+            raise ValueError(
+                "credit 'difference' is for rows of devices and the objective 'penalty', got "
+                f"rows = {rows!r} and objective = {scenario.objective!r}"
+            )
+        mode = AutoresetMode.SAME_STEP
+        self.systems = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=mode)
+        self.batch, self.scenario, self.credit = FlatVectorEnv(self.systems), scenario, credit
+        self.scaling = self.batch.scaling
+        self._rows_each = scenario.num_devices if rows == "devices" else 1
+        self._by_device = rows == "devices"
+        spaces = self.batch.single_observation_space, self.batch.single_action_space
+        if self._by_device:
+            spaces = device_spaces(self.scaling)
+        super().__init__(num_envs * self._rows_each, *spaces)
+
+    def reset(self) -> NDArray[np.float32]:
+        """Start an episode in every system, after `seed` those of the training seed."""
+        seed = self._seeds[0]
+        first = None if seed is None else _FIRST_EPISODE * (seed + 1)
+        self._reset_seeds()
+        observation, _ = self.batch.reset(seed=first)
+        return self._seen(observation)
+
+    def step_async(self, actions: NDArray[np.float32]) -> None:
+        """Take the actions of the coming step, one for each row."""
+        self._actions = actions
+
+    def step_wait(
+        self,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], BoolArray, list[dict[str, Any]]]:
+        """Play one round in every system; infos are empty but at the end of an episode."""
+        batch, simulator = self.batch.num_envs, self.systems.simulator
+        action = self._actions
+        if self._by_device:
+            action = action.reshape(batch, -1, 3).swapaxes(-1, -2).reshape(batch, -1)
+        before = simulator.channel_gain.copy(), simulator.queue.copy(), simulator.available
+        observation, reward, _, truncated, info = self.batch.step(action)
+        if self.credit == "difference":
+            reward = self._differences(action, *before, info)
+        else:
+            reward = np.repeat(reward, self._rows_each)
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for system in np.flatnonzero(truncated).tolist():
+            ends = self._seen(info["final_obs"][system][np.newaxis])
+            for row, end in enumerate(ends, system * self._rows_each):
+                infos[row] = {"terminal_observation": end, "TimeLimit.truncated": True}
+        done = np.repeat(truncated, self._rows_each)
+        return self._seen(observation), reward.astype(np.float32), done, infos
+
+    def _seen(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Flat observations of systems, shape (B, N F), as rows."""
+        if not self._by_device:
+            return observation
+        features = observation.reshape(len(observation), self.scenario.num_devices, -1)
+        rows = device_rows(features)
+        return rows.reshape(-1, rows.shape[-1])
+
+    def _differences(
+        self,
+        action: NDArray[np.float32],
+        gain: FloatArray,
+        queue: FloatArray,
+        available: BoolArray | None,
+        info: dict[str, Any],
+    ) -> FloatArray:
+        """The difference reward of each device, scaled to order one, shape (B N,)."""
+        rows = action.reshape(len(gain), 3, -1)
+        decision = decode_action(rows, self.scenario, self.systems.softmax_scale, available)
+        if "q" in info:  # as renormalised over the available devices
+            decision = replace(decision, q=info["q"])
+        own = difference_reward(gain, queue, decision, self.scenario, info.get("available"))
+        return self.scaling.device_reward(own).ravel()
+
+    # The rest of the interface of `VecEnv`, in which the rows are not objects of their own.
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """An attribute of the batch, the same for every row."""
+        return [getattr(self.batch, attr_name)] * len(list(self._get_indices(indices)))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:  # noqa: ARG002
+        """Refused, as the rows share one batch."""
+        raise AttributeError(f"the rows share one batch: {attr_name} cannot be set for each")
+
+    def env_method(self, method_name: str, *args: Any, **kwargs: Any) -> list[Any]:  # noqa: ARG002
+        """Refused, as the rows share one batch."""
+        raise AttributeError(f"the rows share one batch: {method_name} cannot be called on each")
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002
+        """The rows are in no wrapper."""
+        return [False] * len(list(self._get_indices(indices)))

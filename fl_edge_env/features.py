@@ -203,16 +203,13 @@ class Scaling:
         deadline: FloatArray = np.where(inside, time, 0.0).max(axis=-1)
         return clipped, deadline
 
-    def feature_space(self, first_queue: float = 0.0) -> spaces.Box:
-        """The box, of shape (N, F), in which the features lie.
-
-        `first_queue` is the largest queue at the start of an episode, over `queue`.
-        """
+    def feature_space(self) -> spaces.Box:
+        """The box, of shape (N, F), in which the features lie."""
         raw: Any = observation_space(self.scenario)  # of boxes
         gain, queue = raw["channel_gain"], raw["queue"]
         # The features are monotonic in each of these; of the costs a bound is known.
         best = {"channel_gain": gain.high, "queue": queue.low}
-        worst = {"channel_gain": gain.low, "queue": queue.high + first_queue * self.queue}
+        worst = {"channel_gain": gain.low, "queue": queue.high}
         if self._outcome:
             backlog = raw["participation_queue"]
             best["participation_queue"] = backlog.low

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tomllib
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -323,14 +322,6 @@ class Scenario:
                     f"{did_you_mean(name, known)}"
                 )
 
-    def reweighted(self, *, mu: float = 1.0, nu: float = 1.0) -> Scenario:
-        """A copy with lambda times `mu` and V times `nu`, whether they were given or calibrated."""
-        fields = {}
-        for name, scale, factor in (("lambda_", "mu", mu), ("V", "nu", nu)):
-            given = name if self._given[name] is not None else scale
-            fields[given] = factor * getattr(self, given)
-        return self.replace(**fields)
-
     @classmethod
     def load(cls, path: str | Path, *, num_devices: int | None = None) -> Scenario:
         """Read a scenario from a TOML file, as `save` writes it.
@@ -353,15 +344,6 @@ class Scenario:
             return cls._from_values(values)
 
     @classmethod
-    def from_toml(cls, text: str) -> Scenario:
-        """The scenario that `to_toml` or a user wrote as TOML; see `load`.
-
-        Raises `TypeError` if a key is unknown, and `ValueError` if the text is not TOML or a value
-        is wrong.
-        """
-        return cls._from_values(tomllib.loads(text))
-
-    @classmethod
     def _from_values(cls, values: dict[str, Any]) -> Scenario:
         fields = dict(values)
         if "channel" in fields:
@@ -369,20 +351,13 @@ class Scenario:
         return cls.preset(fields.pop("preset", "cifar10"), **fields)
 
     def save(self, path: str | Path) -> None:
-        """Write all fields to a TOML file, whole or not at all.
+        """Write all fields, without options that are off, to a TOML file, whole or not at all.
 
         Raises `ValueError` if the file cannot be made, or the channel is not one of this package.
         """
-        text = self.to_toml()
+        text = toml.dumps(self.saved_fields())
         with atomic_path(Path(path)) as temporary:
             temporary.write_text(text, encoding="utf-8")
-
-    def to_toml(self) -> str:
-        """All fields as TOML, without options that are off.
-
-        Raises `ValueError` if the channel is not one of this package.
-        """
-        return toml.dumps(self.saved_fields())
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as they were given; one value common to all devices is a scalar."""

@@ -60,9 +60,8 @@ class Job:
         """True if it trains models, so that it has checkpoints and a last model."""
         return self.make_env is not None
 
-    @property
     def inputs(self) -> tuple[Any, ...]:
-        """All that determines the result, apart from the code."""
+        """All that determines the result, apart from the code; resets the policy."""
         self.policy.reset(self.seeds[0])  # an earlier episode leaves no trace
         state: Any = self.policy.__getstate__() or {}
         if isinstance(state, dict):
@@ -105,7 +104,6 @@ class BoundJob:
         """Its name in messages."""
         return f"{BOUND_NAME}, seed {self.seed}"
 
-    @property
     def inputs(self) -> tuple[Any, ...]:
         """All that determines the result, apart from the code."""
         return self.scenario, self.seed, self.prices
@@ -135,7 +133,7 @@ def job_keys(jobs: Sequence[Work]) -> list[str]:
     """
     code = [code_hash(), loaded_code()]
     # One by one: a pickle of all would also depend on the objects that they share.
-    return [str(joblib.hash([joblib.hash(value) for value in job.inputs] + code)) for job in jobs]
+    return [str(joblib.hash([joblib.hash(value) for value in job.inputs()] + code)) for job in jobs]
 
 
 def _source(function: Any) -> str:

@@ -158,14 +158,6 @@ def test_interrupt__where_no_exception_gets_through_is_not_lost(tmp_path, kind, 
     assert not done.stderr
 
 
-@pytest.mark.slow
-def test_train__terminated_at_any_moment_leaves_nobody(start):
-    process = start("train --scenario digits --set num_devices=5 --out out")
-    time.sleep(random.uniform(0.5, 10))
-    os.killpg(process.pid, signal.SIGTERM)
-    assert_ends(process, *STATUS[signal.SIGTERM])
-
-
 RAY = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 
 

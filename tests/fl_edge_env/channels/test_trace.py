@@ -61,7 +61,8 @@ def test_rates__are_those_of_a_device_at_the_reference(table, tmp_path: Path):
     )
     rate = upload_rate(channel.trace, np.full(3, 0.2), scenario)
     np.testing.assert_allclose(rate, table["rate_bps"].to_numpy().reshape(5, 3), rtol=1e-12)
-    assert Scenario.from_toml(scenario.to_toml()) == scenario
+    scenario.save(tmp_path / "scenario.toml")
+    assert Scenario.load(tmp_path / "scenario.toml") == scenario
     assert make_channel(f"rates:{path}") == RateTraceChannel(path)
     assert make_channel(f"rates:{path}") != channel
     with pytest.raises(ValueError, match=r"columns round, device and gain: .*'gain'"):

@@ -38,16 +38,6 @@ def test_weights__that_are_given_take_the_place_of_the_calibrated_ones():
     assert Scenario.cifar10(lambda_=0).lambda_ == 0
 
 
-@pytest.mark.parametrize("fields", [{}, {"lambda_": 30.0}, {"V": 1e7}])
-def test_reweighted__scales_lambda_and_v_however_they_came(fields):
-    scenario = Scenario.cifar10(**fields)
-    for mu, nu in ((2.0, 1.0), (1.0, 0.5)):
-        other = scenario.reweighted(mu=mu, nu=nu)
-        assert other.lambda_ == pytest.approx(mu * scenario.lambda_)
-        if mu == 1 or "V" in fields:  # a calibrated V depends on lambda
-            assert pytest.approx(nu * scenario.V) == other.V
-
-
 def test_scenario__warns_where_the_budget_is_what_the_nominal_point_spends():
     with pytest.warns(UserWarning, match=r"within 0.148 J of 10.5 J: .* V = 0.38 J") as caught:
         Scenario.cifar10(energy_budget_j=10.5)

@@ -65,14 +65,13 @@ def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
         lines = [line for axes in figure.axes for line in axes.get_lines()]
         path.write_bytes(b"".join(np.asarray(line.get_xydata()).tobytes() for line in lines))
 
-    monkeypatch.setattr(Figure, "draw_without_rendering", lambda _: None)
     monkeypatch.setattr(Figure, "savefig", save)
 
 
 @pytest.fixture(scope="module")
 def short_searches() -> Iterator[None]:
     """Search for prices in few rounds: any prices give valid bounds."""
-    # Here, as coverage begins after this file in each process of xdist.
+    # Here, as the tests of the environment do without policies.
     from policies.benchmark import bounds
     from policies.outcome import prices
 

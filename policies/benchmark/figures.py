@@ -30,7 +30,7 @@ from policies.benchmark.tables import by_policy, coinciding, time_unit
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
     Panel: TypeAlias = Callable[[Axes], None]
 
@@ -105,11 +105,12 @@ def save_figure(
     paths: Sequence[Path],
     *,
     panel_size: tuple[float, float] = (3.5, 2.5),
+    rows_apart: bool = False,
 ) -> None:
     """Draw rows of panels to files, each in the format of its suffix.
 
-    What the panels label is named below them. `panel_size` is in inches; no row is wider than a
-    page.
+    What the panels label is named below them, below each row if these have other lines.
+    `panel_size` is in inches; no row is wider than a page.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -119,12 +120,15 @@ def save_figure(
         width, height = min(panel_size[0] * columns, _PAGE), panel_size[1] * rows
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
-        for row, axes_row in zip(grid, figure.subplots(rows, columns, squeeze=False), strict=True):
+        parts = list(figure.subfigures(rows, squeeze=False).flat) if rows_apart else [figure]
+        places = [part.subplots(rows // len(parts), columns, squeeze=False) for part in parts]
+        for row, axes_row in zip(grid, np.concatenate(places), strict=True):
             for panel, axes in zip(row, axes_row, strict=False):
                 panel(axes)
             for axes in axes_row[len(row) :]:
                 axes.set_axis_off()
-        _legend(figure)
+        for part in parts:
+            _legend(part, figure)
         for path in paths:
             # Without a date the file is repeatable.
             metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
@@ -132,11 +136,11 @@ def save_figure(
                 figure.savefig(temporary, dpi=200, metadata=metadata)
 
 
-def _legend(figure: Figure) -> None:
-    """Name what the panels label in rows below them, each name once and policies first."""
+def _legend(part: Figure | SubFigure, figure: Figure) -> None:
+    """Name what panels label in rows below them, each name once and policies first."""
     labelled = [
         pair
-        for axes in figure.axes
+        for axes in part.axes
         if axes.get_legend() is None
         for pair in zip(*axes.get_legend_handles_labels(), strict=True)
     ]
@@ -151,7 +155,7 @@ def _legend(figure: Figure) -> None:
     columns = min(len(handles), max(1, int(figure.get_figwidth() / inches)))
     figure.set_figheight(figure.get_figheight() + 0.16 * math.ceil(len(handles) / columns))
     place: Any = "outside lower center"
-    legend = figure.legend(list(handles.values()), list(handles), loc=place, ncols=columns)
+    legend = part.legend(list(handles.values()), list(handles), loc=place, ncols=columns)
     for text in legend.get_texts():
         text.set_parse_math(False)  # "$" in a name is no formula
 

@@ -133,6 +133,16 @@ def test_names__stand_once_below_the_panels_and_policies_first(monkeypatch, tmp_
     assert not any(text.get_parse_math() for text in legend.get_texts())
 
 
+def test_names__of_rows_with_other_lines_stand_below_each(monkeypatch, tmp_path, played):
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    rounds, _ = played
+    rows = [[partial(draw_energy, rounds=rounds[rounds.policy == n])] for n in ("LROA", "Uni-S")]
+    save_figure(rows, [tmp_path / "rows.png"], rows_apart=True)
+    first = [part.legends[0].get_texts()[0].get_text() for part in drawn[0].subfigs]
+    assert first == ["LROA", "Uni-S"]
+
+
 def test_plots__are_the_same_bytes_and_have_fonts_that_publishers_take(tmp_path, played):
     rounds, bounds = played
     save_plots(rounds, bounds, tmp_path, formats=("png", "pdf"))

@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[1]
 ROOMS = {
     "fl_edge_env": 5_000,
     "policies": 8_070,
-    "policies/benchmark": 3_650,
-    "train_fl": 4_670,
+    "policies/benchmark": 3_670,
+    "train_fl": 4_680,
     "docs": 640,
     "tests": 13_000,
 }

@@ -70,12 +70,8 @@ def reproduce(options: Options, console: Console) -> None:
     with claimed(folder, kind, options.run, given, stored):
         results = run_settings(settings, folder, options.run, console)
         drawn = [each.draw(got) for each, got in zip(figures, results, strict=True)]
-        lines = {tuple(curve.label for curve in figure.curves) for figure in figures}
-        save_figure(
-            [each.panels for each in drawn],
-            [folder / name for name in files[:2]],
-            rows_apart=len(lines) > 1,
-        )
+        paths = [folder / name for name in files[:2]]
+        save_figure([each.panels for each in drawn], paths, rows_apart=len(drawn) > 1)
         tables = [each.data.assign(scenario=name) for name, each in zip(names, drawn, strict=True)]
         write_csv(folder / files[2], pd.concat(tables))
     table = Table(title=figures[0].title, box=box.SIMPLE_HEAD)

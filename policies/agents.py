@@ -28,6 +28,9 @@ from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.user_code import running_own
 
+# Features whose bounds grow with the rounds of an episode.
+_GROWING = ("queue", "participation", "measurements")
+
 
 class PredictPolicy(Policy):
     """Decides by an agent's ``predict(observation)``, the observations and actions of `FlatEnv`.
@@ -87,19 +90,24 @@ class PredictPolicy(Policy):
         if trained == (None, None):
             return False
         for by_device in (False, True):
-            if _fits(trained, self.scenario, by_device=by_device):
+            if _fits(trained, self._scaling, by_device=by_device):
                 return by_device
-        ours = [make(self._scaling) for make in (flat_spaces, device_spaces)]
-        shapes = " or ".join(f"{seen.shape} and {acts.shape}" for seen, acts in ours)
-        told = " and ".join(str(getattr(space, "shape", space)) for space in trained)
+        ours = [
+            tuple(space.shape for space in make(self._scaling))
+            for make in (flat_spaces, device_spaces)
+        ]
+        shapes = " or ".join(f"{seen} and {action}" for seen, action in ours)
+        theirs = tuple(getattr(space, "shape", space) for space in trained)
+        told = f"{theirs[0]} and {theirs[1]}"
+        systems = {name: Scaling(Scenario.preset(name)) for name in PRESETS}
         others = [
             name
-            for name in PRESETS
-            if any(_fits(trained, Scenario.preset(name), by_device=each) for each in (False, True))
+            for name, scaling in systems.items()
+            if any(_fits(trained, scaling, by_device=each) for each in (False, True))
         ]
         if others:
             instead = f"it fits the scenario {others[0]}"
-        elif f"{told}" in shapes:
+        elif theirs in ours:
             instead = (
                 "the shapes are right and the bounds are not, as in another system, or in wrappers "
                 "that scale observations or actions: wrap predict in the same way"
@@ -176,22 +184,18 @@ def device_rows(features: Features) -> Features:
     return rows
 
 
-def _fits(trained: Sequence[Any], scenario: Scenario, *, by_device: bool) -> bool:
+def _fits(trained: Sequence[Any], scaling: Scaling, *, by_device: bool) -> bool:
     """Whether spaces are those of a scenario, apart from bounds that grow with its rounds."""
-    make = device_spaces if by_device else flat_spaces
-    longer = make(Scaling(scenario.replace(num_rounds=2 * scenario.num_rounds)))
-    return all(
-        isinstance(theirs, spaces.Box)
-        and theirs.shape == own.shape
-        and all(
-            np.all(np.isclose(getattr(theirs, end), bound, rtol=1e-5) | (bound != other))
-            for end, bound, other in (
-                ("low", own.low, long.low),
-                ("high", own.high, long.high),
-            )
-        )
-        for theirs, own, long in zip(trained, make(Scaling(scenario)), longer, strict=True)
-    )
+    ours = (device_spaces if by_device else flat_spaces)(scaling)
+    for theirs, own in zip(trained, ours, strict=True):
+        if not isinstance(theirs, spaces.Box) or theirs.shape != own.shape:
+            return False
+    seen, own = trained[0], ours[0]
+    blocks = own.shape[0] // len(scaling.names)
+    fixed = np.tile([name not in _GROWING for name in scaling.names], blocks)
+    bounds = (seen.low, own.low), (seen.high, own.high)
+    alike = all(np.allclose(one[fixed], other[fixed]) for one, other in bounds)
+    return alike and bool(trained[1] == ours[1])
 
 
 class SavedAgent:

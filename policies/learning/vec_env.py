@@ -95,7 +95,8 @@ class BatchVecEnv(VecEnv):
         action = self._actions
         if self._by_device:
             action = action.reshape(batch, -1, 3).swapaxes(-1, -2).reshape(batch, -1)
-        before = simulator.channel_gain.copy(), simulator.queue.copy(), simulator.available
+        if self.credit == "difference":  # by the state in which the action was taken
+            before = simulator.channel_gain.copy(), simulator.queue.copy(), simulator.available
         observation, reward, _, truncated, info = self.batch.step(action)
         if self.credit == "difference":
             reward = self._differences(action, *before, info)

@@ -11,7 +11,7 @@ from gymnasium.wrappers import NormalizeObservation, RescaleAction
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.vec_env import VecNormalize
 
-from fl_edge_env import Scenario
+from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.allocation import decode_action
 from policies import check_policy, evaluate, make_policy
 from policies.benchmark.jobs import Job, job_keys
@@ -102,13 +102,15 @@ def test_predict__refuses_an_agent_that_was_trained_on_something_else(make, mess
         make_policy("predict", SMALL, model=Trained(make()))
 
 
-def test_predict__takes_agents_of_the_same_system_whatever_their_episodes_and_rows():
-    longer = SMALL.replace(num_rounds=700)
+@pytest.mark.parametrize("scenario", [SMALL, PARTICIPANTS])
+def test_predict__takes_agents_of_the_same_system_whatever_their_episodes_and_rows(scenario):
+    longer = scenario.replace(num_rounds=700)
     for env in (flat(longer), BatchVecEnv(2, longer), BatchVecEnv(2, longer, rows="systems")):
-        policy = make_policy("predict", SMALL, model=Trained(env))
+        policy = make_policy("predict", scenario, model=Trained(env))
         check_policy(policy)
-        found = policy.decide({"channel_gain": np.full(5, 0.1), "queue": np.zeros(5)})
-        np.testing.assert_allclose(found.f, SMALL.f_mid)
+        system = FLEdgeEnv(scenario)
+        found = policy.decide(system.reset(seed=0)[0])
+        np.testing.assert_allclose(found.f, scenario.f_mid)
 
 
 def test_predict__of_rows_decides_for_each_device_from_its_own(tmp_path):

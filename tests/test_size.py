@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
     "fl_edge_env": 5_000,
-    "policies": 8_070,
+    "policies": 8_080,
     "policies/benchmark": 3_670,
     "train_fl": 4_680,
     "docs": 640,

@@ -74,6 +74,8 @@ def evaluate(
     from policies.benchmark.options import RunOptions
 
     check_target(target_accuracy)
+    if isinstance(policies, Policy):
+        raise ValueError(f"policies must be a sequence, got {policies.name}: use [policy]")
     if wrong := [policy for policy in policies if not isinstance(policy, Policy)]:
         raise ValueError(f"policies must be instances of Policy, got {wrong[0]!r}")
     entrants = tuple(Entrant(policy.name, policy, scenario, make_env) for policy in policies)

@@ -34,8 +34,8 @@ class BatchVecEnv(VecEnv):
     ----------
     num_envs : int
         Number of systems B.
-    scenario : Scenario
-        The system.
+    scenario : Scenario or str
+        The system, or the name of a preset.
     rows : {"devices", "systems"}
         What a row is.
     credit : {"team", "difference"}
@@ -52,21 +52,22 @@ class BatchVecEnv(VecEnv):
     def __init__(
         self,
         num_envs: int,
-        scenario: Scenario,
+        scenario: Scenario | str,
         *,
         rows: Literal["devices", "systems"] = "devices",
         credit: Literal["team", "difference"] = "team",
     ) -> None:
         one_of("rows", rows, ("devices", "systems"))
         one_of("credit", credit, ("team", "difference"))
+        mode = AutoresetMode.SAME_STEP
+        self.systems = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=mode)
+        self.scenario = scenario = self.systems.scenario
         if credit == "difference" and (rows == "systems" or scenario.objective == "outcome"):
             raise ValueError(
                 "credit 'difference' is for rows of devices and the objective 'penalty', got "
                 f"rows = {rows!r} and objective = {scenario.objective!r}"
             )
-        mode = AutoresetMode.SAME_STEP
-        self.systems = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=mode)
-        self.batch, self.scenario, self.credit = FlatVectorEnv(self.systems), scenario, credit
+        self.batch, self.credit = FlatVectorEnv(self.systems), credit
         self.scaling = self.batch.scaling
         self._rows_each = scenario.num_devices if rows == "devices" else 1
         self._by_device = rows == "devices"
@@ -85,6 +86,9 @@ class BatchVecEnv(VecEnv):
 
     def step_async(self, actions: NDArray[np.float32]) -> None:
         """Take the actions of the coming step, one for each row."""
+        expected = (self.num_envs, 3 * self.scenario.num_devices // self._rows_each)
+        if np.shape(actions) != expected:
+            raise ValueError(f"actions must have shape {expected}, got {np.shape(actions)}")
         self._actions = actions
 
     def step_wait(

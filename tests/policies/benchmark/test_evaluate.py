@@ -104,6 +104,7 @@ def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached(
     [
         ({"policies": []}, "policies must be one or more"),
         ({"policies": 2 * [UniD(Scenario.digits())]}, "'Uni-D' comes twice among the policies"),
+        ({"policies": UniD(Scenario.digits())}, r"a sequence, got Uni-D: use \[policy\]"),
         ({"policies": ["lroa"]}, "policies must be instances of Policy, got 'lroa'"),
         ({"scenario": "digits"}, r"got 'digits': use Scenario.preset\('digits'\)"),
         ({"seeds": []}, "seeds must be one or more"),

@@ -120,6 +120,14 @@ def test_batch__names_what_is_wrong(scenario, options, message):
         BatchVecEnv(2, scenario, **options)
 
 
+def test_batch__takes_presets_by_name_and_names_actions_of_another_shape():
+    batch = BatchVecEnv(2, "digits")
+    assert batch.num_envs == 2 * Scenario.digits().num_devices
+    batch.reset()
+    with pytest.raises(ValueError, match=r"actions must have shape \(80, 3\), got \(7, 3\)"):
+        batch.step(np.zeros((7, 3), np.float32))
+
+
 def test_batch__gives_its_attributes_and_refuses_to_treat_rows_apart():
     batch = BatchVecEnv(2, SCENARIO)
     assert batch.get_attr("num_envs", [0, 1]) == [2, 2]

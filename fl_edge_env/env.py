@@ -12,6 +12,7 @@ from fl_edge_env.allocation import Allocation, decode_action
 from fl_edge_env.checks import Range, number_in, one_of
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
+from fl_edge_env.scenario.tiers import with_named_devices
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import FloatArray
@@ -70,7 +71,8 @@ class FLEdgeEnv(gym.Env[Any, Any]):
 
     ## Arguments
     ``gym.make("FLEdge-v0", scenario="cifar10", softmax_scale=2.0, **fields)``. Every field of
-    `Scenario` is also a keyword, for example ``cohort_size=4``.
+    `Scenario` is also a keyword, for example ``cohort_size=4`` or ``channel="markov:0.8"``, and so
+    are ``tiers`` and ``work`` of `fl_edge_env.scenario.tiers.with_named_devices`.
 
     ## Rendering
     With ``render_mode="rgb_array"``, `render` draws the last round. Gymnasium's wrapper
@@ -198,13 +200,17 @@ class FLEdgeEnv(gym.Env[Any, Any]):
         return self.simulator.training_seed()
 
 
-def resolve_scenario(scenario: Scenario | str, **fields: Any) -> Scenario:
-    """A scenario from an object or a preset's name, with some fields changed."""
+def resolve_scenario(
+    scenario: Scenario | str, *, tiers: str | None = None, work: str | None = None, **fields: Any
+) -> Scenario:
+    """A scenario from an object or a preset's name, with some fields or its devices changed."""
     if isinstance(scenario, str):
-        return Scenario.preset(scenario, **fields)
-    if not isinstance(scenario, Scenario):
+        scenario = Scenario.preset(scenario, **fields)
+    elif not isinstance(scenario, Scenario):
         raise TypeError(f"scenario must be a Scenario or a preset's name, got {scenario!r}")
-    return scenario.replace(**fields) if fields else scenario
+    elif fields:
+        scenario = scenario.replace(**fields)
+    return with_named_devices(scenario, tiers=tiers, work=work)
 
 
 def check_softmax_scale(value: object) -> float:

@@ -9,10 +9,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
-    "fl_edge_env": 5_000,
+    "fl_edge_env": 5_055,
     "policies": 8_080,
     "policies/benchmark": 3_670,
-    "train_fl": 4_680,
+    "train_fl": 4_625,
     "docs": 640,
     "tests": 13_000,
 }

@@ -94,8 +94,8 @@ class Scenario:
         Time-average energy budget of each device [J per round].
     download_rate_bps : float, (N,)
         Download rate [bit/s]; infinite (no download time) by default, as in the paper.
-    channel : ChannelModel
-        How channel gains are drawn.
+    channel : ChannelModel or str
+        How channel gains are drawn; a text such as ``"markov:0.8"`` is the channel it describes.
     mu, nu : float
         Scale factors of the calibrated lambda and V.
     lambda_, V : float, optional
@@ -221,6 +221,8 @@ class Scenario:
                     f"got {_show(getattr(self, low))} and {_show(getattr(self, high))}, "
                     f"first at device {int(wrong.argmax())}"
                 )
+        if isinstance(self.channel, str):
+            self._set("channel", toml.make_channel(self.channel))
         check_channel(self.channel, self.num_devices)
         for name in ("compression", "download_compression"):
             sent_bits(name, getattr(self, name), self.model_bits, self.model_tensors)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fl_edge_env.checks import integer_at_least, real_array
+from fl_edge_env.checks import integer_at_least, one_of, real_array
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.scenario.scenario import Scenario
 
@@ -100,3 +100,19 @@ def with_proportional_work(scenario: Scenario) -> Scenario:
     work = np.sum(scenario.local_epochs * scenario.num_samples)  # samples of one round of all
     share = samples_per_second / np.sum(samples_per_second)
     return scenario.replace(local_epochs=work * share / scenario.num_samples)
+
+
+def with_named_devices(
+    scenario: Scenario, *, tiers: str | None = None, work: str | None = None
+) -> Scenario:
+    """Change the devices by name: `tiers` by `with_tiers` or `with_phones`, then their `work`.
+
+    The names are ``"hardware"`` and ``"phones"``, and ``"equal"`` and ``"proportional"``; None
+    changes nothing. Raises `ValueError` for another name.
+    """
+    if tiers is not None:
+        kinds = {"hardware": with_tiers, "phones": with_phones}
+        scenario = kinds[one_of("tiers", tiers, list(kinds))](scenario)
+    if work is not None and one_of("work", work, ("equal", "proportional")) == "proportional":
+        scenario = with_proportional_work(scenario)
+    return scenario

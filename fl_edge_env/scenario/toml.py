@@ -1,9 +1,9 @@
-"""Scenarios as TOML files."""
+"""Scenarios as TOML files, and channels as texts."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from fl_edge_env.channels import (
     TraceChannel,
     UplinkChannel,
 )
+from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import as_value_error, read_text
 
 _CHANNELS: dict[str, type[Any]] = {
@@ -57,9 +58,39 @@ def describe_channel(channel: ChannelModel) -> dict[str, Any]:
 
 
 def make_channel(description: Any) -> ChannelModel:
-    """The channel that `describe_channel` describes."""
+    """The channel of a text such as ``"markov:0.8"``, or of what `describe_channel` gives."""
+    if isinstance(description, str):
+        return _channel_of(description)
     if not isinstance(description, dict) or description.get("type") not in list(_CHANNELS):
         raise ValueError(f"channel needs a type out of {', '.join(_CHANNELS)}, got {description!r}")
     parameters = {name: value for name, value in description.items() if name != "type"}
     channel: ChannelModel = _CHANNELS[description["type"]](**parameters)
     return channel
+
+
+def _channel_of(text: str) -> ChannelModel:
+    plain: dict[str, Callable[[], ChannelModel]] = {
+        "clip": ExponentialChannel,
+        "resample": lambda: ExponentialChannel(filter="resample"),
+        "cell": CellChannel,
+        "uplinks": UplinkChannel,
+    }
+    if text in plain:
+        return plain[text]()
+    name, _, parameter = text.partition(":")
+    if name in ("cell", "markov"):
+        try:
+            persistence = float(parameter)
+            if name == "cell":
+                return CellChannel(persistence=persistence)
+            return MarkovChannel.correlated(persistence)
+        except ValueError as error:
+            raise ValueError(f"channel {name}:P needs a probability P: {error}") from None
+    if name == "rates" and parameter:
+        return RateTraceChannel(parameter)
+    if Path(text).suffix == ".csv":
+        return TraceChannel(text)
+    raise ValueError(
+        "channel must be clip, resample, markov:P, cell, cell:P, uplinks, rates:FILE, or a .csv "
+        f"file, got {text!r}{did_you_mean(name, [*plain, 'markov', 'rates'])}"
+    )

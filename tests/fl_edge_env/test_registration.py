@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-import fl_edge_env  # noqa: F401 - registers the name
+from fl_edge_env import MarkovChannel, Scenario, with_phones, with_proportional_work
 
 IMPORTS_IT = "fl_edge_env:FLEdge-v0"
 
@@ -50,3 +50,30 @@ def test_make_vec__spawned_workers_give_what_one_process_gives(name):
         ]
         np.testing.assert_equal(of_row, list(alone))
     assert not np.array_equal(*(env.reset()[0]["channel_gain"] for _ in range(2)))
+
+
+@pytest.mark.parametrize("name", ["FLEdge-v0", "FLEdgeFlat-v0"])
+def test_make__takes_the_words_of_the_command_line(name):
+    words = {"channel": "markov:0.8", "tiers": "phones", "work": "proportional"}
+    plain = Scenario.femnist(num_devices=5, channel=MarkovChannel.correlated(0.8))
+    expected = with_proportional_work(with_phones(plain))
+    for scenario in ("femnist", Scenario.femnist(num_devices=5)):
+        fields = {"scenario": scenario, "num_devices": 5} | words
+        one = gym.make(name, **fields)
+        batch = gym.make_vec(name, 2, vectorization_mode="vector_entry_point", **fields)
+        assert one.unwrapped.scenario == batch.unwrapped.scenario == expected
+    assert expected.replace(channel="markov:0.8") == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"channel": "makrov:0.8"}, "must be clip, .*, got 'makrov:0.8': did you mean 'markov'"),
+        ({"channel": "cell:2"}, r"channel cell:P needs a probability P: .* \[0, 1\), got 2.0"),
+        ({"tiers": "phone"}, "tiers must be one of hardware, phones, got 'phone'"),
+        ({"work": "fair"}, "work must be one of equal, proportional, got 'fair'"),
+    ],
+)
+def test_make__names_what_the_words_may_be(words, message):
+    with pytest.raises(ValueError, match=message):
+        gym.make("FLEdge-v0", **words)

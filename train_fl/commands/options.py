@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import chain
 from pathlib import Path
@@ -10,22 +10,11 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import tyro
 
-from fl_edge_env import (
-    CellChannel,
-    ExponentialChannel,
-    MarkovChannel,
-    RateTraceChannel,
-    Scenario,
-    TraceChannel,
-    UplinkChannel,
-    with_phones,
-    with_proportional_work,
-    with_tiers,
-)
-from fl_edge_env.channels import ChannelModel
-from fl_edge_env.checks import did_you_mean, integer_at_least, one_of
+from fl_edge_env import Scenario
+from fl_edge_env.checks import did_you_mean, integer_at_least
 from fl_edge_env.compression import names_own
 from fl_edge_env.scenario import toml
+from fl_edge_env.scenario.tiers import with_named_devices
 from policies.benchmark.options import RunOptions, shown
 from train_fl.options import ModelFlags, PlaceFlags, TrainingOptions
 
@@ -84,8 +73,6 @@ class SystemOptions:
         `ValueError` if one of them is wrong.
         """
         given = {name: value for name, value in given.items() if name in SCENARIO_FIELDS}
-        if "channel" in given:
-            given["channel"] = make_channel(given["channel"])
         if trained and names_own(given.get("compression", "none")):
             del given["compression"]  # its size is known when it is loaded for training
         if self.scenario.endswith(".toml"):
@@ -93,14 +80,7 @@ class SystemOptions:
             scenario = Scenario.load(self.scenario, num_devices=devices).replace(**given)
         else:
             scenario = Scenario.preset(self.scenario, **given)
-        if self.tiers is not None:
-            kinds = {"hardware": with_tiers, "phones": with_phones}
-            scenario = kinds[one_of("tiers", self.tiers, list(kinds))](scenario)
-        if self.work is not None:
-            one_of("work", self.work, ("equal", "proportional"))
-            if self.work == "proportional":
-                scenario = with_proportional_work(scenario)
-        return scenario
+        return with_named_devices(scenario, tiers=self.tiers, work=self.work)
 
 
 @dataclass(frozen=True)
@@ -251,32 +231,3 @@ def flags_given(group: object, *names: str) -> list[str]:
     """The flags among some of a group that are not the default."""
     changed = [name for name in names if getattr(group, name) != getattr(type(group), name)]
     return [f"--{name.replace('_', '-')}" for name in changed]
-
-
-def make_channel(text: str) -> ChannelModel:
-    """The channel that ``--set channel=`` describes; `ValueError` if it is none."""
-    plain: dict[str, Callable[[], ChannelModel]] = {
-        "clip": ExponentialChannel,
-        "resample": lambda: ExponentialChannel(filter="resample"),
-        "cell": CellChannel,
-        "uplinks": UplinkChannel,
-    }
-    if text in plain:
-        return plain[text]()
-    name, _, parameter = text.partition(":")
-    if name in ("cell", "markov"):
-        try:
-            persistence = float(parameter)
-            if name == "cell":
-                return CellChannel(persistence=persistence)
-            return MarkovChannel.correlated(persistence)
-        except ValueError as error:
-            raise ValueError(f"channel {name}:P needs a probability P: {error}") from None
-    if name == "rates" and parameter:
-        return RateTraceChannel(parameter)
-    if Path(text).suffix == ".csv":
-        return TraceChannel(text)
-    raise ValueError(
-        "channel must be clip, resample, markov:P, cell, cell:P, uplinks, rates:FILE, or a .csv "
-        f"file, got {text!r}"
-    )

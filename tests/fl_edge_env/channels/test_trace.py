@@ -14,7 +14,6 @@ from fl_edge_env import RateTraceChannel, Scenario, Simulator, TraceChannel
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.physics import upload_rate
 from tests.support import little_memory
-from train_fl.commands.options import make_channel
 
 
 @pytest.fixture
@@ -63,8 +62,7 @@ def test_rates__are_those_of_a_device_at_the_reference(table, tmp_path: Path):
     np.testing.assert_allclose(rate, table["rate_bps"].to_numpy().reshape(5, 3), rtol=1e-12)
     scenario.save(tmp_path / "scenario.toml")
     assert Scenario.load(tmp_path / "scenario.toml") == scenario
-    assert make_channel(f"rates:{path}") == RateTraceChannel(path)
-    assert make_channel(f"rates:{path}") != channel
+    assert scenario.replace(channel=f"rates:{path}").channel == RateTraceChannel(path)
     with pytest.raises(ValueError, match=r"columns round, device and gain: .*'gain'"):
         TraceChannel(path)
     with pytest.raises(ValueError, match=r"the channel's gain_min must be .*finite, got inf"):

@@ -46,6 +46,8 @@ def test_file__needs_only_what_differs_from_its_preset(tmp_path):
     path = tmp_path / "scenario.toml"
     path.write_text('preset = "digits"\ncohort_size = 3\n\n[channel]\ntype = "exponential"\n')
     assert Scenario.load(path) == Scenario.digits(cohort_size=3)
+    path.write_text('channel = "cell:0.5"')
+    assert Scenario.load(path) == Scenario(channel=CellChannel(persistence=0.5))
 
 
 def test_tiers__scale_the_fields_of_the_devices_that_drew_them():

@@ -36,18 +36,19 @@ __all__ = [
     "with_tiers",
 ]
 
-register(
-    id="FLEdge-v0",
-    entry_point="fl_edge_env.env:FLEdgeEnv",
-    vector_entry_point="fl_edge_env.vector_env:FLEdgeVectorEnv",
-    order_enforce=False,  # the environment itself tells when a reset is needed
-    disable_env_checker=True,  # the tests run the checker; here it would slow every step
-)
+_PLAIN = "fl_edge_env.env:FLEdgeEnv", "fl_edge_env.vector_env:FLEdgeVectorEnv"
+_FLAT = "fl_edge_env.flat:make_flat", "fl_edge_env.flat:make_flat_vector"
 
-register(
-    id="FLEdgeFlat-v0",
-    entry_point="fl_edge_env.flat:make_flat",
-    vector_entry_point="fl_edge_env.flat:make_flat_vector",
-    order_enforce=False,
-    disable_env_checker=True,
-)
+for name, (single, batch), fields in (
+    ("FLEdge-v0", _PLAIN, {}),
+    ("FLEdgeFlat-v0", _FLAT, {}),
+    ("FLEdgeCMDP-v0", _FLAT, {"objective": "outcome"}),
+):
+    register(
+        id=name,
+        entry_point=single,
+        vector_entry_point=batch,
+        order_enforce=False,  # the environment itself tells when a reset is needed
+        disable_env_checker=True,  # the tests run the checker; here it would slow every step
+        kwargs=fields,
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
@@ -22,7 +23,27 @@ Observation = dict[str, FloatArray]
 _SCALES = Range("be positive and at most 100", lambda scale: 0 < scale <= 100)
 
 
-class FLEdgeEnv(gym.Env[Any, Any]):
+class Described:
+    """What single environments and batches tell of their problem."""
+
+    scenario: Scenario
+    cost_limit: float = 1.0  # of the mean of each entry of the info's ``costs``
+    _spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """The recipe of the environment, with the rounds of an episode as max_episode_steps."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None:
+            limit, rounds = spec.max_episode_steps, self.scenario.num_rounds
+            spec.max_episode_steps = rounds if limit is None else min(limit, rounds)
+        self._spec = spec
+
+
+class FLEdgeEnv(Described, gym.Env[Any, Any]):
     """Client scheduling and resource allocation for federated learning at the wireless edge.
 
     ## Description
@@ -53,9 +74,14 @@ class FLEdgeEnv(gym.Env[Any, Any]):
     The negative drift-plus-penalty, ``-(V (sum q T + lambda sum w^2/q) + sum Q a)`` [J^2], with
     its terms in ``info``. With ``latency="round_time"`` the mean of the longest time in the cohort
     stands in place of ``sum q T``. A decision that names its cohort has no sampling error, and its
-    reward is ``-(V max T + sum Q a)`` with the longest time in the cohort. With
-    ``objective="outcome"`` it is ``-(V max T + sum Q (E x - budget) + kappa sum Z (rho - x))`` of
-    what came of the round.
+    reward is ``-(V max T + sum Q a)`` with the longest time in the cohort.
+
+    With ``objective="outcome"`` the problem is a constrained one (CMDP). The reward is minus the
+    time of the round over the scenario's mean time. The info has ``costs``, of shape (2 N,): the
+    energy of each device over its budget, then its missing participation, ``2 - x / rho``. The mean
+    of each over the rounds must be at most `cost_limit`, 1. ``cost`` is the mean over the devices
+    of the energies over the budgets. ``gym.make("FLEdgeCMDP-v0")`` is this problem with the
+    observations and actions of `FlatEnv`.
 
     ## Starting State
     Empty queues, or those that the scenario begins with, and the first draw of the channel.
@@ -65,9 +91,9 @@ class FLEdgeEnv(gym.Env[Any, Any]):
 
     ## Info
     The fields of `fl_edge_env.round.Round`, for this one system: times [s], energies [J],
-    the cohort and the parts of the objective. ``available`` and ``q`` are there where devices drop
-    out, ``failed`` where uploads fail, and ``late`` where the server does not wait for all. What
-    the server cannot know is NaN.
+    the cohort and the terms of the reward. What is not defined is left out, and so is what the
+    server cannot know. ``available`` and ``q`` are there if devices drop out, ``failed`` if uploads
+    fail, and ``late`` if the server does not wait for all.
 
     ## Arguments
     ``gym.make("FLEdge-v0", scenario="cifar10", softmax_scale=2.0, **fields)``. Every field of

@@ -12,31 +12,24 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from scipy import special
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.checks import FINITE, NOT_NEGATIVE, POSITIVE, Range, observed, real_array
-from fl_edge_env.checks import available as who_is_there
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED, observation_space
 from fl_edge_env.typing import FloatArray
 
 Features: TypeAlias = NDArray[np.float32]
 
-# What a device has in every scenario, what comes to it where the objective is the outcome, and
-# where the server knows the gains of participants alone.
+# The features of a device in every scenario, those that are added if the objective is the outcome,
+# and those if the server knows the gains of participants alone.
 FEATURES = ("device time", "queue", "compute time", "data weight", "compute power")
-OUTCOME_FEATURES = ("energy", "participation", "cost")
+OUTCOME_FEATURES = ("energy", "participation")
 MEMORY_FEATURES = ("age", "measurements", "remembered time")
-# With both, and with the outcome alone.
-REMEMBERED_COST, DEADLINE = "remembered cost", "deadline"
 # Share of the mean penalty that makes one unit of reward.
 _REWARD_UNIT = 0.1
 # Added to the scaled queue before its logarithm is taken: queues start empty.
 _QUEUE_FLOOR = 0.1
-# Share of the time scale at which a difference of costs begins to count by its logarithm, and
-# the largest feature of one.
-_COST_UNIT, _MOST_COST = 0.05, 8.0
 # Intervals between the participations a device should have, after which a gain is merely old.
 _OLD = 10.0
 
@@ -44,15 +37,10 @@ _OLD = 10.0
 def feature_names(scenario: Scenario) -> tuple[str, ...]:
     """Names of a device's features in a scenario."""
     names: tuple[str, ...] = FEATURES
-    outcome = scenario.objective == "outcome"
-    if outcome:
+    if scenario.objective == "outcome":
         names += OUTCOME_FEATURES
     if scenario.csi == "participants":
         names += MEMORY_FEATURES
-        if outcome:
-            names += (REMEMBERED_COST,)
-    elif outcome:
-        names += (DEADLINE,)
     return names
 
 
@@ -65,19 +53,15 @@ class Scaling:
     constant, its compute time, data weight and compute power over their geometric means over all
     devices. Where all devices are alike the constants are 0, whatever their number.
 
-    Where the objective is the outcome there are also ``OUTCOME_FEATURES``: the logarithm of the
-    energy at the middle of the ranges over the mean one; the price of participation over the time
-    scale; and the device's cost, ``T/K + m E - z`` at the prices m and z that its queues are and at
-    the f and p that are best for it, less the one that divides the cheapest K devices from the
-    others. Unless the server knows the gains of participants alone, there is the logarithm of the
-    longest time of those K over the time scale, the same for all devices: a first guess at how long
-    the round will take.
+    If the objective is the outcome, the queue is taken over the energy that the budget allows for a
+    participation, and there are also ``OUTCOME_FEATURES``: the logarithm of the energy at the
+    middle of the ranges over the mean one, and the inverse hyperbolic sine of the participation
+    queue.
 
-    Where the server knows the gains of participants alone, all this holds for the gain that the
-    device has measured last, and there are ``MEMORY_FEATURES``: the logarithm of the gain's age
-    over the interval at which the device should take part; of the number of its measurements; and
-    of its time at their mean. With the objective outcome there is also its cost at that mean. The
-    means of single devices, which the server does not know, enter nowhere.
+    If the server knows the gains of participants alone, all this holds for the gain that the device
+    has measured last, and there are ``MEMORY_FEATURES``: the logarithm of the gain's age over the
+    interval at which the device should take part; of the number of its measurements; and of its
+    time at their mean. The means of single devices, which the server does not know, enter nowhere.
 
     `names` are those of the features; queues are divided by `queue` [J], shape (N,), and times by
     `time` [s].
@@ -106,9 +90,9 @@ class Scaling:
         self._energy = float(device_energy.mean())
         self._target = lyapunov.participation_target(scenario)
         self._outcome = scenario.objective == "outcome"
-        if self._outcome:
-            self._participation_price = lyapunov.participation_weight(scenario) / scenario.V
-            self._reward_offset = scenario.V * self.time
+        if self._outcome:  # whose reward is of order one as it is
+            self.queue = scenario.energy_budget_j / self._target
+            self._reward_offset, self._reward_unit = 0.0, 1.0
 
     def _middle(self, gain: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Time [s] and energy [J] of each device at the middle of all ranges."""
@@ -136,14 +120,14 @@ class Scaling:
         result[..., 1] = np.log(queue / self.queue + _QUEUE_FLOOR)
         result[..., 2 : len(FEATURES)] = self._constant
         if len(self.names) > len(FEATURES):
-            further = self._further(gain, queue, observation)
+            further = self._further(gain, observation)
             result[..., len(FEATURES) :] = np.stack(
                 [further[name] for name in self.names[len(FEATURES) :]], axis=-1
             )
         return result
 
     def _further(
-        self, gain: FloatArray, queue: FloatArray, observation: Mapping[str, FloatArray]
+        self, gain: FloatArray, observation: Mapping[str, FloatArray]
     ) -> dict[str, FloatArray]:
         """The features by name that not every scenario has."""
         scenario = self.scenario
@@ -154,60 +138,21 @@ class Scaling:
         features = {}
         if self._outcome:
             _, energy = self._middle(gain)
-            z = self._participation_price * part("participation_queue")
-            there = who_is_there(observation)
             features["energy"] = np.log(energy / self._energy)
-            features["participation"] = z / self.time
-            features["cost"], deadline = self._cost(gain, queue, z, there)
-            features[DEADLINE] = np.broadcast_to(
-                np.log(deadline / self.time)[..., None], gain.shape
-            )
+            features["participation"] = np.arcsinh(part("participation_queue"))
         if scenario.csi == "participants":
             remembered = part("remembered_gain")
             time, _ = self._middle(remembered)
             features["age"] = np.log(np.minimum(part("age") * self._target, _OLD))
             features["measurements"] = np.log1p(part("measurements"))
             features["remembered time"] = np.log(time / self.time)
-            if self._outcome:
-                features[REMEMBERED_COST], _ = self._cost(remembered, queue, z, there)
         return features
-
-    def _cost(
-        self, gain: FloatArray, queue: FloatArray, z: FloatArray, there: NDArray[np.bool_] | None
-    ) -> tuple[FloatArray, FloatArray]:
-        """Cost of each device beyond that of the last that has a place, of order one.
-
-        And the longest time of the devices that have a place [s], shape (...).
-        """
-        scenario, places = self.scenario, self.scenario.cohort_size
-        m = np.maximum(queue, 1e-12 * self.queue) / scenario.V
-        # Theorems 2 and 3 where a device bears the share 1/K of the round's time.
-        f = np.cbrt(1.0 / (places * m * scenario.capacitance))
-        snr = gain / scenario.noise_power_w
-        ratio = snr / (places * m)
-        log = 1.0 + special.lambertw((ratio - 1.0) / np.e).real
-        f = np.clip(f, scenario.f_min, scenario.f_max)
-        p = np.clip(np.expm1(log) / snr, scenario.p_min, scenario.p_max)
-        time, energy = physics.time_and_energy(gain, f, p, scenario)
-        cost = time / places + m * energy - z
-        ranked = np.sort(cost if there is None else np.where(there, cost, np.inf), axis=-1)
-        last = ranked[..., min(places, scenario.num_devices) - 1]
-        after = ranked[..., min(places, scenario.num_devices - 1)]
-        # Where fewer are available than have a place, everybody is the last.
-        middle = np.where(np.isfinite(after), 0.5 * (last + after), ranked[..., 0])
-        scaled: FloatArray = np.arcsinh((cost - middle[..., None]) / (_COST_UNIT * self.time))
-        clipped: FloatArray = np.clip(scaled, -_MOST_COST, _MOST_COST)
-        inside = cost <= np.where(np.isfinite(last), last, np.inf)[..., None]
-        if there is not None:
-            inside &= there
-        deadline: FloatArray = np.where(inside, time, 0.0).max(axis=-1)
-        return clipped, deadline
 
     def feature_space(self) -> spaces.Box:
         """The box, of shape (N, F), in which the features lie."""
         raw: Any = observation_space(self.scenario)  # of boxes
         gain, queue = raw["channel_gain"], raw["queue"]
-        # The features are monotonic in each of these; of the costs a bound is known.
+        # The features are monotonic in each of these.
         best = {"channel_gain": gain.high, "queue": queue.low}
         worst = {"channel_gain": gain.low, "queue": queue.high}
         if self._outcome:
@@ -224,21 +169,7 @@ class Scaling:
                 "remembered_gain": gain.low,
             }
         low, high = self.features(best), self.features(worst)
-        for column, name in enumerate(self.names):
-            if name.endswith("cost"):
-                low[:, column], high[:, column] = -_MOST_COST, _MOST_COST
-            elif name == DEADLINE:
-                low[:, column], high[:, column] = self._times()
         return spaces.Box(low - 1e-3, high + 1e-3, dtype=np.float32)
-
-    def _times(self) -> tuple[float, float]:
-        """Logarithms of the shortest and the longest time that there can be, over the scale."""
-        scenario, ones = self.scenario, np.ones(self.scenario.num_devices)
-        channel = scenario.channel
-        high, low = channel.gain_max * ones, channel.gain_min * ones
-        best, _ = physics.time_and_energy(high, scenario.f_max, scenario.p_max, scenario)
-        worst, _ = physics.time_and_energy(low, scenario.f_min, scenario.p_min, scenario)
-        return float(np.log(best.min() / self.time)), float(np.log(worst.max() / self.time))
 
     def reward(self, reward: Any) -> Any:
         """The reward of a round, moved and scaled to order one; an array or a number."""
@@ -246,9 +177,7 @@ class Scaling:
 
     def device_reward(self, reward: FloatArray) -> FloatArray:
         """The contribution of a device to the reward, scaled to order one."""
-        # Of a cohort a member's contribution is of the order of the reward itself.
-        shares = 1 if self._outcome else self.scenario.num_devices
-        scaled: FloatArray = reward * (shares / self._reward_unit)
+        scaled: FloatArray = reward * (self.scenario.num_devices / self._reward_unit)
         return scaled
 
 

@@ -1,7 +1,8 @@
 """One flat box of observations and one of actions, as libraries for reinforcement learning expect.
 
 ``gym.make("FLEdgeFlat-v0")`` is `FlatEnv` of an `FLEdgeEnv`, and ``gym.make_vec`` of the same name
-`FlatVectorEnv` of an `FLEdgeVectorEnv`; both take the keywords of ``FLEdge-v0``.
+`FlatVectorEnv` of an `FLEdgeVectorEnv`; both take the keywords of ``FLEdge-v0``. So is
+``"FLEdgeCMDP-v0"``, with ``objective="outcome"``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
@@ -36,9 +36,6 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     powers and N scores. The reward is scaled. `scaling` holds the scales, and the `names` of the
     features.
 
-    The spec tells the length of an episode as ``max_episode_steps``, which some wrappers ask for,
-    such as Gymnasium's ``TimeAwareObservation``.
-
     Wrappers that change observations belong around it. Raises `TypeError` if there is no
     `FLEdgeEnv` inside.
     """
@@ -50,15 +47,6 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
         self.scaling = Scaling(scenario)
         self.observation_space, self.action_space = flat_spaces(self.scaling)
         self._memory = GainMemory(scenario, (scenario.num_devices,))
-
-    @property
-    def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """The recipe to make the environment again, with ``max_episode_steps``."""
-        spec = super().spec  # a copy of the one inside
-        if spec is not None:
-            rounds, limit = self.scaling.scenario.num_rounds, spec.max_episode_steps
-            spec.max_episode_steps = rounds if limit is None else min(limit, rounds)
-        return spec
 
     def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
         """See `FLEdgeEnv.step`: the action has shape (3 N,), the observation (N F,)."""

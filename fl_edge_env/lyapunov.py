@@ -31,14 +31,16 @@ def participation_target(system: System) -> FloatArray:
     return np.minimum(system.cohort_size * system.weights, 1.0)
 
 
-def participation_weight(system: System) -> float:
-    """Weight of a participation queue against the energy queues [J^2].
+def constraint_costs(
+    energy_spent: FloatArray, in_time: BoolArray, system: System
+) -> tuple[FloatArray, FloatArray]:
+    """Costs of a round in the constrained problem, whose means must be at most 1, each (..., N).
 
-    It is the mean over the devices of ``(budget_n / target_n)**2``, the square of the energy that
-    the budget allows for a participation: a participation at that energy then moves the cost of the
-    device's next one alike through either queue.
+    The energy of each device over its budget; and its missing participation, ``2 - x / rho`` with x
+    = 1 for a device that took part `in_time` and 0 otherwise, and rho its `participation_target`.
     """
-    return float(np.mean((system.energy_budget_j / participation_target(system)) ** 2))
+    missing: FloatArray = 2.0 - in_time / participation_target(system)
+    return energy_spent / system.energy_budget_j, missing
 
 
 def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArray:

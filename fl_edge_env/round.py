@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from fl_edge_env.checks import freeze
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
-# Means over the draw of a cohort in which anyone might have been: where gains are measured by
-# participants alone, the server does not know them.
-_EXPECTED = ("expected_round_time", "latency", "penalty", "drift", "reward_latency", "reward_drift")
+# What a server does not know that knows the gains of participants alone: of any round, and of one
+# whose cohort is drawn, in which anyone might have been.
+_HIDDEN = {"device_time", "measured"}
+_EXPECTED = _HIDDEN | {
+    "energy_expected",
+    "expected_round_time",
+    "latency",
+    "penalty",
+    "drift",
+    "reward_latency",
+    "reward_drift",
+}
 
 
 class Round(NamedTuple):
@@ -19,11 +25,11 @@ class Round(NamedTuple):
 
     For a single system the shapes have no B, and a quantity of shape (B,) is a number. The arrays
     are read-only. The accounts follow the kind of the decision, sampled or chosen (see
-    `Allocation`).
+    `Allocation`). What is not defined is None.
 
     Where devices drop out, a sampled decision is renormalised: ``q_n 1[n is available]`` over its
     sum takes the place of q in every account, and the sampling error is a sum over the available
-    devices. If the scenario's objective is the outcome, reward, drift and queues count what came of
+    devices. If the scenario's objective is the outcome, reward, costs and queues count what came of
     the round for both kinds of decision: `round_time`, `energy_spent`, and the participants.
 
     Attributes
@@ -48,18 +54,26 @@ class Round(NamedTuple):
     latency : ndarray, shape (B,)
         What stands for the round time in the penalty [s]: the paper's proxy ``sum_n q_n T_n``,
         or `expected_round_time`, as the scenario says; of a chosen cohort the `round_time`.
-    sampling_error : ndarray, shape (B,)
-        ``sum_n w_n**2 / q_n``, equation (18); NaN for a chosen cohort, which is not sampled.
-    penalty : ndarray, shape (B,)
-        ``latency + lambda * sampling_error`` [s]; NaN for a chosen cohort.
-    drift : ndarray, shape (B,)
-        ``sum_n Q_n a_n``, with the queues at the start of the round [J^2], equation (24). Where
-        the objective is the outcome, ``sum_n Q_n (energy spent - budget)_n + kappa sum_n Z_n
-        (rho - x)_n``, with the participation queues Z, the targets rho, x = 1 for the
-        participants that were not late, and kappa of `fl_edge_env.lyapunov.participation_weight`.
-    reward_latency, reward_sampling_error, reward_drift : ndarray, shape (B,)
-        The terms of the reward [J^2]; the second is NaN for a chosen cohort and where the
-        objective is the outcome, and then left out of the sum.
+    reward_latency : ndarray, shape (B,)
+        Term of the reward for the latency, ``-V latency`` [J^2]. If the objective is the outcome,
+        ``-round_time / mean_time``, with the scenario's mean time: the whole reward, without unit.
+    sampling_error : ndarray, shape (B,), or None
+        ``sum_n w_n**2 / q_n``, equation (18); None for a chosen cohort, which is not sampled.
+    penalty : ndarray, shape (B,), or None
+        ``latency + lambda * sampling_error`` [s]; None for a chosen cohort.
+    drift : ndarray, shape (B,), or None
+        ``sum_n Q_n a_n``, with the queues at the start of the round [J^2], equation (24). None if
+        the objective is the outcome.
+    reward_sampling_error, reward_drift : ndarray, shape (B,), or None
+        The other terms of the reward [J^2]: ``-V lambda sampling_error``, and ``-drift``. None if
+        the objective is the outcome, and the first for a chosen cohort.
+    cost : ndarray, shape (B,), or None
+        Mean over the devices of the energy spent over the budget. None unless the objective is the
+        outcome.
+    costs : ndarray, shape (B, 2 N), or None
+        For each device the energy spent over its budget, and then for each device ``2 - x / rho``,
+        with x = 1 if it took part and was not late, and rho the share of the rounds in which it
+        should. In the mean each must be at most 1. None unless the objective is the outcome.
     available : ndarray of bool, shape (B, N), or None
         Available devices; None in scenarios in which everyone always is.
     q : ndarray, shape (B, N), or None
@@ -86,12 +100,14 @@ class Round(NamedTuple):
     energy_expected: FloatArray
     energy_spent: FloatArray
     latency: FloatArray
-    sampling_error: FloatArray
-    penalty: FloatArray
-    drift: FloatArray
     reward_latency: FloatArray
-    reward_sampling_error: FloatArray
-    reward_drift: FloatArray
+    sampling_error: FloatArray | None = None
+    penalty: FloatArray | None = None
+    drift: FloatArray | None = None
+    reward_sampling_error: FloatArray | None = None
+    reward_drift: FloatArray | None = None
+    cost: FloatArray | None = None
+    costs: FloatArray | None = None
     available: BoolArray | None = None
     q: FloatArray | None = None
     failed: BoolArray | None = None
@@ -105,25 +121,24 @@ class Round(NamedTuple):
     def info(self) -> dict[str, Any]:
         """All that the server gets to know, by name, without the fields that are None.
 
-        Where it knows the gains of participants alone, the times and energies of the others are
-        NaN, and so is what is expected of a sampled round.
+        If it knows the gains of participants alone, the times of all devices are left out, and so
+        is what is expected of a sampled round.
         """
         info = self.account()
-        if (measured := info.pop("measured", None)) is None:
+        if self.measured is None:
             return info
-        hidden = {"device_time": np.where(measured, self.device_time, np.nan)}
-        if not np.isnan(self.sampling_error).any():
-            hidden["energy_expected"] = np.where(measured, self.energy_expected, np.nan)
-            hidden |= {name: np.full_like(info[name], np.nan)[()] for name in _EXPECTED}
-        freeze(hidden.values())
-        return info | hidden
+        hidden = _HIDDEN if self.sampling_error is None else _EXPECTED
+        return {name: value for name, value in info.items() if name not in hidden}
 
     @property
     def reward(self) -> FloatArray:
-        """Negative drift-plus-penalty [J^2], shape (B,).
+        """Sum of the terms of the reward that are defined, shape (B,).
 
-        It is ``-(V penalty + drift)`` of a sampled and ``-(V latency + drift)`` of a chosen
-        decision; where the objective is the outcome, ``-(V round_time + drift)`` of both.
+        The negative drift-plus-penalty [J^2], ``-(V penalty + drift)`` of a sampled and ``-(V
+        latency + drift)`` of a chosen decision. If the objective is the outcome, minus the time of
+        the round over the scenario's mean time, of both.
         """
-        sampling = self.reward_sampling_error
-        return self.reward_latency + np.where(np.isnan(sampling), 0.0, sampling) + self.reward_drift
+        reward = self.reward_latency
+        for term in (self.reward_sampling_error, self.reward_drift):
+            reward = reward if term is None else reward + term
+        return reward

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class _Account(NamedTuple):
     energy_expected: FloatArray
     energy_spent: FloatArray
     latency: FloatArray
-    sampling_error: FloatArray
+    sampling_error: FloatArray | None
     q: FloatArray | None
 
 
@@ -188,18 +188,14 @@ class Simulator:
         else:
             participates, account = self._sampled(decision.q, device_time, device_energy, available)
         in_time = participates & ~late
-        reward_latency, reward_sampling_error, drift = self._reward(account, in_time)
+        terms = self._terms(account, in_time)
         self._move_queues(account, in_time)
         ends_early = decision.first is not None or scenario.deadline_s < math.inf
         outcome = Round(
             **account._asdict(),
             device_time=device_time,
             elapsed_time=self.elapsed_time + account.round_time,
-            penalty=account.latency + scenario.lambda_ * account.sampling_error,
-            drift=drift,
-            reward_latency=reward_latency,
-            reward_sampling_error=reward_sampling_error,
-            reward_drift=-drift,
+            **terms,
             available=available,
             failed=self._failed(in_time),
             late=participates & late if ends_early else None,
@@ -248,20 +244,22 @@ class Simulator:
             None if available is None else q,
         )
 
-    def _reward(
-        self, account: _Account, in_time: BoolArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The terms of the reward for latency and sampling error, and the drift [J^2]."""
-        V, budget = self.scenario.V, self.scenario.energy_budget_j
-        if self.participation_queue is None:
-            drift = lyapunov.drift(self.queue, account.energy_expected - budget)
-            error = account.sampling_error
-            return -V * account.latency, -V * self.scenario.lambda_ * error, drift
-        weighted = lyapunov.participation_weight(self.scenario) * self.participation_queue
-        drift = lyapunov.drift(self.queue, account.energy_spent - budget) + lyapunov.drift(
-            weighted, self._missing(in_time)
-        )
-        return -V * account.round_time, np.full_like(drift, np.nan)[()], drift
+    def _terms(self, account: _Account, in_time: BoolArray) -> dict[str, Any]:
+        """The fields of `Round` for penalty, reward and costs that are defined."""
+        scenario, error = self.scenario, account.sampling_error
+        terms: dict[str, Any] = {}
+        if error is not None:
+            terms["penalty"] = account.latency + scenario.lambda_ * error
+        if self.participation_queue is not None:
+            terms["reward_latency"] = -account.round_time / scenario.mean_time
+            costs = lyapunov.constraint_costs(account.energy_spent, in_time, scenario)
+            return terms | {"cost": costs[0].mean(axis=-1), "costs": np.concatenate(costs, axis=-1)}
+        excess = account.energy_expected - scenario.energy_budget_j
+        terms["drift"] = lyapunov.drift(self.queue, excess)
+        terms["reward_latency"] = -scenario.V * account.latency
+        if error is not None:
+            terms["reward_sampling_error"] = -scenario.V * scenario.lambda_ * error
+        return terms | {"reward_drift": -terms["drift"]}
 
     def _move_queues(self, account: _Account, in_time: BoolArray) -> None:
         """Move the queues by what is expected of the round, or by what came of it.
@@ -272,11 +270,7 @@ class Simulator:
         energy = account.energy_spent if realized else account.energy_expected
         self.queue[...] = lyapunov.next_queue(self.queue, energy - self.scenario.energy_budget_j)
         if self.participation_queue is not None:
-            self.participation_queue += self._missing(in_time)
-
-    def _missing(self, in_time: BoolArray) -> FloatArray:
-        """By how much each device took part less than it should."""
-        return lyapunov.participation_target(self.scenario) - in_time
+            self.participation_queue += lyapunov.participation_target(self.scenario) - in_time
 
     def _failed(self, in_time: BoolArray) -> BoolArray | None:
         """Devices whose upload failed; None in scenarios without failures."""
@@ -331,7 +325,6 @@ def _chosen(
         )
     round_time = np.where(participates, device_time, 0.0).max(axis=-1)
     energy = participates * device_energy
-    nothing_sampled = np.full(round_time.shape, np.nan)[()]
     return participates, _Account(
         decision.cohort.copy(),
         round_time,
@@ -339,7 +332,7 @@ def _chosen(
         energy,
         energy,
         round_time,
-        nothing_sampled,
+        None,
         None,
     )
 

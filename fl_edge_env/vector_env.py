@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
 from fl_edge_env.checks import natural_number, one_of, positive_integer, read_only
-from fl_edge_env.env import Observation, check_softmax_scale, resolve_scenario
+from fl_edge_env.env import Described, Observation, check_softmax_scale, resolve_scenario
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
@@ -21,7 +21,7 @@ from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import BoolArray, FloatArray
 
 
-class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
+class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
     """A batch of `FLEdgeEnv`, computed together.
 
     Each sub-environment equals the single environment with its seed, bit for bit. Made by
@@ -39,14 +39,17 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         When a finished sub-environment starts its next episode: in the next step (the default),
         in the same step, or only by ``reset(options={"reset_mask": mask})``. The action that the
         next step ignores must be a valid one.
+    max_episode_steps : int, optional
+        Rounds of an episode, if these are fewer than the scenario's.
+    render_mode : None
+        A batch draws nothing.
     **fields
         Fields of the scenario to change.
 
     Raises
     ------
     ValueError
-        If a field has a wrong value, the preset does not exist, `num_envs` is not positive, or
-        `softmax_scale` or `autoreset_mode` is wrong.
+        If a field has a wrong value, the preset does not exist, or another argument is wrong.
     TypeError
         If a keyword is not a field of `Scenario`.
     """
@@ -58,10 +61,21 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         *,
         softmax_scale: float = 2.0,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        max_episode_steps: int | None = None,
+        render_mode: None = None,
         **fields: Any,
     ) -> None:
         self.num_envs = num_envs = positive_integer("num_envs", num_envs)
+        if render_mode is not None:
+            raise ValueError(
+                f"render_mode must be None, as a batch draws nothing, got {render_mode!r}: "
+                "render a single environment"
+            )
         self.scenario = resolve_scenario(scenario, **fields)
+        if max_episode_steps is not None:
+            rounds = positive_integer("max_episode_steps", max_episode_steps)
+            if rounds < self.scenario.num_rounds:
+                self.scenario = self.scenario.replace(num_rounds=rounds)
         self.softmax_scale = check_softmax_scale(softmax_scale)
         mode = getattr(autoreset_mode, "value", autoreset_mode)
         modes = [each.value for each in AutoresetMode]
@@ -127,10 +141,9 @@ class FLEdgeVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
                     f"that of one system"
                 )
         self._last_round = outcome = self.simulator.advance(actions)
-        reward, info = outcome.reward, _masked(outcome, ~finished)
+        reward, info = np.where(finished, 0.0, outcome.reward), _masked(outcome, ~finished)
         if restarting:  # in next-step mode: what these have just played counts for nothing
             self.simulator.reset([None] * self.num_envs, finished)
-            reward[finished] = 0.0
         truncated = self.simulator.done
         if truncated.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
             final_observation = self.simulator.observe()

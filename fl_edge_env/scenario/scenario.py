@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from fl_edge_env import physics
 from fl_edge_env.channels import ChannelModel, ExponentialChannel
 from fl_edge_env.channels.protocol import check_channel, mean_gains
 from fl_edge_env.checks import (
@@ -109,8 +110,8 @@ class Scenario:
         coming round, those of the round before, or of each device the gain at its last
         participation.
     objective : {"penalty", "outcome"}
-        What the reward counts: the paper's drift-plus-penalty, or what came of the round, with
-        participation queues beside those of energy (see `fl_edge_env.round.Round`).
+        What the reward counts: the paper's drift-plus-penalty; or the time of the round alone, with
+        energy and participation as constraints (see `FLEdgeEnv`).
     initial_queue : float, (N,)
         Energy queues at the start of an episode [J]: place-holder backlog (Neely 2010, chapter 4).
     availability : float, (N,)
@@ -416,6 +417,12 @@ class Scenario:
     def mean_gain(self) -> FloatArray:
         """Nominal mean channel gain of each device, shape (N,)."""
         return read_only(mean_gains(self.channel, self.num_devices))
+
+    @cached_property
+    def mean_time(self) -> float:
+        """Mean device time [s] at the mean gain and the middle of all ranges."""
+        time, _ = physics.time_and_energy(self.mean_gain, self.f_mid, self.p_mid, self)
+        return float(time.mean())
 
     @cached_property
     def drops_out(self) -> bool:

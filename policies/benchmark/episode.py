@@ -184,7 +184,7 @@ class _Records:
         average = self._sums["expected"] / budget / self.num_rounds
         spent_average = self._sums["spent"] / budget / self.num_rounds
         participations = self._sums["participations"]
-        values = {name: info[name] for name in _SCALARS} | {
+        values = {name: info.get(name, math.nan) for name in _SCALARS} | {
             "reward": reward,
             "energy_ratio": np.mean(expected / budget, axis=-1),
             "spent_ratio": np.mean(spent / budget, axis=-1),
@@ -200,7 +200,7 @@ class _Records:
         }
         if self._prices is not None:
             excess = np.sum(self._prices.energy * (expected - budget), axis=-1)
-            values["priced_objective"] = info["penalty"] + excess
+            values["priced_objective"] = values["penalty"] + excess
             values["priced_outcome"] = priced_outcome(info, self._prices.outcome, self._scenario)
         if "train_loss" in info:
             names = ("train_loss", "test_loss", "test_accuracy")

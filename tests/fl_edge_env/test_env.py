@@ -13,13 +13,63 @@ from fl_edge_env import Allocation, ExponentialChannel, FLEdgeEnv, FLEdgeVectorE
 from fl_edge_env.round import Round
 from tests.support import spoil
 
-CHECKED = [{}, {"scenario": "femnist"}, {"scenario": "digits", "num_devices": 1}]
+IDS = ["FLEdge-v0", "FLEdgeFlat-v0", "FLEdgeCMDP-v0"]
+FIELDS = [{}, {"availability": 0.7, "latency": "round_time"}, {"upload_failure": 0.2}]
 
 
-# Warnings are errors: the checkers have nothing to criticise.
-@pytest.mark.parametrize("arguments", CHECKED)
-def test_env__passes_gymnasiums_checker(arguments):
-    check_env(gym.make("FLEdge-v0", num_rounds=20, **arguments).unwrapped)
+# Warnings are errors: but that it is a wrapper the checker has nothing to criticise.
+@pytest.mark.filterwarnings("ignore:.*different from the unwrapped version")
+@pytest.mark.parametrize("fields", FIELDS, ids=str)
+@pytest.mark.parametrize("csi", ["full", "delayed", "participants"])
+@pytest.mark.parametrize(
+    ("name", "objective"), [(i, "outcome") for i in IDS] + [(IDS[1], "penalty")]
+)
+def test_env__passes_gymnasiums_checker_with_every_id_and_option(name, objective, csi, fields):
+    env = gym.make(name, scenario="digits", objective=objective, csi=csi, deadline_s=4.0, **fields)
+    check_env(env, skip_render_check=True)
+
+
+def test_env__with_a_picture_and_one_device_passes_gymnasiums_checker():
+    check_env(gym.make("FLEdge-v0", scenario="femnist", num_rounds=20).unwrapped)
+    check_env(gym.make("FLEdge-v0", scenario="digits", num_devices=1).unwrapped)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_make_vec__takes_what_gymnasium_passes_on_and_tells_the_length(name):
+    assert gym.make(name, scenario="digits").spec.max_episode_steps == 300
+    mode = {"num_envs": 2, "vectorization_mode": "vector_entry_point", "render_mode": None}
+    envs = gym.make_vec(name, scenario="digits", max_episode_steps=3, **mode)
+    assert envs.spec.max_episode_steps == 3
+    assert envs.unwrapped.cost_limit == 1.0
+    envs.reset(seed=0)
+    ends = [envs.step(envs.action_space.sample())[3].tolist() for _ in range(3)]
+    assert ends == [[False, False], [False, False], [True, True]]
+    assert gym.make_vec(name, max_episode_steps=9_999, **mode).unwrapped.scenario.num_rounds == 1000
+    with pytest.raises(
+        ValueError, match="max_episode_steps must be an integer of at least 1, got 0"
+    ):
+        gym.make_vec(name, max_episode_steps=0, **mode)
+    with pytest.raises(ValueError, match=r"render_mode must be None, .* got 'human': render a"):
+        gym.make_vec(name, **(mode | {"render_mode": "human"}))
+
+
+def test_constrained_problem__counts_what_happened():
+    env = gym.make("FLEdgeCMDP-v0", scenario="phones", num_devices=12, deadline_s=9_000.0)
+    system, played = env.unwrapped.scenario, env.unwrapped
+    env.reset(seed=0)
+    share = 2 * system.num_samples / system.num_samples.sum()
+    for _ in range(20):
+        _, reward, *_, info = env.step(env.action_space.sample())
+        last = played.last_round
+        cohort = last.cohort.tolist()
+        assert len(cohort) == 2
+        times, late = last.device_time, set(np.flatnonzero(last.late).tolist())
+        assert reward == pytest.approx(-max(times[cohort]) / system.mean_time)
+        energies = [last.energy_spent[n] / system.energy_budget_j[n] for n in range(12)]
+        missing = [2 - (n in cohort and n not in late) / share[n] for n in range(12)]
+        np.testing.assert_allclose(info["costs"], energies + missing)
+        assert info["cost"] == pytest.approx(sum(energies) / 12)
+        assert not {"drift", "reward_drift", "penalty"} & {*info}
 
 
 # The second factor is within the tolerance to which `Allocation.validate` keeps the ranges.
@@ -72,7 +122,7 @@ def test_info__has_the_documented_keys():
     env = gym.make("FLEdge-v0")
     env.reset(seed=0)
     *_, info = env.step(np.zeros((3, 120), np.float32))
-    options = {"available", "q", "failed", "late", "measured"}
+    options = {"available", "q", "failed", "late", "measured", "cost", "costs"}
     assert set(info) == set(Round._fields) - options
     vectors = {"device_time", "energy_expected", "energy_spent"}
     assert {name for name, value in info.items() if np.shape(value) == (120,)} == vectors

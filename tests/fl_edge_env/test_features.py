@@ -128,31 +128,19 @@ def test_features__remember_the_number_and_the_mean_of_a_devices_measurements():
         scaling.features(observation)
 
 
-def test_cost__ranks_devices_as_their_best_resources_do():
+def test_features__of_the_outcome_are_the_queues_and_the_energy_of_a_participation():
     scenario = with_tiers(Scenario.cifar10(num_devices=9, objective="outcome"))
-    scaling = Scaling(scenario)
-    rng = np.random.default_rng(0)
-    gain, queue = rng.uniform(0.01, 0.5, 9), rng.uniform(0, 3, 9) * scaling.queue
-    backlog = rng.uniform(-3, 3, 9)
-    state = {"channel_gain": gain, "queue": queue, "participation_queue": backlog}
-    features = named(scaling, state)
-    # A grid in place of Theorems 2 and 3.
-    f = np.linspace(scenario.f_min, scenario.f_max, 200)[:, None]
-    p = np.linspace(scenario.p_min, scenario.p_max, 200)[None]
-    f, p = np.broadcast_arrays(f, p)
-    time, energy = physics.time_and_energy(gain, f, p, scenario)
-    worth = lyapunov.participation_weight(scenario) * backlog / scenario.V
-    cost = (time / 2 + queue / scenario.V * energy).min(axis=(0, 1)) - worth
-    edge = np.sort(cost)[1:3].mean()
-    expected = np.clip(np.arcsinh((cost - edge) / (0.05 * scaling.time)), -8, 8)
-    np.testing.assert_allclose(features["cost"], expected, atol=0.02)
-    # The longest time of the two that are cheapest, at their best resources.
-    priced = (time / 2 + queue / scenario.V * energy).reshape(-1, 9)
-    best_times = np.take_along_axis(time.reshape(-1, 9), priced.argmin(axis=0)[None], axis=0)[0]
-    longest = best_times[np.argsort(cost)[:2]].max()
-    np.testing.assert_allclose(features["deadline"], np.log(longest / scaling.time), atol=0.02)
-    empty = state | {"queue": np.zeros(9)}
-    assert scaling.feature_space().contains(scaling.features(empty))
+    rng, allowed = np.random.default_rng(0), scenario.energy_budget_j * 9 / 2
+    gain, share, backlog = rng.uniform(0.01, 0.5, 9), rng.uniform(0, 3, 9), rng.uniform(-3, 3, 9)
+    state = {"channel_gain": gain, "queue": share * allowed, "participation_queue": backlog}
+    features = named(Scaling(scenario), state)
+    np.testing.assert_allclose(features["queue"], np.log(share + 0.1), rtol=1e-5)
+    np.testing.assert_allclose(np.sinh(features["participation"]), backlog, rtol=1e-5)
+    _, energy = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
+    middle = physics.time_and_energy(scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario)[
+        1
+    ].mean()
+    np.testing.assert_allclose(np.exp(features["energy"]), energy / middle, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import FlattenObservation, TimeAwareObservation
 from stable_baselines3.common.env_checker import check_env as check_for_sb3
 
@@ -49,12 +48,6 @@ def test_flat_env__is_the_environment_with_features_one_device_after_the_other(s
             assert isinstance(reward, float)
             assert (terminated, truncated) == (False, played == 3)
             np.testing.assert_equal(info, expected_info)
-
-
-def test_flat_env__passes_gymnasiums_checker():
-    # Only that it is a wrapper: other warnings are raised as errors.
-    with pytest.warns(UserWarning, match="different from the unwrapped version"):
-        check_env(gym.make("FLEdgeFlat-v0", scenario=PLAIN), skip_render_check=True)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -96,7 +96,7 @@ def run_episode(
         If the policy decides something else than an `Allocation`, or one that is not valid.
     """
     seed: Any = list(seeds) if isinstance(env, VectorEnv) else seeds[0]
-    records = _Records(scenario, len(seeds), prices)
+    records = Records(scenario, len(seeds), prices)
     given = _given(env) if checkpoint else {}
     if checkpoint and (run := checkpoint.load(given)):
         env, policy, observation, records = run
@@ -144,7 +144,7 @@ def _save_model(env: Any, path: Path) -> None:
         )
 
 
-class _Records:
+class Records:
     """The columns of the table, filled in a round at a time: 8 bytes a number, and nothing else."""
 
     def __init__(self, scenario: Scenario, num_seeds: int, prices: Prices | None) -> None:
@@ -171,6 +171,7 @@ class _Records:
         info: Mapping[str, Any],
         start: float,
     ) -> None:
+        """Note a round of all runs, which began at `start` on the clock of this machine [s]."""
         seconds = time.perf_counter() - start
         budget = self._scenario.energy_budget_j
         self.num_rounds += 1
@@ -266,6 +267,7 @@ class _Records:
         return np.empty((self._scenario.num_rounds, self._num_seeds))
 
     def table(self, policy: str, seeds: Sequence[int]) -> pd.DataFrame:
+        """The rounds so far of a policy's runs."""
         index = {
             "policy": policy,
             "seed": np.repeat(seed_column(seeds), self.num_rounds),

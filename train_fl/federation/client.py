@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import time
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from numpy.typing import NDArray
 
-from fl_edge_env.typing import IntArray
+from fl_edge_env.checks import is_integer
 from train_fl.compression import Uploads, make_compressor
-from train_fl.federation.messages import AS_IT_IS, DEVICE, flat, named
+from train_fl.federation.messages import DEVICE, flat, named
 from train_fl.local_sgd import LocalTrainer
 from train_fl.task import Task, TrainingSeeds
 
 
 def device_reply(message: Message, context: Context) -> Message:
-    """A client's reply to the query of `PolicyStrategy` which device it is.
+    """A client's reply to the server's query which device it is.
 
-    A node whose configuration has no ``partition-id`` is a `ValueError`, here and in `train_reply`.
+    A node whose configuration has no integer ``partition-id`` is a `ValueError`, here and in
+    `train_reply`.
     """
     metrics = MetricRecord({DEVICE: _device(context)})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
@@ -40,13 +39,8 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     completed_rounds = int(config["server-round"]) - 1
     model = task.initial_model(seeds.model)
     trainer = LocalTrainer(model, task.options)
-    shapes = [tuple(p.shape) for p in model.parameters()]
-    if "packed" in message.content:
-        uploads = Uploads(shapes, make_compressor(config["download-compression"]))
-        parameters = torch.from_numpy(uploads.decoded(message.content["packed"]["model"]))
-    else:
-        parameters = flat(message.content["arrays"], model)
-    part = _parts(task, entropy, key)[device]
+    parameters = torch.from_numpy(flat(message.content["arrays"], dict(model.named_parameters())))
+    part = task.episode(seeds.split).parts[device]
     data = task.dataset.train_inputs[part], task.dataset.train_targets[part]
     metrics: dict[str, Any] = {"num-examples": len(part)}
     if config["report-losses"]:
@@ -62,46 +56,29 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     )
     metrics["train_s"] = time.perf_counter() - started
     content = RecordDict({"metrics": MetricRecord(metrics)})
-    if config["compression"] == AS_IT_IS:
-        content["arrays"] = named(model)
-        return Message(content, reply_to=message)
-    own = task.compression if config["compression"].startswith("bits:") else None
-    compressor = own or make_compressor(config["compression"])
+    own = config["compression"].startswith("bits:")
+    compressor = task.compression if own else make_compressor(config["compression"])
     if compressor is None:
         content["arrays"] = named(model)
-        return Message(content, reply_to=message)
-    uploads = Uploads(shapes, compressor)
-    episode = f"{entropy} {key}"
-    left = _left(context, episode, len(update)) if uploads.remembers else None
-    packed, left = uploads.sent(update.numpy(), left, seeds.upload(completed_rounds, device))
-    if left is not None:
-        context.state["left"] = ArrayRecord({"update": torch.from_numpy(left)})
-        context.state["episode"] = ConfigRecord({"key": episode})
-    content["packed"] = ConfigRecord({"update": packed})
+    else:
+        shapes = [tuple(parameter.shape) for parameter in model.parameters()]
+        uploads, episode, left = Uploads(shapes, compressor), f"{entropy} {key}", None
+        if uploads.remembers:
+            kept = context.state.get("left", ArrayRecord()).get(episode)
+            left = np.zeros(len(update), dtype=np.float32) if kept is None else kept.numpy()
+        packed, left = uploads.sent(update.numpy(), left, seeds.upload(completed_rounds, device))
+        if left is not None:
+            context.state["left"] = ArrayRecord({episode: torch.from_numpy(left)})
+        content["packed"] = ConfigRecord({"update": packed})
     return Message(content, reply_to=message)
-
-
-def _left(context: Context, episode: str, size: int) -> NDArray[np.float32]:
-    """What was lost of a client's updates in the episode, shape (d,)."""
-    if context.state.get("episode", ConfigRecord()).get("key") != episode:
-        return np.zeros(size, dtype=np.float32)
-    left: NDArray[np.float32] = context.state["left"]["update"].numpy()
-    return left
-
-
-@lru_cache(maxsize=1)
-def _parts(task: Task, entropy: int, key: tuple[int, ...]) -> list[IntArray]:
-    """The split of an episode: a process has clients of one task and one episode."""
-    return task.episode(
-        TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key)).split
-    ).parts
 
 
 def _device(context: Context) -> int:
     """Which device a client is."""
-    if DEVICE not in context.node_config:
+    device = context.node_config.get(DEVICE)
+    if not is_integer(device):
         raise ValueError(
             f"the node's configuration must say which device it is, got {context.node_config}: "
             f'start it by flower-supernode --node-config "{DEVICE}=3"'
         )
-    return int(context.node_config[DEVICE])
+    return device

@@ -70,17 +70,11 @@ class DivFL(Policy):
 
     def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - draws nothing
         """Forget the gradients of the last episode; see `Policy.reset`."""
-        self._distance = self._histogram_distance.copy()
+        self._distance = self._histogram_distance
 
     def feedback(self, info: Mapping[str, Any]) -> None:
-        """Take in the rows of the distance matrix that are new; see `Policy.feedback`.
-
-        These are `gradient_distance`, shape (k, N): Euclidean distances from the gradients of the
-        `gradient_devices`, all N after a reset, the participants after a round, to those of all.
-        """
-        if "gradient_distance" in info:
-            devices, rows = info["gradient_devices"], info["gradient_distance"]
-            self._distance[devices], self._distance[:, devices] = rows, rows.T
+        """Take in the `gradient_distance` between the devices, (N, N); see `Policy.feedback`."""
+        self._distance = info.get("gradient_distance", self._distance)
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""

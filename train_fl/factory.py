@@ -40,12 +40,7 @@ class TrainingEnvFactory:
         If an option is out of its range, or belongs to the `Task` that is given.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        task: str | Task,
-        **options: Any,
-    ) -> None:
+    def __init__(self, scenario: Scenario, task: str | Task, **options: Any) -> None:
         if isinstance(task, Task):
             self.options = task.options.for_run(**options)
             task = replace(task, options=self.options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,9 +26,10 @@ class GradientDistances:
         self.stored = torch.zeros(
             (num_devices, num_parameters), dtype=torch.bfloat16, device=device
         )
+        self._distance = np.zeros((num_devices, num_devices))
 
     def update(self, devices: IntArray, gradients: Iterable[Tensor]) -> FloatArray:
-        """Replace k devices' gradients, each of shape (d,); gives their distances to all, (k, N).
+        """Replace devices' gradients, each of shape (d,); gives the distances of all, (N, N).
 
         Each gradient is stored before the next is asked for.
         """
@@ -42,7 +44,8 @@ class GradientDistances:
             block = columns.float()
             product += block[rows] @ block.T
             square += torch.linalg.vecdot(block, block)
-        distance = (square[rows, None] + square - 2.0 * product).clamp_(min=0.0).sqrt_()
-        distance[torch.arange(len(rows)), rows] = 0.0  # not the rounding error
-        result: FloatArray = distance.cpu().numpy()
-        return result
+        squares = (square[rows, None] + square - 2.0 * product).clamp_(min=0.0)
+        distance = squares.sqrt_().cpu().numpy()
+        distance[np.arange(len(devices)), devices] = 0.0  # not the rounding error
+        self._distance[devices], self._distance[:, devices] = distance, distance.T
+        return self._distance.copy()

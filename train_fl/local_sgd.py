@@ -115,12 +115,7 @@ class LocalTrainer:
         return total
 
     @torch.no_grad()
-    def evaluate(
-        self,
-        parameters: Tensor,
-        inputs: Tensor,
-        targets: Tensor,
-    ) -> tuple[float, Tensor]:
+    def evaluate(self, parameters: Tensor, inputs: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         """Mean loss, and the network's outputs for all samples, shape (samples, outputs)."""
         self._flat.copy_(parameters)
         loss, all_outputs = 0.0, []
@@ -130,16 +125,10 @@ class LocalTrainer:
             all_outputs.append(outputs)
         return loss / len(targets), torch.cat(all_outputs)
 
-    @torch.no_grad()
     def losses(self, parameters: Tensor, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
         """Mean and root mean square of the losses of the samples."""
-        self._flat.copy_(parameters)
-        losses = torch.cat(
-            [
-                cross_entropy(self._model(batch_inputs), batch_targets, reduction="none")
-                for batch_inputs, batch_targets in _batches(inputs, targets, _CHUNK)
-            ]
-        )
+        _, outputs = self.evaluate(parameters, inputs, targets)
+        losses = cross_entropy(outputs, targets, reduction="none")
         return float(losses.mean()), float(losses.square().mean().sqrt())
 
     def _backward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:

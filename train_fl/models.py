@@ -11,6 +11,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from fl_edge_env.files import as_value_error
 from policies.user_code import running_own
+from train_fl.modes import default_modes
 
 
 def _pooled(inputs: int, outputs: int, size: int) -> tuple[nn.Module, ...]:
@@ -104,7 +105,7 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 
 def new_model(make_model: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
     """A network with the initial parameters of a seed; torch's generators stay as they were."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), default_modes(), torch.device("cpu"):
         # Not torch.manual_seed, which reseeds every GPU as well.
         torch.default_generator.manual_seed(seed)
         return make_model()

@@ -53,7 +53,7 @@ def apply_contributions(
     for name in optimizer.keeps:
         if name not in kept:
             kept[name] = torch.zeros_like(parameters)
-    parameters += optimizer.step(torch.as_tensor(weights).to(updates) @ updates, kept)
+    parameters += optimizer.step(torch.from_numpy(weights).to(updates) @ updates, kept)
     if not torch.isfinite(parameters).all():
         raise FloatingPointError(
             f"the global model after round {round_number} is not finite: its largest aggregation "

@@ -30,6 +30,7 @@ from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import label_histogram, split
 from train_fl.models import MODELS, check_maker, new_model
+from train_fl.modes import default_modes
 from train_fl.options import TrainingOptions
 from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
 
@@ -221,6 +222,7 @@ class TrainingSeeds(NamedTuple):
         return np.random.default_rng(np.random.SeedSequence(self.order.entropy, spawn_key=key))
 
 
+@default_modes()
 def make_task(
     dataset: str | Dataset,
     *,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +25,12 @@ from train_fl.compression import make_compressor
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import new_model
+from train_fl.modes import default_modes, repeatable
 from train_fl.server import LARGER_MU, apply_contributions, norms_of
 from train_fl.task import Task, TrainingSeeds
 
 
-@contextmanager
-def _repeatable(threads: int) -> Iterator[None]:
-    """Let torch compute in the block with so many threads and deterministic kernels."""
-    before = torch.get_num_threads(), torch.backends.cudnn.deterministic
-    torch.set_num_threads(threads)
-    torch.backends.cudnn.deterministic = True
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before[0])
-        torch.backends.cudnn.deterministic = before[1]
-
-
-class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
+class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Trains the cohort of each round from the global model and aggregates the updates.
 
     Updates are compressed as the scenario says, and so is the model that the server sends; what was
@@ -59,34 +45,34 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     policy starts from the same model and split, and a device that takes part in a round sees its
     samples in the same order.
 
-    The info of a reset gains `test_loss`, `test_accuracy` and `device_accuracy`; that of a step
-    gains
+    The info of a step gains these entries, of the same shapes in all rounds. Arrays of shape (N,)
+    are zero for devices that are not participants:
 
-    - `participants`, shape (k,): the distinct devices of the cohort, ascending, without those whose
-      upload failed, which are not trained; the model stays as it is where all failed;
-    - `client_updates`, float32 of shape (k, d): their local models less the one they received, as
-      it arrived after compression; zero for those that were skipped;
-    - `update_norms`, shape (k,): Euclidean norms of `client_updates`;
-    - `skipped_devices`: those of them whose update was not finite;
-    - `train_loss`: mean loss over the samples they trained on, where it is finite, NaN where there
-      is none;
-    - `test_loss` and `test_accuracy`: of the new global model, NaN where it was not evaluated;
-    - `device_accuracy`, shape (N,): the accuracy to expect on a device's data, which is that on
-      test samples with the classes mixed as in its training data, NaN where it was not evaluated.
+    - `participants`, bool, shape (N,): the devices whose update arrived. The others of the cohort
+      are not trained, and if no update arrives, the model stays as it is;
+    - `client_updates`, float32, shape (K, d): the local models less the model they received, as
+      they arrived after compression: a row for each participant in ascending order, then zeros;
+    - `update_norms`, shape (N,): the Euclidean norms of these updates;
+    - `skipped`, bool, shape (N,): the participants whose update was not finite and counts as zero;
+    - `train_loss`: the mean over the samples that participants trained on, absent if not finite;
+    - `test_loss` and `test_accuracy` of the new global model, absent if it was not evaluated;
+    - `device_accuracy`, shape (N,), absent likewise: the accuracy on test samples with the classes
+      mixed as in each device's training data.
 
-    With `report_gradients` both also carry `gradient_distance` of shape (k, N), the distances
-    from the newest gradients of `gradient_devices` to those of all devices. Gradients are over
-    all local data: of all devices at the initial model after a reset, and of the participants at
-    the model they received after a step.
+    The info of a reset has the entries of an evaluation, and `participants`: nobody.
 
-    With `report_losses` the info of a step has `local_losses` and `local_loss_rms` of shape (k,):
-    the mean and the root mean square of the losses of a participant's local samples under the model
-    that it received. For this a device must pass over its data once before it trains. The info of a
-    reset has both, and `participants`, as empty arrays.
+    With `report_gradients` both also have `gradient_distance`, shape (N, N): the distances between
+    the devices' newest gradients over all local data, at the initial model after a reset, and for
+    participants at the model that they received.
 
-    With `report_update_norms` the info of a reset names all devices as `participants`, and has the
-    `update_norms` that they would have in the first round. For this every device must train once.
+    With `report_losses` both have `local_losses` and `local_loss_rms`, shape (N,): mean and root
+    mean square of the losses of a participant's samples under the model that it received. For this
+    a device passes over its data once before it trains.
 
+    With `report_update_norms` all devices are participants in the info of a reset, and report the
+    `update_norms` of the first round. For this every device trains once.
+
+    Training gives the same numbers in all of torch's modes, such as `torch.inference_mode`.
     The simulated times and energies count none of this, as in the papers.
 
     Parameters
@@ -125,7 +111,15 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         report_update_norms: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(env)
+        reports = {
+            "report_gradients": report_gradients,
+            "report_losses": report_losses,
+            "report_update_norms": report_update_norms,
+        }
+        gym.utils.RecordConstructorArgs.__init__(
+            self, _disable_deepcopy=True, task=task, **reports, **options
+        )
+        gym.Wrapper.__init__(self, env)
         if not isinstance(env.unwrapped, FLEdgeEnv):
             raise ValueError(f"env must be an FLEdge environment, got {env.unwrapped!r}")
         if env.has_wrapper_attr("task"):
@@ -148,12 +142,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self._options = task.options.for_run(**options)
         self._report_losses, self._report_update_norms = report_losses, report_update_norms
         self._device = _check_device(self._options.device)
-        self._distances = (
-            GradientDistances(self.scenario.num_devices, task.num_parameters, self._device)
-            if report_gradients
-            else None
-        )
-        self._take_data()
+        with default_modes():
+            size = self.scenario.num_devices, task.num_parameters
+            self._distances = GradientDistances(*size, self._device) if report_gradients else None
+            self._take_data()
 
     def _take_data(self) -> None:
         """Put the test samples and those of each device on torch's device."""
@@ -182,6 +174,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             raise gym.error.ResetNeeded("there is no global model yet: call reset() first")
         return self._parameters
 
+    @default_modes()
     def model(self) -> nn.Module:
         """The global model as a network of its own, which later rounds do not change."""
         parameters = self._global_model().cpu().clone()
@@ -206,7 +199,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode with a new global model; see `FLEdgeEnv.reset`."""
         observation, info = self.env.reset(seed=seed, options=options)
-        with _repeatable(self._options.threads):
+        with repeatable(self._device, self._options.threads):
             info |= self._begin()
         freeze(info.values())
         return observation, info
@@ -224,7 +217,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             available = self._base.simulator.available
             action = decode_action(action, self.scenario, self._base.softmax_scale, available)
         observation, reward, terminated, truncated, info = self.env.step(action)
-        with _repeatable(self._options.threads):
+        with repeatable(self._device, self._options.threads):
             info |= self._round(contributions(action, info, self.scenario), last=truncated)
         freeze(info.values())
         return observation, float(reward), terminated, truncated, info
@@ -243,13 +236,12 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         devices = self.scenario.num_devices if self._uploads.remembers else 0
         self._left = np.zeros((devices, len(self._parameters)), dtype=np.float32)
         everyone = np.arange(self.scenario.num_devices)
+        reporting = everyone if self._report_update_norms else everyone[:0]
         info = self._evaluate() | self._gradients(everyone, self._parameters)
-        info |= self._losses(everyone[:0], self._parameters)
+        info |= self._losses(reporting, self._parameters)
         if self._report_update_norms:
-            info |= {"participants": everyone, "update_norms": self._first_norms(everyone)}
-        elif self._report_losses:
-            info["participants"] = everyone[:0]
-        return info
+            info["update_norms"] = self._first_norms(everyone)
+        return info | {"participants": np.isin(everyone, reporting)}
 
     def _round(self, came: Contributions, *, last: bool) -> dict[str, Any]:
         """Train the devices whose upload arrives; gives the entries of the info of a step."""
@@ -257,7 +249,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         number = int(self._base.simulator.round_index)
         received = self._received(number)
         info = self._gradients(participants, received) | self._losses(participants, received)
-        client_updates = self._parameters.new_empty((len(participants), len(self._parameters)))
+        places = self._parameters.new_zeros((self.scenario.cohort_size, len(self._parameters)))
+        client_updates = places[: len(participants)]
         losses = np.empty(len(participants))
         for index, device in enumerate(participants):
             client_updates[index], losses[index] = self._train(device, number - 1, received)
@@ -269,14 +262,16 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
         balance = server.balance(self.scenario.local_epochs, self.task.num_samples)
         weights = weights * balance[participants]
         apply_contributions(self._parameters, client_updates, weights, server, self._kept, number)
-        evaluated = last or number % self._options.eval_every == 0
-        info |= self._evaluate() if evaluated else self._not_evaluated()
+        if last or number % self._options.eval_every == 0:
+            info |= self._evaluate()
+        norms = np.zeros(self.scenario.num_devices)
+        norms[participants] = norms_of(client_updates)
+        info |= self._mean_loss(losses, participants)
         return info | {
-            "participants": participants,
-            "skipped_devices": skipped,
-            "client_updates": _to_numpy(client_updates),
-            "update_norms": norms_of(client_updates),
-            "train_loss": self._mean_loss(losses, participants),
+            "participants": came.arrived,
+            "skipped": np.isin(np.arange(len(norms)), skipped),
+            "client_updates": _to_numpy(places),
+            "update_norms": norms,
         }
 
     def _first_norms(self, devices: IntArray) -> FloatArray:
@@ -334,12 +329,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             updates[~finite] = 0.0
         return devices
 
-    def _mean_loss(self, losses: FloatArray, participants: IntArray) -> float:
-        """Mean over the samples seen, without the devices whose training diverged."""
+    def _mean_loss(self, losses: FloatArray, participants: IntArray) -> dict[str, Any]:
+        """The entry `train_loss`, without the devices whose training diverged."""
         seen = np.isfinite(losses)
-        if not seen.any():
-            return math.nan
-        return float(np.average(losses[seen], weights=self.task.num_samples[participants][seen]))
+        samples = self.task.num_samples[participants][seen]
+        return {"train_loss": np.average(losses[seen], weights=samples)} if seen.any() else {}
 
     def _evaluate(self) -> dict[str, Any]:
         """The entries of the info from an evaluation on the test set."""
@@ -351,38 +345,26 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any]):
             for labels in (targets, targets[outputs.argmax(dim=1) == targets])
         )
         return {
-            "test_loss": loss,
-            "test_accuracy": float(right_of_class.sum()) / len(targets),
+            "test_loss": np.float64(loss),
+            "test_accuracy": right_of_class.sum() / len(targets),
             "device_accuracy": device_accuracy(self.task.label_histogram, right_of_class, tested),
-        }
-
-    def _not_evaluated(self) -> dict[str, Any]:
-        """The same entries where there was no evaluation."""
-        return {
-            "test_loss": math.nan,
-            "test_accuracy": math.nan,
-            "device_accuracy": np.full(self.scenario.num_devices, math.nan),
         }
 
     def _losses(self, devices: IntArray, received: Tensor) -> dict[str, Any]:
         """The entries of the info that `report_losses` asks for."""
         if not self._report_losses:
             return {}
-        losses = [self._trainer.losses(received, *self._data[n]) for n in devices]
-        return {
-            "local_losses": np.array([mean for mean, _ in losses]),
-            "local_loss_rms": np.array([rms for _, rms in losses]),
-        }
+        mean, rms = np.zeros((2, self.scenario.num_devices))
+        for device in devices:
+            mean[device], rms[device] = self._trainer.losses(received, *self._data[device])
+        return {"local_losses": mean, "local_loss_rms": rms}
 
     def _gradients(self, devices: IntArray, received: Tensor) -> dict[str, Any]:
         """The entries of the info that `report_gradients` asks for."""
         if self._distances is None:
             return {}
         gradients = (self._trainer.gradient(received, *self._data[n]) for n in devices)
-        return {
-            "gradient_devices": devices,
-            "gradient_distance": self._distances.update(devices, gradients),
-        }
+        return {"gradient_distance": self._distances.update(devices, gradients)}
 
 
 def device_accuracy(

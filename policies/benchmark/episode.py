@@ -203,10 +203,10 @@ class Records:
             excess = np.sum(self._prices.energy * (expected - budget), axis=-1)
             values["priced_objective"] = values["penalty"] + excess
             values["priced_outcome"] = priced_outcome(info, self._prices.outcome, self._scenario)
-        if "train_loss" in info:
+        if "client_updates" in info:
             names = ("train_loss", "test_loss", "test_accuracy")
-            values |= {name: info[name] for name in names} | {"real_time": seconds}
-            accuracy = np.sort(info["device_accuracy"])
+            values |= {name: info.get(name, math.nan) for name in names} | {"real_time": seconds}
+            accuracy = np.sort(info.get("device_accuracy", [math.nan]))
             # NaN where none of a device's classes is tested, or nothing was evaluated.
             known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
             values["mean_device_accuracy"] = np.mean(known)

@@ -41,7 +41,8 @@ class PowerOfChoice(Selector):
 
     def learn(self, info: Mapping[str, Any]) -> None:
         """Keep the `local_losses` of the `participants`; see `Selector.learn`."""
-        self.memory["loss"][info["participants"]] = info["local_losses"]
+        known = self.memory["loss"]
+        self.memory["loss"] = np.where(info["participants"], info["local_losses"], known)
 
 
 # Constants of Oort, from its paper and its code.
@@ -127,9 +128,9 @@ class Oort(Selector):
         """
         if "energy_spent" not in info:  # a reset
             return
-        devices, memory = info["participants"], self.memory
+        devices, memory = np.flatnonzero(info["participants"]), self.memory
         number = memory["number"] + 1
-        utility = self.scenario.num_samples[devices] * info["local_loss_rms"]
+        utility = self.scenario.num_samples[devices] * info["local_loss_rms"][devices]
         memory["number"] = number
         memory["utility"][devices] = utility
         memory["last_round"][devices] = number

@@ -32,7 +32,8 @@ class _NormSampling(Selector):
 
     def learn(self, info: Mapping[str, Any]) -> None:
         """Keep the `update_norms` of the `participants`; see `Selector.learn`."""
-        self.memory["norm"][info["participants"]] = info["update_norms"]
+        known = self.memory["norm"]
+        self.memory["norm"] = np.where(info["participants"], info["update_norms"], known)
 
     def _mixed(self, q: FloatArray) -> FloatArray:
         mixed: FloatArray = (1.0 - _UNIFORM_SHARE) * q + _UNIFORM_SHARE / q.shape[-1]

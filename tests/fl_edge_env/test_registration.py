@@ -63,17 +63,3 @@ def test_make__takes_the_words_of_the_command_line(name):
         batch = gym.make_vec(name, 2, vectorization_mode="vector_entry_point", **fields)
         assert one.unwrapped.scenario == batch.unwrapped.scenario == expected
     assert expected.replace(channel="markov:0.8") == expected
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ({"channel": "makrov:0.8"}, "must be clip, .*, got 'makrov:0.8': did you mean 'markov'"),
-        ({"channel": "cell:2"}, r"channel cell:P needs a probability P: .* \[0, 1\), got 2.0"),
-        ({"tiers": "phone"}, "tiers must be one of hardware, phones, got 'phone'"),
-        ({"work": "fair"}, "work must be one of equal, proportional, got 'fair'"),
-    ],
-)
-def test_make__names_what_the_words_may_be(words, message):
-    with pytest.raises(ValueError, match=message):
-        gym.make("FLEdge-v0", **words)

@@ -22,13 +22,7 @@ from policies.benchmark.results_folder import (
 from policies.benchmark.tables import Board, coinciding, comparison_tables
 from train_fl.commands.console import print_whole
 from train_fl.commands.options import CompareOptions
-from train_fl.commands.settings import (
-    Scheduler,
-    dataset_of,
-    make_setting,
-    network_note,
-    notes,
-)
+from train_fl.commands.settings import Scheduler, dataset_of, make_setting, network_note, notes
 
 if TYPE_CHECKING:
     from train_fl.factory import TrainingEnvFactory

@@ -31,11 +31,7 @@ from policies.benchmark.tables import (
     overview_markdown,
 )
 from train_fl.commands.console import print_whole
-from train_fl.commands.leaderboard_file import (
-    FileSetting,
-    find_leaderboard,
-    read_leaderboard,
-)
+from train_fl.commands.leaderboard_file import FileSetting, find_leaderboard, read_leaderboard
 from train_fl.commands.options import OutputOptions
 from train_fl.commands.settings import (
     Scheduler,

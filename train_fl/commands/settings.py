@@ -35,9 +35,7 @@ class Scheduler:
 
 
 def make_entrant(
-    scheduler: Scheduler,
-    scenario: Scenario,
-    training: TrainingEnvFactory | None,
+    scheduler: Scheduler, scenario: Scenario, training: TrainingEnvFactory | None
 ) -> Entrant:
     """A policy as the commands run it; DivFL chooses its cohorts by the labels of the task."""
     options, (name, _, compression) = dict(scheduler.options), scheduler.name.partition("@")

@@ -17,6 +17,7 @@ from torch import Tensor
 from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
 from policies.user_code import running_own
+from train_fl.modes import default_modes
 
 # One wrong label must not fill the memory with classes that have no sample.
 _MOST_CLASSES = 1_000_000
@@ -62,6 +63,9 @@ class Dataset:
             f"{self.num_classes} classes)"
         )
 
+    def __deepcopy__(self, memo: object) -> Dataset:
+        return self  # nothing changes it: copies of an environment share the data
+
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the data."""
@@ -100,6 +104,7 @@ class Dataset:
             )
 
     @classmethod
+    @default_modes()
     def from_arrays(
         cls,
         name: str,

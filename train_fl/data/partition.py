@@ -52,10 +52,7 @@ def split(
 
 
 def dirichlet_equal(
-    labels: NDArray[np.integer],
-    num_devices: int,
-    concentration: float,
-    rng: np.random.Generator,
+    labels: NDArray[np.integer], num_devices: int, concentration: float, rng: np.random.Generator
 ) -> list[IntArray]:
     """Split samples into parts with a Dirichlet label mix, whose sizes differ by at most one.
 
@@ -75,10 +72,7 @@ def dirichlet_equal(
 
 
 def by_rank(
-    labels: NDArray[np.integer],
-    merit: ArrayLike,
-    concentration: float,
-    rng: np.random.Generator,
+    labels: NDArray[np.integer], merit: ArrayLike, concentration: float, rng: np.random.Generator
 ) -> list[IntArray]:
     """Split samples into parts of equal size whose label mix follows the rank of the device.
 

@@ -144,9 +144,14 @@ class PolicyStrategy(EmulatedStrategy):
         apply_contributions(
             torch.from_numpy(model), together, weights, self._server, self._kept, server_round
         )
-        info = self._info | {"participants": participants, "update_norms": norms_of(together)}
+        took_part = np.isin(np.arange(scenario.num_devices), participants)
+        reports = {"update_norms": norms_of(together)}
         for name in _LOSSES if self.policy.uses_losses else ():
-            info[_LOSSES[name]] = np.array([row[name] for row in told], dtype=np.float64)
+            reports[_LOSSES[name]] = np.array([row[name] for row in told], dtype=np.float64)
+        info = self._info | {"participants": took_part}
+        for name, values in reports.items():
+            info[name] = np.zeros(scenario.num_devices)
+            info[name][participants] = values
         record["mean-queue"] = float(np.mean(self._env.simulator.queue))
         record["weights"] = weights.tolist()
         if told and all("train-loss" in row for row in told):
@@ -167,8 +172,8 @@ class PolicyStrategy(EmulatedStrategy):
         self.policy.reset(policy_seed(self.seed))
         info: dict[str, Any] = {}
         if self.policy.uses_losses:
-            info = {name: np.empty(0) for name in _LOSSES.values()}
-            info["participants"] = np.arange(0)
+            nothing = np.zeros(self.scenario.num_devices)
+            info = {"participants": nothing > 0, **dict.fromkeys(_LOSSES.values(), nothing)}
         if self.policy.uses_update_norms:
             info |= self._first_norms(config, grid)
         self._tell(info)
@@ -252,7 +257,7 @@ class PolicyStrategy(EmulatedStrategy):
         for device, (update, _) in received.items():
             norms[device] = norms_of(torch.from_numpy(update[None]))[0]
         norms[np.isnan(norms)] = np.nanmean(norms)
-        return {"participants": np.arange(len(everyone)), "update_norms": norms}
+        return {"participants": norms >= 0, "update_norms": norms}
 
     def _tell(self, info: dict[str, Any]) -> None:
         """Let the policy learn from what is no longer needed here."""

@@ -124,7 +124,7 @@ def test_keys__change_with_all_that_changes_the_result_and_with_nothing_else(sce
     assert len(set(keys)) == len(jobs)
     assert job_keys([Job(LROA(scenario), scenario.replace(), (0, 1))]) == keys[:1]
     run_jobs(jobs[:1])
-    lroa.feedback({"gradient_devices": np.array([0]), "gradient_distance": np.ones((1, 10))})
+    lroa.feedback({"gradient_distance": np.ones((10, 10))})
     assert job_keys(jobs) == keys
 
 

@@ -120,7 +120,7 @@ def test_power_of_choice__with_all_candidates_it_is_the_largest_losses():
     selector = started(PowerOfChoice(SMALL.replace(num_devices=6)))
     losses = np.array([0.1, 5.0, 3.0, 0.2, 4.0, 0.3])
     candidates = candidates_of(selector.scenario)
-    selector.learn({"participants": np.arange(6), "local_losses": losses})
+    selector.learn({"participants": losses > 0, "local_losses": losses})
     assert set(selector.select(candidates)) == {1, 4, 2}
     selector.memory["loss"][0] = np.inf  # as one that never took part
     assert set(selector.select(candidates)) == {0, 1, 4}
@@ -144,9 +144,14 @@ def test_power_of_choice__draws_twice_the_cohort_by_the_data():
     np.testing.assert_allclose(share, expected, atol=4 * math.sqrt(0.25 / 5000))
 
 
-def reported_by(devices: np.ndarray, rms: np.ndarray) -> dict[str, np.ndarray]:
+def reported_by(
+    devices: np.ndarray, rms: np.ndarray, num_devices: int = 7
+) -> dict[str, np.ndarray]:
     """What Oort reads of the info of a round."""
-    return {"participants": devices, "local_loss_rms": rms, "energy_spent": np.ones(1)}
+    participants, reported = np.zeros((2, num_devices))
+    participants[devices], reported[devices] = 1.0, rms
+    info = {"participants": participants > 0, "local_loss_rms": reported}
+    return info | {"energy_spent": np.ones(1)}
 
 
 def test_oort__score_is_that_of_the_paper():
@@ -183,14 +188,15 @@ def test_oort__everyone_is_seen_and_then_the_useful():
         cohort = selector.select(candidates_of(scenario, seed=number, number=number))
         assert len(set(cohort.tolist())) == 2
         counts[cohort] += 1
-        selector.learn(reported_by(cohort, useful[cohort]))
+        selector.learn(reported_by(cohort, useful[cohort], 30))
     assert counts.min() >= 1
     assert counts[:5].mean() > 3 * counts[5:].mean()
 
 
 def test_oort__a_round_without_uploads_counts_as_a_round():
     selector = started(Oort(SMALL))
-    selector.learn({"participants": np.arange(0), "local_loss_rms": np.empty(0)})  # a reset
+    nobody = np.zeros(7)
+    selector.learn({"participants": nobody > 0, "local_loss_rms": nobody})  # a reset
     for devices in (np.arange(0), np.array([3])):
         selector.learn(reported_by(devices, np.ones(devices.size)))
     assert selector.memory["last_round"].tolist() == [0, 0, 0, 2, 0, 0, 0]
@@ -244,7 +250,7 @@ def test_optimal_sampling__has_the_least_variance():
 def test_norm_sampling__old_norms_do_not_shut_a_device_out(kind):
     selector = started(kind(SMALL))
     norms = np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-    selector.learn({"participants": np.arange(7), "update_norms": norms})
+    selector.learn({"participants": norms >= 0, "update_norms": norms})
     q = selector.select(candidates_of(SMALL))
     assert q.sum() == pytest.approx(1.0)
     assert q[0] == pytest.approx(0.1 / 7)

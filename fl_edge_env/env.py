@@ -149,7 +149,7 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
         self.action_space = action_space(self.scenario)
         self._started = False
         self._last_round: Round | None = None
-        self._decision: Allocation | None = None
+        self.last_decision: Allocation | None = None
 
     def reset(
         self,
@@ -164,7 +164,7 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
         super().reset(seed=seed)
         self.simulator.reset([seed])
         self._started = True
-        self._last_round = self._decision = None
+        self._last_round = self.last_decision = None
         self._observation = self._decided_on = self.simulator.observe()
         return dict(self._observation), {}
 
@@ -184,7 +184,7 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
             available = self.simulator.available
             action = decode_action(action, self.scenario, self.softmax_scale, available)
         self._last_round = outcome = self.simulator.advance(action)
-        self._decision, self._decided_on = action, self._observation
+        self.last_decision, self._decided_on = action, self._observation
         self._observation = self.simulator.observe()
         truncated = bool(self.simulator.done)
         return (
@@ -218,7 +218,7 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
         from fl_edge_env.rendering import draw  # matplotlib only where it is needed
 
         played = int(self.simulator.round_index)
-        return draw(self.scenario, played, self._decided_on, self._decision, self._last_round)
+        return draw(self.scenario, played, self._decided_on, self.last_decision, self._last_round)
 
     @property
     def training_seed(self) -> np.random.SeedSequence:

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
-from fl_edge_env import Allocation, FLEdgeEnv
+from fl_edge_env import FLEdgeEnv
 from fl_edge_env.aggregation import Contributions, contributions
-from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import freeze
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray, IntArray
@@ -213,12 +212,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
             If a device's update is not finite, unless these are skipped, or the new global model
             is not.
         """
-        if not isinstance(action, Allocation):
-            available = self._base.simulator.available
-            action = decode_action(action, self.scenario, self._base.softmax_scale, available)
         observation, reward, terminated, truncated, info = self.env.step(action)
+        decision = self._base.last_decision
+        assert decision is not None
         with repeatable(self._device, self._options.threads):
-            info |= self._round(contributions(action, info, self.scenario), last=truncated)
+            info |= self._round(contributions(decision, info, self.scenario), last=truncated)
         freeze(info.values())
         return observation, float(reward), terminated, truncated, info
 

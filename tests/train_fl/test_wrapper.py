@@ -416,13 +416,15 @@ def test_training_env__passes_gymnasiums_checker(scenario, task, fields):
 
 
 def test_vector_env__equals_its_training_envs(scenario, task):
-    def make() -> TrainingWrapper:
-        return wrap(scenario.replace(**LOST), task, eval_every=3, **REPORTS)
+    def make(name: str = "FLEdgeFlat-v0") -> TrainingWrapper:
+        env = gym.make(name, scenario=scenario.replace(**LOST))
+        return TrainingWrapper(env, task, eval_every=3, **REPORTS)
 
-    envs, alone = SyncVectorEnv([make, make]), [make(), make()]
+    envs, alone = SyncVectorEnv([make, make]), [make("FLEdge-v0") for _ in range(2)]
     played = [(envs.reset(seed=[3, 4])[1], [alone[i].reset(seed=3 + i)[1] for i in (0, 1)])]
     for actions in np.random.default_rng(0).uniform(-1, 1, (8, 2, 3, 20)).astype(np.float32):
-        played.append((envs.step(actions)[-1], [alone[i].step(actions[i])[-1] for i in (0, 1)]))
+        each = [alone[i].step(actions[i])[-1] for i in (0, 1)]
+        played.append((envs.step(actions.reshape(2, 60))[-1], each))
     for infos, each in played:
         for index, info in enumerate(each):
             there = {name for name in infos if name[0] != "_" and infos[f"_{name}"][index]}

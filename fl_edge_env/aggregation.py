@@ -61,7 +61,7 @@ def contributions(
     decision : Allocation
         The decision, as given to `step`.
     info : mapping
-        The round's `cohort` of shape (..., K) or (..., k), and where there are such `q`, `failed`
+        The round's `cohort` of shape (..., K), and where there are such `q`, `failed`
         and `late`, as in `fl_edge_env.round.Round` and in the info of a step.
     scenario : Scenario
         Supplies the data weights and the probability of a failure.
@@ -85,7 +85,8 @@ def contributions(
         drawn_from = decision.q if info.get("q") is None else info["q"]
         np.divide(count * data, size * drawn_from, out=weight, where=arrived)
     elif decision.weights is not None:
-        weight.reshape(-1)[places] = decision.weights[named]
+        assert decision.cohort is not None
+        weight.reshape(-1)[places] = decision.weights[decision.cohort >= 0]
         weight[~arrived] = 0.0
     else:
         there = arrived.reshape(-1, scenario.num_devices)

@@ -34,9 +34,9 @@ class Round(NamedTuple):
 
     Attributes
     ----------
-    cohort : ndarray of int, shape (B, K) or (B, k)
-        The K devices drawn, of which one may appear more than once, or the k devices chosen,
-        filled up with -1 where a system chose fewer.
+    cohort : ndarray of int, shape (B, K)
+        The K devices drawn, of which one may appear more than once, or the devices chosen, then -1
+        if they are fewer.
     device_time : ndarray, shape (B, N)
         Time each device takes, or would take, T_n [s], equation (9); at most the time at which the
         round ends without waiting, by the scenario's deadline or by the decision's `first`.

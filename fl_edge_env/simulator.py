@@ -184,7 +184,8 @@ class Simulator:
         available = None if self.available is None else self.available.copy()
         device_time, device_energy, late = self._cost(decision)
         if decision.q is None:
-            participates, account = _chosen(decision, device_time, device_energy, available)
+            cost = device_time, device_energy
+            participates, account = _chosen(decision, scenario.cohort_size, *cost, available)
         else:
             participates, account = self._sampled(decision.q, device_time, device_energy, available)
         in_time = participates & ~late
@@ -309,6 +310,7 @@ class Simulator:
 
 def _chosen(
     decision: Allocation,
+    places: int,
     device_time: FloatArray,
     device_energy: FloatArray,
     available: BoolArray | None,
@@ -325,8 +327,10 @@ def _chosen(
         )
     round_time = np.where(participates, device_time, 0.0).max(axis=-1)
     energy = participates * device_energy
+    cohort = np.full((*decision.cohort.shape[:-1], places), -1)
+    cohort[..., : decision.cohort.shape[-1]] = decision.cohort
     return participates, _Account(
-        decision.cohort.copy(),
+        cohort,
         round_time,
         round_time,
         energy,

@@ -287,10 +287,11 @@ def test_round__with_any_options_is_that_of_plain_loops_and_a_batch_that_of_sing
         assert sum(x for x in terms if x is not None) == pytest.approx(reward) == played.reward
         members = {n for n in played.cohort.tolist() if n >= 0}
         assert all(there[0, n] for n in members)
+        assert played.cohort.shape == (system.cohort_size,)
         if chosen:
-            np.testing.assert_array_equal(played.cohort, own.cohort)
-        else:
-            assert played.cohort.shape == (system.cohort_size,)
+            places = own.cohort.size
+            np.testing.assert_array_equal(played.cohort[:places], own.cohort)
+            assert np.all(played.cohort[places:] == -1)
         ends_early = "deadline_s" in options or (chosen and "first" in options)
         assert (played.late is not None) == ends_early
         if ends_early:

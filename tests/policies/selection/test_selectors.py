@@ -94,7 +94,7 @@ def test_round_robin__nobody_waits_longer_than_a_turn(cohort_size):
     cohorts = cohorts_of(make_policy("round-robin", scenario), scenario)
     turn = math.ceil(7 / cohort_size)
     for window in range(len(cohorts) - turn + 1):
-        assert set(cohorts[window : window + turn].ravel()) == set(range(7))
+        assert set(cohorts[window : window + turn].ravel()) - {-1} == set(range(7))
 
 
 def test_best_channel_and_fastest__have_the_largest_gains_and_the_least_times():
@@ -144,11 +144,9 @@ def test_power_of_choice__draws_twice_the_cohort_by_the_data():
     np.testing.assert_allclose(share, expected, atol=4 * math.sqrt(0.25 / 5000))
 
 
-def reported_by(
-    devices: np.ndarray, rms: np.ndarray, num_devices: int = 7
-) -> dict[str, np.ndarray]:
+def reported_by(devices: np.ndarray, rms: np.ndarray, count: int = 7) -> dict[str, np.ndarray]:
     """What Oort reads of the info of a round."""
-    participants, reported = np.zeros((2, num_devices))
+    participants, reported = np.zeros((2, count))
     participants[devices], reported[devices] = 1.0, rms
     info = {"participants": participants > 0, "local_loss_rms": reported}
     return info | {"energy_spent": np.ones(1)}

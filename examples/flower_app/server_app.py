@@ -1,41 +1,46 @@
-"""The server: a policy decides each round, and the emulated system says what it takes."""
+"""The server: Flower's FedAvg under the clock of a scenario, or a policy as the strategy."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import random
 
-import numpy as np
+from client_app import make_digits
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from system import make_system
+from flwr.serverapp.strategy import FedAvg
 
-from fl_edge_env.files import atomic_path
+from fl_edge_env import Scenario
 from policies import make_policy
-from train_fl.federation import PolicyStrategy, evaluation
+from train_fl.federation import Clocked, PolicyStrategy, evaluation
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the federation, print a table of its rounds, and write the last model if asked to."""
+    """Run the federation, and print its clock."""
     config = context.run_config
-    scenario, task = make_system(context)
-    policy = make_policy(str(config["policy"]), scenario)
-    strategy = PolicyStrategy(policy, scenario, seed=int(config["seed"]), server=task.server)
+    name, devices, seed = str(config["strategy"]), int(config["devices"]), int(config["seed"])
+    task = make_digits(devices)
+    scenario = task.fit(Scenario.digits(num_devices=devices, num_rounds=int(config["rounds"])))
+    if name == "fedavg":
+        random.seed(seed)  # with which Flower draws the cohorts
+        fedavg = FedAvg(fraction_train=scenario.cohort_size / devices, fraction_evaluate=0.0)
+        strategy = Clocked(fedavg, scenario, seed=seed)
+    else:
+        strategy = PolicyStrategy(make_policy(name, scenario), scenario, seed=seed)
     result = strategy.start(
         grid,
         strategy.initial_arrays(task),
         num_rounds=scenario.num_rounds,
+        train_config=strategy.train_config,
         evaluate_fn=evaluation(task),
     )
-    print(f"{policy.name}\nround  time [s]  energy [J]  accuracy  participants")
+    print("round  time [s]  energy [J]  accuracy  participants")
     for number, took in result.train_metrics_clientapp.items():
         accuracy = result.evaluate_metrics_serverapp[number]["test-accuracy"]
         print(
             f"{number:5}  {took['elapsed-time']:8.3f}  {took['energy-spent']:10.3f}  "
             f"{accuracy:8.3f}  {took['participants']}"
         )
-    if config["out"]:
-        with atomic_path(Path(str(config["out"]))) as path, path.open("wb") as file:
-            np.savez(file, **{name: array.numpy() for name, array in result.arrays.items()})
+    print(strategy.result.T.to_string(header=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 try:
     from train_fl.federation.client import device_reply, train_reply
+    from train_fl.federation.clocked import Clocked
     from train_fl.federation.strategy import PolicyStrategy, evaluation
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -12,4 +13,4 @@ except ModuleNotFoundError as error:
     ) from error
 
 
-__all__ = ["PolicyStrategy", "device_reply", "evaluation", "train_reply"]
+__all__ = ["Clocked", "PolicyStrategy", "device_reply", "evaluation", "train_reply"]

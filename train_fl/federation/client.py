@@ -29,11 +29,13 @@ def device_reply(message: Message, context: Context) -> Message:
 def train_reply(message: Message, context: Context, task: Task) -> Message:
     """Train a device's part of a task as `TrainingWrapper` does, and reply with the local model.
 
-    The task is the same for all clients; the split over the devices is that of the episode. The
-    reply's ``metrics`` have the time of training as ``train_s``. Add ``up_s`` there for the log of
-    `PolicyStrategy`: only the client's own transport knows it.
+    The task is the same for all clients; the split over the devices is that of the episode. Under a
+    strategy of Flower the message needs `Clocked.train_config`. The reply's ``metrics`` have the
+    time of training as ``train_s``. Add ``up_s`` there for the log of `PolicyStrategy`: only the
+    client's own transport knows it.
     """
     config, device = message.content["config"], _device(context)
+    epochs, compression = config["local-epochs"], str(config.get("compression", "none"))
     entropy, key = int(config["training-entropy"]), tuple(config["training-key"])
     seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
     completed_rounds = int(config["server-round"]) - 1
@@ -43,21 +45,21 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     part = task.episode(seeds.split).parts[device]
     data = task.dataset.train_inputs[part], task.dataset.train_targets[part]
     metrics: dict[str, Any] = {"num-examples": len(part)}
-    if config["report-losses"]:
+    if config.get("report-losses"):
         metrics["local-loss"], metrics["local-loss-rms"] = trainer.losses(parameters, *data)
     started = time.perf_counter()
     update, metrics["train-loss"] = trainer.update(
         parameters,
         *data,
-        epochs=float(config["local-epochs"]),
+        epochs=float(epochs[device] if isinstance(epochs, list) else epochs),
         learning_rate=task.learning_rate(completed_rounds, int(config["num-rounds"])),
         rng=seeds.sample_order(completed_rounds, device),
         augment=task.dataset.augment,
     )
     metrics["train_s"] = time.perf_counter() - started
     content = RecordDict({"metrics": MetricRecord(metrics)})
-    own = config["compression"].startswith("bits:")
-    compressor = task.compression if own else make_compressor(config["compression"])
+    own = compression.startswith("bits:")
+    compressor = task.compression if own else make_compressor(compression)
     if compressor is None:
         content["arrays"] = named(model)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 import warnings
@@ -11,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from flwr.app import ArrayRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
 
 from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.aggregation import contributions
@@ -21,11 +19,12 @@ from fl_edge_env.checks import finite_or_zero, is_integer, natural_number
 from policies.base import check_scenario
 from policies.benchmark.episode import Records
 from policies.benchmark.summary import summarise
-from train_fl.federation.messages import DEVICE, Read, read_replies
+from train_fl.federation.messages import DEVICE, Read, named, read_replies
+from train_fl.task import Task, TrainingSeeds
 
 
-class EmulatedStrategy(Strategy):
-    """A strategy of Flower whose rounds take the time and energy that a scenario says."""
+class EmulatedRounds:
+    """Rounds of a federation that take the time and energy that a scenario says."""
 
     name: str  # of the run in `result`
 
@@ -45,32 +44,32 @@ class EmulatedStrategy(Strategy):
         """
         if not self._records.num_rounds:
             raise ValueError("there is no result before the first round: call start")
-        return summarise(self._records.table(self.name, [self.seed])).assign(status="–")
+        return summarise(self._records.table(self.name, [self.seed])).assign(status="\N{EN DASH}")
 
-    def start(
-        self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, **options: Any
-    ) -> Result:
-        """Run the federation, for no more rounds than the scenario has; see Flower's `Strategy`."""
+    @property
+    def train_config(self) -> ConfigRecord:
+        """What `train_reply` needs in the ``train_config`` of a strategy of Flower."""
+        seed = self._env.training_seed
+        return ConfigRecord(
+            {
+                "num-rounds": self.scenario.num_rounds,
+                "local-epochs": self.scenario.local_epochs.tolist(),
+                "training-entropy": str(seed.entropy),
+                "training-key": list(seed.spawn_key),
+            }
+        )
+
+    def initial_arrays(self, task: Task) -> ArrayRecord:
+        """The model that an episode begins with; `ValueError` if the task does not fit."""
+        task.check_fit(self.scenario)
+        return named(task.initial_model(TrainingSeeds.of(self._env.training_seed).model))
+
+    def _check_length(self, num_rounds: int) -> None:
         if num_rounds > self.scenario.num_rounds:
             raise ValueError(
                 f"num_rounds must be at most the scenario's {self.scenario.num_rounds}, "
                 f"got {num_rounds}: use scenario.replace(num_rounds={num_rounds})"
             )
-        return self._run(grid, initial_arrays, num_rounds, **options)
-
-    _run = Strategy.start
-
-    def configure_evaluate(self, *_: Any, **__: Any) -> Iterable[Message]:
-        """No messages: the server evaluates models, see `evaluation`."""
-        return []
-
-    def aggregate_evaluate(self, *_: Any, **__: Any) -> MetricRecord | None:
-        """None, as no client evaluates."""
-        return None
-
-    def summary(self) -> None:
-        """Log what is about to run."""
-        logging.getLogger("flwr").info("\t└──> %s, seed %d", self.name, self.seed)
 
     def _begin(self, grid: Grid) -> None:
         """Start an episode, and ask the nodes which device each is."""
@@ -87,13 +86,13 @@ class EmulatedStrategy(Strategy):
             )
         asked = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
         replies = grid.send_and_receive(asked, timeout=self._wait)
-        device_of, reasons = read_replies(replies, nodes, self._device)
+        self._device_of, reasons = read_replies(replies, nodes, self._device)
         self._strangers = "; ".join(f"node {node}: {why}" for node, why in reasons.items())
-        self._nodes = {device: node for node, device in device_of.items()}
-        if not 0 < len(device_of) == len(self._nodes):
+        self._node_of = {device: node for node, device in sorted(self._device_of.items())}
+        if not 0 < len(self._node_of) == len(self._device_of):
             raise ValueError(
                 f"each node needs a {DEVICE} of its own, which device_reply says, got "
-                f"{list(device_of.values())}{self._strangers and '; ' + self._strangers}"
+                f"{sorted(self._device_of.values())}. {self._strangers}"
             )
 
     def _device(self, reply: Message) -> int:
@@ -117,7 +116,14 @@ class EmulatedStrategy(Strategy):
 
         A device that is missing is late if the scenario has a deadline, and has failed otherwise.
         """
-        received = self._read(number, self._expected.participants.tolist(), replies, read)
+        participants = self._expected.participants.tolist()
+        nodes = {self._node_of.get(device, -1 - device): device for device in participants}
+        read_of, reasons = read_replies(replies, nodes, read)
+        for node, why in reasons.items():
+            message = f"no update from device {nodes[node]} in round {number}: "
+            why = why if node in self._device_of else self._strangers
+            warnings.warn(message + why, RuntimeWarning, stacklevel=3)
+        received = {nodes[node]: what for node, what in read_of.items()}
         missing, account = self._expected.arrived.copy(), self._env.last_round.account()
         missing[list(received)] = False
         if missing.any():
@@ -131,25 +137,8 @@ class EmulatedStrategy(Strategy):
             "elapsed-time": float(last["elapsed_time"]),
             "energy-spent": float(np.sum(account["energy_spent"])),
             "worst-spent-ratio": float(last["worst_spent_ratio"]),
-            "participants": list(received),
+            "participants": sorted(received),
             "missing": np.flatnonzero(missing).tolist(),
             "late": np.flatnonzero(account.get("late", ())).tolist(),
             "failed": np.flatnonzero(account.get("failed", ())).tolist(),
         }
-
-    def _read(
-        self,
-        number: int,
-        devices: Iterable[int],
-        replies: Iterable[Message],
-        read: Callable[[Message], Read],
-    ) -> dict[int, Read]:
-        """What is read of the replies of devices, by device, and a warning for each other one."""
-        nodes = {device: self._nodes.get(device, -1) for device in devices}
-        received, reasons = read_replies(replies, nodes.values(), read)
-        reasons[-1] = self._strangers
-        for device, node in nodes.items():
-            if node not in received:
-                message = f"no update from device {device} in round {number}: {reasons[node]}"
-                warnings.warn(message, RuntimeWarning, stacklevel=4)
-        return {device: received[node] for device, node in nodes.items() if node in received}

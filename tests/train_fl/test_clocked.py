@@ -1,0 +1,210 @@
+"""Strategies of Flower under a scenario's clock: they do what they did, and take its time."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from policies import LROA, Opportunistic, evaluate
+from policies.selection.scheduler import Scheduler
+from policies.selection.selector import Selector
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, Message
+from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedProx
+
+from tests.train_fl.grid import SCENARIO, TASK, LocalGrid, N, flat, identity  # noqa: F401
+from train_fl.federation import Clocked, PolicyStrategy
+
+K = SCENARIO.cohort_size
+FEW = {"fraction_train": K / N, "fraction_evaluate": 0.0}
+
+
+class Decaying(FedAdagrad):
+    """Lowers the learning rate it sends, counts its messages, and keeps its result.
+
+    As the customised strategies of Flower's examples do.
+    """
+
+    def configure_train(self, server_round, arrays, config, grid):
+        config["lr"] *= 0.5 if server_round % 2 == 0 else 1.0
+        messages = super().configure_train(server_round, arrays, config, grid)
+        self.sent = [*getattr(self, "sent", []), (config["lr"], len(messages))]
+        return messages
+
+    def start(self, *arguments, **options):
+        self.ran = super().start(*arguments, **options)
+        return self.ran
+
+
+class Fixed(FedAvg):
+    """Sends the model to given devices in each round, and notes whose replies it sees."""
+
+    def __init__(self, *cohorts: list[int]) -> None:
+        super().__init__(fraction_evaluate=0.0)
+        self.cohorts, self.seen = cohorts, []
+
+    def configure_train(self, server_round, arrays, config, grid):
+        content = super().configure_train(server_round, arrays, config, grid)[0].content
+        # As `LocalGrid` numbers its nodes.
+        return [Message(content, 99 + N - n, "train") for n in self.cohorts[server_round - 1]]
+
+    def aggregate_train(self, server_round, replies):
+        self.seen.append([99 + N - reply.metadata.src_node_id for reply in replies])
+        return super().aggregate_train(server_round, replies)
+
+
+def started(strategy, clocked, grid=None, rounds=3):
+    """The result of a strategy that gets what the clients of a clocked one need."""
+    random.seed(0)  # by which Flower's strategies sample
+    return strategy.start(
+        grid or LocalGrid(),
+        clocked.initial_arrays(TASK),
+        num_rounds=rounds,
+        train_config=ConfigRecord({"lr": 0.1, **clocked.train_config}),
+    )
+
+
+def run(strategy, grid=None, rounds=3, scenario=SCENARIO, **options):
+    clocked = Clocked(strategy, scenario, seed=3, **options)
+    return started(clocked, clocked, grid, rounds), clocked
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(FedAvg, {}), (FedProx, {"proximal_mu": 0.1}), (FedAdam, {}), (Decaying, {"eta": 0.01})],
+)
+def test_clocked__strategy_does_what_it_did_without_a_clock(kind, options):
+    alone, strategy = (kind(**FEW, **options) for _ in range(2))
+    expected = started(alone, Clocked(FedAvg(), SCENARIO, seed=3))
+    result, _ = run(strategy)
+    np.testing.assert_array_equal(flat(result.arrays), flat(expected.arrays))
+    for number, metrics in expected.train_metrics_clientapp.items():
+        assert result.train_metrics_clientapp[number]["train-loss"] == metrics["train-loss"]
+    assert vars(strategy).keys() == vars(alone).keys()
+    if kind is Decaying:
+        assert strategy.sent == alone.sent == [(0.1, K), (0.05, K), (0.05, K)]
+        assert strategy.ran is result
+
+
+def by_hand(gains, cohort):
+    """The longest time of a cohort [s] and its energies [J], with static resources, in loops."""
+    s, parts, longest, energies = SCENARIO, max(len(cohort), K), 0.0, np.zeros(N)
+    for n in cohort:
+        p = (s.p_min[n] + s.p_max[n]) / 2
+        noise = s.noise_power_w * K / parts  # of the same density
+        upload = s.model_bits * parts / s.bandwidth_hz / math.log2(1 + gains[n] * p / noise)
+        cycles = s.local_epochs[n] * s.cycles_per_sample[n] * s.num_samples[n]
+        left = max(s.energy_budget_j[n] / (1 - (1 - 1 / N) ** parts) - p * upload, 0.0)
+        f = math.sqrt(2 * left / (s.capacitance[n] * cycles))
+        f = min(max(f, s.f_min[n]), s.f_max[n])
+        longest = max(longest, cycles / f + upload)
+        energies[n] = s.capacitance[n] * cycles * f**2 / 2 + p * upload
+    return longest, energies
+
+
+def test_clocked__takes_the_hand_computed_time_and_energy_also_of_more_devices_than_places():
+    env = gym.make("FLEdge-v0", scenario=SCENARIO)
+    observation, _ = env.reset(seed=3)
+    cohorts, total, spent = [[7], [2, 5, 4], [1, 9, 3, 0, 8]], 0.0, np.zeros(N)
+    with pytest.warns(RuntimeWarning, match="each has 1/5 of the band") as warned:
+        result, clocked = run(Fixed(*cohorts, [], cohorts[2]), rounds=5)
+    assert len(warned) == 1
+    assert list(result.train_metrics_clientapp) == [1, 2, 3, 5]
+    for number, cohort in enumerate(cohorts, 1):
+        longest, energies = by_hand(observation["channel_gain"], cohort)
+        total, spent = total + longest, spent + energies
+        metrics = result.train_metrics_clientapp[number]
+        assert metrics["round-time"] == pytest.approx(longest, rel=1e-9)
+        assert metrics["elapsed-time"] == pytest.approx(total, rel=1e-9)
+        assert metrics["energy-spent"] == pytest.approx(energies.sum(), rel=1e-9)
+        ratio = np.max(spent / SCENARIO.energy_budget_j) / number
+        assert metrics["worst-spent-ratio"] == pytest.approx(ratio, rel=1e-9)
+        observation, *_ = env.step(env.action_space.sample())
+    longest, _ = by_hand(observation["channel_gain"], cohorts[2])
+    assert clocked.result["total_time"].item() == pytest.approx(total + longest, rel=1e-9)
+
+
+class Replay(Selector):
+    """Chooses the cohorts of another run."""
+
+    def start(self, _):
+        return {}
+
+    def select(self, candidates):
+        return np.array(self.cohorts[candidates.number - 1])
+
+
+def test_clocked__result_is_that_of_evaluate_with_the_same_cohorts():
+    grid, selector = LocalGrid(), Replay(SCENARIO)
+    _, clocked = run(FedAvg(**FEW), grid, rounds=10)
+    selector.cohorts = [[n for k, n, _ in grid.trained if k == number] for number in range(1, 11)]
+    table = evaluate([Scheduler(selector, "static")], SCENARIO, seeds=[3], gaps=False)
+    for name in table.select_dtypes("number"):
+        assert clocked.result[name].item() == pytest.approx(table[name].item(), nan_ok=True)
+    assert clocked.result["policy"].item() == "FedAvg"
+    assert clocked.result["status"].item() == "\N{EN DASH}"
+
+
+def test_clocked__lost_updates_do_not_reach_the_strategy():
+    scenario = SCENARIO.replace(upload_failure=0.4, deadline_s=8.0, availability=0.8)
+    cohorts = [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    strategy, grid = Fixed(*cohorts), LocalGrid(lost={4: {11}})
+    env, seen = gym.make("FLEdge-v0", scenario=scenario), {}
+    observation, _ = env.reset(seed=3)
+    with pytest.warns(RuntimeWarning, match="device 11 in round 4: no reply in time"):
+        result, _ = run(strategy, grid, 4, scenario)
+    for number, cohort in enumerate(cohorts, 1):
+        metrics = result.train_metrics_clientapp[number]
+        away = np.flatnonzero(observation["available"] == 0).tolist()
+        failed, late = metrics["failed"], metrics["late"]
+        sent = [n for told, n, _ in grid.trained if told == number]
+        assert sent == [n for n in cohort if n not in away + failed]
+        assert strategy.seen[number - 1] == [n for n in sent if n not in late]
+        assert metrics["participants"] == strategy.seen[number - 1]
+        assert metrics["missing"] == ([11] if number == 4 else [])
+        for name in ("away", "failed", "late"):
+            seen.setdefault(name, set()).update(set(locals()[name]) & set(cohort) - {11})
+        observation, *_ = env.step(env.action_space.sample())
+    assert all(seen.values())  # so that the above says something
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"resources": "dynamic-shared"},
+        {"resources": lambda *known: (known[2].f_max, known[2].p_max)},
+        {"policy": Opportunistic(SCENARIO)},
+    ],
+)
+def test_clocked__resources_change_time_and_energy_alone(options):
+    (static, clock), (result, other) = run(FedAvg(**FEW)), run(FedAvg(**FEW), **options)
+    np.testing.assert_array_equal(flat(result.arrays), flat(static.arrays))
+    assert other.result["total_time"].item() < 0.98 * clock.result["total_time"].item()
+
+
+def with_wrong(strategy=None, scenario=SCENARIO, **options):
+    return lambda: Clocked(FedAvg() if strategy is None else strategy, scenario, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (with_wrong(FedAvg), r"such as FedAvg\(\), got <class"),
+        (with_wrong(PolicyStrategy(LROA(SCENARIO), SCENARIO)), "without a clock"),
+        (with_wrong(scenario="digits"), "scenario must be a Scenario"),
+        (with_wrong(resources="dinamic"), "did you mean 'dynamic'"),
+        (lambda: run(FedAvg(**FEW), policy=LROA(SCENARIO)), "LROA gives f and p .* that it draws"),
+        (lambda: run(FedAvg(), rounds=11), "the scenario's 10, got 11"),
+        (lambda: run(Fixed([*range(N), 0])), r"got 13 .* those to \[111\] are to the same device"),
+        (lambda: run(Fixed([34])), r"those to \[77\] are to"),
+    ],
+)
+def test_clocked__refuses_wrong_use(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,146 @@
+"""Any strategy of Flower under the clock of a scenario."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fl_edge_env import Allocation, Scenario
+from fl_edge_env.checks import one_of
+from fl_edge_env.streams import policy_seed
+from policies.base import Policy
+from policies.resources import RESOURCES, ResourceName, ResourceRule
+from train_fl.federation.rounds import EmulatedRounds
+
+
+class Clocked(EmulatedRounds):
+    """A strategy of Flower whose rounds take the time and energy that a scenario says.
+
+    The devices that the strategy sends messages to are the cohort of the round. If there are more
+    than K, the band is split evenly among them. A device that is away or whose upload fails in the
+    emulation is sent nothing. The strategy does not see the reply of a device that is late or has
+    failed, in the emulation or in fact, and its metrics of the round gain those of the clock.
+
+    Parameters
+    ----------
+    strategy : flwr.serverapp.strategy.Strategy
+        Such as Flower's ``FedAvg(fraction_train=0.1)``.
+    scenario : Scenario
+        The system that is emulated, with as many devices as there are clients.
+    seed : int
+        Seed of the channel and the failures, as in `FLEdgeEnv.reset`.
+    resources : {"static", "dynamic", "static-shared", "dynamic-shared"} or callable
+        The rule for f, p and bandwidths, as in `policies.selection.Scheduler`.
+    policy : Policy, optional
+        Gives f and p instead. It must choose cohorts, such as Opportunistic; its choice itself does
+        not count.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        scenario: Scenario,
+        *,
+        seed: int = 0,
+        resources: ResourceName | ResourceRule = "static",
+        policy: Policy | None = None,
+    ) -> None:
+        super().__init__(scenario, seed)
+        if not isinstance(strategy, Strategy) or isinstance(strategy, EmulatedRounds):
+            raise ValueError(
+                "strategy must be a Strategy of flwr.serverapp.strategy without a clock, such as "
+                f"FedAvg(), got {strategy!r}"
+            )
+        if not callable(resources):
+            resources = RESOURCES[one_of("resources", resources, tuple(RESOURCES))]
+        self.strategy, self.policy, self._rule = strategy, policy, resources
+        self.name = type(strategy).__name__
+        self._systems = {scenario.cohort_size: scenario}
+
+    def start(
+        self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *rest: Any, **named: Any
+    ) -> Result:
+        """Run the strategy's own `start` with this object's rounds, at most the scenario's."""
+        self._check_length(num_rounds)
+        clocked = {name: getattr(self, name) for name in ("configure_train", "aggregate_train")}
+        vars(self.strategy).update(clocked)
+        try:
+            return self.strategy.start(grid, initial_arrays, num_rounds, *rest, **named)
+        finally:
+            for name in clocked:
+                delattr(self.strategy, name)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The strategy's messages of a round, which is played with their destinations."""
+        if server_round == 1:
+            self._begin(grid)
+            if self.policy is not None:
+                self.policy.reset(policy_seed(self.seed))
+                self.policy.feedback({})
+        configure: Any = type(self.strategy).configure_train  # the object has this one
+        messages = list(configure(self.strategy, server_round, arrays, config, grid))
+        nodes = [message.metadata.dst_node_id for message in messages]
+        wrong = {node for node in nodes if node not in self._device_of or nodes.count(node) > 1}
+        if wrong:
+            raise ValueError(
+                f"a strategy must send at most one message to each device in a round, got "
+                f"{len(nodes)} in round {server_round}, of which those to {sorted(wrong)} are to "
+                f"the same device or to none: use nodes of grid.get_node_ids(). {self._strangers}"
+            )
+        there = self._observation.get("available", np.ones(self.scenario.num_devices))
+        sent = {self._device_of[node]: each for node, each in zip(nodes, messages, strict=True)}
+        cohort = [device for device in sent if there[device]]
+        self._nobody = not cohort
+        if self._nobody:
+            return []
+        self._play(self._decided(cohort))
+        failed = np.flatnonzero(self._info.get("failed", ()))
+        return [sent[device] for device in cohort if device not in failed]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """What the strategy makes of the replies in time, with the metrics of the clock."""
+        clock: dict[str, Any] = {}
+        if not self._nobody:
+            received, clock = self._close(server_round, replies, lambda reply: reply)
+            replies = [*received.values()]
+            if self.policy is not None:
+                self.policy.feedback(self._info)
+        aggregate: Any = type(self.strategy).aggregate_train
+        arrays, metrics = aggregate(self.strategy, server_round, replies)
+        return arrays, MetricRecord({**(metrics or {}), **clock}) if clock else metrics
+
+    def _decided(self, cohort: list[int]) -> Allocation:
+        """The decision for a cohort; of more than K devices in a system with a place for each."""
+        scenario, size = self.scenario, max(len(cohort), self.scenario.cohort_size)
+        if size not in self._systems:
+            if len(self._systems) == 1:
+                message = f"{size} devices take part, so that each has 1/{size} of the band"
+                message += f": the scenario has cohort_size={scenario.cohort_size}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+            noise = scenario.noise_power_w * scenario.cohort_size / size
+            fixed = {"V": scenario.V, "lambda_": scenario.lambda_, "noise_power_w": noise}
+            with warnings.catch_warnings(action="ignore"):  # of sampled decisions
+                self._systems[size] = scenario.replace(cohort_size=size, **fixed)
+        self._env.simulator.scenario = system = self._systems[size]
+        gain, queue = self._observation["channel_gain"], self._observation["queue"]
+        if self.policy is None:
+            members = np.isin(np.arange(scenario.num_devices), cohort)
+            f, p, *bandwidth = self._rule(gain, queue, system, members)
+            return Allocation(f, p, cohort=cohort, bandwidth=bandwidth[0] if bandwidth else None)
+        decision = self.policy.decide(self._observation)
+        if decision.cohort is None:
+            raise ValueError(
+                f"{self.policy.name} gives f and p for devices that it draws, by queues of "
+                'expected energies: use resources="dynamic", which is for a given cohort'
+            )
+        return Allocation(decision.f, decision.p, cohort=cohort)

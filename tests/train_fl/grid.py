@@ -49,9 +49,7 @@ class LocalGrid(Grid):
     def __init__(self, devices=range(N)[::-1], app=None, lost=(), run_config=None) -> None:
         self.app = make_app() if app is None else app
         self.contexts = {
-            100 + place: Context(
-                1, 100 + place, {"partition-id": device}, RecordDict(), run_config or {}
-            )
+            100 + place: Context(1, 0, {"partition-id": device}, RecordDict(), run_config or {})
             for place, device in enumerate(devices)
         }
         self.lost, self.failing = dict(lost), {}  # devices by round

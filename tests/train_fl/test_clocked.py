@@ -174,13 +174,17 @@ def test_clocked__lost_updates_do_not_reach_the_strategy():
     assert all(seen.values())  # so that the above says something
 
 
+def test_clocked__sends_nothing_to_a_node_that_is_no_device():
+    with pytest.warns(RuntimeWarning, match="nothing is sent to node 111 in round 1, .* got 99"):
+        result, _ = run(Fixed([0, 1]), LocalGrid([*range(1, N)[::-1], 99]), rounds=1)
+    assert result.train_metrics_clientapp[1]["participants"] == [1]
+
+
+FASTEST = {"resources": lambda *known: (known[2].f_max, known[2].p_max)}
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"resources": "dynamic-shared"},
-        {"resources": lambda *known: (known[2].f_max, known[2].p_max)},
-        {"policy": Opportunistic(SCENARIO)},
-    ],
+    "options", [{"resources": "dynamic-shared"}, FASTEST, {"policy": Opportunistic(SCENARIO)}]
 )
 def test_clocked__resources_change_time_and_energy_alone(options):
     (static, clock), (result, other) = run(FedAvg(**FEW)), run(FedAvg(**FEW), **options)
@@ -197,7 +201,7 @@ def with_wrong(strategy=None, scenario=SCENARIO, **options):
     [
         (with_wrong(FedAvg), r"such as FedAvg\(\), got <class"),
         (with_wrong(PolicyStrategy(LROA(SCENARIO), SCENARIO)), "without a clock"),
-        (with_wrong(scenario="digits"), "scenario must be a Scenario"),
+        (with_wrong(policy="lroa"), "policy must be a Policy, got 'lroa'"),
         (with_wrong(resources="dinamic"), "did you mean 'dynamic'"),
         (lambda: run(FedAvg(**FEW), policy=LROA(SCENARIO)), "LROA gives f and p .* that it draws"),
         (lambda: run(FedAvg(), rounds=11), "the scenario's 10, got 11"),

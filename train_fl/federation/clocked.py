@@ -57,6 +57,8 @@ class Clocked(EmulatedRounds):
                 "strategy must be a Strategy of flwr.serverapp.strategy without a clock, such as "
                 f"FedAvg(), got {strategy!r}"
             )
+        if not (policy is None or isinstance(policy, Policy)):
+            raise ValueError(f"policy must be a Policy, got {policy!r}: see policies.make_policy")
         if not callable(resources):
             resources = RESOURCES[one_of("resources", resources, tuple(RESOURCES))]
         self.strategy, self.policy, self._rule = strategy, policy, resources
@@ -88,15 +90,20 @@ class Clocked(EmulatedRounds):
         configure: Any = type(self.strategy).configure_train  # the object has this one
         messages = list(configure(self.strategy, server_round, arrays, config, grid))
         nodes = [message.metadata.dst_node_id for message in messages]
-        wrong = {node for node in nodes if node not in self._device_of or nodes.count(node) > 1}
-        if wrong:
+        if wrong := {n for n in nodes if n not in grid.get_node_ids() or nodes.count(n) > 1}:
             raise ValueError(
                 f"a strategy must send at most one message to each device in a round, got "
                 f"{len(nodes)} in round {server_round}, of which those to {sorted(wrong)} are to "
-                f"the same device or to none: use nodes of grid.get_node_ids(). {self._strangers}"
+                "the same device or to none: use nodes of grid.get_node_ids()"
             )
+        for node in set(nodes) & set(self._strangers):
+            message = (
+                f"nothing is sent to node {node} in round {server_round}, which is no device: "
+            )
+            warnings.warn(message + self._strangers[node], RuntimeWarning, stacklevel=2)
         there = self._observation.get("available", np.ones(self.scenario.num_devices))
-        sent = {self._device_of[node]: each for node, each in zip(nodes, messages, strict=True)}
+        pairs = zip(nodes, messages, strict=True)
+        sent = {self._device_of[node]: each for node, each in pairs if node in self._device_of}
         cohort = [device for device in sent if there[device]]
         self._nobody = not cohort
         if self._nobody:

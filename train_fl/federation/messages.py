@@ -25,7 +25,7 @@ def named(model: nn.Module) -> ArrayRecord:
 
 
 def flat(arrays: Mapping[str, Any], like: Mapping[str, Any]) -> NDArray[Any]:
-    """The numbers of arrays, shape (d,), in the order of others with the same names and shapes."""
+    """The arrays as one vector, shape (d,), in the order of a model with these names and shapes."""
     for name in {**like, **arrays}:
         due, got = (tuple(each[name].shape) if name in each else None for each in (like, arrays))
         if got != due:
@@ -34,7 +34,7 @@ def flat(arrays: Mapping[str, Any], like: Mapping[str, Any]) -> NDArray[Any]:
 
 
 def shaped(numbers: NDArray[Any], like: ArrayRecord) -> ArrayRecord:
-    """Numbers, shape (d,), under the names and in the shapes and types of a model's arrays."""
+    """A vector, shape (d,), as arrays with the names, shapes and types of a model's."""
     old = like.to_torch_state_dict()
     parts = torch.split(torch.from_numpy(numbers), [value.numel() for value in old.values()])
     pairs = zip(old.items(), parts, strict=True)
@@ -44,7 +44,7 @@ def shaped(numbers: NDArray[Any], like: ArrayRecord) -> ArrayRecord:
 def read_replies(
     replies: Iterable[Message], nodes: Iterable[int], read: Callable[[Message], Read]
 ) -> tuple[dict[int, Read], dict[int, str]]:
-    """What is read of the replies of nodes, by node, and the reasons why nothing is of others."""
+    """Read the replies of nodes; gives the results by node, and the reasons for the other nodes."""
     received, reasons = dict[int, Read](), dict.fromkeys(nodes, "no reply in time")
     for reply in replies:
         if (node := reply.metadata.src_node_id) in reasons:

@@ -39,8 +39,8 @@ class EmulatedRounds:
     def result(self) -> pd.DataFrame:
         """The run so far in one row, as `policies.evaluate` gives it.
 
-        One run cannot tell the status, which is a dash. In the influence the update of a device
-        counts by its samples, or by its draws.
+        The status is a dash, because one run cannot tell it. The influence weights a device's
+        updates by its samples, or by its draws.
         """
         if not self._records.num_rounds:
             raise ValueError("there is no result before the first round: call start")
@@ -86,13 +86,12 @@ class EmulatedRounds:
             )
         asked = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
         replies = grid.send_and_receive(asked, timeout=self._wait)
-        self._device_of, reasons = read_replies(replies, nodes, self._device)
-        self._strangers = "; ".join(f"node {node}: {why}" for node, why in reasons.items())
+        self._device_of, self._strangers = read_replies(replies, nodes, self._device)
         self._node_of = {device: node for node, device in sorted(self._device_of.items())}
         if not 0 < len(self._node_of) == len(self._device_of):
             raise ValueError(
                 f"each node needs a {DEVICE} of its own, which device_reply says, got "
-                f"{sorted(self._device_of.values())}. {self._strangers}"
+                f"{sorted(self._device_of.values())}, and of nodes {self._strangers}"
             )
 
     def _device(self, reply: Message) -> int:
@@ -104,7 +103,7 @@ class EmulatedRounds:
         return device
 
     def _play(self, decision: Allocation) -> None:
-        """Play a round, and note whose updates arrive if their clients reply."""
+        """Play a round, and note which devices' updates arrive if their clients reply."""
         self._decision = decision
         self._observation, self._reward, _, _, self._info = self._env.step(decision)
         self._expected = contributions(decision, self._info, self.scenario)
@@ -112,17 +111,17 @@ class EmulatedRounds:
     def _close(
         self, number: int, replies: Iterable[Message], read: Callable[[Message], Read]
     ) -> tuple[dict[int, Read], dict[str, Any]]:
-        """End a round: what is read of the replies that count, by device, and the metrics.
+        """End a round; gives the results of `read` by device, and the metrics.
 
-        A device that is missing is late if the scenario has a deadline, and has failed otherwise.
+        A missing device is late if the scenario has a deadline, and has failed otherwise.
         """
         participants = self._expected.participants.tolist()
         nodes = {self._node_of.get(device, -1 - device): device for device in participants}
         read_of, reasons = read_replies(replies, nodes, read)
         for node, why in reasons.items():
-            message = f"no update from device {nodes[node]} in round {number}: "
-            why = why if node in self._device_of else self._strangers
-            warnings.warn(message + why, RuntimeWarning, stacklevel=3)
+            why = why if node in self._device_of else f"no node is this device, {self._strangers}"
+            message = f"no update from device {nodes[node]} in round {number}: {why}"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
         received = {nodes[node]: what for node, what in read_of.items()}
         missing, account = self._expected.arrived.copy(), self._env.last_round.account()
         missing[list(received)] = False

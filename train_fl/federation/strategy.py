@@ -206,7 +206,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         self.policy.feedback({"participants": read_only(nothing > 0), **info})
 
     def _reply(self, reply: Message) -> tuple[NDArray[Any], dict[str, Any]]:
-        """The update of a reply, shape (d,), and its row in the log; any error if it is no use."""
+        """The update of a reply, shape (d,), and its row in the log; an error if it is unusable."""
         scenario, metrics = self.scenario, reply.content.get("metrics", {})
         device = self._device_of[reply.metadata.src_node_id]
         reported = {name: metrics.get(name) for name in ("num-examples", "train_s", "up_s")}

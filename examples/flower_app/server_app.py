@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from client_app import make_digits
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -24,7 +22,6 @@ def main(grid: Grid, context: Context) -> None:
     task = make_digits(devices)
     scenario = task.fit(Scenario.digits(num_devices=devices, num_rounds=int(config["rounds"])))
     if name == "fedavg":
-        random.seed(seed)  # with which Flower draws the cohorts
         fedavg = FedAvg(fraction_train=scenario.cohort_size / devices, fraction_evaluate=0.0)
         strategy = Clocked(fedavg, scenario, seed=seed)
     else:

@@ -227,6 +227,8 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         else:
             local = flat(reply.content.get("arrays", {}), self._arrays)
             update, size = local - self._received, local.nbytes
+        with np.errstate(over="ignore"):
+            update = update.astype(self._received.dtype, casting="same_kind")
         if not np.isfinite(update).all():
             raise ValueError("its update is not finite: choose a smaller learning rate")
         return update, told | {"bytes_up": size}

@@ -19,6 +19,7 @@ from policies.resources import RESOURCES, ResourceName, ResourceRule
 from train_fl.federation.rounds import EmulatedRounds
 
 
+@Strategy.register
 class Clocked(EmulatedRounds):
     """A strategy of Flower whose rounds take the time and energy that a scenario says.
 
@@ -65,15 +66,16 @@ class Clocked(EmulatedRounds):
         self.name = type(strategy).__name__
         self._systems = {scenario.cohort_size: scenario}
 
-    def start(
-        self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *rest: Any, **named: Any
-    ) -> Result:
-        """Run the strategy's own `start` with this object's rounds, at most the scenario's."""
-        self._check_length(num_rounds)
+    def __getattr__(self, name: str) -> Any:
+        """All else is the strategy's, such as what it does for evaluation."""
+        return getattr(vars(self).get("strategy"), name)
+
+    def _run(self, *arguments: Any, **options: Any) -> Result:
+        """Run the strategy's own `start`, with the rounds of this object."""
         clocked = {name: getattr(self, name) for name in ("configure_train", "aggregate_train")}
         vars(self.strategy).update(clocked)
         try:
-            return self.strategy.start(grid, initial_arrays, num_rounds, *rest, **named)
+            return self.strategy.start(*arguments, **options)
         finally:
             for name in clocked:
                 delattr(self.strategy, name)
@@ -92,9 +94,9 @@ class Clocked(EmulatedRounds):
         nodes = [message.metadata.dst_node_id for message in messages]
         if wrong := {n for n in nodes if n not in grid.get_node_ids() or nodes.count(n) > 1}:
             raise ValueError(
-                f"a strategy must send at most one message to each device in a round, got "
+                f"a strategy must send at most one message to each node in a round, got "
                 f"{len(nodes)} in round {server_round}, of which those to {sorted(wrong)} are to "
-                "the same device or to none: use nodes of grid.get_node_ids()"
+                "the same node or to none: use nodes of grid.get_node_ids()"
             )
         for node in set(nodes) & set(self._strangers):
             message = (

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
 
 from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.aggregation import contributions
@@ -27,6 +28,7 @@ class EmulatedRounds:
     """Rounds of a federation that take the time and energy that a scenario says."""
 
     name: str  # of the run in `result`
+    _run: Callable[..., Result]
 
     def __init__(self, scenario: Scenario, seed: int, wait: float = 300.0) -> None:
         check_scenario(scenario)
@@ -64,12 +66,16 @@ class EmulatedRounds:
         task.check_fit(self.scenario)
         return named(task.initial_model(TrainingSeeds.of(self._env.training_seed).model))
 
-    def _check_length(self, num_rounds: int) -> None:
+    def start(
+        self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *rest: Any, **named: Any
+    ) -> Result:
+        """Run the federation, for no more rounds than the scenario has; see Flower's `Strategy`."""
         if num_rounds > self.scenario.num_rounds:
             raise ValueError(
                 f"num_rounds must be at most the scenario's {self.scenario.num_rounds}, "
                 f"got {num_rounds}: use scenario.replace(num_rounds={num_rounds})"
             )
+        return self._run(grid, initial_arrays, num_rounds, *rest, **named)
 
     def _begin(self, grid: Grid) -> None:
         """Start an episode, and ask the nodes which device each is."""

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
@@ -40,12 +40,10 @@ _LOSSES = {"local-loss": "local_losses", "local-loss-rms": "local_loss_rms"}
 class PolicyStrategy(EmulatedRounds, Strategy):
     """A strategy of Flower whose rounds a policy decides.
 
-    The participants are sent the model, and reply with the model that they have trained. The new
-    model is the old one plus the sum of their updates, each times the weight that the decision
-    gives it (see `fl_edge_env.aggregation.contributions`), or another step of a server optimiser.
-    Times, energies and queues follow from the scenario, as in `FLEdgeEnv`. A device that is late or
-    fails in the emulation is sent nothing. A reply that is missing or cannot be used counts as late
-    if the scenario has a deadline, or else as failed, and a warning says why.
+    The new model is the old one plus the sum of the participants' updates, each times the weight
+    that the decision gives it (see `fl_edge_env.aggregation.contributions`). A device that is late
+    or fails in the emulation is sent nothing. A reply that is missing or cannot be used counts as
+    late if the scenario has a deadline, or else as failed, and a warning says why.
 
     Parameters
     ----------
@@ -56,8 +54,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
     seed : int
         Seed of channel, cohorts and training, as in `FLEdgeEnv.reset`.
     server : str or ServerOptimizer
-        If clients do not train with the usual batch size and momentum, ``fednova`` must be the
-        optimiser of their `Task`, ``task.server``.
+        Turns that sum into the step of the model; for FedNova ``task.server`` of the clients' task.
     compressor : Compressor, optional
         The clients' own, if the scenario's compression has no name.
     measure_gains : callable, optional
@@ -68,6 +65,8 @@ class PolicyStrategy(EmulatedRounds, Strategy):
     wait : float
         How long the server waits for the clients to be there and to say which devices they are [s].
     """
+
+    _run = Strategy.start
 
     def __init__(
         self,
@@ -95,13 +94,6 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         self._compressor = compressor or make_compressor(scenario.compression)
         self._download = make_compressor(scenario.download_compression)
         self._measure_gains, self._log = measure_gains, log
-
-    def start(
-        self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *rest: Any, **named: Any
-    ) -> Result:
-        """Run the federation, for no more rounds than the scenario has; see Flower's `Strategy`."""
-        self._check_length(num_rounds)
-        return super().start(grid, initial_arrays, num_rounds, *rest, **named)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

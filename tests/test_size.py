@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
     "fl_edge_env": 5_055,
-    "policies": 8_080,
+    "policies": 8_100,
     "policies/benchmark": 3_670,
     "train_fl": 4_540,
     "docs": 640,

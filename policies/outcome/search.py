@@ -140,9 +140,9 @@ def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[floa
     """The best cohort for the deadline tau with tangents in the place of the costs.
 
     Only devices whose least time is at most ``latest`` take part. A tangent that puts its device
-    into the cohort is first renewed at the deadline ``at``. Gives ``V tau`` and the costs of the
-    cohort, less what rounding may have added, the derivative with respect to tau, and the number
-    of devices in the cohort.
+    into the cohort is first renewed at the deadline ``at``, unless that is infinite. Gives ``V
+    tau`` and the costs of the cohort, less what rounding may have added, the derivative with
+    respect to tau, and the number of devices in the cohort.
     """
     V, t, tangents, members, costs = problem
     size, bar = 0, math.inf
@@ -152,7 +152,7 @@ def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[floa
         cost = tangents[VALUE, n] + tangents[SLOPE, n] * (tangents[TIME, n] - tau)
         if cost >= bar:  # not so for NaN, which then shows in the value
             continue
-        if tangents[RENEWED, n] != at:
+        if tangents[RENEWED, n] != at < math.inf:
             cost = _renew(n, at, tau, problem)
             if cost >= bar:
                 continue
@@ -261,20 +261,32 @@ def _reach_right(
 
     Newton's method on the bound, which is concave: it comes from beyond. ``aim`` is a little
     above the goal, so that the method ends. Returns the place, and the bound up to it.
+
+    Proof of the bound. Let the cost of each device on [at, end] be a line that is at most its true
+    cost c_n. For a fixed cohort, ``V tau`` plus the sum of its lines is linear in tau. The least of
+    them over all cohorts of devices with a least time of at most ``end`` is a minimum of linear
+    functions, hence concave, and on the interval it is at least the smaller of its two ends. Every
+    cohort that can finish by a tau in the interval is one of these, and costs no less than its
+    lines. So the smaller end bounds the problem from below, provided that both ends are read with
+    the same lines. A reading that renews tangents may lower them at the other end, so the end that
+    is read last renews none.
     """
     t, members = problem.t, problem.members
-    value = math.inf
     for _ in range(100):
         value, slope, _ = select(end, end, at, problem)
         if value >= goal or end <= at:
             break
         end = end - (value - aim) / slope if slope < 0.0 else at
         end = max(end, at)
-    # At `at` the tangents of those that come in only later count as well: they may be too low.
     while end > at:
-        start, _, size = select(at, end, at, problem)
-        if start >= goal:
-            return end, min(start, value)
+        # At `at` the tangents of those that come in only later count as well: they may be too low.
+        near, _, size = select(at, end, at, problem)
+        if near >= goal:
+            far, slope, _ = select(end, end, math.inf, problem)
+            if far >= goal:
+                return end, min(near, far)
+            end = end - (far - aim) / slope if slope < 0.0 else at
+            continue
         first = math.inf
         for member in range(size):
             least = t[LEAST, members[member]]
@@ -290,10 +302,13 @@ def _reach_left(
 ) -> tuple[float, float]:
     """The same to the left, where nobody comes in."""
     for _ in range(100):
-        value, slope, _ = select(end, at, at, problem)
-        if value >= goal:
-            return end, value
-        end = end - (value - aim) / slope if slope > 0.0 else at
+        far, slope, _ = select(end, at, at, problem)
+        if far >= goal:
+            near, _, _ = select(at, at, at, problem)
+            far, slope, _ = select(end, at, math.inf, problem)
+            if far >= goal:
+                return end, min(near, far)
+        end = end - (far - aim) / slope if slope > 0.0 else at
         if not end < at:
             break
     return at, math.inf
@@ -310,10 +325,10 @@ def start(latest: float, problem: Problem) -> float:
     for n in range(t.shape[1]):
         _, tangents[START, n], time, energy = best_at(t[QUEUE, n] / share, n, t)
         tangents[VALUE, n] = t[QUEUE, n] * energy - t[PARTICIPATION, n]
-        tangents[SLOPE, n], tangents[TIME, n], tangents[RENEWED, n] = share, time, -1.0
+        tangents[SLOPE, n], tangents[TIME, n], tangents[RENEWED, n] = share, time, math.inf
         if t[FIRST, n] < math.inf:
             slowest = max(slowest, tangents[TIME, n])
-    _, _, size = select(slowest, _LARGEST, -1.0, problem)
+    _, _, size = select(slowest, _LARGEST, math.inf, problem)
     tau = 0.0
     for member in range(size):
         tau = max(tau, tangents[TIME, members[member]])

@@ -53,7 +53,7 @@ class P2Solution:
         It is the largest value found of the Lagrangian dual of ``sum q = 1``, in which each
         device's (f, p, q) is minimised globally. If P2 is not convex, that may leave a gap of up to
         a quarter of the objective. Then the duals of parts of P2, by the range of the largest q_n,
-        come within 0.01 % of the optimum in all systems tried; a larger distance is the decision's.
+        raise it. That it is a lower bound is proven; how near it comes to the optimum is not.
         """
         decision = np.atleast_2d(self.q), np.atleast_1d(self.objective)
         bound = _bound(self._rounds, *decision, branch=True).bound

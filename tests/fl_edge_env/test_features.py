@@ -75,16 +75,6 @@ def test_reward__is_zero_in_the_middle_and_its_unit_a_tenth_of_the_latency(scena
     assert scaling.reward(longer) == pytest.approx(-5.0, rel=1e-9)
 
 
-def test_device_reward__has_the_units_of_the_reward_in_the_mean_over_devices():
-    scaling = Scaling(MIXED)
-    shares = -MIXED.V * np.random.default_rng(0).uniform(0, 3, (4, 7))
-    scaled = scaling.device_reward(shares)
-    assert scaled.shape == shares.shape
-    change = scaling.reward(shares.sum(axis=-1)) - scaling.reward(0.0)
-    np.testing.assert_allclose(scaled.mean(axis=-1), change, rtol=1e-12)
-    np.testing.assert_allclose(scaled / shares, np.full((4, 7), scaled[0, 0] / shares[0, 0]))
-
-
 # What the server does not know of single devices, and what else an outcome is decided by.
 
 PARTIAL = Scenario.cell(

@@ -8,28 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_edge_env.files import (
-    as_value_error,
-    atomic_path,
-    read_text,
-    remove_abandoned,
-    writable_folder,
-)
-
-
-def test_atomic_path__keeps_the_old_file_when_writing_fails(tmp_path: Path):
-    path = tmp_path / "table.csv"
-    path.write_text("old")
-
-    def write() -> None:
-        with atomic_path(path) as temporary:
-            temporary.write_text("half")
-            raise RuntimeError("killed")
-
-    with pytest.raises(RuntimeError):
-        write()
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
+from fl_edge_env.files import as_value_error, atomic_path, read_text, remove_abandoned
 
 
 def test_atomic_path__makes_a_file_like_any_other_at_the_end(tmp_path: Path):
@@ -42,12 +21,6 @@ def test_atomic_path__makes_a_file_like_any_other_at_the_end(tmp_path: Path):
     assert path.read_text() == "new"
     assert path.stat().st_mode == usual.stat().st_mode
     assert set(tmp_path.iterdir()) == {usual, path}
-
-
-def test_writable_folder__names_what_is_in_the_way(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"cannot write to the folder .*file/below"):
-        writable_folder(tmp_path / "file" / "below")
 
 
 def test_atomic_path__names_the_file_that_cannot_be_written(tmp_path: Path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import gymnasium as gym
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +12,7 @@ from torch import nn
 
 from fl_edge_env import CellChannel, Scenario
 from policies import UniS, evaluate
-from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
+from train_fl import Dataset, Task, TrainingEnvFactory, make_task
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import DataSource
 from train_fl.data.partition import by_rank, by_writer, dirichlet_equal, iid
@@ -96,13 +95,6 @@ def test_make_task__defaults_of_the_paper(
     labels, writers = task.dataset.train_targets.numpy(), task.dataset.train_writers
     mixed = dirichlet_equal(labels, 120, 0.5, np.random.default_rng(6))
     assert_same_parts(task.parts, by_writer(writers, 120) if name == "femnist" else mixed)
-
-
-def test_make_task__uploads_as_much_as_another_network():
-    task = make_task("digits", upload="small")
-    assert (task.num_parameters, task.model_bits) == (6_090, 32 * 206_922)
-    scenario = task.fit(Scenario.digits())
-    TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), task)  # they fit each other
 
 
 @pytest.mark.parametrize("partition", ["place", "speed"])

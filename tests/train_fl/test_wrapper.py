@@ -149,25 +149,6 @@ def test_step__fednova_balances_the_updates_by_the_work_of_their_devices(scenari
     np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_step__a_device_trains_from_the_global_model_on_its_own_data(scenario, task):
-    env = start(scenario, task, seed=4)
-    for _ in range(5):
-        env.step(chosen(scenario, 3))
-    before = torch.from_numpy(env.parameters)
-    _, _, _, _, info = env.step(chosen(scenario, 7))
-    seed = env.unwrapped.training_seed  # its second child orders the samples, by round and device
-    key = (*seed.spawn_key, 1, 5, 7)
-    update, loss = LocalTrainer(digits_cnn(), task.options).update(
-        before,
-        *data_of(task, 7),
-        epochs=2,
-        learning_rate=0.5 * task.options.learning_rate,
-        rng=np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=key)),
-    )
-    np.testing.assert_array_equal(info["client_updates"][0], update.numpy())
-    assert info["train_loss"] == pytest.approx(loss)
-
-
 def test_train_loss__is_the_mean_over_samples_and_not_over_devices(scenario, task):
     few = dataclasses.replace(task, parts=[task.parts[0][:10], *task.parts[1:]])
     env = wrap(few.fit(scenario), few)

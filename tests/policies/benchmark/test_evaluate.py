@@ -72,12 +72,13 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
 
 
 def test_evaluate__neither_processes_nor_company_nor_order_change_a_result(scenario):
-    policies = [make_policy(name, scenario) for name in ("lroa", "uni-d", "uni-s", "divfl")]
-    together = evaluate(policies, scenario, seeds=[0, 1, 2], workers=2, gaps=False)
-    alone = evaluate([UniD(scenario)], scenario, seeds=[2, 0, 1], gaps=False)
-    rows = together[together.policy == "Uni-D"].reset_index(drop=True)
-    alone = alone.sort_values("seed", ignore_index=True)
-    pd.testing.assert_frame_equal(rows, alone, check_exact=True)
+    policies = [make_policy(name, scenario) for name in ("random", "uni-d", "uni-s", "divfl")]
+    together = evaluate(policies, scenario, seeds=[0, 3, 2**70], workers=2)
+    for policy in policies[:2]:
+        alone = evaluate([policy], scenario, seeds=[2**70, 0, 3])
+        rows = together[together.policy == policy.name].reset_index(drop=True)
+        alone = alone.sort_values("seed", ignore_index=True)
+        pd.testing.assert_frame_equal(rows[alone.columns], alone, check_dtype=False)
 
 
 def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached():
@@ -127,15 +128,3 @@ def test_evaluate__refuses_a_policy_that_was_made_for_another_system(scenario):
         evaluate([UniD(scenario.replace(num_devices=9))], scenario, [0])
     # How it weighs the objective is its own affair.
     evaluate([UniD(scenario.replace(mu=3.0, nu=1e4, num_rounds=7))], scenario, [0], gaps=False)
-
-
-def test_evaluate__seeds_may_be_of_any_size(scenario):
-    seeds = [2**64, 3, 2**70]
-    policies = [LROA(scenario), make_policy("random", scenario)]
-    table = evaluate(policies, scenario, seeds)
-    assert table["seed"].tolist() == 2 * seeds
-    for seed in seeds:
-        alone = evaluate(policies, scenario, [seed]).drop(columns=["status", "status_reason"])
-        rows = table[table["seed"] == seed].reset_index(drop=True)
-        pd.testing.assert_frame_equal(rows[alone.columns], alone, check_dtype=False)
-    assert np.isfinite(table["gap"][:3].to_numpy()).all()

@@ -21,6 +21,7 @@ import tyro
 from stable_baselines3 import PPO
 
 from fl_edge_env import Scenario
+from fl_edge_env.tasks import normalized_score
 from policies import evaluate, make_policy
 from policies.learning.vec_env import BatchVecEnv
 
@@ -67,7 +68,8 @@ def main(settings: Settings) -> None:
     policies = [make_policy(name, scenario) for name in ("lroa", "uni-d", str(file))]
     table = evaluate(policies, scenario, seeds=range(5)).groupby("policy", sort=False)
     result = table[["total_time", "worst_energy_ratio", "gap"]].mean()
-    result["score"] = 1 - result["gap"] / result["gap"]["Uni-D"]
+    if settings.scenario == "cifar10":
+        result["score"] = normalized_score("FLEdgePaper-v0", result["gap"])
     print(result.assign(status=table["status"].first()).round(4).to_string())
 
 

@@ -15,6 +15,7 @@ from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.flat import FlatEnv, FlatVectorEnv
 from fl_edge_env.scenario import Scenario, with_phones, with_proportional_work, with_tiers
 from fl_edge_env.simulator import Simulator
+from fl_edge_env.tasks import TASKS
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
 __all__ = [
@@ -43,6 +44,7 @@ for name, (single, batch), fields in (
     ("FLEdge-v0", _PLAIN, {}),
     ("FLEdgeFlat-v0", _FLAT, {}),
     ("FLEdgeCMDP-v0", _FLAT, {"objective": "outcome"}),
+    *((name, _FLAT, task.fields) for name, task in TASKS.items()),
 ):
     register(
         id=name,

@@ -1,4 +1,4 @@
-"""Observations and rewards of order one, for learning agents.
+"""Observations of order one, and rewards that are so near good policies, for learning agents.
 
 Every constant follows from the scenario, none from running statistics: what an agent has learned
 does not depend on numbers that must be kept beside it.

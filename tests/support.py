@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import resource
 import signal
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,7 +30,17 @@ from fl_edge_env.channels import ChannelModel
 from fl_edge_env.streams import policy_seed
 from policies import Policy
 
+EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
+
+
+def example(name: str) -> ModuleType:
+    """A script of the examples as a module."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(EXAMPLES))
 
 
 @dataclass(frozen=True)

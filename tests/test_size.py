@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
-    "fl_edge_env": 5_055,
+    "fl_edge_env": 5_060,
     "policies": 8_100,
     "policies/benchmark": 3_670,
     "train_fl": 4_540,

@@ -130,18 +130,3 @@ def test_training__neither_leaks_nor_drifts_and_learns():
         assert math.isfinite(info["train_loss"])
         first = info.get("test_loss", first) if math.isnan(first) else first
     assert info["test_loss"] < first
-
-
-@LINUX
-def test_vector_env__does_not_leak():
-    scenario = Scenario.digits(num_devices=12, num_rounds=100, energy_budget_j=0.05)
-    batch = gym.make_vec(
-        "FLEdge-v0", num_envs=64, vectorization_mode="vector_entry_point", scenario=scenario
-    )
-    policy = LROA(scenario)
-    observation, _ = batch.reset(seed=7)
-    for number in range(3_000):
-        observation, *_ = batch.step(policy.decide(observation))
-        if number == 300:
-            memory = held()
-    assert np.all(held() - memory < LEAK)

@@ -1,1 +1,1 @@
-"""Learning agents: views of the batch for Stable-Baselines3, networks and training."""
+"""The batch for Stable-Baselines3, and the rewards of single devices."""

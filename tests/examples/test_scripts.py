@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import runpy
-import sys
-from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pandas as pd
 import pytest
 
 from fl_edge_env import Allocation, ExponentialChannel, Scenario, physics
 from policies import LROA, Policy, evaluate, make_policy
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from tests.support import EXAMPLES, example
 
 
 @pytest.mark.parametrize(
@@ -44,16 +42,12 @@ def test_custom__examples_are_forty_lines_and_compare_with_the_paper(name, last,
 
 
 def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch):
-    assert len((EXAMPLES / "tune.py").read_text().splitlines()) <= 100
-    monkeypatch.syspath_prepend(EXAMPLES)
-    import tune
-
+    tune = example("tune")
     monkeypatch.setattr(tune, "TARGET", 0.2)
     policies = {"policy": ["opportunistic", "best-channel:static"]}  # ok in short episodes, too
     monkeypatch.setattr(tune, "CHOICES", tune.CHOICES | policies)
     monkeypatch.setattr(tune, "DEFAULT", tune.DEFAULT | {"policy": "opportunistic"})
     tune.main(trials=3, seeds=1, held_out=2, rounds=20, workers=1)
-    del sys.modules["tune"]
     *trials, default, best, end = capsys.readouterr().out.splitlines()
     assert trials[0].startswith("trial   0:")
     assert trials[0].partition("{")[2] == default.partition("{")[2]
@@ -62,27 +56,14 @@ def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch):
     assert re.search(r"needs \d+\.\d % of the default's time .*: \S+ to \d", end)
 
 
-def test_tradeoff__no_variant_is_below_the_bound(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    import tradeoff
-
-    tradeoff.main(seeds=2, rounds=200, out=tmp_path, workers=1)
-    del sys.modules["tradeoff"]
+def test_tradeoff__no_variant_is_below_the_bound(tmp_path):
+    example("tradeoff").main(seeds=2, rounds=200, out=tmp_path, workers=1)
     assert (tmp_path / "tradeoff.png").read_bytes().startswith(b"\x89PNG")
     data = pd.read_csv(tmp_path / "tradeoff.csv")
     assert data.outcome_gap.min() >= 0
     above = data.set_index("variant").outcome_gap
     # The round is best at the prices of the bound, and with its own f and p.
     assert above["no price moves"] < 1e-3 < above["as it is"] < above["resources of Uni-D"]
-
-
-@pytest.fixture
-def asynchronous(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    import asynchronous
-
-    yield asynchronous
-    del sys.modules["asynchronous"]
 
 
 class FirstIdle(Policy):
@@ -93,7 +74,8 @@ class FirstIdle(Policy):
         return Allocation(self.scenario.f_max, self.scenario.p_max, cohort=cohort)
 
 
-def test_asynchronous__devices_work_side_by_side_each_at_its_pace(asynchronous):
+def test_asynchronous__devices_work_side_by_side_each_at_its_pace():
+    asynchronous = example("asynchronous")
     # Device 0 is always on one lane and device 1, slower, on the other; device 2 never works.
     steady = ExponentialChannel(gain_min=0.1, gain_max=0.1 + 1e-9)
     scenario = Scenario.digits(num_devices=3, num_rounds=300, channel=steady, energy_budget_j=1.0)
@@ -107,25 +89,67 @@ def test_asynchronous__devices_work_side_by_side_each_at_its_pace(asynchronous):
     np.testing.assert_allclose(energy, [[*each * cost[:2], 0.0]] * 2, rtol=0.01)
 
 
+gym.register(
+    "Small-v0",
+    entry_point="fl_edge_env.flat:make_flat",
+    vector_entry_point="fl_edge_env.flat:make_flat_vector",
+    kwargs={"scenario": "cifar10", "num_devices": 20, "num_rounds": 50},
+)
+SMALL = Scenario.cifar10(num_devices=20, num_rounds=50)
+
+
 @pytest.mark.parametrize(
     ("script", "length", "settings"),
     [
-        ("train_ppo", {"updates": 40}, {"num_envs": 16}),
+        ("train_ppo", {"updates": 40}, {"env": "Small-v0", "num_envs": 16}),
         ("train_sb3", {"rounds": 3000}, {"credit": "difference"}),
-        ("train_sb3", {"rounds": 6000}, {"credit": "team"}),
     ],
 )
 def test_training__learns(script, length, settings):
-    example = runpy.run_path(str(EXAMPLES / f"{script}.py"))
-    scenario = Scenario.cifar10(num_devices=20, num_rounds=50)
-    policies = [LROA(scenario)]
+    module, policies = example(script), [LROA(SMALL)]
     for name, share in (("before", 0), ("after", 1)):
-        given = {key: share * value for key, value in length.items()}
-        agent = example["train"](scenario, example["Settings"](**given, **settings))
-        policies.append(make_policy("predict", scenario, model=agent))
+        chosen = module.Settings(**{k: share * v for k, v in length.items()}, **settings)
+        agent = module.train(*([] if "env" in settings else [SMALL]), chosen)
+        policies.append(make_policy("predict", SMALL, model=agent))
         policies[-1].name = name
-    table = evaluate(policies, scenario, range(3), gaps=False, progress=False)
+    table = evaluate(policies, SMALL, range(3), gaps=False, progress=False)
     reward = table.groupby("policy")["mean_reward"].mean()
     assert reward["LROA"] > reward["after"]
     # Half of the way from the middle of all ranges is behind it.
     assert reward["after"] > (reward["before"] + reward["LROA"]) / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["train_ppo", "train_gru"])
+def test_training__of_the_constrained_problem_comes_nearer_to_the_bound(script):
+    module = example(script)
+    fields = {"num_devices": 12, "cohort_size": 2, "energy_budget_j": 150.0, "num_rounds": 100}
+    gym.register(
+        "SmallCMDP-v0",
+        entry_point="fl_edge_env.flat:make_flat",
+        vector_entry_point="fl_edge_env.flat:make_flat_vector",
+        kwargs={"objective": "outcome"} | fields,
+    )
+    scenario, gaps = gym.make("SmallCMDP-v0").unwrapped.scenario, []
+    for updates in (0, 40):
+        agent = module.train(module.Settings(env="SmallCMDP-v0", updates=updates, num_envs=8))
+        policy = make_policy("predict", scenario, model=agent)
+        gaps.append(evaluate([policy], scenario, range(3), progress=False)["outcome_gap"].mean())
+    del gym.registry["SmallCMDP-v0"]
+    assert gaps[1] < 0.7 * gaps[0]
+
+
+def test_tasks__table_shows_a_score_only_of_what_is_ok(capsys, monkeypatch):
+    tasks = example("tasks")
+    ends = {"of ok": "ok", "of another": "over budget"}
+    monkeypatch.setattr(
+        tasks, "trained", lambda name, _, seed: (np.full(20, 0.9 + 0.01 * seed), ends[name])
+    )
+    monkeypatch.setattr(tasks, "SAMPLING_AGENTS", dict.fromkeys(ends))
+    monkeypatch.setattr(tasks, "RULES", {"lroa": [{}]})
+    monkeypatch.setattr(tasks, "Parallel", lambda _: lambda calls: [f(*a) for f, a, _ in calls])
+    tasks.main(tasks.Settings("FLEdgePaper-v0", training_seeds=2))
+    rows = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines()[1:])
+    assert rows["of another"].split() == ["–", "–", "over", "budget", "(2", "of", "2)"]
+    assert rows["of ok"].split()[0] == "0.905"
+    assert "0.991 [" in rows["LROA"]

@@ -53,25 +53,6 @@ def test_make_vec__takes_what_gymnasium_passes_on_and_tells_the_length(name):
         gym.make_vec(name, **(mode | {"render_mode": "human"}))
 
 
-def test_constrained_problem__counts_what_happened():
-    env = gym.make("FLEdgeCMDP-v0", scenario="phones", num_devices=12, deadline_s=9_000.0)
-    system, played = env.unwrapped.scenario, env.unwrapped
-    env.reset(seed=0)
-    share = 2 * system.num_samples / system.num_samples.sum()
-    for _ in range(20):
-        _, reward, *_, info = env.step(env.action_space.sample())
-        last = played.last_round
-        cohort = last.cohort.tolist()
-        assert len(cohort) == 2
-        times, late = last.device_time, set(np.flatnonzero(last.late).tolist())
-        assert reward == pytest.approx(-max(times[cohort]) / system.mean_time)
-        energies = [last.energy_spent[n] / system.energy_budget_j[n] for n in range(12)]
-        missing = [2 - (n in cohort and n not in late) / share[n] for n in range(12)]
-        np.testing.assert_allclose(info["costs"], energies + missing)
-        assert info["cost"] == pytest.approx(sum(energies) / 12)
-        assert not {"drift", "reward_drift", "penalty"} & {*info}
-
-
 # The second factor is within the tolerance to which `Allocation.validate` keeps the ranges.
 @pytest.mark.parametrize(("factor", "start"), [(1.0, 0.0), (1 + 9e-10, 1e4)])
 def test_observation__queue_stays_inside_its_space_at_the_largest_overshoot(factor, start):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,8 +17,7 @@ from policies.benchmark.status import (
     judge,
     sensitivity,
 )
-
-EXAMPLES = Path(__file__).parents[3] / "examples"
+from tests.support import example
 
 
 def accounts(
@@ -155,16 +151,8 @@ def test_joined__is_the_accounts_of_all_runs():
     assert not joined([*parts, accounts()]).drawn
 
 
-@pytest.fixture
-def power(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    import status_power
-
-    yield status_power
-    del sys.modules["status_power"]
-
-
-def test_judge__has_few_false_alarms(power):
+def test_judge__has_few_false_alarms():
+    power = example("status_power")
     # The table of docs/status.md in short: alarms of single schedulers, where it is hardest.
     for name, lot in power.FAIR.items():
         for seeds, rounds in ((2, 100), (3, 1000), (5, 300), (10, 20)):

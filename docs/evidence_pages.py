@@ -325,6 +325,17 @@ PAGES: dict[str, list[Callable[[], Told]]] = {
     "docs/opportunistic.md": [_measured, _tradeoff],
     "docs/training.md": [_fashion_small, _large_weights],
     "docs/status.md": [partial(_show, "status-power")],
+    "docs/agents.md": [
+        partial(_show, name)
+        for name in (
+            "task-paper",
+            "task-longest",
+            "task-blind",
+            "train-ppo",
+            "train-cmdp",
+            "train-sb3",
+        )
+    ],
     "docs/not_modelled.md": [partial(_show, "asynchronous")],
     "docs/paper.md": [
         partial(_show, f"paper-{name}") for name in ("baselines", "lambda", "v", "k", "bound")

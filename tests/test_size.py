@@ -13,7 +13,7 @@ ROOMS = {
     "policies": 8_100,
     "policies/benchmark": 3_670,
     "train_fl": 4_540,
-    "docs": 640,
+    "docs": 650,
     "tests": 13_000,
 }
 LONGEST = 500  # lines of a file

@@ -1,4 +1,7 @@
-"""The outcome problem compiled: rows of a batch, with the search of `policies.outcome.search`."""
+"""The outcome problem compiled: the rows of a batch, with the search of `policies.outcome.search`.
+
+A change of the search needs one here, too: see `policies.solvers.compiled`.
+"""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ from policies.benchmark.status import (
 )
 from tests.support import example
 
+POWER = example("status_power")
+
 
 def accounts(
     energy=1.0,
@@ -152,11 +154,10 @@ def test_joined__is_the_accounts_of_all_runs():
 
 
 def test_judge__has_few_false_alarms():
-    power = example("status_power")
     # The table of docs/status.md in short: alarms of single schedulers, where it is hardest.
-    for name, lot in power.FAIR.items():
+    for name, lot in POWER.FAIR.items():
         for seeds, rounds in ((2, 100), (3, 1000), (5, 300), (10, 20)):
-            assert power.not_ok(lot, rounds, seeds, 150) <= 0.02, (name, seeds, rounds)
+            assert POWER.not_ok(lot, rounds, seeds, 150) <= 0.02, (name, seeds, rounds)
 
 
 def test_judge__is_not_blinded_by_runs_that_differ_without_the_channel():
@@ -185,25 +186,25 @@ def test_judge__is_not_blinded_by_runs_that_differ_without_the_channel():
     assert told == ("leaves out", "leaves out 5 of 10 as a group")
 
 
-def test_sensitivity__is_where_half_of_the_faults_are_found(power):
+def test_sensitivity__is_where_half_of_the_faults_are_found():
     rng = np.random.default_rng(0)
     found = {}
     for scale in (0.75, 1.0, 1.5):
         found[scale] = 0
         for _ in range(60):
-            given = power.Lot().accounts(1000, 10, rng)
+            given = POWER.Lot().accounts(1000, 10, rng)
             bounds = sensitivity(given)
             given.energy[:, 0] = bounds.device * scale * rng.poisson(1000 / 60, 10) * 60 / 1000
             found[scale] += judge(given).name == "over budget"
     assert found[0.75] <= 15 <= found[1.0] <= 45 <= found[1.5]
-    few = power.Lot().accounts(1000, 3, rng)
+    few = POWER.Lot().accounts(1000, 3, rng)
     assert sensitivity(few).device > bounds.device > 1.3
     assert sensitivity(few).influence < bounds.influence < 0.4
 
 
-def test_cannot_tell__is_a_sentence_on_the_least_sharp_policy(power):
+def test_cannot_tell__is_a_sentence_on_the_least_sharp_policy():
     rng = np.random.default_rng(0)
-    blunt = power.Lot().accounts(1000, 3, rng)
+    blunt = POWER.Lot().accounts(1000, 3, rng)
     found = sensitivity(blunt)
     assert cannot_tell([blunt, accounts(seeds=9)]) == (
         f"With 3 seeds, luck could explain a device that spends {found.device:.1f} times its "
@@ -212,7 +213,7 @@ def test_cannot_tell__is_a_sentence_on_the_least_sharp_policy(power):
     assert cannot_tell([accounts(), accounts(3.0, drawn=True)]) == ""
     assert cannot_tell([accounts(seeds=1)]).startswith("One seed cannot tell luck from excess")
     assert cannot_tell([accounts(3.0, seeds=1, drawn=True)]) == ""  # none is ok
-    short = power.Lot().accounts(20, 2, rng)
+    short = POWER.Lot().accounts(20, 2, rng)
     assert cannot_tell([short]) == (
         "With 2 seeds, luck could explain a device that spends more than ten times its budget or "
         "a device that is left out."

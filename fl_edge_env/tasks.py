@@ -10,7 +10,7 @@ from fl_edge_env.scenario import Scenario
 SEEDS = range(20)  # held back: agents train, and settings are tuned, on other episodes
 
 
-class Task(NamedTuple):
+class FrozenTask(NamedTuple):
     """A frozen environment, and what the best static policy reaches in it.
 
     The static policy has the same f and p for all devices in all rounds, and q = 1/N; if the task
@@ -45,9 +45,9 @@ _LONGEST = {"scenario": "cifar10", "latency": "round_time"}
 _BLIND = {"scenario": "cell", "objective": "outcome", "csi": "participants"}
 
 TASKS = {
-    "FLEdgePaper-v0": Task({"scenario": "cifar10"}, "gap", 1.74e9, 0.1, 0.02925),
-    "FLEdgeLongest-v0": Task(_LONGEST, "gap", 1.74e9, 0.1, 0.15739),
-    "FLEdgeBlind-v0": Task(_BLIND, "outcome_gap", 1.86e9, 0.1, 2.8711),
+    "FLEdgePaper-v0": FrozenTask({"scenario": "cifar10"}, "gap", 1.74e9, 0.1, 0.02925),
+    "FLEdgeLongest-v0": FrozenTask(_LONGEST, "gap", 1.74e9, 0.1, 0.15739),
+    "FLEdgeBlind-v0": FrozenTask(_BLIND, "outcome_gap", 1.86e9, 0.1, 2.8711),
 }
 
 

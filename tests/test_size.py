@@ -12,7 +12,7 @@ ROOMS = {
     "fl_edge_env": 5_060,
     "policies": 8_100,
     "policies/benchmark": 3_670,
-    "train_fl": 4_540,
+    "train_fl": 4_550,
     "docs": 650,
     "tests": 13_000,
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -124,7 +124,7 @@ def interval(values: np.ndarray) -> str:
 class Settings:
     """Settings of the comparison."""
 
-    task: tyro.conf.Positional[str]
+    task: tyro.conf.Positional[Literal["FLEdgePaper-v0", "FLEdgeLongest-v0", "FLEdgeBlind-v0"]]
     training_seeds: int = 5
     workers: int = 2
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
     "fl_edge_env": 5_060,
-    "policies": 8_100,
+    "policies": 8_110,
     "policies/benchmark": 3_670,
     "train_fl": 4_550,
     "docs": 650,

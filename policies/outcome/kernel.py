@@ -1,7 +1,4 @@
-"""The outcome problem compiled: the rows of a batch, with the search of `policies.outcome.search`.
-
-A change of the search needs one here, too: see `policies.solvers.compiled`.
-"""
+"""The outcome problem compiled: rows of a batch, with the search of `policies.outcome.search`."""
 
 from __future__ import annotations
 

@@ -2,9 +2,6 @@
 
 numba is imported with the first file of compiled functions, which happens when a solver is first
 called.
-
-Numba caches an `entry` by the date of the file it stands in: after a change of a compiled function
-in another file, change the file of the entry too, or remove its ``__pycache__``.
 """
 
 from __future__ import annotations
@@ -12,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,6 +17,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Division by zero gives inf as in numpy, which lets the compiler use vector instructions. Python
 # calls entries alone: what it would need to call the others takes a second to compile.
 _OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True}
+# All files with compiled functions.
+_FILES = [
+    file
+    for folder in ("solvers", "p2", "outcome")
+    for file in sorted((Path(__file__).parents[1] / folder).glob("*.py"))
+]
 
 
 def compiled(function: F, **options: str) -> F:
@@ -38,7 +42,12 @@ def entry(function: F) -> F:
     from numba import njit
 
     try:
-        return njit(**_OPTIONS, nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+        kept = njit(**_OPTIONS, nogil=True, cache=True)(function)
+        # Numba goes by the entry's own file, and would keep what other files have changed.
+        index = kept._cache._cache_file
+        changed = [(file.stat().st_mtime, file.stat().st_size) for file in _FILES]
+        index._source_stamp = index._source_stamp, changed
+        return kept  # type: ignore[no-any-return]
     except RuntimeError:  # neither the package's folder nor the user's can be written
         warnings.warn(
             "compiled solvers cannot be kept, and are compiled anew by each process: set "

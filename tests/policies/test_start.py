@@ -32,3 +32,18 @@ def test_compiling__where_nothing_can_be_kept_works_and_names_the_folder_to_set(
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])  # as where all folders are read-only
     with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to a folder"):
         assert compiled.entry(lambda x: x + 1.0)(1.0) == 2.0
+
+
+def test_compiling__is_repeated_when_a_file_with_compiled_functions_has_changed(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiled, "_FILES", [part := tmp_path / "part.py"])
+    hits = []
+    for text in ("1", None, "22"):
+        if text:
+            part.write_text(text)
+        double = compiled.entry(lambda x: 2.0 * x)
+        double(1.0)
+        hits.append(sum(double.stats.cache_hits.values()))
+    assert hits == [0, 1, 0]

@@ -7,12 +7,11 @@ python examples/tasks.py FLEdgeBlind-v0
 Each agent is trained with five seeds; all policies then play the held-back seeds. The score is 0
 for the best static policy and 1 at the bound with full information. Rules are shown as they are,
 and tuned on other seeds. An interval of an agent is over its training seeds, one of a rule over the
-seeds of the environment (bootstrap, 95 %). A task takes some forty minutes of one core.
+seeds of the environment (bootstrap, 95 %). A task takes twenty to forty minutes of one core.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -160,4 +159,4 @@ def main(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Settings, description=__doc__)))
+    main(tyro.cli(Settings, description=__doc__))

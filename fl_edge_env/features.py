@@ -114,39 +114,27 @@ class Scaling:
             )
         gain = _numbers(observation, "channel_gain", shape, POSITIVE)
         queue = _numbers(observation, "queue", shape, NOT_NEGATIVE)
-        device_time, _ = self._middle(gain)
+        device_time, device_energy = self._middle(gain)
         result = np.empty((*gain.shape, len(self.names)), dtype=np.float32)
         result[..., 0] = np.log(device_time / self.time)
         result[..., 1] = np.log(queue / self.queue + _QUEUE_FLOOR)
         result[..., 2 : len(FEATURES)] = self._constant
-        if len(self.names) > len(FEATURES):
-            further = self._further(gain, observation)
-            result[..., len(FEATURES) :] = np.stack(
-                [further[name] for name in self.names[len(FEATURES) :]], axis=-1
-            )
-        return result
-
-    def _further(
-        self, gain: FloatArray, observation: Mapping[str, FloatArray]
-    ) -> dict[str, FloatArray]:
-        """The features by name that not every scenario has."""
-        scenario = self.scenario
 
         def part(name: str) -> FloatArray:
             return _numbers(observation, name, gain.shape, FINITE)
 
-        features = {}
+        further = []
         if self._outcome:
-            _, energy = self._middle(gain)
-            features["energy"] = np.log(energy / self._energy)
-            features["participation"] = np.arcsinh(part("participation_queue"))
+            further.append(np.log(device_energy / self._energy))
+            further.append(np.arcsinh(part("participation_queue")))
         if scenario.csi == "participants":
-            remembered = part("remembered_gain")
-            time, _ = self._middle(remembered)
-            features["age"] = np.log(np.minimum(part("age") * self._target, _OLD))
-            features["measurements"] = np.log1p(part("measurements"))
-            features["remembered time"] = np.log(time / self.time)
-        return features
+            time, _ = self._middle(part("remembered_gain"))
+            further.append(np.log(np.minimum(part("age") * self._target, _OLD)))
+            further.append(np.log1p(part("measurements")))
+            further.append(np.log(time / self.time))
+        for column, values in enumerate(further, len(FEATURES)):
+            result[..., column] = values
+        return result
 
     def feature_space(self) -> spaces.Box:
         """The box, of shape (N, F), in which the features lie."""

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
-import tomli_w
 
 from fl_edge_env import Scenario
 from policies.registry import make_policy
@@ -86,23 +81,6 @@ def test_standings__have_the_settings_schedulers_and_seeds_of_the_file(name):
         rows = table[table["setting"] == one.name]
         assert set(rows["scheduler"]) == {labels[str(each)] for each in one.schedulers}
         assert set(rows["seeds"].dropna()) == {len(one.options.seed_range())}
-
-
-@pytest.mark.slow
-def test_standings__are_what_the_command_gives_today(tmp_path):
-    values = tomllib.loads((ROOT / LEADERBOARDS["system"]).read_text())
-    (cell,) = [each for each in values.pop("settings") if each["name"] == "cell"]
-    cell |= {"schedulers": ["uni-s", "best-channel:static"]}  # which take seconds
-    (tmp_path / "part.toml").write_text(tomli_w.dumps(values | {"settings": [cell]}))
-    program = Path(sys.executable).with_name("fl-edge")
-    command = [program, "leaderboard", "part.toml", "--out", "out"]
-    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-    new = pd.read_csv(tmp_path / "out/leaderboard.csv").set_index("scheduler")
-    old = Standings("system").rows.loc["cell"].loc[new.index]
-    numbers = [c for c in new.select_dtypes("number") if not c.startswith(("rank", "longer"))]
-    assert len(new) == 2
-    np.testing.assert_allclose(new[numbers], old[numbers].astype(float), rtol=1e-6)
-    assert list(new["status"]) == list(old["status"])
 
 
 def test_rewritten__replaces_numbers_and_tables_and_nothing_else():

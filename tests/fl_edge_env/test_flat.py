@@ -126,15 +126,11 @@ def test_spec__a_shorter_limit_stays_and_allocations_pass_through_other_wrappers
 
 
 def test_wrappers__refuse_another_environment_and_other_observations():
-    single, cart = gym.make("FLEdge-v0"), gym.make("CartPole-v1")
-    batch = gym.make_vec("FLEdge-v0", **NATIVE)
-    of_gymnasium = gym.make_vec("FLEdge-v0", num_envs=1, vectorization_mode="sync")
+    single, batch = gym.make("FLEdge-v0"), gym.make_vec("FLEdge-v0", **NATIVE)
     for wrap, env, message in [
-        (FlatEnv, cart, "FlatEnv wraps an FLEdgeEnv, got <.*CartPole"),
         (FlatEnv, PLAIN, "FlatEnv wraps .* got Scenario"),
         (FlatEnv, batch, "got FLEdgeVectorEnv.*FlatVectorEnv for the batch of"),
         (FlatVectorEnv, single, "an FLEdgeVectorEnv, got <FLEdgeEnv.*: FlatEnv is for one system"),
-        (FlatVectorEnv, of_gymnasium, r"got SyncVectorEnv.* wrappers=\[FlatEnv\] of a batch"),
     ]:
         with pytest.raises(TypeError, match=message):
             wrap(env)
@@ -147,7 +143,6 @@ def test_step__refuses_actions_of_another_shape():
     batch = gym.make_vec("FLEdgeFlat-v0", scenario=PLAIN, **NATIVE)
     for env, shape, message in [
         (single, (3, 5), r"array of shape \(15,\), .* got shape \(3, 5\)"),
-        (single, (5,), r"array of shape \(15,\), the frequencies.* of 5 devices, got shape \(5,\)"),
         (batch, (15,), r"array of shape \(3, 15\), .*, got shape \(15,\)"),
     ]:
         env.reset(seed=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -63,32 +65,23 @@ def test_bars__are_as_high_as_what_they_stand_for(kind):
 
 
 def test_title__tells_time_and_energy():
-    env = make(num_rounds=3)
+    env = make()
     env.reset(seed=0)
-    for played in range(1, 4):
+    for _ in range(2):
         *_, info = env.step(np.zeros((3, 12), np.float32))
-        title = _title(env.unwrapped.scenario, played, env.unwrapped.last_round)
-        ratio = info["energy_expected"] / env.unwrapped.scenario.energy_budget_j
-        assert f"round {played} of 3: " in title
-        assert f" {info['round_time']:,.2f} s" in title
-        assert f" {info['elapsed_time']:,.2f} s" in title
-        assert f"mean {ratio.mean():.2f},  largest {ratio.max():.2f}" in title
-
-
-def play(env: gym.Env, rounds: int = 5) -> list[float]:
-    env.reset(seed=3)
-    actions = np.linspace(-1, 1, rounds)
-    return [env.step(np.full((3, 12), action, np.float32))[1] for action in actions]
+    title = _title(env.unwrapped.scenario, 2, env.unwrapped.last_round)
+    ratio = info["energy_expected"] / env.unwrapped.scenario.energy_budget_j
+    times = info["round_time"], info["elapsed_time"], ratio.mean(), ratio.max()
+    assert re.findall(r"[\d,]+\.\d\d", title) == [f"{value:,.2f}" for value in times]
 
 
 def test_rendering__does_not_change_the_episode():
-    env = make()
-    env.reset(seed=3)
-    shown = []
-    for action in np.linspace(-1, 1, 5):
-        env.render()
-        shown.append(env.step(np.full((3, 12), action, np.float32))[1])
-    assert play(make(None)) == shown
+    envs = make(), make(None)
+    for env in envs:
+        env.reset(seed=3)
+    for action in np.linspace(-1, 1, 3):
+        envs[0].render()
+        assert len({env.step(np.full((3, 12), action, np.float32))[1] for env in envs}) == 1
 
 
 @pytest.mark.parametrize("devices", [1, 5000])
@@ -99,15 +92,6 @@ def test_picture__of_any_number_of_devices_marks_the_cohort(devices):
     assert not (before == COHORT).all(axis=-1).any()
     env.step(np.zeros((3, devices), np.float32))
     assert (env.render() == COHORT).all(axis=-1).any()
-
-
-def test_record_video__writes_a_file(tmp_path):
-    pytest.importorskip("moviepy")
-    env = gym.wrappers.RecordVideo(make(), str(tmp_path / "new"))
-    play(env)
-    env.close()
-    (video,) = tmp_path.glob("new/*.mp4")
-    assert video.stat().st_size > 1000
 
 
 def test_render__refuses_without_mode_or_episode():

@@ -12,6 +12,7 @@ import pytest
 
 from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv
 from fl_edge_env.allocation import decode_action
+from fl_edge_env.flat import make_flat, make_flat_vector
 from tests.support import SMALL, Odd, channel_of, layouts
 
 MODES = ["NextStep", "SameStep", "Disabled"]
@@ -104,10 +105,10 @@ def make_copies(value: Any) -> list[Any]:
     ],
 )
 def test_copies__in_mid_episode_go_on_alike_and_on_their_own(mode, fields):
-    env: Any = FLEdgeEnv(SMALL, **fields)
+    env: Any = make_flat(scenario=SMALL, **fields)
     if mode:
-        env = FLEdgeVectorEnv(3, SMALL, autoreset_mode=mode, **fields)
-    actions = random_actions(9, 3) if mode else random_actions(9)
+        env = make_flat_vector(num_envs=3, scenario=SMALL, autoreset_mode=mode, **fields)
+    actions = random_actions(9, *([3] if mode else [])).reshape(9, *env.action_space.shape)
     env.reset(seed=4)
     env.step(actions[0])
     if mode:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
-import fl_edge_env  # noqa: F401
 from fl_edge_env import Scenario
 from policies import make_policy
 from policies.registry import POLICIES
@@ -50,16 +48,3 @@ def test_policies__continue_alike_with_a_copy_of_their_environment(training, nam
     expected = play(run, 3)
     for each in copies:
         np.testing.assert_equal(play(each, 3), expected)
-
-
-def test_flat_environment__continues_alike_with_what_it_remembers():
-    env = gym.make("FLEdgeFlat-v0", scenario=SCENARIO, csi="participants", objective="outcome")
-    env.reset(seed=1)
-    actions = np.random.default_rng(0).uniform(-1, 1, (6, *env.action_space.shape))
-    for action in actions[:3].astype(np.float32):
-        env.step(action)
-    copies = copy.deepcopy(env), pickle.loads(pickle.dumps(env))
-    expected = [env.step(action)[:4] for action in actions[3:].astype(np.float32)]
-    for each in copies:
-        played = [each.step(action)[:4] for action in actions[3:].astype(np.float32)]
-        np.testing.assert_equal(played, expected)

@@ -17,7 +17,6 @@ from fl_edge_env.lyapunov import drift_plus_penalty
 from policies import LROA
 from policies.p2 import best_resources, solve_p2
 from policies.solvers import inputs
-from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
 
 
 def random_state(scenario: Scenario, seed: int, scale: float = 1.0):
@@ -66,18 +65,6 @@ def test_best_resources__frequency_is_exact_at_every_scale():
     np.testing.assert_allclose(result, f, rtol=4e-15)
 
 
-@pytest.mark.parametrize("preset", ["cifar10", "femnist", "digits"])
-def test_solve_p2__never_above_the_cvxpy_route(preset):
-    scenario = Scenario.preset(preset)
-    gain, queue = random_state(scenario, 0)
-    *_, reference = solve_p2_cvxpy(gain, queue, scenario)
-    s = solve_p2(gain, queue, scenario)
-    assert s.objective <= reference + 1e-9 * abs(reference)
-    assert s.objective == pytest.approx(reference, rel=1e-4)
-    expected = drift_plus_penalty(gain, queue, s.f, s.p, s.q, scenario)
-    assert s.objective == pytest.approx(float(expected), rel=1e-12)
-
-
 @pytest.mark.parametrize("exact", [False, True])
 def test_solve_p2__batch_equals_single_bit_for_bit_in_any_number_of_threads(exact, monkeypatch):
     monkeypatch.setattr(inputs, "_WORTH_A_THREAD", 1)
@@ -100,7 +87,7 @@ def test_certificate__closes_in_every_round_of_the_default_scenarios(preset):
     for _ in range(300):  # the queues of the slowest preset settle within 200
         simulator.advance(policy.decide(simulator.observe()))
         assert policy.solution is not None
-        assert np.max(policy.solution.gap) <= 1e-6
+        assert -1e-12 <= np.max(policy.solution.gap) <= 1e-6
 
 
 @pytest.mark.filterwarnings("ignore:no sampled decision meets the energy budgets")
@@ -128,11 +115,13 @@ def test_solve_p2__decision_is_valid_and_none_lies_below_the_bound(problem, exac
     shape = (500, scenario.num_devices)
     rng = np.random.default_rng(seed)
     q = rng.dirichlet(np.full(shape[1], rng.choice([0.05, 1.0])), shape[0])
+    q[250:] = solution.q * rng.lognormal(0, 0.01, q[250:].shape)  # around the solution
     q = np.maximum(q, 1e-12) / np.maximum(q, 1e-12).sum(axis=-1, keepdims=True)
     f, p = best_resources(np.broadcast_to(gain, shape), queue, q, scenario)
     values = drift_plus_penalty(gain, queue, f, p, q, scenario)
     scale = np.abs(values) + scenario.V * solution.q @ (scenario.cycles_per_round / solution.f)
     assert np.all(solution.lower_bound <= values + 1e-8 * scale)
+    assert np.all(solution.objective <= (values + 1e-8 * scale)[250:])
     assert solution.lower_bound <= solution.objective + 1e-8 * scale.min()
     assert solution.objective == pytest.approx(float(own), abs=1e-8 * scale.min())
 

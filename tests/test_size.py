@@ -9,10 +9,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
-    "fl_edge_env": 5_060,
+    "fl_edge_env": 5_110,
     "policies": 8_110,
     "policies/benchmark": 3_670,
-    "train_fl": 4_550,
+    "train_fl": 4_590,
     "docs": 650,
     "tests": 13_000,
 }

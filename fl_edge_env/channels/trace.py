@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fl_edge_env.checks import read_only
-from fl_edge_env.files import as_value_error, check_regular
+from fl_edge_env.checks import POSITIVE, read_only
+from fl_edge_env.files import as_value_error
+from fl_edge_env.tables import COUNTED, read_table
 from fl_edge_env.typing import FloatArray
 
 
@@ -99,30 +100,15 @@ def read_trace(path: Path, column: str = "gain") -> FloatArray:
 
     Raises `ValueError`, which names the file and what is wrong.
     """
-    import pandas as pd  # only here: the environment itself does without
-
-    columns = ["round", "device", column]
-    with as_value_error(
-        f"cannot read the trace {str(path)!r} as a table with the columns round, device and "
-        f"{column}: "
-    ):
-        check_regular(path)
-        table = pd.read_csv(path, compression=None, usecols=columns)
-        rounds, devices, values = table[columns].to_numpy(dtype=np.float64).T
-    if not len(values):
-        raise ValueError(f"{str(path)!r} must have rows, got none")
-    wrong = ~((values > 0) & np.isfinite(values))
-    if wrong.any():
-        raise ValueError(
-            f"{column} must be positive and finite in every row of {str(path)!r}, "
-            f"got {values[wrong][0]} in row {int(wrong.argmax())}"
-        )
-    order = np.lexsort((devices, rounds))
-    num_devices = max(int(np.count_nonzero(rounds == 0)), 1)
-    counted = np.divmod(np.arange(len(values)), num_devices)
-    ordered = rounds[order], devices[order]
-    if len(values) % num_devices or not np.array_equal(counted, ordered):
-        raise ValueError(
-            f"{str(path)!r} must have one row for each pair of round and device, counted from 0"
-        )
+    with as_value_error(f"cannot read the trace {str(path)!r}: "):
+        table = read_table(path, ("round", "device", column))
+        rounds, devices = (table.numbers(name, COUNTED) for name in ("round", "device"))
+        values = table.numbers(column, POSITIVE)
+        order = np.lexsort((devices, rounds))
+        num_devices = max(int(np.count_nonzero(rounds == 0)), 1)
+        counted = np.divmod(np.arange(len(values)), num_devices)
+        if len(values) % num_devices or not np.array_equal(
+            counted, (rounds[order], devices[order])
+        ):
+            raise ValueError("it must have one row for each pair of round and device, from 0")
     return read_only(values[order].reshape(-1, num_devices))

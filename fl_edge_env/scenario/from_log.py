@@ -30,20 +30,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fl_edge_env.channels.uplink import LEAST_DEVIATION, MOST_DEVIATION, UplinkChannel
-from fl_edge_env.checks import per_device, positive_integer
+from fl_edge_env.checks import POSITIVE, per_device, positive_integer
 from fl_edge_env.files import as_value_error
+from fl_edge_env.tables import COUNTED, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("round", "device", "samples", "epochs", "parameters", "bytes_up", "train_s", "up_s")
 _TIMES = ("train_s", "up_s")
-_ALLOWED = {
-    "device": "a name that no other row of this round has",
-    "round": "an integer from 0",
-    "parameters": "a positive number, the same in all rows",
-    **dict.fromkeys(_TIMES, "a positive number, or empty"),
-}
 
 # What a log does not tell: the frequency, and how many times a round's energy a budget is.
 _FREQUENCY_HZ = 1e9
@@ -110,49 +105,24 @@ def _relative_deviation(table: pd.DataFrame) -> float:
 
 def _read(path: Path) -> pd.DataFrame:
     """The rows of a log, checked; devices are categories in their order."""
-    import pandas as pd  # only here and for traces: the environment itself does without
+    import pandas as pd  # only here: the environment itself does without
 
     with as_value_error(f"cannot read the log {str(path)!r}: "):
-        rows = pd.read_csv(
-            path,
-            header=None,  # so that a row with more fields than names is an error
-            dtype=str,
-            keep_default_na=False,
-            skip_blank_lines=False,  # they count as rows of the file
-            encoding="utf-8-sig",
-        )
-        names = rows.iloc[0].tolist()
-        if sorted(names) != sorted(COLUMNS):
-            raise ValueError(
-                f"its first row must name the columns {', '.join(COLUMNS)}, got {', '.join(names)}"
-            )
-        rows = rows.set_axis(names, axis=1).set_axis(rows.index + 1, axis=0)[1:]
-        rows = rows[(rows != "").any(axis=1)]
-        if rows.empty:
-            raise ValueError("it must have rows, got none")
-        table = pd.DataFrame(
-            {name: pd.to_numeric(rows[name], errors="coerce") for name in names}, dtype=np.float64
-        )
-        empty = rows == ""
-        right = (table > 0) & np.isfinite(table)
-        again = rows.assign(round=table["round"]).duplicated(["round", "device"])
-        right["device"] = ~(empty["device"] | again)
-        right["round"] = (table["round"] >= 0) & (table["round"] % 1 == 0)
-        right["parameters"] &= table["parameters"] == table["parameters"].iloc[0]
-        for name in _TIMES:
-            right[name] |= empty[name]
-        for name in names:
-            wrong = rows.loc[~right[name], name]
-            if not wrong.empty:
-                allowed = _ALLOWED.get(name, "a positive number")
-                raise ValueError(
-                    f"{name} must be {allowed}, got {wrong.iloc[0]!r} in row {wrong.index[0]}"
-                )
+        rows = read_table(path, COLUMNS)
+        ranges = dict.fromkeys(COLUMNS, POSITIVE) | {"round": COUNTED}
+        del ranges["device"]
+        numbers = {n: rows.numbers(n, ranges[n], optional=n in _TIMES) for n in ranges}
+        table = pd.DataFrame(numbers).assign(device=rows.columns["device"])
+        rows.check("device", table["device"] != "", "be a name")
+        again = table.duplicated(["round", "device"])
+        rows.check("device", ~again, "be a name that no other row of this round has")
+        same = table["parameters"] == table["parameters"].iloc[0]
+        rows.check("parameters", same, "be the same in all rows")
         for name in _TIMES:
             if table[name].isna().all():
                 raise ValueError(f"{name} must have been measured at least once, got no time")
-        devices = sorted(rows["device"].unique(), key=_place)
-        table["device"] = pd.Categorical(rows["device"], devices, ordered=True)
+        devices = sorted(table["device"].unique(), key=_place)
+        table["device"] = pd.Categorical(table["device"], devices, ordered=True)
     return table
 
 

@@ -21,6 +21,10 @@ from train_fl.data.dataset import Dataset, DataSource
 _LEAST_SAMPLES = 50
 _HELD_OUT = 0.1
 _NUM_CLASSES = 62
+# LEAF's scripts split samples into these folders. They also repeat the first sample of each writer;
+# more than this share of repeated samples is a copy.
+_HALVES = {"train", "test"}
+_MOST_REPEATED = 0.1
 
 # Pixels in [0, 1] of shape (samples, 1, 28, 28), and classes.
 _Samples = tuple[NDArray[np.float32], IntArray]
@@ -30,15 +34,16 @@ def femnist(source: DataSource) -> Dataset:
     """Handwritten digits and letters of 28 by 28 pixels, by writer, in 62 classes.
 
     The folder holds LEAF's JSON files. If LEAF's scripts have split them, ``train`` and ``test``
-    are read together; otherwise ``all_data`` or the folder itself. Of the writers with at least 50
-    samples, as many as there are devices are drawn. A tenth of each writer's samples is held out,
-    and together they are the test set. Pixels are those of LEAF: from 0 to 1, on a white ground of
-    1.
+    are read together; otherwise ``all_data`` or the one folder that has files. Hidden files and
+    folders do not count. Of the writers with at least 50 samples, as many as there are devices are
+    drawn. LEAF's scripts repeat the first sample of a writer, which is used once. A tenth of each
+    writer's samples is held out, and together they are the test set. Pixels are those of LEAF: from
+    0 to 1, on a white ground of 1.
 
     Raises
     ------
     ValueError
-        If files are missing or damaged or there are too few writers.
+        If files are missing, damaged or copies of each other, or there are too few writers.
     """
     paths = _find_files(source.folder)
     counts: Counter[str] = Counter()
@@ -52,21 +57,36 @@ def femnist(source: DataSource) -> Dataset:
             for writer, person in _people(path).items():
                 if writer in pieces and person["y"]:
                     pieces[writer].append(_samples(person))
-    return _split(pieces.values(), rng)
+    return _split([_distinct(writer, parts) for writer, parts in pieces.items()], rng)
 
 
 def _find_files(folder: Path) -> list[Path]:
-    places = [folder / "train", folder / "test"]
-    if not all(any(place.rglob("*.json")) for place in places):
-        places = [folder / "all_data" if any(folder.glob("all_data/*.json")) else folder]
-    paths = sorted(path for place in places for path in place.rglob("*.json"))
-    if not paths:
+    """LEAF's files in ``train`` and ``test``, in ``all_data``, or in the only folder with some."""
+    found = [
+        path
+        for path in sorted(folder.rglob("*.json"))
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if not found:
         raise ValueError(
             f"there are no .json files in {str(folder)!r}: make them with LEAF "
             "(github.com/TalwalkarLab/leaf) and name their folder by --data-dir; --no-train "
             "compares without training"
         )
-    return paths
+    places = {path.parent for path in found}
+    for whole in ({folder / half for half in _HALVES}, {folder / "all_data"}):
+        if whole <= places:
+            places = whole
+            break
+    halves = {place.name for place in places - {folder}} & _HALVES
+    wholes = {place.parent if place.name in halves else place for place in places}
+    if len(wholes) > 1 or len(halves) == 1:
+        raise ValueError(
+            f"the samples must be in one folder, or in train and test of one, and the .json files "
+            f"of {str(folder)!r} are in {', '.join(sorted(repr(str(place)) for place in places))}: "
+            "name by --data-dir the folder that has each sample once"
+        )
+    return [path for path in found if path.parent in places]
 
 
 def _naming(path: Path) -> AbstractContextManager[None]:
@@ -80,15 +100,17 @@ def _people(path: Path) -> dict[str, Any]:
 
 
 def _samples(person: dict[str, Any]) -> _Samples:
-    images = np.array(person["x"], dtype=np.float32).reshape(-1, 1, 28, 28)
+    images = np.array(person["x"]).reshape(-1, 1, 28, 28)
     labels = np.array(person["y"])
-    if labels.shape != images.shape[:1] or labels.dtype.kind != "i":
+    if images.dtype.kind not in "if":
+        raise ValueError(f"pixels are {images.dtype}")
+    if labels.shape != images.shape[:1] or not all(type(label) is int for label in person["y"]):
         raise ValueError(f"{len(images)} images have labels {labels.dtype} of {labels.shape}")
     if labels.min() < 0 or labels.max() >= _NUM_CLASSES:
         raise ValueError("a label is not from 0 to 61")
     if not np.all((images >= 0) & (images <= 1)):  # NaN fails
         raise ValueError("a pixel is not from 0 to 1")
-    return images, labels
+    return images.astype(np.float32), labels
 
 
 def _draw_writers(counts: Counter[str], source: DataSource, rng: np.random.Generator) -> list[str]:
@@ -102,12 +124,24 @@ def _draw_writers(counts: Counter[str], source: DataSource, rng: np.random.Gener
     return [eligible[index] for index in np.sort(drawn)]
 
 
-def _split(pieces: Iterable[list[_Samples]], rng: np.random.Generator) -> Dataset:
+def _distinct(writer: str, parts: list[_Samples]) -> _Samples:
+    """A writer's samples without LEAF's repetition; `ValueError` if they are copies."""
+    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    rows = np.column_stack([images.reshape(len(images), -1), labels])
+    first = np.sort(np.unique(rows, axis=0, return_index=True)[1])
+    if (repeated := len(rows) - len(first)) > _MOST_REPEATED * len(first):
+        raise ValueError(
+            f"{repeated} of the {len(rows)} samples of the writer {writer} are copies of others: "
+            "remove the files that are copies"
+        )
+    return images[first], labels[first]
+
+
+def _split(people: Iterable[_Samples], rng: np.random.Generator) -> Dataset:
     """Hold out a tenth of each writer's samples."""
     train: list[tuple[Any, ...]] = []
     test: list[tuple[Any, ...]] = []
-    for writer, samples in enumerate(pieces):
-        images, labels = (np.concatenate(arrays) for arrays in zip(*samples, strict=True))
+    for writer, (images, labels) in enumerate(people):
         order = rng.permutation(len(labels))
         held_out = round(_HELD_OUT * len(labels))
         for part, chosen in ((test, order[:held_out]), (train, order[held_out:])):

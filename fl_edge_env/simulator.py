@@ -140,7 +140,7 @@ class Simulator:
                 # A round that nobody plays supplies the first observation.
                 self._known_gain[index] = stream.next_rounds(1).gains[-1]
             self._fill_block(system)
-            self.queue[index] = self.scenario.initial_queue
+            self.queue[index] = 0.0
             if self.participation_queue is not None:
                 self.participation_queue[index] = 0.0
             if self._age is not None:

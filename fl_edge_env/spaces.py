@@ -30,7 +30,7 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
     _, largest_energy = physics.time_and_energy(worst, most_f, most_p, scenario)
     overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
     # Adding up rounds rounds; and a queue that never grows still needs an interval of some width.
-    queue_max = (1 + 1e-9) * (scenario.initial_queue + scenario.num_rounds * overshoot)
+    queue_max = (1 + 1e-9) * scenario.num_rounds * overshoot
     queue_max = np.maximum(queue_max, np.finfo(np.float64).tiny)
     parts: dict[str, spaces.Space[Any]] = {
         "channel_gain": spaces.Box(channel.gain_min, channel.gain_max, shape, np.float64),

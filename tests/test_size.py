@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+
+from fl_edge_env import Scenario
 
 ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
@@ -30,6 +33,10 @@ def lines_of(room: str) -> dict[str, int]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_room__keeps_to_its_limit(room):
     assert sum(lines_of(room).values()) <= ROOMS[room]
+
+
+def test_scenario__has_no_field_too_many():
+    assert len(dataclasses.fields(Scenario)) <= 32
 
 
 def test_files__are_not_long():

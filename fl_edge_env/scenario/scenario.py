@@ -45,7 +45,6 @@ PerDevice: TypeAlias = Any
 _RANGES = {
     "download_rate_bps": POSITIVE_OR_INFINITE,
     "mu": NOT_NEGATIVE,
-    "initial_queue": NOT_NEGATIVE,
     "availability": PROBABILITY,
     "upload_failure": BELOW_ONE,
     "deadline_s": POSITIVE_OR_INFINITE,
@@ -112,8 +111,6 @@ class Scenario:
     objective : {"penalty", "outcome"}
         What the reward counts: the paper's drift-plus-penalty; or the time of the round alone, with
         energy and participation as constraints (see `FLEdgeEnv`).
-    initial_queue : float, (N,)
-        Energy queues at the start of an episode [J]: place-holder backlog (Neely 2010, chapter 4).
     availability : float, (N,)
         Probability that a device is available in a round, in (0, 1]; see
         `fl_edge_env.streams.draw_presence`.
@@ -184,7 +181,6 @@ class Scenario:
     latency: str = "proxy"
     csi: str = "full"
     objective: str = "penalty"
-    initial_queue: PerDevice = 0.0
     availability: PerDevice = 1.0
     upload_failure: float = 0.0
     deadline_s: float = math.inf

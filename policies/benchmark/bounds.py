@@ -107,7 +107,6 @@ def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
             csi="full",
             latency="proxy",
             objective="penalty",
-            initial_queue=0.0,
             V=V,
         )
     simulator = Simulator(system)

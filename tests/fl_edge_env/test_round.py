@@ -33,7 +33,6 @@ SYSTEM_OPTIONS = {
     "compression": lambda rng, _: str(rng.choice(["qsgd:4", "topk:0.01", "bits:123456"])),
     "download_compression": lambda *_: "qsgd:8",
     "local_epochs": lambda rng, n: rng.uniform(0.3, 4, n),
-    "initial_queue": lambda rng, n: rng.uniform(0, 60, n),
     "latency": lambda *_: "round_time",
     "objective": lambda *_: "outcome",
     "csi": lambda rng, _: str(rng.choice(["delayed", "participants"])),
@@ -238,7 +237,7 @@ def test_round__with_any_options_is_that_of_plain_loops_and_a_batch_that_of_sing
     observation, _ = single.reset(seed=seed)
     second = FLEdgeEnv(system)
     second.reset(seed=seed + 1)
-    queues = system.initial_queue.tolist(), [0.0] * len(devices)
+    queues = [0.0] * len(devices), [0.0] * len(devices)
     elapsed, last = 0.0, None
     known, age = [system.channel.mean] * len(devices), [NEVER_MEASURED] * len(devices)
     for _ in range(ROUNDS):

@@ -25,7 +25,7 @@ def test_file__keeps_every_digit(tmp_path_factory, number, budgets):
     path = tmp_path_factory.mktemp("file") / "scenario.toml"
     scenario = Scenario(num_devices=3, download_rate_bps=number, energy_budget_j=budgets)
     options = {"availability": 0.9, "csi": "participants", "objective": "outcome"}
-    for saved in (scenario, scenario.replace(upload_failure=0.1, initial_queue=budgets, **options)):
+    for saved in (scenario, scenario.replace(upload_failure=0.1, overhead_s=budgets, **options)):
         saved.save(path)
         assert Scenario.load(path) == saved
     scenario.save(path)

@@ -89,9 +89,12 @@ if __name__ == "__main__":
     K, seeds, systems = given.cohort_size, range(given.seeds), {}
     for name in ("cifar10", "cell", "phones"):
         preset = Scenario.preset(name, num_rounds=given.rounds)
+        density = preset.noise_power_w * preset.cohort_size / preset.bandwidth_hz  # for every K
         # A participation may cost as much as in the preset.
         budget = preset.energy_budget_j * K / preset.cohort_size
-        systems[name] = preset.replace(cohort_size=K, energy_budget_j=budget)
+        systems[name] = preset.replace(
+            cohort_size=K, energy_budget_j=budget, noise_density_w_hz=density
+        )
     print(f"Seconds for {K} participations (energy of all and of the worst device, %)")
     print(f"{'':22}" + "".join(f"{name:>23}" for name in systems))
     print(f"{'waits: Opportunistic':22}", end="", flush=True)

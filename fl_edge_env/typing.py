@@ -25,7 +25,7 @@ class System(Protocol):
     @property
     def bandwidth_hz(self) -> float: ...  # B [Hz]
     @property
-    def noise_power_w(self) -> float: ...  # N0 [W]
+    def noise_power_w(self) -> float: ...  # N0, in B/K of the band [W]
     @property
     def upload_bits(self) -> float: ...  # M [bit]
     @property

@@ -120,7 +120,9 @@ def field_values(draw, decades: float) -> dict[str, Any]:
         "local_epochs": draw(st.sampled_from([1, 2, 1000])),
         "num_rounds": draw(st.sampled_from([1, 3])),
         "bandwidth_hz": number(1e6),
-        "noise_power_w": number(0.01),
+        **draw(
+            st.sampled_from([{"noise_power_w": number(1e-2)}, {"noise_density_w_hz": number(2e-8)}])
+        ),
         "model_bits": number(3e8),
         "num_samples": numbers(400.0),
         "cycles_per_sample": numbers(3e9),

@@ -29,7 +29,8 @@ class RateTraceChannel(TraceChannel):
     reference_power_w : float
         Transmission power at which they were [W].
     noise_power_w : float
-        Total noise power [W], which should be the scenario's.
+        Noise power in a bandwidth of `share_hz` [W], which should be `share_hz` times the
+        scenario's `noise_density_w_hz`, or without one its `noise_power_w`.
 
     Raises
     ------

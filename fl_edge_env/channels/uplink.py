@@ -73,7 +73,8 @@ class UplinkChannel:
     reference_power_w : float
         Transmission power at the reference [W], by default the largest of the presets.
     noise_power_w : float
-        Total noise power [W], which should be the scenario's.
+        Noise power in a bandwidth of `share_hz` [W], which should be `share_hz` times the
+        scenario's `noise_density_w_hz`, or without one its `noise_power_w`.
     place_seed : int
         Seed of the order in which devices get the 19 uplinks. Of 19 successive devices each has
         another one, and a device's uplink does not depend on the number of devices.

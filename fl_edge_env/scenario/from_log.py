@@ -79,7 +79,7 @@ def system_of_log(path: str | Path, cohort_size: Any, capacitance: Any) -> dict[
         "num_devices": len(rate),
         "cohort_size": cohort_size,
         "bandwidth_hz": cohort_size * channel.share_hz,
-        "noise_power_w": channel.noise_power_w,
+        "noise_density_w_hz": channel.noise_power_w / channel.share_hz,
         "model_bits": model_bits,
         "num_samples": samples,
         "local_epochs": epochs,

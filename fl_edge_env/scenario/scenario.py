@@ -45,6 +45,7 @@ PerDevice: TypeAlias = Any
 _RANGES = {
     "download_rate_bps": POSITIVE_OR_INFINITE,
     "mu": NOT_NEGATIVE,
+    "lambda_": NOT_NEGATIVE,
     "availability": PROBABILITY,
     "upload_failure": BELOW_ONE,
     "deadline_s": POSITIVE_OR_INFINITE,
@@ -55,6 +56,9 @@ _WORDS = {
     "csi": ("full", "delayed", "participants"),
     "objective": ("penalty", "outcome"),
 }
+# Of each pair one can be given, and takes the place of the other.
+_EITHER = {"lambda_": "mu", "V": "nu", "noise_density_w_hz": "noise_power_w"}
+_NOISE_POWER_W = 0.01  # the paper's
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,8 +78,11 @@ class Scenario:
         Length of an episode [rounds].
     bandwidth_hz : float
         Uplink bandwidth B [Hz].
-    noise_power_w : float
-        Total noise power N0 in B/K of the band [W].
+    noise_power_w : float, optional
+        Total noise power N0 in B/K of the band [W], 0.01 by default. The paper keeps it for every
+        K, so that the noise density and with it the time of an upload grow with K.
+    noise_density_w_hz : float, optional
+        Noise density [W/Hz], in place of `noise_power_w`, which then is the density times B/K.
     model_bits : float
         Size of a model update M, 32 bits a parameter [bit].
     num_samples : float, (N,)
@@ -161,7 +168,8 @@ class Scenario:
     cohort_size: int = 2
     num_rounds: int = 1000
     bandwidth_hz: float = 1e6
-    noise_power_w: float = 0.01
+    noise_power_w: Any = None
+    noise_density_w_hz: Any = None
     model_bits: float = 32.0 * RESNET18_PARAMETERS
     num_samples: PerDevice = 50_000 / 120
     local_epochs: PerDevice = 2.0
@@ -190,6 +198,8 @@ class Scenario:
     overhead_s: PerDevice = 0.0
 
     def __post_init__(self) -> None:
+        if self.noise_power_w is None and self.noise_density_w_hz is None:
+            self._set("noise_power_w", _NOISE_POWER_W)
         for each in dataclasses.fields(self):
             name, value = each.name, getattr(self, each.name)
             allowed = _RANGES.get(name, POSITIVE)
@@ -199,17 +209,23 @@ class Scenario:
                 self._set(name, number_in(allowed, name, value))
             elif each.type == "PerDevice":
                 self._set(name, per_device(name, value, self.num_devices, allowed))
+            elif each.type == "Any" and value is not None:
+                self._set(name, number_in(allowed, name, value))
             elif name in _WORDS:
                 one_of(name, value, _WORDS[name])
-        for name, factor, allowed in (("lambda_", "mu", NOT_NEGATIVE), ("V", "nu", POSITIVE)):
-            if getattr(self, name) is not None:
-                self._set(name, number_in(allowed, name, getattr(self, name)))
-                if getattr(self, factor) != getattr(type(self), factor):
-                    raise ValueError(
-                        f"{factor} scales the calibrated {name}: give one of them, "
-                        f"got {factor} = {getattr(self, factor)} and {name} = {getattr(self, name)}"
-                    )
-        self._set("_given", {name: getattr(self, name) for name in ("lambda_", "V")})
+        for name, other in _EITHER.items():
+            value, instead = getattr(self, name), getattr(self, other)
+            if value is not None and instead != getattr(type(self), other):
+                raise ValueError(
+                    f"{name} takes the place of {other}: give one of them, "
+                    f"got {name} = {value} and {other} = {instead}"
+                )
+        given = ("lambda_", "V", "noise_power_w")
+        self._set("_given", {name: getattr(self, name) for name in given})
+        if self.noise_density_w_hz is not None:
+            noise = self.noise_density_w_hz * self.bandwidth_hz / self.cohort_size
+            name = "noise_density_w_hz * bandwidth_hz / cohort_size"
+            self._set("noise_power_w", number_in(POSITIVE, name, noise))
         for low, high in (("f_min", "f_max"), ("p_min", "p_max")):
             wrong = getattr(self, low) > getattr(self, high)
             if wrong.any():
@@ -243,7 +259,8 @@ class Scenario:
         cls._check_names(fields)
         preset = PRESETS[one_of("scenario", name, list(PRESETS))]
         number = positive_integer("num_devices", fields.get("num_devices", preset.num_devices))
-        return cls(**{"num_devices": number} | preset.fields(number) | fields)
+        own = {"num_devices": number} | preset.fields(number)
+        return cls(**own | _displaced(fields) | fields)
 
     @classmethod
     def cifar10(cls, **fields: Any) -> Scenario:
@@ -291,25 +308,19 @@ class Scenario:
         cls._check_names(fields)
         capacitance = fields.get("capacitance", cls.capacitance)
         own = system_of_log(path, fields.get("cohort_size"), capacitance)
-        return cls(**own | fields)
+        return cls(**own | _displaced(fields) | fields)
 
     def replace(self, **fields: Any) -> Scenario:
         """A copy with some fields changed.
 
         When `num_devices` changes, per-device fields with one common value keep it; others must be
         given anew. A weight that is given takes the place of its scale, and a scale that of its
-        weight. Raises `ValueError` if a value is wrong, or a per-device field does not fit the new
-        `num_devices`, and `TypeError` if a keyword is not a field.
+        weight; so do the power and the density of the noise. Raises `ValueError` if a value is
+        wrong, or a per-device field does not fit the new `num_devices`, and `TypeError` if a
+        keyword is not a field.
         """
         self._check_names(fields)
-        # Of a weight and its scale, one that is given takes the place of the other.
-        default: dict[str, Any] = {}
-        for weight, scale in (("lambda_", "mu"), ("V", "nu")):
-            if fields.get(weight) is not None:
-                default[scale] = getattr(type(self), scale)
-            elif scale in fields:
-                default[weight] = None
-        return type(self)(**self.to_dict() | default | fields)
+        return type(self)(**self.to_dict() | _displaced(fields) | fields)
 
     @classmethod
     def _check_names(cls, names: Iterable[str]) -> None:
@@ -397,7 +408,7 @@ class Scenario:
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Scenario], tuple[dict[str, Any]]]:
         return _from_fields, (self.to_dict(),)
 
-    # As they were given, None where calibrated; no field, as it follows from `lambda_` and `V`.
+    # As they were given, else None; no field, as it follows from the others.
     _given: ClassVar[dict[str, float | None]]
 
     per_device_fields: ClassVar[tuple[str, ...]]
@@ -461,6 +472,17 @@ class Scenario:
 Scenario.per_device_fields = tuple(
     field.name for field in dataclasses.fields(Scenario) if field.type == "PerDevice"
 )
+
+
+def _displaced(fields: dict[str, Any]) -> dict[str, Any]:
+    """What becomes of the fields whose place these take."""
+    displaced = {}
+    for one, other in _EITHER.items():
+        if fields.get(one) is not None:
+            displaced[other] = getattr(Scenario, other)
+        elif other in fields:
+            displaced[one] = None
+    return displaced
 
 
 def _from_fields(fields: dict[str, Any]) -> Scenario:

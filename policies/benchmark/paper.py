@@ -276,7 +276,8 @@ def k_sweep(options: Options, name: str) -> Figure:
 
     comment = (
         "* No point of the grid is good enough: this one comes nearest. Paper: LROA beats "
-        "Uni-D for every K, and a larger K takes more time and reaches a higher accuracy."
+        "Uni-D for every K, and a larger K takes more time and reaches a higher accuracy. As in "
+        "the paper, the noise in B/K has the same power for every K: its density grows with K."
     )
     if not options.train:
         comment += (

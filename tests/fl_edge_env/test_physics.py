@@ -20,6 +20,21 @@ def test_upload_rate__keeps_its_precision_in_deep_noise():
     assert rate[0] == pytest.approx(5e5 * 1e-14 / math.log(2), rel=1e-13)
 
 
+@given(*[st.integers(1, 64)] * 2, st.floats(-12, -3), st.floats(3, 8), st.floats(1e-3, 1.0))
+def test_upload_rate__of_a_noise_density_is_that_of_the_bandwidth_whatever_k(
+    size, other, decade, width, gain
+):
+    part, density = 10**width, 10**decade
+    rate = part * math.log1p(gain * 0.05 / (density * part)) / math.log(2)
+    system = {"num_devices": 1, "energy_budget_j": 1e30, "noise_density_w_hz": density}
+    scenario = Scenario(cohort_size=size, bandwidth_hz=size * part, **system)
+    state = np.array([gain]), np.array([0.05])
+    assert physics.upload_rate(*state, scenario)[0] == pytest.approx(rate, rel=1e-13)
+    scenario = scenario.replace(cohort_size=other)  # other parts, of which none is given
+    given_part = physics.upload_rate(*state, scenario, np.array([part]))
+    assert given_part[0] == pytest.approx(rate, rel=1e-13)
+
+
 @given(st.floats(1e-300, 1.0), st.integers(1, 50))
 def test_participation_probability__exact_to_the_last_digits(q, cohort_size):
     exact = 1 - (1 - Fraction(q)) ** cohort_size

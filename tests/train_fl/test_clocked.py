@@ -94,12 +94,13 @@ def test_clocked__strategy_does_what_it_did_without_a_clock(kind, options):
         assert strategy.ran is result
 
 
-def by_hand(gains, cohort):
+def by_hand(s, gains, cohort):
     """The longest time of a cohort [s] and its energies [J], with static resources, in loops."""
-    s, parts, longest, energies = SCENARIO, max(len(cohort), K), 0.0, np.zeros(N)
+    parts, longest, energies = max(len(cohort), K), 0.0, np.zeros(N)
     for n in cohort:
         p = (s.p_min[n] + s.p_max[n]) / 2
-        noise = s.noise_power_w * K / parts  # of the same density
+        density = s.noise_density_w_hz or s.noise_power_w * K / s.bandwidth_hz
+        noise = density * s.bandwidth_hz / parts
         upload = s.model_bits * parts / s.bandwidth_hz / math.log2(1 + gains[n] * p / noise)
         cycles = s.local_epochs[n] * s.cycles_per_sample[n] * s.num_samples[n]
         left = max(s.energy_budget_j[n] / (1 - (1 - 1 / N) ** parts) - p * upload, 0.0)
@@ -110,15 +111,17 @@ def by_hand(gains, cohort):
     return longest, energies
 
 
-def test_clocked__takes_the_hand_computed_time_and_energy_also_of_more_devices_than_places():
-    observation, _ = (env := gym.make("FLEdge-v0", scenario=SCENARIO)).reset(seed=3)
+@pytest.mark.parametrize("noise", [{}, {"noise_density_w_hz": 1e-8}], ids=["power", "density"])
+def test_clocked__takes_the_hand_computed_time_and_energy_of_fewer_and_more_devices_than_k(noise):
+    scenario = SCENARIO.replace(**noise)
+    observation, _ = (env := gym.make("FLEdge-v0", scenario=scenario)).reset(seed=3)
     cohorts, total, spent = [[7], [2, 5, 4], [1, 9, 3, 0, 8]], 0.0, np.zeros(N)
     with pytest.warns(RuntimeWarning, match="each has 1/5 of the band") as warned:
-        result, clocked = run(Fixed(*cohorts, [], cohorts[2]), rounds=5)
+        result, clocked = run(Fixed(*cohorts, [], cohorts[2]), None, 5, scenario)
     assert len(warned) == 1
     assert list(result.train_metrics_clientapp) == [1, 2, 3, 5]
     for number, cohort in enumerate(cohorts, 1):
-        longest, energies = by_hand(observation["channel_gain"], cohort)
+        longest, energies = by_hand(scenario, observation["channel_gain"], cohort)
         total, spent = total + longest, spent + energies
         metrics = result.train_metrics_clientapp[number]
         assert metrics["round-time"] == pytest.approx(longest, rel=1e-9)
@@ -127,7 +130,7 @@ def test_clocked__takes_the_hand_computed_time_and_energy_also_of_more_devices_t
         ratio = np.max(spent / SCENARIO.energy_budget_j) / number
         assert metrics["worst-spent-ratio"] == pytest.approx(ratio, rel=1e-9)
         observation, *_ = env.step(env.action_space.sample())
-    total += by_hand(observation["channel_gain"], cohorts[2])[0]
+    total += by_hand(scenario, observation["channel_gain"], cohorts[2])[0]
     assert clocked.result["total_time"].item() == pytest.approx(total, rel=1e-9)
 
 

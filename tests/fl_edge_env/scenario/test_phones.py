@@ -56,11 +56,23 @@ def test_phones__every_budget_binds_inside_the_range():
     assert np.all(scenario.energy_budget_j < high)
 
 
-def test_cell__is_the_cifar10_system_but_for_its_channel():
-    cell = Scenario.cell(num_devices=10)
+def test_cell__is_the_cifar10_system_but_for_its_channel_and_a_noise_density():
+    cell, paper = Scenario.cell(num_devices=10), Scenario.cifar10(num_devices=10)
     assert cell.channel == CellChannel()
-    assert cell.replace(channel=Scenario().channel) == Scenario.cifar10(num_devices=10)
+    assert cell.replace(channel=paper.channel) == paper.replace(noise_density_w_hz=2e-8)
     assert Scenario.preset("cell", num_devices=10) == cell
+
+
+@pytest.mark.filterwarnings("ignore:no sampled decision meets the energy budgets")
+@pytest.mark.parametrize("name", ["cell", "phones", "mobile"])
+def test_noise__is_the_papers_to_the_bit_with_two_devices_a_round_and_else_of_its_density(name):
+    preset, paper = Scenario.preset(name), Scenario.preset(name, noise_power_w=0.01)
+    assert (preset.noise_power_w, preset.V, preset.lambda_) == (0.01, paper.V, paper.lambda_)
+    for size in (1, 3, 8):
+        made = preset.replace(cohort_size=size)
+        assert made == Scenario.preset(name, cohort_size=size)
+        assert made.noise_power_w == pytest.approx(0.01 * 2 / size, rel=1e-15)
+        assert paper.replace(cohort_size=size).noise_power_w == 0.01
 
 
 def test_with_proportional_work__all_compute_as_long_and_as_much_in_all():

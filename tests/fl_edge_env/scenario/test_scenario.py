@@ -77,11 +77,16 @@ def test_replace__equals_building_anew():
     assert unequal.replace(num_devices=2, f_max=5e9).f_max.shape == (2,)
 
 
-@pytest.mark.parametrize(("weight", "scale"), [("lambda_", "mu"), ("V", "nu")])
-def test_replace__lets_a_weight_and_its_scale_take_each_others_place(weight, scale):
-    calibrated, given = Scenario(**{scale: 2.0}), Scenario(**{weight: 10.0})
-    assert given.replace(**{scale: 2.0}) == calibrated
-    assert calibrated.replace(**{weight: 10.0}) == given
+PAIRS = [("lambda_", "mu"), ("V", "nu"), ("noise_density_w_hz", "noise_power_w")]
+
+
+@pytest.mark.filterwarnings("ignore:no sampled decision meets the energy budgets")
+@pytest.mark.parametrize(("field", "other"), PAIRS)
+def test_fields__that_stand_for_each_other_take_each_others_place(field, other):
+    one, two = {field: 10.0}, {other: 2.0}
+    assert Scenario(**one).replace(**two) == Scenario(**two) != Scenario()
+    assert Scenario(**two).replace(**one) == Scenario(**one) != Scenario()
+    assert Scenario.cell(**two).replace(**one) == Scenario.cell(**one) != Scenario.cell(**two)
 
 
 def assert_read_only(scenario: Scenario) -> None:
@@ -119,7 +124,7 @@ def test_equality__sees_every_field():
     others |= {"csi": "participants", "objective": "outcome"}
     others |= {"compression": "qsgd:4", "download_compression": "qsgd:8"}
     others |= {"availability": 0.9, "upload_failure": 0.5}
-    others |= {"deadline_s": 100.0}
+    others |= {"deadline_s": 100.0, "noise_density_w_hz": 1e-9}
     for name in (field.name for field in dataclasses.fields(Scenario)):
         value = getattr(scenario, name)
         if (other := others.get(name)) is None:
@@ -151,8 +156,10 @@ def test_repr__is_a_short_line_by_which_to_build_it_again():
         ({"availability": [0.5, 1.1, 0]}, r"in \(0, 1\] .* got 1.1, first at device 1"),
         ({"upload_failure": 1.0}, r"upload_failure must lie in \[0, 1\), got 1.0"),
         ({"V": 0.0}, "V must be positive and finite, got 0.0"),
-        ({"mu": 2.0, "lambda_": 1.0}, "mu scales the calibrated lambda_: give one of them"),
-        ({"nu": 1e4, "V": 1.0}, "nu scales the calibrated V: give one of them"),
+        ({"mu": 2.0, "lambda_": 1.0}, "lambda_ takes the place of mu: .* = 1.0 and mu = 2.0"),
+        ({"nu": 1e4, "V": 1.0}, "V takes the place of nu: give one of them, got V = 1.0 and"),
+        ({"noise_power_w": 0.01, "noise_density_w_hz": 1e-8}, "density_w_hz takes the place of"),
+        ({"noise_density_w_hz": 1e300, "bandwidth_hz": 1e9}, "_hz / cohort_size must .*got inf"),
         # Where float64 cannot hold a wider float.
         ({"f_max": np.longdouble("1e4000")}, "f_max must .*got inf"),
         ({"overhead_s": [0, -1, 0]}, "overhead_s must be at least zero .*got -1.0, .* 1"),

@@ -24,7 +24,12 @@ from tests.support import draw_damage, outcome
 def test_file__keeps_every_digit(tmp_path_factory, number, budgets):
     path = tmp_path_factory.mktemp("file") / "scenario.toml"
     scenario = Scenario(num_devices=3, download_rate_bps=number, energy_budget_j=budgets)
-    options = {"availability": 0.9, "csi": "participants", "objective": "outcome"}
+    options = {
+        "noise_density_w_hz": 1e-8,
+        "availability": 0.9,
+        "csi": "participants",
+        "objective": "outcome",
+    }
     for saved in (scenario, scenario.replace(upload_failure=0.1, overhead_s=budgets, **options)):
         saved.save(path)
         assert Scenario.load(path) == saved
@@ -46,6 +51,8 @@ def test_file__needs_only_what_differs_from_its_preset(tmp_path):
     path = tmp_path / "scenario.toml"
     path.write_text('preset = "digits"\ncohort_size = 3\n\n[channel]\ntype = "exponential"\n')
     assert Scenario.load(path) == Scenario.digits(cohort_size=3)
+    path.write_text('preset = "cell"\nnoise_power_w = 0.02')
+    assert Scenario.load(path) == Scenario.cell(noise_power_w=0.02)
     path.write_text('channel = "cell:0.5"')
     assert Scenario.load(path) == Scenario(channel=CellChannel(persistence=0.5))
 

@@ -48,7 +48,7 @@ def small_problems(draw, most: int = 6):
     scenario = Scenario(
         num_devices=num_devices,
         cohort_size=draw(st.integers(1, 3)),
-        noise_power_w=draw(st.sampled_from([1e-6, 1e-2, 1.0])),
+        noise_density_w_hz=draw(st.sampled_from([1e-12, 1e-8, 1e-6])),
         model_bits=draw(st.sampled_from([1e5, 3e8, 1e10])),
         num_samples=around(400),
         f_min=f_min,
@@ -109,7 +109,7 @@ def best_by_enumeration(scenario: Scenario, gain, queue, participation) -> float
     least, slowest = ends(scenario, gain)
     cycles, bandwidth = scenario.cycles_per_round, scenario.bandwidth_hz / scenario.cohort_size
     nats = scenario.model_bits * math.log(2) / bandwidth
-    snr = gain / scenario.noise_power_w
+    snr = gain / (scenario.noise_density_w_hz * bandwidth)
     longest = physics.upload_time(gain, scenario.p_min, scenario)
     shortest = physics.upload_time(gain, scenario.p_max, scenario)
 

@@ -37,7 +37,7 @@ def small_problems(draw):
         cohort_size=draw(st.sampled_from([1, 2, 3, 7])),
         mu=draw(st.sampled_from([0.0, 1e-6, 1e-3, 0.1, 1.0, 100.0])),
         nu=draw(st.sampled_from([1.0, 1e5])),
-        noise_power_w=draw(st.sampled_from([1e-8, 1e-2, 1e4])),
+        noise_density_w_hz=draw(st.sampled_from([2e-14, 2e-8, 2e-2])),
         num_samples=rng.uniform(50, 800, num_devices),
         overhead_s=draw(st.sampled_from([0.0, 100.0])) * rng.random(num_devices),
     )

@@ -21,7 +21,7 @@ VALUES = {
     "availability": 0.5, "upload_failure": 0.5, "download_rate_bps": 1e6, "deadline_s": 1e9,
     "p_min": 0.002, "f_min": 1.1e9, "num_devices": 7, "channel": "markov:0.9", "csi": "delayed",
     "latency": "round_time", "objective": "outcome", "compression": "qsgd:4",
-    "download_compression": "qsgd:8", "lambda_": 3.0, "V": 0.5,
+    "download_compression": "qsgd:8", "lambda_": 3.0, "V": 0.5, "noise_density_w_hz": 1e-8,
 }  # fmt: skip
 
 

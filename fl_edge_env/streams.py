@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fl_edge_env.channels import TraceChannel
 from fl_edge_env.channels.protocol import check_gains
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
@@ -62,12 +63,14 @@ class Streams:
         """Start the streams of a seed's first episode, or without a seed of the next one."""
         if seed is not None:
             self._root = np.random.SeedSequence(seed)
-        channel, cohort, self.training, presence, uploads = self._root.spawn(1)[0].spawn(5)
+        channel, cohort, self.training, presence, uploads, start = self._root.spawn(1)[0].spawn(6)
         self._channel = np.random.default_rng(channel)
         self._cohort = np.random.default_rng(cohort)
         self._presence = np.random.default_rng(presence)
         self._uploads = np.random.default_rng(uploads)
-        self._drawn = 0
+        self._coming = 0  # the round that the channel gives next
+        if isinstance(recorded := self._scenario.channel, TraceChannel):
+            self._coming = int(np.random.default_rng(start).integers(len(recorded.trace)))
         self._last: FloatArray | None = None
 
     def next_rounds(self, count: int) -> Drawn:
@@ -77,11 +80,11 @@ class Streams:
             self._channel,
             count,
             scenario.num_devices,
-            first_round=self._drawn,
+            first_round=self._coming,
             previous=self._last,
         )
         check_gains(scenario.channel, gains, count, scenario.num_devices)
-        self._drawn += count
+        self._coming += count
         self._last = gains[-1]
         available = uploads = None
         if scenario.drops_out:

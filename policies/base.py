@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Allocation, Scenario, TraceChannel
 from fl_edge_env.typing import FloatArray
 
 
@@ -15,6 +16,16 @@ def check_scenario(scenario: object) -> None:
     if not isinstance(scenario, Scenario):
         instead = f": use Scenario.preset({scenario!r})" if isinstance(scenario, str) else ""
         raise ValueError(f"scenario must be a Scenario, got {scenario!r}{instead}")
+
+
+def visible(scenario: Scenario) -> Scenario:
+    """The scenario as policies may know it: recorded gains have no order, which is the future."""
+    check_scenario(scenario)
+    if not isinstance(scenario.channel, TraceChannel):
+        return scenario
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # told when the scenario was made
+        return scenario.replace(channel=scenario.channel.unordered())
 
 
 class Named(ABC):

@@ -9,7 +9,7 @@ from typing import Any
 from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean
 from policies import selection
-from policies.base import Policy
+from policies.base import Policy, visible
 from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
@@ -63,7 +63,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         Stable-Baselines3 has saved, and ``"predict"`` one of any library, given as `model`; see
         `policies.agents.PredictPolicy`.
     scenario : Scenario
-        The system it controls.
+        The system it controls. The policy is given recorded gains without their order.
     **options
         Keywords of the policy's class; of a selector's too `resources`, see `Scheduler`.
 
@@ -74,6 +74,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     """
     if not isinstance(name, str):
         raise ValueError(f"policy must be a name or the path of an agent as a string, got {name!r}")
+    scenario = visible(scenario)
     selector, _, resources = name.partition(":")
     if name.endswith(".zip") or selector == "predict":
         return _predicting(name, scenario, options)

@@ -12,10 +12,10 @@ from fl_edge_env import Scenario
 ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
-    "fl_edge_env": 5_110,
+    "fl_edge_env": 5_120,
     "policies": 8_110,
     "policies/benchmark": 3_670,
-    "train_fl": 4_590,
+    "train_fl": 4_580,
     "docs": 650,
     "tests": 13_000,
 }

@@ -14,9 +14,44 @@ from fl_edge_env.tables import COUNTED, read_table
 from fl_edge_env.typing import FloatArray
 
 
+@dataclass(frozen=True, eq=False)
+class UnorderedChannel:
+    """Draws from the recorded gains of each device, independently over rounds and devices.
+
+    `gains`, shape (rounds, N), ascend for each device, and `means` are theirs, shape (N,). The
+    other attributes are as in `ChannelModel`.
+    """
+
+    gains: FloatArray
+    means: FloatArray
+    mean: float
+    gain_min: float
+    gain_max: float
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnorderedChannel) and np.array_equal(self.gains, other.gains)
+
+    def device_mean(self, num_devices: int) -> FloatArray:  # noqa: ARG002 - as recorded
+        """Mean gain of each device, shape (N,)."""
+        return self.means
+
+    def draw(
+        self, rng: np.random.Generator, rounds: int, num_devices: int, **_: object
+    ) -> FloatArray:
+        """Draw the gains of the next rounds; see `ChannelModel.draw`."""
+        return self.sample(rng, rounds, num_devices)
+
+    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+        """Draw independent rounds; see `ChannelModel.sample`."""
+        places = rng.integers(len(self.gains), size=(count, num_devices))
+        return np.take_along_axis(self.gains, places, axis=0)
+
+
 @dataclass(frozen=True)
 class TraceChannel:
     """Replays recorded gains, from the start again after the last round.
+
+    An episode begins at a round of the record that its seed draws, so that seeds differ.
 
     Parameters
     ----------
@@ -35,6 +70,11 @@ class TraceChannel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(self.path))
         self.trace  # noqa: B018 - read it now, and refuse it now
+
+    def unordered(self) -> UnorderedChannel:
+        """The channel as far as policies may know it, without the future."""
+        means, bounds = self.trace.mean(axis=0), (self.gain_min, self.gain_max)
+        return UnorderedChannel(np.sort(self.trace, axis=0), means, self.mean, *bounds)
 
     def __eq__(self, other: object) -> bool:
         """Equal in path and gains: the file may have changed between the two."""

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import is_integer
-from policies.base import Policy, check_scenario
+from policies.base import Policy, visible
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.episode import Episodes, gathered
 from policies.benchmark.jobs import BOUND_NAME, BoundJob, EnvFactory, Job, Work
@@ -117,13 +117,13 @@ _OWN_FIELDS = ("mu", "nu", "lambda_", "V", "num_rounds")
 
 def _check_system(policy: Policy, scenario: Scenario, *, trained: bool) -> None:
     """Refuse a policy that cannot run in a system, or was made for another; `ValueError`."""
-    check_scenario(scenario)
     if not trained and policy.needs_training:
         raise ValueError(
             f"{policy.name} decides by what training reports, and no models are trained here: "
             "leave it out, or train"
         )
-    if other := _differences(getattr(policy, "scenario", scenario), scenario, _OWN_FIELDS):
+    own = visible(getattr(policy, "scenario", scenario))
+    if other := _differences(own, visible(scenario), _OWN_FIELDS):
         raise ValueError(
             f"the policy {policy.name} was made for a scenario with another {', '.join(other)}: "
             "make it with the scenario that it is run in"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Allocation, Scenario, TraceChannel
 from fl_edge_env.streams import Streams
 from policies import (
     LROA,
@@ -309,3 +311,44 @@ def test_evaluate__who_writes_into_what_it_is_given_changes_nothing():
     runs = evaluate([Writer(SYSTEM), UniS(SYSTEM)], SYSTEM, SEEDS, gaps=False)
     wrote, honest = (one.drop(columns="policy") for _, one in runs.groupby("policy", sort=False))
     pd.testing.assert_frame_equal(wrote.reset_index(drop=True), honest.reset_index(drop=True))
+
+
+class Foresight(UniS):
+    """Looks for the coming gains in all that its scenario holds, a record in order or its file."""
+
+    found = 0
+
+    def decide(self, observation):
+        seen = np.atleast_2d(observation["channel_gain"])[0]
+        held = vars(self.scenario.channel).values()
+        tables = [v for v in held if isinstance(v, np.ndarray) and v.ndim == 2]
+        tables += [pd.read_csv(v).gain.to_numpy().reshape(-1, 4) for v in held if _is_file(v)]
+        Foresight.found += sum(np.isclose(table, seen).all(axis=1).any() for table in tables)
+        return super().decide(observation)
+
+
+def _is_file(value):
+    return isinstance(value, str) and Path(value).is_file()
+
+
+def test_make_policy__shows_no_record_of_the_future_and_leaves_honest_results(tmp_path):
+    rng = np.random.default_rng(0)
+    pairs = pd.MultiIndex.from_product([range(200), range(4)], names=["round", "device"])
+    gains = pd.DataFrame({"gain": rng.uniform(0.01, 0.5, 800)}, index=pairs)
+    gains.reset_index().to_csv(tmp_path / "trace.csv", index=False)
+    channel = TraceChannel(tmp_path / "trace.csv")
+    system = Scenario(num_devices=4, num_rounds=30, energy_budget_j=150, channel=channel)
+    evaluate([Foresight(system)], system, SEEDS, gaps=False)
+    assert Foresight.found == 60  # in the record and in the file
+    Foresight.found = 0
+    evaluate([make_policy(f"{__name__}:Foresight", system)], system, SEEDS, gaps=False)
+    assert Foresight.found == 0
+    for name, kind in {"lroa": LROA, "uni-d": UniD, "opportunistic": Opportunistic}.items():
+        plain, named = (
+            evaluate([policy], system, SEEDS, gaps=False)
+            for policy in (kind(system), make_policy(name, system))
+        )
+        # Opportunistic begins with prices from a sample of the channel.
+        tolerance = 0.01 if kind is Opportunistic else 0.0
+        pd.testing.assert_frame_equal(plain, named, rtol=tolerance, atol=0.0)
+        assert plain["total_time"].nunique() > 3  # seeds are replicates

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 
 from fl_edge_env import RateTraceChannel, Scenario, Simulator, TraceChannel
 from fl_edge_env.allocation import decode_action
+from fl_edge_env.channels.protocol import _check_draw as check_draw
 from fl_edge_env.physics import upload_rate
+from fl_edge_env.streams import episode_gains
 from tests.support import little_memory
 
 
@@ -34,13 +37,57 @@ def test_trace__replays_the_recorded_gains_and_starts_again(table, tmp_path: Pat
     np.testing.assert_allclose(scenario.mean_gain, recorded.mean(axis=0))
     with pytest.raises(ValueError, match="has 3 devices and the scenario 4: set num_devices=3"):
         Scenario(num_devices=4, channel=channel)
-    simulator = Simulator(scenario, 1)
-    simulator.reset([0])
-    allocation = decode_action(np.zeros((1, 3, 3)), scenario, 2.0)
-    for index in range(12):
-        seen = simulator.observe()["channel_gain"][0]
-        np.testing.assert_allclose(seen, recorded[index % 5], rtol=1e-15)
-        simulator.advance(allocation)
+    starts = set()
+    for seed in range(40):
+        gains = np.concatenate([*episode_gains(scenario, seed)])
+        (start,) = np.flatnonzero((recorded == gains[0]).all(axis=1))
+        np.testing.assert_array_equal(gains, recorded[(start + np.arange(12)) % 5])
+        starts.add(start)
+    assert starts == set(range(5))  # by chance once in 1,500 sets of seeds
+
+
+@pytest.mark.parametrize("csi", ["full", "delayed", "participants"])
+def test_trace__an_episode_is_the_same_alone_in_a_batch_and_after_an_interruption(
+    table, tmp_path, csi
+):
+    table.to_csv(tmp_path / "trace.csv", index=False)
+    channel = TraceChannel(tmp_path / "trace.csv")
+    scenario = Scenario(num_devices=3, channel=channel, num_rounds=9, csi=csi)
+    batch = Simulator(scenario, 6)
+    alone = [Simulator(scenario) for _ in range(6)]
+    allocation = decode_action(np.zeros((3, 3)), scenario, 2.0)
+    for seeds in (range(6), [None] * 6):  # and the second episodes of these seeds
+        batch.reset(list(seeds))
+        for simulator, seed in zip(alone, seeds, strict=True):
+            simulator.reset([seed])
+        for _ in range(9):
+            shown = batch.observe()
+            played = batch.advance(allocation.of_shape((6, 3)))
+            for index, simulator in enumerate(alone):
+                for name, values in simulator.observe().items():
+                    np.testing.assert_array_equal(shown[name][index], values)
+                time = simulator.advance(allocation).device_time
+                np.testing.assert_array_equal(played.device_time[index], time)
+            alone = pickle.loads(pickle.dumps(alone))
+
+
+def test_unordered__has_the_distribution_of_each_device_and_nothing_else(table, tmp_path):
+    table.to_csv(tmp_path / "trace.csv", index=False)
+    channel = TraceChannel(tmp_path / "trace.csv")
+    view = channel.unordered()
+    for name in ("mean", "gain_min", "gain_max"):
+        assert getattr(view, name) == getattr(channel, name)
+    np.testing.assert_array_equal(view.device_mean(3), channel.device_mean(3))
+    check_draw(view, 3)
+    for draw in (view.draw, view.sample):
+        drawn = draw(np.random.default_rng(0), 20_000, 3)
+        for device in range(3):
+            gains, counts = np.unique(drawn[:, device], return_counts=True)
+            np.testing.assert_array_equal(gains, np.sort(channel.trace[:, device]))
+            np.testing.assert_allclose(counts, 4000, rtol=0.1)
+        np.testing.assert_allclose(np.corrcoef(drawn.T), np.eye(3), atol=0.05)
+        np.testing.assert_allclose(np.corrcoef(drawn[1:].T, drawn[:-1].T)[:3, 3:], 0, atol=0.05)
+    assert "trace.csv" not in repr(vars(view))
 
 
 def test_rates__are_those_of_a_device_at_the_reference(table, tmp_path: Path):

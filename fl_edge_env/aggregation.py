@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fl_edge_env.allocation import Allocation
+from fl_edge_env.allocation import Allocation, normalized
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
@@ -82,7 +82,7 @@ def contributions(
             arrived &= ~info[lost]
     weight = np.zeros(shape)
     if decision.q is not None:
-        drawn_from = decision.q if info.get("q") is None else info["q"]
+        drawn_from = normalized(decision.q) if info.get("q") is None else info["q"]
         np.divide(count * data, size * drawn_from, out=weight, where=arrived)
     elif decision.weights is not None:
         assert decision.cohort is not None

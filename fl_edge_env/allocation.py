@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fl_edge_env import physics
 from fl_edge_env.checks import Array, all_true, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 # How far a decision may miss its bounds: relative for f, p and bandwidth, so that bounds that were
-# rounded to 32 bits pass, and absolute for the sum of q.
-BOUND_TOLERANCE = 1e-7
+# rounded to 32 bits pass, and absolute for the sum of q. It is played as `within_bounds` gives it.
+_BOUND_TOLERANCE = 1e-7
 _SUM_TOLERANCE = 1e-6
 # Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
 LEAST_Q = 1e-100
@@ -137,7 +138,10 @@ class Allocation:
             ) from None
 
     def validate(self, scenario: Scenario) -> None:
-        """Raise `ValueError` where a shape, bound, sum or cohort does not fit a scenario."""
+        """Raise `ValueError` where a shape, bound, sum or cohort does not fit a scenario.
+
+        Bounds and sums may be missed by as much as rounding to 32 bits explains.
+        """
         whole = self.of_shape((*self.f.shape[:-1], scenario.num_devices))
         _check_range("f", whole.f, scenario.f_min, scenario.f_max)
         _check_range("p", whole.p, scenario.p_min, scenario.p_max)
@@ -147,6 +151,28 @@ class Allocation:
             _check_cohort(whole, whole.cohort, scenario)
         if whole.bandwidth is not None:
             _check_bandwidth(whole.bandwidth, whole.participates, scenario.bandwidth_hz)
+
+    def within_bounds(self, scenario: Scenario) -> Allocation:
+        """The decision that is played if this one is valid: it keeps exactly to its bounds.
+
+        f and p are clipped. q is divided by its sum, and a bandwidth that exceeds the band scaled
+        to it, if they miss it by more than rounding to 64 bits.
+        """
+        moved: dict[str, Any] = {}
+        for name in ("f", "p"):
+            value = getattr(self, name)
+            low, high = getattr(scenario, f"{name}_min"), getattr(scenario, f"{name}_max")
+            if not all_true((value >= low) & (value <= high)):
+                moved[name] = value.clip(low, high)
+        if self.q is not None and (q := normalized(self.q)) is not self.q:
+            moved["q"] = q
+        if self.bandwidth is not None:
+            given, band = np.where(self.participates, self.bandwidth, 0.0), scenario.bandwidth_hz
+            total = given.sum(axis=-1, keepdims=True)
+            over = total > band * (1 + physics.ROUNDING)
+            if over.any():
+                moved["bandwidth"] = given * np.where(over, band / total, 1.0)
+        return replace(self, **moved) if moved else self
 
     @cached_property
     def participates(self) -> BoolArray:
@@ -240,13 +266,20 @@ def encode_action(
 def _from_unit(row: FloatArray, low: FloatArray, mid: FloatArray, high: FloatArray) -> FloatArray:
     """Numbers in [-1, 1] as values of the range from low to high."""
     # Near the lower end rounding has the size of the upper one, which may be far larger.
-    return np.maximum(mid + 0.5 * (high - low) * row, (1 - BOUND_TOLERANCE) * low)
+    return (mid + 0.5 * (high - low) * row).clip(low, high)
 
 
 def _to_unit(value: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
     """The inverse of `_from_unit`; an empty range maps to 0."""
     span = np.where(high > low, high - low, 1.0)
     return np.where(high > low, 2.0 * (value - low) / span - 1.0, 0.0)
+
+
+def normalized(q: FloatArray) -> FloatArray:
+    """Probabilities divided by their sum if it misses one by more than rounding, else as given."""
+    total = q.sum(axis=-1, keepdims=True)
+    missed = np.abs(total - 1.0) > physics.ROUNDING
+    return q / np.where(missed, total, 1.0) if missed.any() else q
 
 
 def highest(
@@ -316,7 +349,7 @@ def _extremes(value: FloatArray) -> str:
 def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray) -> None:
     if all_true((value >= low) & (value <= high)):
         return
-    inside = (value >= low * (1 - BOUND_TOLERANCE)) & (value <= high * (1 + BOUND_TOLERANCE))
+    inside = (value >= low * (1 - _BOUND_TOLERANCE)) & (value <= high * (1 + _BOUND_TOLERANCE))
     if not all_true(inside):
         worst = np.unravel_index(int(np.argmin(inside)), inside.shape)
         device = int(worst[-1])
@@ -373,7 +406,7 @@ def _check_cohort(decision: Allocation, cohort: IntArray, scenario: Scenario) ->
 def _check_bandwidth(bandwidth: FloatArray, member: BoolArray, band: float) -> None:
     # Written so that NaN fails the comparison.
     least = LEAST_SHARE * band
-    enough = ~member | (bandwidth >= (1 - BOUND_TOLERANCE) * least)
+    enough = ~member | (bandwidth >= (1 - _BOUND_TOLERANCE) * least)
     if not all_true(enough):
         where = tuple(np.argwhere(~enough)[0])
         raise ValueError(
@@ -383,7 +416,7 @@ def _check_bandwidth(bandwidth: FloatArray, member: BoolArray, band: float) -> N
             "the cohort"
         )
     total = np.where(member, bandwidth, 0.0).sum(axis=-1)
-    if not all_true(total <= band * (1 + BOUND_TOLERANCE)):
+    if not all_true(total <= band * (1 + _BOUND_TOLERANCE)):
         raise ValueError(
             f"bandwidth must sum to at most bandwidth_hz = {band:g} over the cohort, got a sum "
             f"of {np.max(total):.9g}: multiply it by bandwidth_hz over its sum"

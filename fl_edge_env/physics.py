@@ -15,8 +15,8 @@ import numpy as np
 
 from fl_edge_env.typing import BoolArray, FloatArray, System
 
-# By how much more than the time it has a device must take to be late, relative: not by rounding.
-_ROUNDING = 1e-9
+# What counts as rounding, relative: by less a device is not late, nor does a sum miss its bound.
+ROUNDING = 1e-9
 
 
 def upload_rate(
@@ -102,7 +102,7 @@ def cut(
     together are late together or not at all: rounding makes nobody late. `end` [s] is a number, or
     has shape (..., 1).
     """
-    late = device_time > (1.0 + _ROUNDING) * end
+    late = device_time > (1.0 + ROUNDING) * end
     device_energy = np.where(late, energy_until(end, f, p, system), device_energy)
     return np.minimum(device_time, end), device_energy, late
 

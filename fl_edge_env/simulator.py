@@ -180,6 +180,7 @@ class Simulator:
         scenario = self.scenario
         decision = allocation.of_shape(self.queue.shape)
         decision.validate(scenario)
+        decision = decision.within_bounds(scenario)
         # A copy, as the coming rounds overwrite it.
         available = None if self.available is None else self.available.copy()
         device_time, device_energy, late = self._cost(decision)

@@ -8,7 +8,6 @@ import numpy as np
 from gymnasium import spaces
 
 from fl_edge_env import physics
-from fl_edge_env.allocation import BOUND_TOLERANCE
 from fl_edge_env.scenario import Scenario
 
 # The age of a gain that was not measured yet [rounds]: above that of any other, in episodes of any
@@ -25,9 +24,8 @@ def observation_space(scenario: Scenario) -> spaces.Dict:
     """
     shape = (scenario.num_devices,)
     channel = scenario.channel
-    most_f, most_p = ((1 + BOUND_TOLERANCE) * most for most in (scenario.f_max, scenario.p_max))
     worst = np.full(shape, channel.gain_min)
-    _, largest_energy = physics.time_and_energy(worst, most_f, most_p, scenario)
+    _, largest_energy = physics.time_and_energy(worst, scenario.f_max, scenario.p_max, scenario)
     overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
     # Adding up rounds rounds; and a queue that never grows still needs an interval of some width.
     queue_max = (1 + 1e-9) * scenario.num_rounds * overshoot

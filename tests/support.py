@@ -11,7 +11,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,6 +70,20 @@ def random_decision(scenario: Scenario, rng: np.random.Generator, *batch: int) -
     p = rng.uniform(scenario.p_min, scenario.p_max, shape)
     q = rng.dirichlet(np.ones(shape[-1]), batch) + 1e-9
     return Allocation(f, p, q / q.sum(axis=-1, keepdims=True))
+
+
+def missed(decision: Allocation, scenario: Scenario, sign: int = 1) -> Allocation:
+    """A decision that misses its bounds by as much as `Allocation.validate` lets pass."""
+    beyond, fields = 1 + 9e-8, {"f": decision.f, "p": decision.p}
+    for name in fields:
+        low, high = getattr(scenario, f"{name}_min"), getattr(scenario, f"{name}_max")
+        fields[name] = np.where(fields[name] >= high, high * beyond, fields[name])
+        fields[name] = np.where(fields[name] <= low, low / beyond, fields[name])
+    if decision.q is not None:
+        fields["q"] = np.minimum(decision.q * (1 + sign * 9e-7), 1.0)
+    if decision.bandwidth is not None:
+        fields["bandwidth"] = decision.bandwidth * beyond
+    return replace(decision, **fields)
 
 
 def played(policy: Policy, scenario: Scenario, seed: int = 0) -> list[dict[str, Any]]:

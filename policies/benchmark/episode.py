@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions, in_time
+from fl_edge_env.allocation import normalized
 from fl_edge_env.files import reason
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.physics import participation_probability
@@ -226,12 +227,12 @@ class Records:
         done = in_time(info)
         available = info.get("available", np.True_)
         self._sums["available"] += available
-        if decision.cohort is None:
+        if decision.q is not None:
             shares = np.where(available, self._scenario.weights, 0.0)
             by_data = shares / np.sum(shares, axis=-1, keepdims=True)
             distinct, expected = (
                 np.sum(participation_probability(q, self._scenario.cohort_size), axis=-1)
-                for q in (info.get("q", decision.q), by_data)
+                for q in (info.get("q", normalized(decision.q)), by_data)
             )
             filled = np.minimum(distinct / expected, 1.0)
             done_by_draws = np.take_along_axis(done, info["cohort"], axis=-1)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env.allocation import BOUND_TOLERANCE
+from fl_edge_env import physics
 from fl_edge_env.checks import FINITE, PROBABILITY, number_in
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
@@ -160,8 +160,8 @@ def bound_rounds(
         The bounds [s].
     """
     rounds, shape = check_rounds(channel_gain, energy_price, scenario, V=1.0)
-    # A little later, as decisions may miss their bounds by as much and be in time.
-    latest = scenario.deadline_s * (1.0 + 2.0 * BOUND_TOLERANCE)
+    # A little later, as nobody is late by rounding.
+    latest = scenario.deadline_s * (1.0 + 2.0 * physics.ROUNDING)
     options = (participation_price, available, latest, tolerance)
     bound = _search(rounds, shape, *options, bound_only=True).lower
     # Take a round that ends at tau <= D, by the deadline or when the first of the cohort have

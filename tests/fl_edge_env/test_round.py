@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from fl_edge_env import (
 )
 from fl_edge_env.aggregation import contributions, in_time
 from fl_edge_env.spaces import NEVER_MEASURED
+from tests.support import missed
 
 ROUNDS = 4
 SYSTEM_OPTIONS = {
@@ -322,6 +324,33 @@ def test_round__with_any_options_is_that_of_plain_loops_and_a_batch_that_of_sing
         for name, value in info.items():
             assert isinstance(value, np.ndarray | np.generic), name
             np.testing.assert_array_equal(value, everything[name])
+
+
+@pytest.mark.filterwarnings("ignore:no device meets the deadline")
+@given(st.integers(0, 2**32 - 1), OPTIONS, st.booleans(), st.sampled_from([1, -1]))
+def test_round__of_a_decision_that_misses_its_bounds_is_that_of_the_decision_within_them(
+    seed, options, chosen, sign
+):
+    rng = np.random.default_rng(seed)
+    system = random_system(rng, options)
+    played = []
+    for beyond in (False, True):
+        batch = FLEdgeVectorEnv(2, system)
+        there = batch.reset(seed=[1, 2])[0].get("available", np.ones((2, system.num_devices))) == 1
+        decision = random_decision(np.random.default_rng(seed), system, there, options, chosen)
+        f = np.where(decision.f < system.f_mid, system.f_min, system.f_max)
+        decision = replace(decision, f=f, p=np.where(f < system.f_mid, system.p_max, system.p_min))
+        if decision.bandwidth is not None:
+            band = np.where(decision.participates, decision.bandwidth, 0.0)
+            band *= system.bandwidth_hz / band.sum(axis=1, keepdims=True)
+            decision = replace(decision, bandwidth=band)
+        if beyond:
+            decision = missed(decision, system, sign)
+            assert np.all((decision.f < system.f_min) | (decision.f > system.f_max))
+        infos = batch.step(decision)[4]
+        played.append(infos | contributions(decision, infos, system)._asdict())
+    for name, values in played[0].items():
+        np.testing.assert_allclose(played[1][name], values, rtol=3e-9, err_msg=name)
 
 
 def test_first__is_the_end_of_the_round_and_ties_are_in_time():

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_edge_env import MarkovChannel, Scenario, Simulator
+from fl_edge_env import Allocation, MarkovChannel, Scenario, Simulator
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.streams import episode_gains
 from policies import LROA, UniD, UniS, lower_bound
 from policies.benchmark.bounds import path_bound, penalty_prices
-from tests.support import field_values
+from policies.p2 import solve_p2
+from tests.support import field_values, missed
 
 
 def priced_rounds(scenario: Scenario, seed: int, prices: np.ndarray, decide) -> np.ndarray:
@@ -28,8 +29,14 @@ def priced_rounds(scenario: Scenario, seed: int, prices: np.ndarray, decide) -> 
 
 
 @settings(max_examples=60)
-@given(field_values(2), st.integers(0, 99), st.floats(0, 30), st.floats(0.1, 10))
-def test_path_bound__no_sampled_decision_is_below_it_in_any_round(fields, seed, price, scale):
+@given(
+    field_values(2),
+    st.integers(0, 99),
+    st.floats(0, 30),
+    st.floats(0.1, 10),
+    st.sampled_from([1, -1]),
+)
+def test_path_bound__no_sampled_decision_is_below_it_in_any_round(fields, seed, price, scale, sign):
     scenario = Scenario(**fields)
     rng = np.random.default_rng(seed)
     # Prices around those at which a budget costs as much as the rest.
@@ -44,9 +51,13 @@ def test_path_bound__no_sampled_decision_is_below_it_in_any_round(fields, seed, 
     def at_random(_):
         return decode_action(rng.normal(0, scale, (3, scenario.num_devices)), scenario, 2.0)
 
+    def best_beyond_the_ranges(observation):
+        solution = solve_p2(observation["channel_gain"], scenario.V * prices, scenario, exact=True)
+        return missed(Allocation(solution.f, solution.p, solution.q), scenario, sign)
+
     # The price of the budget is part of both sides: the larger it is, the coarser the difference.
     size = np.abs(bound) + np.sum(prices * scenario.energy_budget_j)
-    for decide in (at_random, policy.decide):
+    for decide in (at_random, policy.decide, best_beyond_the_ranges):
         assert np.all(priced_rounds(scenario, seed, prices, decide) >= bound - 1e-9 * size)
 
 
@@ -91,8 +102,6 @@ def test_lower_bound__holds_for_every_policy_at_the_energy_it_used():
 
 def test_lower_bound__no_other_multiplier_gives_a_much_better_bound():
     # The dual function is concave and largest at the best multiplier.
-    from policies.p2 import solve_p2
-
     scenario = Scenario.digits()
     bound = lower_bound(scenario, num_samples=500)
     gains = scenario.channel.draw(np.random.default_rng(9), 500, scenario.num_devices)

@@ -183,7 +183,7 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
     low, high = least, latest
     above = False  # whether the optimum is known to be above low
     tau = min(max(tau, least), latest)
-    for _ in range(100):
+    for step in range(100):
         saved, bend = 0.0, 0.0
         for member in range(size):
             n = members[member]
@@ -207,6 +207,9 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
                 new = least
             else:
                 new = 2.0 * low if high == math.inf else 0.5 * (low + high)
+        # Newton's method can circle around a kink of the worth, as where f reaches its least.
+        if step >= 10 and step % 2 == 0 and above and high < math.inf:
+            new = 0.5 * (low + high)
         if abs(new - tau) <= 1e-9 * tau:
             return new
         tau = new

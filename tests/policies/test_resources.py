@@ -71,7 +71,7 @@ def test_deadline_resources__are_the_best_with_which_all_finish_together_that_ca
     time, energy = physics.time_and_energy(gain, f, p, SYSTEM)
     found = SYSTEM.V * time[can].max() + np.sum((queue * energy)[can])
     assert total.min() * (1 - 2e-3) <= found
-    assert found <= total.min() * (1 + 1e-9) or share is not None
+    assert found <= total.min() * (1 + 1e-9)
     if share is not None and not np.any(members & ~can):  # all the time that there is
         free = deadline_resources(gain, queue, members, SYSTEM)
         free, _ = physics.time_and_energy(gain, *free, SYSTEM)

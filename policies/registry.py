@@ -29,6 +29,7 @@ SELECTORS: dict[str, type[Selector]] = {
     "oort": selection.Oort,
     "adaptive-sampling": selection.AdaptiveSampling,
     "optimal-sampling": selection.OptimalSampling,
+    "quickest": selection.Quickest,
 }
 
 
@@ -36,7 +37,7 @@ def _scheduler(
     kind: type[Selector],
     scenario: Scenario,
     *,
-    resources: ResourceName | ResourceRule = "dynamic",
+    resources: ResourceName | ResourceRule | None = None,
     **options: Any,
 ) -> Policy:
     return Scheduler(kind(scenario, **options), resources=resources)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
     "fl_edge_env": 5_140,
-    "policies": 8_110,
+    "policies": 8_240,
     "policies/benchmark": 3_670,
     "train_fl": 4_580,
     "docs": 650,

@@ -2,6 +2,7 @@
 
 from policies.selection.channel import BestChannel, Fastest, ProportionalFair
 from policies.selection.loss import Oort, PowerOfChoice
+from policies.selection.quickest import Quickest
 from policies.selection.sampling import AdaptiveSampling, OptimalSampling
 from policies.selection.scheduler import Scheduler
 from policies.selection.selector import Candidates, Selector
@@ -17,6 +18,7 @@ __all__ = [
     "OverSelection",
     "PowerOfChoice",
     "ProportionalFair",
+    "Quickest",
     "Random",
     "RoundRobin",
     "Scheduler",

@@ -27,12 +27,12 @@ class Scheduler(Policy):
     selector : Selector
         The rule that chooses devices.
     resources : {"static", "dynamic", "static-shared", "dynamic-shared"} or callable
-        The rule for f and p. ``"static"``: those of Uni-S, for any cohort. ``"dynamic"``: those
-        that minimise the round's drift-plus-penalty, which raise the price of a device's energy
-        as its queue grows; the devices of a chosen cohort finish together.
-        ``"static-shared"`` and ``"dynamic-shared"`` add the bandwidths with which a chosen cohort
-        finishes together at this f and p. A callable is a user-defined rule, see
-        `policies.resources.ResourceRule`.
+        The rule for f and p, by default the selector's own, or else ``"dynamic"``. ``"static"``:
+        those of Uni-S, for any cohort. ``"dynamic"``: those that minimise the round's
+        drift-plus-penalty, which raise the price of a device's energy as its queue grows; the
+        devices of a chosen cohort finish together. ``"static-shared"`` and ``"dynamic-shared"`` add
+        the bandwidths with which a chosen cohort finishes together at this f and p. A callable is a
+        user-defined rule, see `policies.resources.ResourceRule`.
 
     Attributes
     ----------
@@ -50,20 +50,29 @@ class Scheduler(Policy):
     name = "Scheduler"
 
     def __init__(
-        self, selector: Selector, resources: ResourceName | ResourceRule = "dynamic"
+        self, selector: Selector, resources: ResourceName | ResourceRule | None = None
     ) -> None:
         given: object = selector
         if not isinstance(given, Selector):
             made = ": make one with the scenario" if isinstance(given, type) else ""
             raise ValueError(f"selector must be a Selector, got {given!r}{made}")
         super().__init__(selector.scenario)
-        if callable(resources):
-            self._resources, label = resources, getattr(resources, "__name__", "own")
+        self.name, own = selector.name, selector.resources
+        if own is not None and resources is not None:
+            raise ValueError(
+                f"{selector.name} sets f and p itself: leave out its resources, got {resources!r}"
+            )
+        if own is not None:
+            self._resources: ResourceRule = own
+        elif callable(resources):
+            self._resources = resources
+            self.name += f", {getattr(resources, '__name__', 'own')}"
         else:
+            resources = "dynamic" if resources is None else resources
             label = one_of("resources", resources, tuple(RESOURCES))
             self._resources = RESOURCES[label]
+            self.name += f", {label}"
         self.selector = selector
-        self.name = f"{selector.name}, {label}"
         self.uses_losses = selector.uses_losses
         self.uses_update_norms = selector.uses_update_norms
         self.needs_training = selector.uses_losses or selector.uses_update_norms
@@ -111,7 +120,8 @@ class Scheduler(Policy):
         if self.selector.first is not None:
             number = np.count_nonzero(named.participates, axis=-1)
             first = np.minimum(self.selector.first, number)
-        return Allocation(f, p, cohort=chosen, first=first, bandwidth=bandwidth)
+        weights = None if self.selector.weights is None else self.selector.weights[chosen]
+        return Allocation(f, p, cohort=chosen, weights=weights, first=first, bandwidth=bandwidth)
 
     def _draw(self) -> FloatArray:
         """Random numbers of the coming round, shape (N,) or (B, N): a stream for each round."""

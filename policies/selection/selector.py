@@ -66,6 +66,11 @@ class Selector(Named):
     uses_losses, uses_update_norms : bool
         True if `learn` needs what training alone can report; see `train_fl.TrainingWrapper`.
         Without training such a rule is refused.
+    resources : callable or None
+        The selector's own rule for f and p, see `policies.resources.ResourceRule`; None leaves them
+        to the scheduler.
+    weights : ndarray or None, shape (N,)
+        How much the update of a participant counts; None stands for its share of the cohort's data.
     first : int or None
         The round ends when so many of the cohort have finished, or all if it has fewer; None waits
         for all. See `fl_edge_env.Allocation`.
@@ -76,6 +81,8 @@ class Selector(Named):
     samples: bool = False
     uses_losses: bool = False
     uses_update_norms: bool = False
+    resources: Callable[..., tuple[FloatArray, ...]] | None = None
+    weights: FloatArray | None = None
     first: int | None = None
     memory: dict[str, NDArray[Any]]
 

@@ -11,17 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from fl_edge_env import ExponentialChannel, FLEdgeVectorEnv, Scenario
+from fl_edge_env import ExponentialChannel, FLEdgeVectorEnv, Scenario, physics
 from policies import check_policy, evaluate, make_policy, selection
 from policies.registry import SELECTORS
-from policies.selection import Candidates, Oort, PowerOfChoice, Scheduler, Selector
+from policies.selection import Candidates, Oort, PowerOfChoice, Quickest, Scheduler, Selector
 from policies.selection.sampling import adaptive_probabilities, norm_probabilities
 from policies.selection.selector import smallest
 from tests.support import played
 
 SMALL = Scenario.cifar10(num_devices=7, cohort_size=3, num_rounds=60)
 NEEDS_TRAINING = ["power-of-choice", "oort", "adaptive-sampling", "optimal-sampling"]
-WITHOUT_TRAINING = sorted(SELECTORS.keys() - set(NEEDS_TRAINING))
+PLAIN = sorted(SELECTORS.keys() - {*NEEDS_TRAINING, "quickest"})
+WITHOUT_TRAINING = [f"{name}:{rule}" for name in PLAIN for rule in ("static", "dynamic")]
 
 
 def candidates_of(scenario: Scenario, seed: int = 0, **given) -> Candidates:
@@ -54,10 +55,12 @@ def participations(cohorts: np.ndarray, scenario: Scenario) -> np.ndarray:
     return np.bincount(cohorts[cohorts >= 0], minlength=scenario.num_devices)
 
 
-@pytest.mark.parametrize("resources", ["static", "dynamic"])
-@pytest.mark.parametrize("name", WITHOUT_TRAINING)
-def test_scheduler__is_a_valid_policy_and_chooses_among_the_available(name, resources):
-    policy = make_policy(f"{name}:{resources}", SMALL)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(name, {}) for name in [*WITHOUT_TRAINING, "quickest"]] + [("quickest", {"groups": 4})],
+)
+def test_scheduler__is_a_valid_policy_and_chooses_among_the_available(name, options):
+    policy = make_policy(name, SMALL, **options)
     check_policy(policy)
     observation, _ = FLEdgeVectorEnv(3, SMALL).reset(seed=[0, 1, 2])
     there = np.array([[True] * 7, [True] + [False] * 6, [False, True] * 3 + [True]])
@@ -114,6 +117,50 @@ def test_proportional_fair__a_constant_factor_does_not_matter():
         gain = np.array([1.0, 0.01]) * ExponentialChannel().draw(rng, 1, 2)[0]
         chosen[selector.select(candidates_of(scenario, channel_gain=gain, number=number))] += 1
     assert abs(chosen[0] / 4000 - 0.5) < 4 * 0.5 / math.sqrt(4000)
+
+
+@pytest.mark.parametrize("budget", [0.01, 0.06, 0.15, 2.0])
+def test_quickest__takes_the_least_time_within_the_energy_of_a_participation(budget):
+    samples = np.linspace(20.0, 60.0, 8)
+    scenario = Scenario.digits(num_devices=8, num_samples=samples, energy_budget_j=budget)
+    selector, gain = Quickest(scenario), np.geomspace(0.01, 0.5, 8)
+    allowed = budget / (2 * scenario.weights)
+    f, p = selector.resources(gain)
+    time, energy = physics.time_and_energy(gain, f, p, scenario)
+    fs, ps = (
+        np.linspace(0, 1, 300)[:, None, None] * (scenario.f_max - scenario.f_min) + scenario.f_min,
+        np.geomspace(scenario.p_min, scenario.p_max, 300)[:, None],
+    )
+    times, energies = physics.time_and_energy(gain, fs, ps, scenario)
+    best = np.where(energies <= allowed, times, np.inf).min(axis=(0, 1))
+    can = best < np.inf
+    assert can.sum() == {0.01: 0, 0.06: 5, 0.15: 8, 2.0: 8}[budget]
+    assert np.all(energy[can] <= allowed[can] * (1 + 1e-12))
+    assert np.all(time[can] <= best[can] * 1.15)  # 24 powers in place of 300
+    assert np.array_equal([f[~can], p[~can]], [scenario.f_min[~can], scenario.p_min[~can]])
+
+
+def test_quickest__data_count_alike_and_at_a_large_constant_all_take_turns(monkeypatch):
+    policy = make_policy("quickest", SMALL)
+    counts = participations(cohorts_of(policy, SMALL), SMALL)
+    assert 1 < np.ptp(counts) < 9
+    monkeypatch.setattr("policies.selection.quickest._CATCH_UP", 1e9)
+    for window in np.split(cohorts_of(policy, SMALL)[:56], 8):  # three turns of seven rounds
+        assert np.all(participations(window, SMALL) == 3)
+
+
+def test_quickest__groups_of_like_devices_with_equal_targets_take_turns():
+    scenario = Scenario.phones(num_devices=8, num_rounds=40)
+    cohorts = np.sort(cohorts_of(make_policy("quickest", scenario, groups=4), scenario), axis=1)
+    speed = np.argsort(scenario.f_max)
+    assert {tuple(each) for each in cohorts} == {
+        tuple(sorted(pair)) for pair in speed.reshape(4, 2)
+    }
+    assert np.all(participations(cohorts, scenario) == 10)
+    uneven = scenario.replace(num_samples=np.array([1.0, 1, 1, 1, 1, 1, 3, 3]) * 100)
+    policy = make_policy("quickest", uneven, groups=2)
+    shares = np.bincount(policy.selector._group, uneven.weights)
+    np.testing.assert_allclose(shares, 0.5, atol=0.1)
 
 
 def test_power_of_choice__with_all_candidates_it_is_the_largest_losses():

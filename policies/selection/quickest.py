@@ -1,0 +1,104 @@
+"""Quickest: a yardstick in a few lines for schedulers that take more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_edge_env import Scenario, physics
+from fl_edge_env.checks import positive_integer
+from fl_edge_env.lyapunov import participation_target
+from fl_edge_env.typing import FloatArray, IntArray
+from policies.selection.selector import Candidates, Selector, smallest
+
+_CATCH_UP = 0.02  # part of its typical time that a participation above the target costs a device
+_POWERS = 24  # that a device tries
+_SAMPLED, _LEAST_ROUNDS = 1_000_000, 100  # simulated gains for the typical times
+
+
+class Quickest(Selector):
+    """The K devices that are the quickest compared with their own typical times.
+
+    The target of a device's participation is ``rho = min(K w, 1)``. A device has the f and p of
+    least time at the energy ``budget / rho`` that this allows for a participation (see
+    `resources`), and its typical time is the median over simulated rounds. The cohort has the K
+    smallest scores ``T / typical T + 0.02 (x - rho t)``, where x counts the device's participations
+    in the t rounds before. Its updates are weighted by ``w / rho``, as those of Opportunistic.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The system.
+    groups : int
+        Number of groups, from 1 to N, that take turns. A round takes as long as its slowest device,
+        so it can help if devices of like typical times take part together. The devices are sorted
+        by typical time and split into groups with about the same sum of targets, N / 2 groups are
+        pairs if all have equal targets. The cohort comes from the group that is furthest behind its
+        target. If fewer than K of its devices are available, others with small scores join.
+    """
+
+    def __init__(self, scenario: Scenario, *, groups: int = 1) -> None:
+        super().__init__(scenario)
+        if positive_integer("groups", groups) > scenario.num_devices:
+            raise ValueError(
+                f"groups must be at most {scenario.num_devices}, the number of devices, "
+                f"got {groups!r}"
+            )
+        if groups > 1:
+            self.name = f"{self.name}, {groups} groups"
+        self._target = participation_target(scenario)
+        self.weights = scenario.weights / self._target
+        self._powers = np.geomspace(scenario.p_min, scenario.p_max, _POWERS)
+        # Times fall with gains, so the median of the times is the time at the median of the gains.
+        rounds = max(_LEAST_ROUNDS, _SAMPLED // scenario.num_devices)
+        gains = scenario.channel.sample(np.random.default_rng(0), rounds, scenario.num_devices)
+        gain = np.median(gains, axis=0)
+        self._typical_time = physics.time_and_energy(gain, *self.resources(gain), scenario)[0]
+        self._order = np.argsort(self._typical_time, kind="stable")
+        ordered = self._target[self._order]
+        # The group in which the middle of a device's part of the sum lies; none remains empty.
+        middle = (np.cumsum(ordered) - 0.5 * ordered) / ordered.sum()
+        group = np.unique((groups * middle).astype(np.int64), return_inverse=True)[1]
+        self._starts = np.flatnonzero(np.diff(group, prepend=-1))
+        self._group = group[np.argsort(self._order)]
+        self._group_target = np.add.reduceat(ordered, self._starts)
+
+    def resources(self, channel_gain: FloatArray, *_: object) -> tuple[FloatArray, FloatArray]:
+        """The f [Hz] and p [W] of least time at the energy of a participation, each (..., N).
+
+        p is the best of 24 powers from p_min to p_max, and f what the rest of the energy allows, at
+        most f_max. Both are the least if even these take more energy.
+        """
+        scenario, gain = self.scenario, channel_gain[..., None, :]
+        upload = physics.upload_time(gain, self._powers, scenario)  # (..., 24, N)
+        rest = scenario.energy_budget_j / self._target - self._powers * upload
+        allowed = np.sqrt(np.maximum(rest, 0.0) / scenario.energy_per_hz2)
+        f = np.clip(allowed, scenario.f_min, scenario.f_max)
+        time = physics.compute_time(f, scenario) + upload
+        time = np.where(allowed >= scenario.f_min, time, np.inf)
+        best = np.argmin(time, axis=-2)  # the least power if none is allowed
+        f = np.take_along_axis(f, best[..., None, :], axis=-2)[..., 0, :]
+        return f, self._powers[best, np.arange(scenario.num_devices)]
+
+    def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+        """Count from zero; see `Selector.start`."""
+        return {"count": np.zeros((*batch, self.scenario.num_devices), dtype=np.int64)}
+
+    def select(self, candidates: Candidates) -> IntArray:
+        """Choose the smallest scores in the group whose turn it is; see `Selector.select`."""
+        count, rounds = self.memory["count"], candidates.number - 1
+        ahead = count - self._target * rounds
+        score = candidates.time / self._typical_time + _CATCH_UP * ahead
+        served = np.add.reduceat(count[..., self._order], self._starts, axis=-1)
+        turn = np.argmax(self._group_target * rounds - served, axis=-1)[..., None]
+        place = np.argsort(np.lexsort((score, self._group != turn), axis=-1), axis=-1)
+        return smallest(place.astype(np.float64), candidates.available, self.scenario.cohort_size)
+
+    def learn(self, info: Mapping[str, Any]) -> None:
+        """Count the rounds in which each device took part or was late; see `Selector.learn`."""
+        if "energy_spent" in info:
+            turn = (np.asarray(info["energy_spent"]) > 0) | info.get("late", False)
+            self.memory["count"] = self.memory["count"] + turn

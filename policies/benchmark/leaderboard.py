@@ -19,7 +19,7 @@ import pandas as pd
 from policies.benchmark.figures import log_ticks, save_figure
 from policies.benchmark.intervals import Interval, mean_interval, relative_interval
 from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET
-from policies.benchmark.tables import Board, by_policy, is_ok, judged_by, ranked
+from policies.benchmark.tables import Board, by_policy, judged_by, ranked, ranked_overall
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,7 +98,7 @@ def save_overview(
 
     The picture is written next to `path`, once for each format, which is its suffix.
     """
-    order = overview_rows(list(boards.values()))
+    order = ranked_overall([board.summary for board in boards.values()])
     columns = math.ceil(len(boards) / math.ceil(len(boards) / _MOST_COLUMNS))
     panels: list[Callable[[Axes], None]] = [
         partial(_draw_board, name=name, board=board, order=order, first=index % columns == 0)
@@ -107,19 +107,6 @@ def save_overview(
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     paths = [path.with_suffix(f".{kind}") for kind in formats]
     save_figure(rows, paths, panel_size=(3.3, 0.8 + 0.17 * len(order)))
-
-
-def overview_rows(boards: Sequence[Board]) -> list[str]:
-    """The schedulers that ran, by the share of their settings in which they are ok, then mean rank.
-
-    A scheduler that comes before another in every table comes before it here.
-    """
-    places: dict[str, list[tuple[bool, int]]] = {}
-    for board in boards:
-        runs = dict(by_policy(board.summary))
-        for rank, name in enumerate(ranked(board.summary)):
-            places.setdefault(name, []).append((not is_ok(runs[name]), rank))
-    return sorted(places, key=lambda name: tuple(np.mean(places[name], axis=0)))
 
 
 def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first: bool) -> None:

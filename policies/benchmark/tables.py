@@ -107,6 +107,26 @@ def ranked(summary: pd.DataFrame) -> list[str]:
     return sorted(rank, key=lambda name: rank[name])
 
 
+def ranked_overall(summaries: Sequence[pd.DataFrame]) -> list[str]:
+    """The policies of several settings: those that are ok wherever they ran, by their mean rank.
+
+    The others follow by the number of settings in which they are ok, then by mean rank. A policy
+    that comes before another in every setting comes before it here.
+    """
+    good, ranks = dict[str, list[bool]](), dict[str, list[int]]()
+    for summary in summaries:
+        runs = dict(by_policy(summary))
+        for rank, name in enumerate(ranked(summary)):
+            good.setdefault(name, []).append(is_ok(runs[name]))
+            ranks.setdefault(name, []).append(rank)
+
+    def place(name: str) -> tuple[bool, int, float]:
+        always = all(good[name])
+        return not always, 0 if always else -sum(good[name]), float(np.mean(ranks[name]))
+
+    return sorted(ranks, key=place)
+
+
 def comparison_tables(
     boards: Sequence[Board], *, width: int = 100, leader: bool = False
 ) -> list[Table]:
@@ -182,10 +202,10 @@ def comparison_markdowns(boards: Sequence[Board]) -> list[str]:
 def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
     """The times of several settings in Markdown: a row for each of them, a column a scheduler.
 
-    The time is the one by which a setting is ranked. Brackets mark schedulers that are not ok, and
-    bold the shortest time of the others.
+    The columns are in the order of `ranked_overall`, and the time is the one by which a setting is
+    ranked. Brackets mark schedulers that are not ok, and bold the shortest time of the others.
     """
-    names = list(dict.fromkeys(name for each in summaries.values() for name in each["policy"]))
+    names = ranked_overall(list(summaries.values()))
     rows = [["setting", *names], ["---", *["---:"] * len(names)]]
     for setting, summary in summaries.items():
         runs, time = dict(by_policy(summary)), judged_by(summary)

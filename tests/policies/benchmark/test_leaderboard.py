@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.benchmark.leaderboard import overview_rows, save_overview, standings
-from policies.benchmark.tables import Board, ranked
+from policies.benchmark.leaderboard import save_overview, standings
+from policies.benchmark.tables import Board, overview_markdown, ranked, ranked_overall
 
 NAMES = ["a", "b", "c", "d", "e"]
 RUN = st.tuples(st.integers(1, 9), st.sampled_from(["ok", "over budget", "leaves out"]))
@@ -28,19 +28,28 @@ def board(runs: dict[str, tuple[int, str]], left_out: dict[str, str] | None = No
 
 @given(st.lists(st.fixed_dictionaries(dict.fromkeys(NAMES, RUN)), min_size=1, max_size=4))
 def test_overview__rows_are_in_the_order_of_the_tables(settings):
-    boards = [board(runs) for runs in settings]
-    rows, tables = overview_rows(boards), [ranked(each.summary) for each in boards]
+    summaries = [board(runs).summary for runs in settings]
+    rows, tables = ranked_overall(summaries), [ranked(each) for each in summaries]
     for one, other in itertools.combinations(NAMES, 2):
         before = {table.index(one) < table.index(other) for table in tables}
         if len(before) == 1:
             assert before == {rows.index(one) < rows.index(other)}
     if len(tables) == 1:
         assert rows == tables[0]
-    # Who is ok everywhere comes before who is nowhere.
-    good = {name: {runs[name][1] == "ok" for runs in settings} for name in NAMES}
-    always = [name for name in NAMES if good[name] == {True}]
-    never = [name for name in NAMES if good[name] == {False}]
-    assert all(rows.index(one) < rows.index(other) for one in always for other in never)
+
+
+def test_overview__those_that_are_ok_wherever_they_ran_come_first_by_their_mean_rank():
+    ok, over = "ok", "over budget"
+    settings = [
+        {"first": (1, ok), "few": (3, ok), "last": (9, ok), "twice": (2, ok), "once": (4, over)},
+        {"first": (2, ok), "last": (9, ok), "twice": (1, ok), "once": (3, ok), "never": (1, over)},
+        {"first": (2, ok), "last": (9, ok), "twice": (1, over), "once": (1, over)},
+    ]
+    boards = {str(number): board(runs) for number, runs in enumerate(settings)}
+    order = ranked_overall([each.summary for each in boards.values()])
+    assert order == ["first", "few", "last", "twice", "once", "never"]
+    header = overview_markdown({name: each.summary for name, each in boards.items()}).split("\n")[0]
+    assert header == f"| setting | {' | '.join(order)} |"
 
 
 def test_overview__has_no_row_of_who_ran_nowhere(tmp_path):
@@ -49,7 +58,7 @@ def test_overview__has_no_row_of_who_ran_nowhere(tmp_path):
         "one": board({"a": (3, "ok"), "d": (1, "over budget")}, left_out),
         "two": board({"a": (3, "ok"), "b": (9, "ok")}, {"c": "needs training"}),
     }
-    assert overview_rows(list(boards.values())) == ["a", "b", "d"]
+    assert ranked_overall([each.summary for each in boards.values()]) == ["a", "b", "d"]
     save_overview(boards, tmp_path / "overview.png", formats=("png", "pdf"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["overview.pdf", "overview.png"]
     assert np.all([path.stat().st_size for path in tmp_path.iterdir()])

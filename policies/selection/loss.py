@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.typing import FloatArray, IntArray
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.selection.selector import Candidates, Selector, smallest
 
 
@@ -45,43 +44,48 @@ class PowerOfChoice(Selector):
         self.memory["loss"] = np.where(info["participants"], info["local_losses"], known)
 
 
-# Constants of Oort, from its paper and its code.
-_EXPLORE, _EXPLORE_DECAY, _LEAST_EXPLORE = 0.9, 0.98, 0.3
-_CLIP_PERCENTILE = 90.0
-_STALENESS = 0.1
-_FIRST_PERCENTILE, _PACE, _WINDOW, _STEADY = 30.0, 5.0, 20, 0.1
-_SLOWNESS = 2.0
-_CUTOFF = 0.95
+# Constants of Oort, the defaults of its authors' code in FedScale.
+_EXPLORE, _EXPLORE_DECAY, _LEAST_EXPLORE, _SAMPLE_WINDOW = 0.9, 0.98, 0.3, 5
+_CLIP, _STALENESS, _SLOWNESS = 0.9, 0.1, 2.0
+_FIRST_PERCENTILE, _PACE, _PACE_ROUNDS, _STEADY, _SHARP = 30.0, 5.0, 20, 0.1, 5.0
+_CUT_OFF, _POOL = 0.05, 10
 
 
 class Oort(Selector):
     """Devices with much to learn from that are fast enough, and some that are new.
 
-    Lai et al., "Oort: efficient federated learning via guided participant selection", OSDI 2021.
-    A device's statistical utility is ``D sqrt(mean loss^2)`` over its samples when it took part
-    last. The score is the utility, clipped at its 90th percentile and scaled to [0, 1], plus
-    ``sqrt(0.1 ln R / last round)``, times ``(T_pref / T)^2`` for devices slower than T_pref. That
-    is a percentile of the present times, the 30th at first and 5 points more after 20 rounds in
-    which the utility taken in changed by at most a tenth. Of the K places, a share of 0.9 that
-    falls by 2 % in each round to 0.3 goes to devices that never took part, drawn by their speed;
-    the others are drawn by score among those within 95 % of the best scores.
+    Lai et al., "Oort: efficient federated learning via guided participant selection", OSDI 2021,
+    with the rules and defaults of the authors' code in FedScale. A device's utility is
+    ``D sqrt(mean loss^2)`` over its D samples at its last participation, and D if it is new. A
+    score is the utility, clipped at the 90th percentile and scaled to [0, 1], plus
+    ``sqrt(0.1 ln R / last round)`` after R rounds. Utilities of new devices and scores of known
+    ones fall by ``(T_pref / T)^2`` if the device takes longer than T_pref, a percentile of all
+    times: the 30th at first, and every 20 rounds 5 points more if the utility of known
+    participants changed by at most a tenth, or 5 less if it grew sixfold. New devices get a share
+    of the K places, 0.9 that falls by 2 % in each round to 0.3, and are drawn by utility among the
+    best five for each place. The others are drawn by score: at least the best ten for each place,
+    and all with 5 % of the score at which their places end.
 
-    Deviations: times are those of the present channel, not of the past; new devices are drawn by
-    one over their times; the utility taken in is that of all who took part, the new ones
-    included; no device is left out for having taken part too often, and the pace only slackens.
+    Deviations: times are those of the coming round, not of the last participation. Losses are
+    those of the received model on all data, as in the paper, not on the last batch. Places of new
+    devices are rounded up, as in the authors' first release: rounded down, three places or fewer
+    stop exploring early. Places that new or known devices cannot fill go to the others, where
+    FedScale leaves them empty or gives them to the last new devices again. The first cohort is
+    drawn like new devices, not uniformly. A late or lost upload teaches nothing, where FedScale
+    assumes the mean utility. Devices without loss count as the least utility.
     """
 
     uses_losses = True
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-        """Nobody has taken part yet; see `Selector.start`."""
+        """Begin with all devices new; see `Selector.start`."""
         shape = (*batch, self.scenario.num_devices)
         return {
-            "utility": np.zeros(shape),
+            "utility": np.array(np.broadcast_to(self.scenario.num_samples, shape), dtype=float),
             "last_round": np.zeros(shape, dtype=np.int64),
             "number": np.zeros(batch, dtype=np.int64),
             "percentile": np.full(batch, _FIRST_PERCENTILE),
-            "taken_in": np.zeros((*batch, 2)),  # utility of this window and of the last
+            "taken_in": np.zeros((*batch, 2)),  # by known participants, now and before
         }
 
     def select(self, candidates: Candidates) -> IntArray:
@@ -90,53 +94,69 @@ class Oort(Selector):
             raise ValueError("Oort decides one system at a time, as training does")
         count = min(self.scenario.cohort_size, int(candidates.available.sum()))
         seen = self.memory["last_round"] > 0
-        unseen = ~seen & candidates.available
-        known = seen & candidates.available
-        explore = max(_EXPLORE * _EXPLORE_DECAY ** (candidates.number - 1), _LEAST_EXPLORE)
-        exploited = int(count * (1.0 - explore)) if unseen.any() else count
-        exploited = max(min(exploited, int(known.sum())), count - int(unseen.sum()))
-        # Exponential times with rates of the odds: a draw by the odds without replacement.
-        arrival = -np.log1p(-candidates.uniform)
-        new = smallest(arrival * candidates.time, unseen, count - exploited)
+        new, known = candidates.available & ~seen, candidates.available & seen
+        explore = max(_EXPLORE * _EXPLORE_DECAY ** int(self.memory["number"]), _LEAST_EXPLORE)
+        exploited = min(int(count * (1.0 - explore)), int(known.sum()))
+        exploited = max(exploited, count - int(new.sum()))
+        explored = count - exploited
+        odds = self.memory["utility"] * self.slowness(candidates)
+        chosen = _drawn(odds, new, _SAMPLE_WINDOW * explored, explored, candidates)
         if not exploited:
-            return new
-        score = self.score(candidates, known)
-        threshold = _CUTOFF * np.sort(score[known])[-exploited]
-        with np.errstate(divide="ignore"):
-            old = smallest(arrival / score, known & (score >= threshold), exploited)
-        return np.concatenate([old, new])
+            return chosen
+        score = self.score(candidates)
+        best = -np.sort(-score[known])
+        admitted = np.sum(best >= _CUT_OFF * best[min(exploited, best.size - 1)])
+        pool = max(int(admitted), _POOL * exploited + 1)
+        return np.concatenate([_drawn(score, known, pool, exploited, candidates), chosen])
 
-    def score(self, candidates: Candidates, known: NDArray[np.bool_]) -> FloatArray:
-        """The score of each device, shape (N,), of use for known ones.
+    def slowness(self, candidates: Candidates) -> FloatArray:
+        """The factor of each device's score for its time, shape (N,), one for fast devices."""
+        time = candidates.time
+        place = int(time.size * float(self.memory["percentile"]) / 100.0)
+        preferred = np.sort(time)[min(place, time.size - 1)]
+        factor: FloatArray = np.minimum(preferred / time, 1.0) ** _SLOWNESS
+        return factor
 
-        These are the available devices that have taken part, at least one.
-        """
+    def score(self, candidates: Candidates) -> FloatArray:
+        """The score of each device, shape (N,); it has a meaning for known devices."""
         utility, last = self.memory["utility"], np.maximum(self.memory["last_round"], 1)
-        low, high = utility[known].min(), utility[known].max()
-        clipped = np.minimum(utility, np.percentile(utility[known], _CLIP_PERCENTILE))
-        scale = high - low if high > low else 1.0
-        fresh = np.sqrt(_STALENESS * math.log(candidates.number) / last)
-        score: FloatArray = (clipped - low) / scale + fresh
-        preferred = np.percentile(candidates.time, min(float(self.memory["percentile"]), 100.0))
-        slow = candidates.time > preferred
-        return np.where(slow, score * (preferred / candidates.time) ** _SLOWNESS, score)
+        present = np.sort(utility[candidates.available])
+        low, high = 0.999 * present[0], present[-1]
+        clipped = np.minimum(utility, present[int(_CLIP * present.size)])
+        fresh = np.sqrt(_STALENESS * np.log(self.memory["number"]) / last)
+        score: FloatArray = (clipped - low) / max(high - low, 1e-4) + fresh
+        return score * self.slowness(candidates)
 
     def learn(self, info: Mapping[str, Any]) -> None:
-        """Keep the newest utilities, and slacken the pace where they stagnate.
-
-        They follow from `local_loss_rms` of the `participants`; see `Selector.learn`.
-        """
+        """Keep utilities, by `local_loss_rms`, and set the pace; see `Selector.learn`."""
         if "energy_spent" not in info:  # a reset
             return
         devices, memory = np.flatnonzero(info["participants"]), self.memory
         number = memory["number"] + 1
         utility = self.scenario.num_samples[devices] * info["local_loss_rms"][devices]
+        known = memory["last_round"][devices] > 0
         memory["number"] = number
         memory["utility"][devices] = utility
         memory["last_round"][devices] = number
-        memory["taken_in"][0] += utility.sum()
-        if number % _WINDOW == 0:
+        memory["taken_in"][0] += utility[known].mean() if known.any() else 0.0
+        if number % _PACE_ROUNDS == 0:
             now, before = memory["taken_in"]
-            if before > 0 and abs(now - before) <= _STEADY * before:
-                memory["percentile"] = memory["percentile"] + _PACE
+            change, percentile = abs(now - before), memory["percentile"]
+            if number > _PACE_ROUNDS and change <= _STEADY * before:
+                memory["percentile"] = np.minimum(percentile + _PACE, 100.0)
+            elif number > _PACE_ROUNDS and change >= _SHARP * before:
+                memory["percentile"] = np.maximum(percentile - _PACE, _PACE)
             memory["taken_in"] = np.array([0.0, now])
+
+
+def _drawn(
+    odds: FloatArray, allowed: BoolArray, pool: int, count: int, candidates: Candidates
+) -> IntArray:
+    """Draw devices by their odds, without replacement, among the best `pool` allowed ones."""
+    best = smallest(-odds, allowed, pool)
+    best = best[best >= 0]
+    # Exponential times with rates of the odds: the first to arrive are such a draw.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        arrival = -np.log1p(-candidates.uniform[best]) / odds[best]
+    drawn: IntArray = best[np.argsort(arrival)[:count]]
+    return drawn

@@ -15,13 +15,20 @@ from policies import LROA, Policy, evaluate, make_policy
 from tests.support import EXAMPLES, example
 
 
-@pytest.mark.parametrize("script", ["compare", "leaderboard", "reproduce_paper"])
-def test_script__is_its_command(monkeypatch, script):
+@pytest.mark.parametrize(
+    ("script", "command"),
+    [
+        ("compare", "compare"),
+        ("leaderboard", "leaderboard"),
+        ("reproduce_paper", "reproduce"),
+    ],
+)
+def test_script__is_its_command(monkeypatch, script, command):
     given: list[str] = []
     monkeypatch.setattr("train_fl.command_line.main", given.extend)
     monkeypatch.setattr("sys.argv", ["script.py", "--seed", "3"])
     runpy.run_path(str(EXAMPLES / f"{script}.py"), run_name="__main__")
-    assert given == [script.partition("_")[0], "--seed", "3"]
+    assert given == [command, "--seed", "3"]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +54,39 @@ def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch):
     assert trials[-1].partition("{")[2] == best.partition("{")[2]
     assert all(float(line.split()[1]) > 0 for line in (best, default))
     assert re.search(r"needs \d+\.\d % of the default's time .*: \S+ to \d", end)
+
+
+# In place of the authors' file: the fastest devices.
+STAND_IN = """
+from .utils.lp import *
+
+class create_training_selector:
+    def __init__(self, args):
+        self.unexplored, self.times = set(), {}
+
+    def register_client(self, device, report):
+        self.unexplored.add(device)
+
+    def update_client_util(self, device, report):
+        self.unexplored.remove(device)
+
+    def update_duration(self, device, time):
+        self.times[device] = time
+
+    def select_participant(self, count):
+        return sorted(self.unexplored, key=self.times.get)[:count]
+"""
+
+
+def test_oort_authors__runs_a_file(tmp_path, monkeypatch, capsys):
+    (tmp_path / "oort.py").write_text(STAND_IN)
+    monkeypatch.setattr("sys.argv", ["", str(tmp_path / "oort.py")])
+    monkeypatch.setattr(Scenario, "digits", lambda: Scenario.preset("digits", num_rounds=4))
+    runpy.run_path(str(EXAMPLES / "oort_authors.py"))
+    *_, authors, ours = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert (authors[0], ours[0]) == ("Authors,", "Oort,")
+    # At first all are new: four cohorts of two leave 32 of 40 devices.
+    assert authors[-1] == ours[-1] == "32.0"
 
 
 def test_tradeoff__no_variant_is_below_the_bound(tmp_path):
@@ -130,3 +170,19 @@ def test_training__of_the_constrained_problem_comes_nearer_to_the_bound(script):
         gaps.append(evaluate([policy], scenario, range(3), progress=False)["outcome_gap"].mean())
     del gym.registry["SmallCMDP-v0"]
     assert gaps[1] < 0.7 * gaps[0]
+
+
+def test_tasks__table_shows_a_score_only_of_what_is_ok(capsys, monkeypatch):
+    tasks = example("tasks")
+    ends = {"of ok": "ok", "of another": "over budget"}
+    monkeypatch.setattr(
+        tasks, "trained", lambda name, _, seed: (np.full(20, 0.9 + 0.01 * seed), ends[name])
+    )
+    monkeypatch.setattr(tasks, "SAMPLING_AGENTS", dict.fromkeys(ends))
+    monkeypatch.setattr(tasks, "RULES", {"lroa": [{}]})
+    monkeypatch.setattr(tasks, "Parallel", lambda _: lambda calls: [f(*a) for f, a, _ in calls])
+    tasks.main(tasks.Settings("FLEdgePaper-v0", training_seeds=2))
+    rows = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines()[1:])
+    assert rows["of another"].split(maxsplit=2) == ["–", "–", "over budget with 2 of 2 seeds"]
+    assert rows["of ok"].split()[0] == "0.905"
+    assert "0.991 [" in rows["LROA"]

@@ -191,70 +191,77 @@ def test_power_of_choice__draws_twice_the_cohort_by_the_data():
     np.testing.assert_allclose(share, expected, atol=4 * math.sqrt(0.25 / 5000))
 
 
-def reported_by(devices: np.ndarray, rms: np.ndarray, count: int = 7) -> dict[str, np.ndarray]:
-    """What Oort reads of the info of a round."""
-    participants, reported = np.zeros((2, count))
-    participants[devices], reported[devices] = 1.0, rms
-    info = {"participants": participants > 0, "local_loss_rms": reported}
-    return info | {"energy_spent": np.ones(1)}
+def authors_pools(arms, time, present, rounds, percentile, size):
+    """By the authors' formulas, in plain Python: how many of which devices, by which odds.
+
+    Of known and of new devices; an arm is (utility, last round or 0) of a device.
+    """
+    preferred = sorted(time)[min(int(len(time) * percentile / 100), len(time) - 1)]
+    slow = [(preferred / t) ** 2 if t > preferred else 1.0 for t in time]
+    rewards = sorted(arms[n][0] for n in present)
+    low, clip = 0.999 * rewards[0], rewards[min(int(0.9 * len(rewards)), len(rewards) - 1)]
+    odds = {}
+    for n in present:
+        utility, last = arms[n]
+        if last:
+            scaled = (min(utility, clip) - low) / max(rewards[-1] - low, 1e-4)
+            odds[n] = (scaled + math.sqrt(0.1 * math.log(rounds) / last)) * slow[n]
+    unseen = {n: arms[n][0] * slow[n] for n in present if not arms[n][1]}
+    size, share = min(size, len(present)), max(0.9 * 0.98**rounds, 0.3)
+    count = max(min(size - math.ceil(size * share), len(odds)), size - len(unseen))
+    ranked = sorted(odds, key=odds.get, reverse=True)
+    cut = 0.05 * odds[ranked[min(count, len(ranked) - 1)]] if ranked else 0.0
+    known = [n for k, n in enumerate(ranked) if k <= 10 * count or odds[n] >= cut]
+    new = sorted(unseen, key=unseen.get, reverse=True)[: 5 * (size - count)]
+    return (count, {n: odds[n] for n in known}), (size - count, {n: unseen[n] for n in new})
 
 
-def test_oort__score_is_that_of_the_paper():
-    utility = np.array([10.0, 4.0, 8.0, 6.0, 2.0, 7.0, 5.0])
-    last = np.array([1, 2, 3, 4, 5, 6, 7])
-    selector = started(Oort(SMALL))
-    selector.memory |= {"utility": utility, "last_round": last}
-    alike = candidates_of(SMALL, time=np.full(7, 3.0), number=9)
-    clipped = np.minimum(utility, np.percentile(utility, 90))
-    expected = (clipped - 2.0) / 8.0 + np.sqrt(0.1 * math.log(9) / last)
-    np.testing.assert_allclose(selector.score(alike, utility > 0), expected)  # nobody is slow
-    slow = candidates_of(SMALL, time=np.array([1.0, 1, 1, 1, 1, 1, 4]), number=9)
-    expected[-1] /= 16
-    np.testing.assert_allclose(selector.score(slow, utility > 0), expected)
+def authors_percentile(gained: list[float]) -> float:
+    """T_pref's percentile after rounds with these mean utilities of known participants."""
+    percentile = 30.0
+    for end in range(40, len(gained) + 1, 20):
+        before, now = sum(gained[end - 40 : end - 20]), sum(gained[end - 20 : end])
+        if abs(now - before) <= 0.1 * before:
+            percentile = min(percentile + 5, 100)
+        elif abs(now - before) >= 5 * before:
+            percentile = max(percentile - 5, 5)
+    return percentile
 
 
-@pytest.mark.parametrize(("number", "unseen"), [(2, 10), (6, 9), (23, 7), (40, 5), (900, 4)])
-def test_oort__a_falling_share_of_the_places_is_for_devices_that_never_took_part(number, unseen):
-    # Of 11 places 11 (1 - 0.9 * 0.98^(R - 1)), at most 7.7, go to known devices, rounded down.
-    scenario = SMALL.replace(num_devices=40, cohort_size=11)
+@pytest.mark.parametrize(("cohort_size", "growth"), [(1, 1.0), (2, 0.1), (9, 1.0), (9, 8.0)])
+def test_oort__chooses_by_the_formulas_of_its_authors(cohort_size, growth):
+    rng = np.random.default_rng(cohort_size)
+    samples = rng.integers(5, 100, 60)
+    scenario = Scenario.cifar10(num_devices=60, cohort_size=cohort_size, num_samples=samples)
     selector = started(Oort(scenario))
-    selector.memory["last_round"][:20] = 1
-    cohort = selector.select(candidates_of(scenario, number=number))
-    assert len(set(cohort.tolist())) == 11
-    assert np.sum(cohort >= 20) == unseen
-
-
-def test_oort__everyone_is_seen_and_then_the_useful():
-    scenario = SMALL.replace(num_devices=30, cohort_size=2)
-    selector = started(Oort(scenario))
-    counts = np.zeros(30)
-    useful = np.where(np.arange(30) < 5, 3.0, 0.1)
-    for number in range(1, 301):
-        cohort = selector.select(candidates_of(scenario, seed=number, number=number))
-        assert len(set(cohort.tolist())) == 2
-        counts[cohort] += 1
-        selector.learn(reported_by(cohort, useful[cohort], 30))
-    assert counts.min() >= 1
-    assert counts[:5].mean() > 3 * counts[5:].mean()
-
-
-def test_oort__a_round_without_uploads_counts_as_a_round():
-    selector = started(Oort(SMALL))
-    nobody = np.zeros(7)
-    selector.learn({"participants": nobody > 0, "local_loss_rms": nobody})  # a reset
-    for devices in (np.arange(0), np.array([3])):
-        selector.learn(reported_by(devices, np.ones(devices.size)))
-    assert selector.memory["last_round"].tolist() == [0, 0, 0, 2, 0, 0, 0]
-
-
-def test_oort__pace_slackens_where_utility_stagnates():
-    selector = started(Oort(SMALL))
-    for _ in range(20 * 3):
-        selector.learn(reported_by(np.array([0]), np.ones(1)))
-    assert selector.memory["percentile"] == 40.0  # after the second and the third window
-    for number in range(20 * 3):
-        selector.learn(reported_by(np.array([0]), np.array([2.0**-number])))
-    assert selector.memory["percentile"] == 40.0
+    selector.learn({"participants": np.zeros(60) > 0, "local_loss_rms": np.zeros(60)})  # a reset
+    arms, gained = [(float(count), 0) for count in samples], []
+    for rounds in range(150):
+        uniform, time, there = rng.random(60), rng.lognormal(size=60), rng.random(60) < 0.9
+        candidates = candidates_of(scenario, time=time, available=there, _draw=lambda u=uniform: u)
+        cohort, present = selector.select(candidates).tolist(), np.flatnonzero(there).tolist()
+        percentile, expected = authors_percentile(gained), set()
+        pools = authors_pools(arms, time, present, rounds, percentile, cohort_size)
+        if odds := pools[0][1]:
+            np.testing.assert_allclose(selector.score(candidates)[[*odds]], [*odds.values()])
+        for count, odds in pools:
+            # The first to arrive in independent exponential times: by the odds without replacement.
+            arrival = {n: -math.log1p(-uniform[n]) / odds[n] for n in odds}
+            expected |= set(sorted(arrival, key=arrival.get)[:count])
+        assert set(cohort) == expected
+        assert len(cohort) == cohort_size
+        participants = np.isin(np.arange(60), cohort) & (rng.random(60) < 0.8)  # perhaps nobody
+        rms = participants * growth ** (rounds // 20) * rng.lognormal(sigma=0.1, size=60)
+        info = {"participants": participants, "local_loss_rms": rms, "energy_spent": rms}
+        selector.learn(info)
+        uploaded = np.flatnonzero(participants)
+        of_known = [samples[n] * rms[n] for n in uploaded if arms[n][1]]
+        gained.append(sum(of_known) / max(len(of_known), 1))
+        for n in uploaded:
+            arms[n] = samples[n] * rms[n], rounds + 1
+    assert all(last for _, last in arms)  # everyone is seen
+    if cohort_size == 9:  # T_pref has moved
+        assert percentile > 30 if growth == 1 else percentile == 5
 
 
 @given(

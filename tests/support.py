@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 import os
-import resource
 import signal
 import sys
 import tracemalloc
@@ -268,17 +267,6 @@ def little_memory() -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert peak < 2**25
-
-
-@contextmanager
-def room_for_files_of(size: int) -> Iterator[None]:
-    """The system refuses to let a file grow beyond a size, as it does on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def outcome(read: Callable[[], Any]) -> tuple[Any, str]:

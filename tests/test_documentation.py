@@ -23,13 +23,9 @@ def test_page__code_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
         exec(compile(block, str(page), "exec"), namespace)
 
 
-def test_pages__links_lead_to_files():
-    for page in PAGES:
-        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
-            assert "://" in link or (page.parent / link).exists(), f"{page.name}: {link}"
-
-
-def test_pages__name_programs_that_exist():
+def test_pages__links_and_names_of_programs_lead_to_files():
     for page in PAGES:
         for name in re.findall(r"examples/(\w+\.py)", page.read_text()):
             assert (ROOT / "examples" / name).exists(), f"{page.name}: {name}"
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+            assert "://" in link or (page.parent / link).exists(), f"{page.name}: {link}"

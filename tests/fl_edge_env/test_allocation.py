@@ -44,10 +44,7 @@ def parts(*bandwidth):
         (VALID | {"first": 1}, "first belongs to a chosen cohort: leave it out"),
         (CHOSEN | DRAWN, "bandwidth belongs to a chosen cohort: .* or give cohort in place"),
         # f and p
-        (
-            VALID | {"f": [1e9, 3.1e9, 1e9]},
-            r"f must lie in \[1000000000, 3000000000\] for device 1",
-        ),
+        (VALID | {"f": [1e9, 3.1e9, 1e9]}, r"lie in \[1000000000, 3000000000\] for device 1"),
         (VALID | {"f": [1e9, np.nan, 1e9]}, "f must lie in .* for device 1, got .*nan"),
         (VALID | {"f": [[1e9] * 3, [1e9, 1e9, 2e9]]}, r"f must .* 1000000000\] for device 2, got"),
         (VALID | {"f": 2e9}, "f must lie in .* for device 2, got 2000000000"),

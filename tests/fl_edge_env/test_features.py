@@ -138,8 +138,6 @@ def test_features__of_the_outcome_are_the_queues_and_the_energy_of_a_participati
     [
         ({"channel_gain": 0.1}, r"^channel_gain must have shape \(\.\.\., 7\), got \(\)"),
         ({"queue": np.ones((7, 6))}, r"^queue must have shape \(7,\), got \(7, 6\)"),
-        ({"channel_gain": np.full(7, np.nan)}, "^channel_gain must be positive and finite, got"),
-        ({"queue": np.full(7, np.inf)}, "^queue must be at least zero and finite, got .* inf"),
         ({"channel_gain": np.zeros(7)}, "^channel_gain must be positive .*from 0.0 to 0.0"),
         ({"queue": -np.ones(7)}, "^queue must be at least zero .*, got values from -1.0 to -1.0"),
     ],

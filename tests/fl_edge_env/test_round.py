@@ -67,10 +67,10 @@ def random_decision(
     rng: np.random.Generator, system: Scenario, there: np.ndarray, options: set[str], chosen: bool
 ) -> Allocation:
     """A decision for systems in which devices are available, bool of shape (B, N)."""
-    f = rng.uniform(system.f_min, system.f_max, there.shape)
-    p = rng.uniform(system.p_min, system.p_max, there.shape)
+    f = system.f_min + rng.beta(0.3, 0.3, there.shape) * (system.f_max - system.f_min)
+    p = system.p_min + rng.beta(0.3, 0.3, there.shape) * (system.p_max - system.p_min)
     if not chosen:
-        q = rng.dirichlet(np.ones(there.shape[1]), len(there)) + 1e-3
+        q = rng.dirichlet(np.full(there.shape[1], 0.3), len(there)) + 1e-3
         return Allocation(f, p, q / q.sum(axis=1, keepdims=True))
     cohort = np.full((len(there), min(system.cohort_size, there.shape[1])), -1)
     parts, first = np.zeros(there.shape), np.zeros(len(there), int)

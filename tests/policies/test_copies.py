@@ -14,13 +14,18 @@ from policies.registry import POLICIES
 from train_fl import TrainingEnvFactory
 
 SCENARIO = Scenario.digits(
-    num_devices=6, cohort_size=2, num_rounds=6, availability=0.8, upload_failure=0.1
+    num_devices=6,
+    cohort_size=2,
+    num_rounds=6,
+    availability=0.8,
+    upload_failure=0.1,
+    compression="topk:0.1",
 )
 
 
 @pytest.fixture(scope="module")
 def training() -> TrainingEnvFactory:
-    return TrainingEnvFactory(SCENARIO, "digits").fitted()
+    return TrainingEnvFactory(SCENARIO, "digits", server="fedadam").fitted()
 
 
 def play(run, rounds: int) -> list:
@@ -48,3 +53,4 @@ def test_policies__continue_alike_with_a_copy_of_their_environment(training, nam
     expected = play(run, 3)
     for each in copies:
         np.testing.assert_equal(play(each, 3), expected)
+    np.testing.assert_equal([each[0].reset() for each in copies], [env.reset()] * 2)

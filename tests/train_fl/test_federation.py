@@ -229,15 +229,9 @@ def test_log__is_what_server_and_clients_know_of_each_participation(compression,
     assert {0.002} == set(table["up_s"].dropna())
     assert 0 < table["up_s"].isna().sum() < len(table)
     assert 0 < table["train_s"].min() < table["train_s"].max() < time.monotonic() - began
-    # And of it a scenario with these times.
-    devices = np.unique(table["device"])
-    measured = Scenario.from_log(path)
-    assert (measured.num_devices, measured.upload_bits) == (len(devices), scenario.upload_bits)
-    np.testing.assert_array_equal(measured.num_samples, scenario.num_samples[devices])
+    measured = Scenario.from_log(path)  # which is tested with logs of its own
+    assert measured.num_devices == table["device"].nunique()
     np.testing.assert_allclose(measured.channel.mean_bps, scenario.upload_bits / 0.002)
-    per_sample = table["train_s"] / (table["samples"] * table["epochs"])
-    cycles = 1e9 * per_sample.groupby(table["device"]).median()
-    np.testing.assert_allclose(measured.cycles_per_sample, cycles)
 
 
 def made(name: str, **options):

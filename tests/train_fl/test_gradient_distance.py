@@ -50,17 +50,3 @@ def test_update__equal_gradients_are_at_no_distance(num_parameters):
         result = stored.update(EVERY, gradient.expand(7, -1))
         assert np.all(result >= 0.0)
         assert np.all(result < 1e-2 * float(gradient.norm()))
-
-
-def test_update__stores_a_gradient_before_it_asks_for_the_next():
-    stored, vectors = distances(10), gradients(10)
-
-    def one_buffer():
-        buffer = torch.empty(10)
-        for index in (3, 4, 5):
-            buffer.copy_(vectors[index])
-            yield buffer
-
-    result = stored.update(np.array([3, 4, 5]), one_buffer())
-    assert torch.equal(stored.stored[3:6], vectors[3:6].bfloat16())
-    assert np.all(result[3:6][~np.eye(3, 7, 3, dtype=bool)] > 0)

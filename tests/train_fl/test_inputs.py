@@ -82,11 +82,8 @@ def test_tokens__each_row_of_an_embedding_learns_from_the_samples_that_have_its_
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (
-            # The first two samples have smaller tokens.
-            lambda: embedding(6),
-            r"shape \(1,\) of integers from 0 to 6 .*: index out of range",
-        ),
+        # The first two samples have smaller tokens.
+        (lambda: embedding(6), r"shape \(1,\) of integers from 0 to 6 .*: index out of range"),
         (lambda: embedding(sparse=True), "gradient of 0.weight must be dense"),
         (lambda: nn.Linear(1, 3), "of integers from 0 to 6 .floats unless they are tokens"),
     ],

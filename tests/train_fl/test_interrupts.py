@@ -158,29 +158,18 @@ def test_interrupt__where_no_exception_gets_through_is_not_lost(tmp_path, kind, 
     assert not done.stderr
 
 
-RAY = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("whom", "backend"),
-    [
-        ("worker", "processes"),
-        pytest.param("worker", "ray", marks=RAY),
-        pytest.param("group", "ray", marks=RAY),
-    ],
-)
-def test_compare__with_workers_ends_in_one_line_when_all_or_one_are_told_to(
-    start, cache, backend, whom
-):
-    process = start(f"{LONG} --workers 2 --backend {backend} --out out")
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
+@pytest.mark.parametrize("whom", ["worker", "group"])
+def test_compare__on_ray_ends_in_one_line_when_all_or_one_are_told_to(start, cache, whom):
+    process = start(f"{LONG} --workers 2 --backend ray --out out")
     wait_for_runs(process, cache)
     if whom == "group":
         os.killpg(process.pid, signal.SIGTERM)
         assert_ends(process, *STATUS[signal.SIGTERM])
     else:
-        named = {"processes": "popen_loky_posix", "ray": "ray::_run"}[backend]
-        os.kill(next(p for p, name in of_session(process.pid).items() if named in name), 9)
+        workers = [p for p, name in of_session(process.pid).items() if "ray::_run" in name]
+        os.kill(workers[0], signal.SIGKILL)
         assert_ends(process, 1, "error: the system has killed a worker process")
 
 
@@ -189,7 +178,6 @@ PLAYED = "compare --scenario cifar10 --set num_devices=10 --no-train --rounds 20
 RESUMED = {
     "compare": f"{PLAYED} --workers 2",
     "trained": f"{TRAINED} --policies uni-d divfl --workers 1",
-    "leaderboard": "leaderboard board.toml --workers 2",
 }
 
 
@@ -197,10 +185,6 @@ RESUMED = {
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("name", RESUMED)
 def test_command__killed_at_random_moments_ends_in_the_same_bytes(start, tmp_path, name):
-    (tmp_path / "board.toml").write_text(
-        'schedulers = ["lroa", "uni-s", "random"]\nseeds = 3\nnum_devices = 10\nrounds = 200\n'
-        '[[settings]]\nname = "one"\n[[settings]]\nname = "two"\nscenario = "cifar10"\n'
-    )
     command, whole, killed = f"{RESUMED[name]} --out", tmp_path / "1", tmp_path / "2"
     began = time.monotonic()
     assert start(f"{command} {whole}", QUICK).wait(600) == 0

@@ -99,10 +99,6 @@ def drawn_elsewhere() -> nn.Module:
     return model
 
 
-def failing() -> nn.Module:
-    raise KeyError("width")
-
-
 NETWORK = good()
 
 
@@ -119,7 +115,6 @@ def test_check_maker__takes_what_can_be_trained_and_leaves_torch_as_it_was(outpu
     [
         (NETWORK, "class or function that makes a network, .* got an object of type Sequential"),
         (nn.Linear, "model makes no network: TypeError: .*missing 2 required"),
-        (failing, "model makes no network: KeyError: 'width'"),
         (lambda: None, "must make a torch.nn.Module, got NoneType"),
         (lambda: NETWORK, "a new network each time, .* 1.weight .* is the same tensor"),
         (drawn_elsewhere, "from torch's generator alone: 1.weight .* differs"),
@@ -131,19 +126,9 @@ def test_check_maker__takes_what_can_be_trained_and_leaves_torch_as_it_was(outpu
         (frozen(), "must train all its parameters, .* 1.weight is frozen"),
         (Changed(torch.relu, spare=good()), "use all its parameters, more.spare.1.weight has no p"),
         (Changed(lambda scores: scores + torch.randn(3)), "two passes differed: leave out dropout"),
-        (
-            nn.Sequential(nn.Flatten(), nn.Linear(4, 2)),
-            r"one for each class from 0 .*, got \(2, 2\)",
-        ),
-        (
-            nn.Sequential(nn.Linear(3, 3)),
-            r"cannot be trained on inputs of shape \(1, 2, 2\), channels first: mat1",
-        ),
-        (Changed(torch.Tensor.detach), "does not require grad"),
-        (
-            Changed(lambda scores: scores / 0 - scores / 0),
-            "gradient of last.weight must be dense and finite",
-        ),
+        (nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), r"for each class from 0 .*, got \(2, 2\)"),
+        (nn.Linear(3, 3), r"be trained on inputs of shape \(1, 2, 2\), channels first: mat1"),
+        (Changed(lambda scores: scores / 0 - scores / 0), "last.weight must be dense and finite"),
         (nn.Conv2d(1, 3, 1), r"shape \(samples, 3\), .* got \(2, 3, 2, 2\) for 2 samples"),
     ],
 )

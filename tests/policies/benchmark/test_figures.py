@@ -119,7 +119,9 @@ def test_accuracy__is_shown_from_where_it_is_interesting_with_all_ends_and_the_t
     assert 1 < axes.get_xlim()[0] <= 9
 
 
-def test_names__stand_once_below_the_panels_and_policies_first(monkeypatch, tmp_path, played):
+def test_names__stand_once_below_the_panels_or_rows_and_policies_first(
+    monkeypatch, tmp_path, played
+):
     drawn: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     rounds = played[0].replace({"policy": {"LROA": "cost $x$", "DivFL": "no $"}})
@@ -131,16 +133,10 @@ def test_names__stand_once_below_the_panels_and_policies_first(monkeypatch, tmp_
     assert names[:3] == ["cost $x$", "Uni-S (over\xa0budget)", "no $"]
     assert sorted(names[3:]) == ["budget", "device that spends most", "single runs"]
     assert not any(text.get_parse_math() for text in legend.get_texts())
-
-
-def test_names__of_rows_with_other_lines_stand_below_each(monkeypatch, tmp_path, played):
-    drawn: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    rounds, _ = played
-    rows = [[partial(draw_energy, rounds=rounds[rounds.policy == n])] for n in ("LROA", "Uni-S")]
+    rows = [[partial(draw_energy, rounds=rounds[rounds.policy == n])] for n in ("no $", "cost $x$")]
     save_figure(rows, [tmp_path / "rows.png"], rows_apart=True)
-    first = [part.legends[0].get_texts()[0].get_text() for part in drawn[0].subfigs]
-    assert first == ["LROA", "Uni-S"]
+    first = [part.legends[0].get_texts()[0].get_text() for part in drawn[1].subfigs]
+    assert first == ["no $", "cost $x$"]
 
 
 def test_plots__are_the_same_bytes_and_have_fonts_that_publishers_take(tmp_path, played):

@@ -7,18 +7,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fl_edge_env import Allocation, Scenario, physics
+from fl_edge_env import Scenario, physics
 from fl_edge_env.checks import available
 from policies import LROA, Opportunistic, Policy, evaluate, lower_bound, make_policy
 from policies.benchmark.bounds import Prices, outcome_path_bound
 from policies.benchmark.jobs import BoundJob, Job
 from policies.benchmark.runner import run_jobs
 from policies.outcome import DualPrices
+from tests.fl_edge_env.test_round import random_decision
 from tests.support import field_values
 
 
 class RandomPolicy(Policy):
-    """Anything that is allowed: a cohort of any size, or any q, at any f and p."""
+    """Any decision that is allowed for a batch."""
 
     def __init__(self, scenario: Scenario, *, chosen: bool, seed: int) -> None:
         super().__init__(scenario)
@@ -27,24 +28,10 @@ class RandomPolicy(Policy):
         self.rng = np.random.default_rng(seed)
 
     def decide(self, observation):
-        scenario, shape = self.scenario, observation["channel_gain"].shape
-        share_f, share_p = self.rng.beta(0.3, 0.3, (2, *shape))
-        f = scenario.f_min + share_f * (scenario.f_max - scenario.f_min)
-        p = scenario.p_min + share_p * (scenario.p_max - scenario.p_min)
-        if not self.chosen:
-            q = self.rng.dirichlet(np.full(shape[-1], 0.3), shape[:-1]) + 1e-6
-            return Allocation(f, p, q=q / q.sum(axis=-1, keepdims=True))
         there = available(observation)
         if there is None:
-            there = np.ones(shape, dtype=np.bool_)
-        most = min(scenario.cohort_size, shape[-1])
-        order = np.argsort(np.where(there, self.rng.random(shape), 2.0), axis=-1)[..., :most]
-        size = self.rng.integers(
-            1, np.minimum(there.sum(axis=-1, keepdims=True), most), endpoint=True
-        )
-        first = self.rng.integers(1, size[..., 0], endpoint=True)
-        first = first if self.rng.random() < 0.5 else size[..., 0]
-        return Allocation(f, p, cohort=np.where(np.arange(most) < size, order, -1), first=first)
+            there = np.ones(observation["channel_gain"].shape, dtype=np.bool_)
+        return random_decision(self.rng, self.scenario, there, {"first"}, self.chosen)
 
 
 @st.composite

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from fl_edge_env import Scenario
@@ -50,11 +48,4 @@ def test_looks__of_policies_of_ones_own_are_nobody_elses(names):
     assert len({lines[name] for name in own}) == len(own)
     assert not {lines[name] for name in own} & {lines[name] for name in names}
     few = looks(["mine", *DEFAULT])
-    assert few["mine"].color not in {few[name].color for name in DEFAULT}
-
-
-def test_looks__of_policies_that_are_mostly_together_are_apart_in_grey_too():
-    chosen = looks(DEFAULT)
-    for one, other in itertools.combinations(chosen.values(), 2):
-        assert one.color != other.color
-        assert str(one.linestyle) != str(other.linestyle)
+    assert len({look.color for look in few.values()}) == len(few)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from scipy.stats import sem, t
 
+from policies.benchmark.intervals import mean_interval
 from policies.benchmark.tables import (
     Board,
     coinciding,
@@ -118,6 +119,7 @@ def test_comparison__few_seeds_are_shown_by_their_values():
     for values in (" 100, 104.5 ", " 13, 4 ", " 0, 1"):
         assert values in text
     assert "±" not in text
+    np.testing.assert_array_equal(mean_interval([2.0]), [2, np.nan, np.nan])
 
 
 @given(

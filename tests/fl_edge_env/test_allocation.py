@@ -177,13 +177,6 @@ def test_encode__decodes_to_the_same_decision(f, p, score, scale):
     np.testing.assert_allclose(again.q, wanted.q, rtol=2.02 * scale * half_ulp + 1e-12)
 
 
-def test_encode__takes_numbers_that_hold_for_all_devices():
-    decision = Allocation(1e9, p=SCENARIO.p_max, q=1 / 3)
-    whole = decision.of_shape((3,))
-    for given_ in (decision, Allocation(1e9, 0.1, 1 / 3)):
-        np.testing.assert_array_equal(*(encode_action(d, SCENARIO, 2.0) for d in (given_, whole)))
-
-
 def test_encode__refuses_a_decision_of_the_other_kind():
     chosen = Allocation(VALID["f"], VALID["p"], cohort=[0])
     with pytest.raises(ValueError, match="'penalty': a chosen decision cannot be encoded"):

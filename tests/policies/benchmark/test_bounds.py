@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_edge_env import Allocation, MarkovChannel, Scenario, Simulator
+from fl_edge_env import Allocation, Scenario, Simulator
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.streams import episode_gains
 from policies import LROA, UniD, UniS, lower_bound
 from policies.benchmark.bounds import path_bound, penalty_prices
 from policies.p2 import solve_p2
@@ -59,23 +58,6 @@ def test_path_bound__no_sampled_decision_is_below_it_in_any_round(fields, seed, 
     size = np.abs(bound) + np.sum(prices * scenario.energy_budget_j)
     for decide in (at_random, policy.decide, best_beyond_the_ranges):
         assert np.all(priced_rounds(scenario, seed, prices, decide) >= bound - 1e-9 * size)
-
-
-def test_path_bound__is_of_the_gains_that_the_simulator_gives():
-    correlated = {"csi": "delayed", "channel": MarkovChannel.correlated(0.5)}
-    for fields in ({}, correlated):
-        scenario = Scenario.digits(num_devices=7, num_rounds=50, **fields)
-        simulator = Simulator(scenario)
-        simulator.reset([4])
-        middle = decode_action(np.zeros((3, 7)), scenario, 2.0)
-        seen = []
-        for _ in range(50):
-            seen.append(simulator.channel_gain.copy())
-            simulator.advance(middle)
-        for rows in (1, 7, 1000):
-            blocks = list(episode_gains(scenario, 4, block_rounds=rows))
-            assert max(map(len, blocks)) <= rows
-            np.testing.assert_array_equal(np.concatenate(blocks), seen)
 
 
 def test_penalty_prices__do_not_depend_on_the_weight_of_time():

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from stable_baselines3.common.monitor import Monitor
 
 from fl_edge_env import FLEdgeEnv, Scenario, with_tiers
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.features import FEATURES, Scaling
+from fl_edge_env.flat import make_flat_vector
 from policies.learning.credit import difference_reward
 from policies.learning.vec_env import BatchVecEnv
 
@@ -83,27 +82,21 @@ def test_devices__are_those_of_single_environments_and_rewarded_by_the_credit(sc
         assert batch.observation_space.contains(rows[0])
 
 
-def test_systems__are_the_flat_environments():
+def test_systems__are_the_rows_of_the_flat_batch():
     batch = BatchVecEnv(2, LATE, rows="systems")
+    flat = make_flat_vector(num_envs=2, scenario=LATE, autoreset_mode="SameStep")
+    assert batch.observation_space == flat.single_observation_space
+    assert batch.action_space == flat.single_action_space
     batch.seed(0)
-    shown = [batch.reset()]
-    sequence = actions(batch, 6)
-    results = [batch.step(action) for action in sequence]
-    shown += [rows for rows, *_ in results]
-    for system in range(2):
-        env = gym.make("FLEdgeFlat-v0", scenario=LATE)
-        assert env.observation_space == batch.observation_space
-        assert env.action_space == batch.action_space
-        observation, _ = env.reset(seed=1_000_000 + system)
-        np.testing.assert_array_equal(shown[0][system], observation)
-        for action, (rows, rewards, done, info) in zip(sequence, results, strict=True):
-            observation, reward, _, truncated, _ = env.step(action[system])
-            assert rewards[system] == pytest.approx(reward, rel=1e-6)
-            assert done[system] == truncated
-            if truncated:
-                np.testing.assert_array_equal(info[system]["terminal_observation"], observation)
-                observation, _ = env.reset()
-            np.testing.assert_array_equal(rows[system], observation)
+    np.testing.assert_array_equal(batch.reset(), flat.reset(seed=1_000_000)[0])
+    for action in actions(batch, 6):
+        rows, rewards, done, infos = batch.step(action)
+        seen, expected, _, truncated, info = flat.step(action)
+        np.testing.assert_equal((rows, done), (seen, truncated))
+        np.testing.assert_allclose(rewards, expected, rtol=1e-6)
+        for system in np.flatnonzero(truncated):
+            end = infos[system]["terminal_observation"]
+            np.testing.assert_array_equal(end, info["final_obs"][system])
 
 
 @pytest.mark.parametrize(
@@ -126,13 +119,3 @@ def test_batch__takes_presets_by_name_and_names_actions_of_another_shape():
     batch.reset()
     with pytest.raises(ValueError, match=r"actions must have shape \(80, 3\), got \(7, 3\)"):
         batch.step(np.zeros((7, 3), np.float32))
-
-
-def test_batch__gives_its_attributes_and_refuses_to_treat_rows_apart():
-    batch = BatchVecEnv(2, SCENARIO)
-    assert batch.get_attr("num_envs", [0, 1]) == [2, 2]
-    assert batch.env_is_wrapped(Monitor, indices=[0]) == [False]
-    with pytest.raises(AttributeError, match="one batch: softmax_scale cannot be set"):
-        batch.set_attr("softmax_scale", 1.0)
-    with pytest.raises(AttributeError, match="one batch: reset cannot be called"):
-        batch.env_method("reset")

@@ -67,21 +67,12 @@ def test_scenario__of_a_file_has_the_changes_of_all_options(tmp_path):
 
 
 FITTED = {"model_bits": 194_880.0, "num_samples": 36.0}  # 6,090 parameters, 1,440 of 40 devices
-OWN = """
-import numpy as np
-from train_fl import Dataset
-
-def data():
-    images, labels = np.zeros((80, 1, 28, 28)), np.arange(80) % 10
-    return Dataset.from_arrays("zeros", images, labels, images, labels)
-"""
 
 
 @pytest.fixture
 def trained_on(tmp_path, monkeypatch) -> Callable[..., Scenario]:
     """The system in which models are trained, by the fields of its file and more options."""
     monkeypatch.chdir(tmp_path)
-    Path("own.py").write_text(OWN)
 
     def scenario(fields: str, words: str = "") -> Scenario:
         Path("mine.toml").write_text(f'preset = "digits"\n{fields}')
@@ -97,11 +88,6 @@ def trained_on(tmp_path, monkeypatch) -> Callable[..., Scenario]:
         ("model_bits = 194880.0\nnum_samples = 36", "", FITTED),
         ('compression = "qsgd:4"', "--set compression=topk:0.1", FITTED),
         ("num_samples = 35.6", "", {"num_samples": 35.6}),  # an even split leaves a fraction
-        (
-            "",
-            "--model small --dataset own.py:data --set learning_rate=0.1",
-            {"model_bits": 32 * 206_922, "num_samples": 2.0},
-        ),
         ("", "--scenario digits --set num_devices=20", {"num_samples": 72.0}),
         ("model_bits = 1e6\nnum_samples = 30", "--fit-scenario", FITTED),
     ],

@@ -67,12 +67,12 @@ class Oort(Selector):
     and all with 5 % of the score at which their places end.
 
     Deviations: times are those of the coming round, not of the last participation. Losses are
-    those of the received model on all data, as in the paper, not on the last batch. Places of new
-    devices are rounded up, as in the authors' first release: rounded down, three places or fewer
-    stop exploring early. Places that new or known devices cannot fill go to the others, where
-    FedScale leaves them empty or gives them to the last new devices again. The first cohort is
-    drawn like new devices, not uniformly. A late or lost upload teaches nothing, where FedScale
-    assumes the mean utility. Devices without loss count as the least utility.
+    those of the received model on all data, as in the paper, not on the last batch. New devices
+    get at least one place, where FedScale rounds to none and fails for cohorts of up to three.
+    Places that new or known devices cannot fill go to the others, where FedScale leaves them empty
+    or gives them to the last new devices again. The first cohort is drawn like new devices, not
+    uniformly. A late or lost upload teaches nothing, where FedScale assumes the mean utility.
+    Devices without loss count as the least utility.
     """
 
     uses_losses = True
@@ -96,7 +96,7 @@ class Oort(Selector):
         seen = self.memory["last_round"] > 0
         new, known = candidates.available & ~seen, candidates.available & seen
         explore = max(_EXPLORE * _EXPLORE_DECAY ** int(self.memory["number"]), _LEAST_EXPLORE)
-        exploited = min(int(count * (1.0 - explore)), int(known.sum()))
+        exploited = min(count - max(int(count * explore), 1), int(known.sum()))
         exploited = max(exploited, count - int(new.sum()))
         explored = count - exploited
         odds = self.memory["utility"] * self.slowness(candidates)

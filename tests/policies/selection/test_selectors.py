@@ -208,7 +208,7 @@ def authors_pools(arms, time, present, rounds, percentile, size):
             odds[n] = (scaled + math.sqrt(0.1 * math.log(rounds) / last)) * slow[n]
     unseen = {n: arms[n][0] * slow[n] for n in present if not arms[n][1]}
     size, share = min(size, len(present)), max(0.9 * 0.98**rounds, 0.3)
-    count = max(min(size - math.ceil(size * share), len(odds)), size - len(unseen))
+    count = max(min(size - max(int(size * share), 1), len(odds)), size - len(unseen))
     ranked = sorted(odds, key=odds.get, reverse=True)
     cut = 0.05 * odds[ranked[min(count, len(ranked) - 1)]] if ranked else 0.0
     known = [n for k, n in enumerate(ranked) if k <= 10 * count or odds[n] >= cut]

@@ -54,7 +54,7 @@ def _leaderboard_system() -> Told:
     fastest = [name for name in s.ran(PHONES) if name.startswith("Fastest")]
     out = [int(s.counted(PHONES, name, "leaves out {}")) for name in fastest]
     yield f"but leave out {n(min(out))} or more of the 120 phones"
-    yield f"and needs {n(s.ratio(PHONES, OURS, UNI_S), '.2f')} of the time of Uni-S, the second"
+    yield f"and needs {n(s.ratio(PHONES, OURS, UNI_S), '.2f')} of the time of Uni-S."
     longer = 100 * (s.ratio(PHONES, LROA, OURS) - 1)
     spent = s.counted(PHONES, LROA, "all together {} % over")
     yield (
@@ -239,7 +239,6 @@ def _tradeoff() -> Told:
         "cold start": '`start="cold"`',
         "cold start, steps × 5": '`start="cold"`, `step_scale=5`',
         "steps × 5": "`step_scale=5`",
-        "no price of participation moves": "`participation=False`",
         "no price moves": "`step_scale=0`",
         "resources of Uni-D": "the same cohorts, f and p of Uni-D",
     }

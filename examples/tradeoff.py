@@ -37,7 +37,6 @@ VARIANTS = {
     "cold start": partial(Opportunistic, start="cold"),
     "cold start, steps × 5": partial(Opportunistic, start="cold", step_scale=5.0),
     "steps × 5": partial(Opportunistic, step_scale=5.0),
-    "no price of participation moves": partial(Opportunistic, participation=False),
     "no price moves": partial(Opportunistic, step_scale=0.0),
     "resources of Uni-D": ResourcesOfUniD,
 }

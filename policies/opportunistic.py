@@ -55,8 +55,6 @@ class Opportunistic(Policy):
         In place of those of `policies.outcome.initial_prices`.
     start : {"settled", "cold"}
         Prices at which an episode begins: the dual ones, or zero.
-    participation : bool
-        Whether prices of participation move; without it they stay as they start.
     step_scale : float
         Factor on the steps of the prices, at least zero.
 
@@ -74,13 +72,10 @@ class Opportunistic(Policy):
         *,
         prices: DualPrices | None = None,
         start: Start = "settled",
-        participation: bool = True,
         step_scale: float = 1.0,
     ) -> None:
         super().__init__(scenario)
         one_of("start", start, get_args(Start))
-        if not isinstance(participation, bool):
-            raise ValueError(f"participation must be True or False, got {participation!r}")
         step_scale = finite_or_zero("step_scale", step_scale)
         self.prices = (
             initial_prices(scenario) if prices is None else _checked(prices, scenario.num_devices)
@@ -90,8 +85,7 @@ class Opportunistic(Policy):
         # through either price.
         jump = step_scale * participation_jump(self.prices, scenario)
         allowed = scenario.energy_budget_j / self._target
-        self._energy_step = jump / allowed**2  # [s/J^2]
-        self._participation_step = jump if participation else 0.0  # [s]
+        self._energy_step, self._participation_step = jump / allowed**2, jump  # [s/J^2], [s]
         self._start = np.zeros((2, scenario.num_devices))
         if start == "settled":
             # The price of energy jumps with a participation and falls until the next, which comes
@@ -142,8 +136,8 @@ def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
     """Time [s] by which a participation within the budget moves the cost of a device's next one.
 
     It is a tenth of the mean round time at the prices, over the square root of a device's
-    participations in an episode. Smaller steps keep to the constraints less well, larger ones cost
-    time.
+    participations in an episode. Larger steps cost time. With half of them a run is about 1 %
+    shorter at most, and phones that send 4 bits a parameter are over budget.
     """
     rng = np.random.default_rng(np.random.SeedSequence(0).spawn(1)[0])
     time = play_sample(scenario, rng, *prices, tolerance=1e-6).time

@@ -44,11 +44,11 @@ def test_opportunistic__data_weigh_alike_in_the_long_run():
     assert np.all(spent / 1000 <= 1.02 * scenario.energy_budget_j)
 
 
-def test_opportunistic__options_leave_prices_at_zero():
-    policy = Opportunistic(UNEVEN, prices=zero_prices(UNEVEN), start="cold", participation=False)
+def test_opportunistic__a_participation_makes_a_device_dearer_and_the_others_cheaper():
+    policy = Opportunistic(UNEVEN, prices=zero_prices(UNEVEN), start="cold")
     policy.feedback({"energy_spent": np.where(np.arange(8) == 3, 10.0, 0.0)})
     assert np.flatnonzero(policy._energy).tolist() == [3]  # prices are never negative
-    assert not np.any(policy._participation)
+    assert np.flatnonzero(policy._participation < 0).tolist() == [3]
 
 
 @pytest.mark.parametrize("fields", [{"csi": "delayed"}, {"csi": "participants"}, LATE], ids=str)

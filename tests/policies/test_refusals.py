@@ -86,7 +86,6 @@ CALLS = [
     # Policies and selectors.
     (lambda: LROA("cifar10"), r"scenario must be a Scenario, .*: use Scenario.preset\('cifar10'\)"),
     (lambda: OPPORTUNISTIC(start="warm"), "start must be one of settled, cold, got 'warm'"),
-    (lambda: OPPORTUNISTIC(participation=1), "participation must be True or False"),
     (lambda: OPPORTUNISTIC(step_scale=-1.0), "step_scale must be"),
     (lambda: OPPORTUNISTIC(prices=(0.4, 800.0)), "prices must be DualPrices"),
     (lambda: OPPORTUNISTIC(prices=DualPrices(ONES[:4], ONES)), r"prices.energy must .* \(5,\)"),

@@ -15,7 +15,7 @@ ROOMS = {
     "fl_edge_env": 5_180,
     "policies": 8_270,
     "policies/benchmark": 3_670,
-    "train_fl": 4_580,
+    "train_fl": 4_590,
     "docs": 650,
     "tests": 13_000,
 }

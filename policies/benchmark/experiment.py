@@ -158,8 +158,13 @@ class Results(NamedTuple):
         return summarise(self.rounds, self.setting.target, bounds, self.devices)
 
     def caution(self) -> str:
-        """What these runs cannot tell from luck; see `cannot_tell`."""
-        return cannot_tell(list(self.devices.values()))
+        """Policies with other uploads, and what these runs cannot tell from luck."""
+        first, *rest = self.setting.entrants
+        uploads = first.scenario.compression
+        other = [one.label for one in rest if one.scenario.compression != uploads]
+        note = f"Not ranked with {first.label}, as uploads differ: {', '.join(other)}."
+        notes = [note] if other else []
+        return "\n".join(filter(None, [*notes, cannot_tell(list(self.devices.values()))]))
 
 
 def run_settings(

@@ -38,7 +38,7 @@ class Board(NamedTuple):
 
     summary: pd.DataFrame
     target: float | None = None  # test accuracy
-    caution: str = ""  # what the runs cannot tell from chance
+    caution: str = ""  # what the runs cannot tell
     left_out: Mapping[str, str] = MappingProxyType({})  # policies that were not run, and why
 
 

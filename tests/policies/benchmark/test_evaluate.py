@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import fl_edge_env  # noqa: F401 - registers the environment
-from fl_edge_env import Scenario
-from policies import LROA, DivFL, UniD, UniS, evaluate, make_policy
+from fl_edge_env import Allocation, Scenario
+from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, make_policy
 from policies.benchmark.bounds import path_bound, penalty_prices
 from policies.benchmark.summary import summarise
 
@@ -106,6 +106,7 @@ def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached(
         ({"policies": []}, "policies must be one or more"),
         ({"policies": 2 * [UniD(Scenario.digits())]}, "'Uni-D' comes twice among the policies"),
         ({"policies": UniD(Scenario.digits())}, r"a sequence, got Uni-D: use \[policy\]"),
+        ({"policies": [UniD(Scenario.digits())]}, "made for .* another num_devices.*: make it"),
         ({"policies": ["lroa"]}, "policies must be instances of Policy, got 'lroa'"),
         ({"scenario": "digits"}, r"got 'digits': use Scenario.preset\('digits'\)"),
         ({"seeds": []}, "seeds must be one or more"),
@@ -122,9 +123,21 @@ def test_evaluate__wrong_input_is_named(scenario, arguments, message):
         evaluate(**given)
 
 
-def test_evaluate__refuses_a_policy_that_was_made_for_another_system(scenario):
-    message = "the policy Uni-D was made for a scenario with another num_devices: make it with"
-    with pytest.raises(ValueError, match=message):
-        evaluate([UniD(scenario.replace(num_devices=9))], scenario, [0])
-    # How it weighs the objective is its own affair.
-    evaluate([UniD(scenario.replace(mu=3.0, nu=1e4, num_rounds=7))], scenario, [0], gaps=False)
+class Middle(Policy):
+    """Draws all alike, from the second round on in a system that it has made up."""
+
+    def __init__(self, scenario, **made_up):
+        super().__init__(scenario)
+        self.made_up = made_up
+
+    def decide(self, _):
+        system = self.scenario
+        self.scenario = system.replace(**self.made_up)
+        return Allocation(system.f_mid, system.p_mid, q=1 / system.num_devices)
+
+
+def test_evaluate__no_account_is_by_the_scenario_of_the_policy(scenario):
+    made_up = {"energy_budget_j": 1e6, "num_samples": np.arange(1.0, 13), "cohort_size": 1}
+    cheat = Middle(scenario.replace(mu=3.0, nu=1e4, num_rounds=7), **made_up)
+    honest, other = (evaluate([one], scenario, [0, 1]) for one in (Middle(scenario), cheat))
+    pd.testing.assert_frame_equal(honest, other, check_exact=True)

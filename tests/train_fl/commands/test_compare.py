@@ -52,7 +52,8 @@ def test_compare__prints_a_row_for_each_policy_and_writes_numbers_and_plots(call
 
 def test_compare__a_policy_with_other_uploads_runs_as_in_a_system_that_has_them(call, tmp_path):
     command = f"compare --no-train --seeds 2 --rounds 5 --workers 1 --out {tmp_path}"
-    call(f"{command}/both --policies uni-s uni-s@qsgd:4")
+    printed = call(f"{command}/both --policies uni-s uni-s@qsgd:4")
+    assert "Not ranked with Uni-S, as uploads differ: Uni-S, qsgd:4." in printed
     call(f"{command}/other --policies uni-s --set compression=qsgd:4")
     both, other = (pd.read_csv(tmp_path / name / "summary.csv") for name in ("both", "other"))
     same = both[both.policy == "Uni-S, qsgd:4"].reset_index(drop=True)

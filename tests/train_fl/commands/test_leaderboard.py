@@ -131,6 +131,14 @@ def test_leaderboard__another_file_leaves_no_results_of_the_first(call, tmp_path
             ONE + 'schedulers = [{ name = "oort", resorces = "static" }]',
             "did you mean 'resources'?",
         ),
+        (
+            ONE + 'schedulers = ["uni-s", "uni-s@qsgd:1"]',
+            "ranks schedulers that upload alike, got 'uni-s@qsgd:1': give the setting compression",
+        ),
+        (
+            ONE + 'schedulers = [{ name = "uni-s", compression = "qsgd:1" }]',
+            "setting 'a': uni-s has no option 'compression'",
+        ),
         (ONE + 'schedulers = ["oort"]', "setting 'a': all its schedulers need training"),
     ],
 )
@@ -215,6 +223,7 @@ def test_suite__a_learner_is_run_where_models_are_trained_and_else_its_own_sched
     [
         ("tini", "must be a TOML file or one of tiny, got 'tini': did you mean 'tiny'?"),
         ("tiny lroa", "stored results have the name 'LROA': rename the policy"),
+        ("tiny mine.py:Steady@qsgd:1", "upload alike, got 'mine.py:Steady@qsgd:1'"),
         ("tiny lora", "got 'lora': did you mean 'lroa'?"),
         ("tiny.toml mine.py:Steady", "cannot read the leaderboard 'tiny.toml'"),
         ("suites/tiny.toml mine.py:Steady", "has no stored results for mine.py:Steady to be"),

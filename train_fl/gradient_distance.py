@@ -12,6 +12,8 @@ from fl_edge_env.typing import FloatArray, IntArray
 
 # Columns in a step of the scalar products: what is converted to float32 stays in the cache.
 _COLUMNS = 1 << 14
+# Of a longer gradient the squares, in float32, may not be finite.
+_LONGEST = 1e19
 
 
 class GradientDistances:
@@ -31,10 +33,11 @@ class GradientDistances:
     def update(self, devices: IntArray, gradients: Iterable[Tensor]) -> FloatArray:
         """Replace devices' gradients, each of shape (d,); gives the distances of all, (N, N).
 
-        Each gradient is stored before the next is asked for.
+        Each gradient is stored before the next is asked for. One that is not finite is not.
         """
         for device, gradient in zip(devices.tolist(), gradients, strict=True):
-            self.stored[device] = gradient
+            if torch.linalg.vector_norm(gradient) < _LONGEST:  # NaN fails
+                self.stored[device] = gradient
         rows = torch.as_tensor(devices, device=self.stored.device)
         product = torch.zeros(
             (len(devices), len(self.stored)), dtype=torch.float64, device=self.stored.device

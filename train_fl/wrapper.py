@@ -19,7 +19,7 @@ from fl_edge_env import FLEdgeEnv
 from fl_edge_env.aggregation import Contributions, contributions
 from fl_edge_env.checks import freeze
 from fl_edge_env.files import atomic_path
-from fl_edge_env.typing import FloatArray, IntArray
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from train_fl.compression import make_compressor
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer
@@ -47,12 +47,13 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
     The info of a step gains these entries, of the same shapes in all rounds. Arrays of shape (N,)
     are zero for devices that are not participants:
 
-    - `participants`, bool, shape (N,): the devices whose update arrived. The others of the cohort
-      are not trained, and if no update arrives, the model stays as it is;
+    - `participants`, bool, shape (N,): the devices whose update arrived and was not skipped. If
+      there are none, the model stays as it is;
     - `client_updates`, float32, shape (K, d): the local models less the model they received, as
       they arrived after compression: a row for each participant in ascending order, then zeros;
     - `update_norms`, shape (N,): the Euclidean norms of these updates;
-    - `skipped`, bool, shape (N,): the participants whose update was not finite and counts as zero;
+    - `skipped`, bool, shape (N,): the devices of which an update, its norm or a reported loss was
+      not finite: they count as if nothing had arrived;
     - `train_loss`: the mean over the samples that participants trained on, absent if not finite;
     - `test_loss` and `test_accuracy` of the new global model, absent if it was not evaluated;
     - `device_accuracy`, shape (N,), absent likewise: the accuracy on test samples with the classes
@@ -236,49 +237,49 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         everyone = np.arange(self.scenario.num_devices)
         reporting = everyone if self._report_update_norms else everyone[:0]
         info = self._evaluate() | self._gradients(everyone, self._parameters)
-        info |= self._losses(reporting, self._parameters)
+        reports = self._losses(reporting, self._parameters)
         if self._report_update_norms:
-            info["update_norms"] = self._first_norms(everyone)
-        return info | {"participants": np.isin(everyone, reporting)}
+            reports["update_norms"] = self._first_norms(everyone)
+        skipped = self._skip_non_finite(reports, 1)
+        return info | reports | {"participants": np.isin(everyone, reporting) & ~skipped}
 
     def _round(self, came: Contributions, *, last: bool) -> dict[str, Any]:
         """Train the devices whose upload arrives; gives the entries of the info of a step."""
-        participants, weights = came.participants, came.weight[came.arrived]
-        number = int(self._base.simulator.round_index)
+        trained, number = came.participants, int(self._base.simulator.round_index)
         received = self._received(number)
-        info = self._gradients(participants, received) | self._losses(participants, received)
+        info, reports = self._gradients(trained, received), self._losses(trained, received)
         places = self._parameters.new_zeros((self.scenario.cohort_size, len(self._parameters)))
-        client_updates = places[: len(participants)]
-        losses = np.empty(len(participants))
-        for index, device in enumerate(participants):
+        client_updates = places[: len(trained)]
+        losses = np.empty(len(trained))
+        for index, device in enumerate(trained):
             client_updates[index], losses[index] = self._train(device, number - 1, received)
-        skipped = self._skip_non_finite(client_updates, participants, number)
-        for row, device in zip(client_updates, participants, strict=True):
-            if device not in skipped:
-                self._upload(row, device, number)
+            if torch.isfinite(client_updates[index]).all():
+                self._upload(client_updates[index], device, number)
+        reports["update_norms"] = np.zeros(self.scenario.num_devices)
+        reports["update_norms"][trained] = norms_of(client_updates)
+        skipped = self._skip_non_finite(reports, number)
+        participants = trained[~skipped[trained]]
+        if skipped.any():
+            kept = client_updates[torch.from_numpy(~skipped[trained])]
+            client_updates = places.zero_()[: len(kept)].copy_(kept)
         server = self.task.server
         balance = server.balance(self.scenario.local_epochs, self.task.num_samples)
-        weights = weights * balance[participants]
+        weights = (came.weight * balance)[participants]
         apply_contributions(self._parameters, client_updates, weights, server, self._kept, number)
         if last or number % self._options.eval_every == 0:
             info |= self._evaluate()
-        norms = np.zeros(self.scenario.num_devices)
-        norms[participants] = norms_of(client_updates)
-        info |= self._mean_loss(losses, participants)
+        info |= reports | self._mean_loss(losses, trained)
         return info | {
-            "participants": came.arrived,
-            "skipped": np.isin(np.arange(len(norms)), skipped),
+            "participants": came.arrived & ~skipped,
+            "skipped": skipped,
             "client_updates": _to_numpy(places),
-            "update_norms": norms,
         }
 
     def _first_norms(self, devices: IntArray) -> FloatArray:
         """Norms of the updates that devices would have in the first round, shape (k,)."""
         norms = np.empty(len(devices))
         for index, device in enumerate(devices):  # one by one, as together they may be large
-            update = self._train(device, 0, self._parameters)[0][None]
-            self._skip_non_finite(update, devices[index : index + 1], 1)
-            norms[index] = norms_of(update)[0]
+            norms[index] = norms_of(self._train(device, 0, self._parameters)[0][None])[0]
         return norms
 
     def _train(self, device: int, completed_rounds: int, received: Tensor) -> tuple[Tensor, float]:
@@ -311,21 +312,26 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
             self._left[device] = left
         update.copy_(torch.from_numpy(uploads.decoded(data)))
 
-    def _skip_non_finite(self, updates: Tensor, participants: IntArray, number: int) -> IntArray:
-        """Set updates that are not finite to zero; give their devices."""
-        finite = torch.isfinite(updates).all(dim=1)
-        devices: IntArray = participants[~finite.cpu().numpy()]
-        if len(devices):
+    def _skip_non_finite(self, reports: dict[str, FloatArray], number: int) -> BoolArray:
+        """Set reports, each of shape (N,), to zero for devices with one that is not finite.
+
+        Gives these devices, shape (N,).
+        """
+        skipped = np.zeros(self.scenario.num_devices, dtype=np.bool_)
+        for values in reports.values():
+            skipped |= ~np.isfinite(values)
+        if skipped.any():
             message = (
-                f"the update of device {', '.join(map(str, devices))} in round {number} is not "
-                f"finite: choose a learning rate below {self._options.learning_rate}, or "
-                f"{LARGER_MU}"
+                f"the update of device {', '.join(map(str, np.flatnonzero(skipped)))} in round "
+                f"{number}, its norm or its loss is not finite: choose a learning rate below "
+                f"{self._options.learning_rate}, or {LARGER_MU}"
             )
             if self._options.on_non_finite == "raise":
                 raise FloatingPointError(message)
             warnings.warn(message, RuntimeWarning, stacklevel=4)
-            updates[~finite] = 0.0
-        return devices
+            for values in reports.values():
+                values[skipped] = 0.0
+        return skipped
 
     def _mean_loss(self, losses: FloatArray, participants: IntArray) -> dict[str, Any]:
         """The entry `train_loss`, without the devices whose training diverged."""

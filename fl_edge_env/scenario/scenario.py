@@ -365,7 +365,7 @@ class Scenario:
 
         Raises `ValueError` if the file cannot be made, or the channel is not one of this package.
         """
-        text = toml.dumps(self.saved_fields())
+        text = toml.dumps(self.saved_fields(), Path(path).parent)
         with atomic_path(Path(path)) as temporary:
             temporary.write_text(text, encoding="utf-8")
 

@@ -33,18 +33,33 @@ _CHANNELS: dict[str, type[Any]] = {
 }
 
 
-def dumps(fields: Mapping[str, Any]) -> str:
-    """The fields that `Scenario.to_dict` gives as TOML; `ValueError` for a user-defined channel."""
+def dumps(fields: Mapping[str, Any], folder: Path) -> str:
+    """The fields that `Scenario.to_dict` gives as TOML for a file in a folder.
+
+    Raises `ValueError` for a user-defined channel.
+    """
     channel = describe_channel(fields["channel"])
+    if "path" in channel:
+        path, root = Path(channel["path"]).resolve(), folder.resolve()
+        channel["path"] = str(path.relative_to(root) if path.is_relative_to(root) else path)
     given = {n: value for n, value in fields.items() if n != "channel" and value is not None}
     plain = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in given.items()}
     return tomli_w.dumps({**plain, "channel": channel})
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The values in a file, before it is known to be a scenario."""
+    """The values in a file, before it is known to be a scenario.
+
+    The path of a record is relative to the file.
+    """
     with as_value_error(f"cannot read the scenario {str(path)!r}: "):
-        return tomllib.loads(read_text(path))
+        values = tomllib.loads(read_text(path))
+    channel = values.get("channel")
+    if isinstance(channel, dict) and isinstance(channel.get("path"), str):
+        channel["path"] = str(path.parent / channel["path"])
+    elif isinstance(channel, str) and (file := _file_of(channel)):
+        values["channel"] = channel.removesuffix(file) + str(path.parent / file)
+    return values
 
 
 def describe_channel(channel: ChannelModel) -> dict[str, Any]:
@@ -86,11 +101,15 @@ def _channel_of(text: str) -> ChannelModel:
             return MarkovChannel.correlated(persistence)
         except ValueError as error:
             raise ValueError(f"channel {name}:P needs a probability P: {error}") from None
-    if name == "rates" and parameter:
-        return RateTraceChannel(parameter)
-    if Path(text).suffix == ".csv":
-        return TraceChannel(text)
+    if file := _file_of(text):
+        return TraceChannel(text) if file == text else RateTraceChannel(file)
     raise ValueError(
         "channel must be clip, resample, markov:P, cell, cell:P, uplinks, rates:FILE, or a .csv "
         f"file, got {text!r}{did_you_mean(name, [*plain, 'markov', 'rates'])}"
     )
+
+
+def _file_of(text: str) -> str:
+    """The file that a channel's text names, empty if it names none."""
+    is_file = text.startswith("rates:") or Path(text).suffix == ".csv"
+    return text.removeprefix("rates:") if is_file else ""

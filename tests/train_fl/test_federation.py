@@ -134,6 +134,7 @@ def test_missing_reply__leaves_the_weights_of_the_others(how, lost, fields):
 # The compression, what is put into a record of a reply, which None empties, and the reason given.
 BAD = {
     "NaN": ("none", "arrays", {"0.bias": Array(np.full(16, np.nan))}, "update is not finite"),
+    "norm": ("none", "arrays", {"0.bias": Array(np.full(16, 1e25))}, "update is not finite"),
     "complex": ("none", "arrays", {"0.bias": Array(np.full(16, 1j))}, "Cannot cast"),
     "shape": ("none", "arrays", {"0.bias": Array(np.zeros(3))}, "0.bias must have shape"),
     "cut": ("qsgd:4", "packed", {"update": bytes(99)}, "must have 3069 bytes, got 99"),

@@ -221,7 +221,8 @@ class PolicyStrategy(EmulatedRounds, Strategy):
             update, size = local - self._received, local.nbytes
         with np.errstate(over="ignore"):
             update = update.astype(self._received.dtype, casting="same_kind")
-        if not np.isfinite(update).all():
+            norm = np.linalg.norm(update)
+        if not np.isfinite(norm):
             raise ValueError("its update is not finite: choose a smaller learning rate")
         return update, told | {"bytes_up": size}
 

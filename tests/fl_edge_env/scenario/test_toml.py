@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from fl_edge_env import (
     CellChannel,
     ExponentialChannel,
     MarkovChannel,
+    RateTraceChannel,
     Scenario,
+    TraceChannel,
     UplinkChannel,
     with_tiers,
 )
@@ -69,6 +72,35 @@ def test_tiers__scale_the_fields_of_the_devices_that_drew_them():
     assert 10 < slow.sum() < 50
     assert with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=4) == mixed
     assert with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=5) != mixed
+
+
+@pytest.mark.parametrize("where", ["", "data/", "../", "absolute"])
+@pytest.mark.parametrize(
+    "description",
+    ['"{}"', '"rates:{}"', '{{type = "trace", path = "{}"}}', '{{type = "rates", path = "{}"}}'],
+)
+def test_file__names_a_record_relative_to_itself(tmp_path, monkeypatch, where, description):
+    home = tmp_path / "one" / "home"
+    record = Path(os.path.normpath(home / where.replace("absolute", "../../far") / "record.csv"))
+    for folder in (home, record.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    column = "rate_bps" if "rates" in description else "gain"
+    record.write_text(f"round,device,{column}\n0,0,0.25\n1,0,0.5\n")
+    named = record if where == "absolute" else f"{where}record.csv"
+    (home / "mine.toml").write_text(f"num_devices = 1\nchannel = {description.format(named)}\n")
+    kind = RateTraceChannel if "rates" in description else TraceChannel
+    for here in (home, tmp_path, record.parent):
+        monkeypatch.chdir(here)
+        loaded = Scenario.load(os.path.relpath(home / "mine.toml"))
+        assert type(loaded.channel) is kind
+        assert loaded == Scenario.cifar10(num_devices=1, channel=kind(record))
+        for folder in (home, tmp_path, Path(os.path.relpath(record.parent))):
+            loaded.save(folder / "saved.toml")
+            assert Scenario.load(folder / "saved.toml") == loaded
+    if where in ("", "data/"):  # a folder with both may be moved
+        home.rename(tmp_path / "moved")
+        for name in ("mine", "saved"):
+            assert Scenario.load(tmp_path / "moved" / f"{name}.toml") == loaded
 
 
 @given(st.data())

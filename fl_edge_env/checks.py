@@ -39,6 +39,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f": did you mean {nearest[0]!r}?" if nearest else ""
 
 
+def check_unmasked(name: str, value: object) -> None:
+    """Raise `ValueError` where entries of an array, or of several, are masked."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    if any(np.ma.is_masked(part) for part in parts):
+        raise ValueError(f"{name} must have no masked entries, got {value!r}")
+
+
 def real_array(name: str, value: object) -> FloatArray:
     """Real numbers as a contiguous array of float64.
 
@@ -46,6 +53,7 @@ def real_array(name: str, value: object) -> FloatArray:
     """
     if type(value) is np.ndarray and value.dtype is _FLOAT64 and value.flags.c_contiguous:
         return value
+    check_unmasked(name, value)
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "fiu":
@@ -108,6 +116,14 @@ number_below_one = partial(number_in, BELOW_ONE)
 
 
 natural_number = partial(integer_at_least, 0)
+
+
+def check_options(options: Iterable[str] | None, *known: str) -> None:
+    """Refuse options of a reset that are not known."""
+    for name in options or ():
+        if name not in known:
+            have = ", ".join(known) or "nothing"
+            raise ValueError(f"the options of reset may have {have}, got {name!r}")
 
 
 def one_of(name: str, value: object, allowed: Sequence[str]) -> str:
@@ -173,6 +189,7 @@ def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
     """
     if "available" not in observation:
         return None
+    check_unmasked("the observation's available", observation["available"])
     given = np.asarray(observation["available"])
     there: BoolArray = given == 1
     if not all_true(there | (given == 0)):

@@ -15,7 +15,7 @@ import numpy as np
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.channels.protocol import check_range
-from fl_edge_env.checks import freeze, positive_integer, real_array
+from fl_edge_env.checks import check_unmasked, freeze, positive_integer, real_array
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED
@@ -120,6 +120,7 @@ class Simulator:
         `mask`, bool of shape (B,), names the systems to reset, by default all. Raises `ValueError`
         if the number of seeds or the mask is wrong.
         """
+        check_unmasked("reset_mask", mask)
         chosen = (
             np.ones_like(self.round_index, dtype=np.bool_) if mask is None else np.asarray(mask)
         )

@@ -13,6 +13,7 @@ from scipy.special import lambertw
 
 from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.allocation import LEAST_SHARE, highest
+from fl_edge_env.checks import check_unmasked, real_array
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.p2 import best_resources
 from policies.solvers.inputs import check_rounds, check_state, rows
@@ -86,6 +87,7 @@ def deadline_resources(
         would meet its deadline.
     """
     rounds, shape = check_rounds(channel_gain, queue, scenario)
+    check_unmasked("participates", participates)
     members = np.asarray(participates)
     most = min(scenario.cohort_size, scenario.num_devices)
     if members.shape != shape or members.dtype != np.bool_:
@@ -133,9 +135,9 @@ def share_band(
         Parts of the band [Hz]; zero outside the cohort.
     """
     gain, f, p = np.broadcast_arrays(
-        *(np.asarray(value, dtype=np.float64) for value in (channel_gain, f, p))
+        *(real_array("channel_gain, f and p", value) for value in (channel_gain, f, p))
     )
-    Allocation(f, p, cohort=np.asarray(cohort)).validate(scenario)
+    Allocation(f, p, cohort=cohort).validate(scenario)
     members = np.asarray(cohort)
     named = members >= 0
 

@@ -34,10 +34,7 @@ _CHANNELS: dict[str, type[Any]] = {
 
 
 def dumps(fields: Mapping[str, Any], folder: Path) -> str:
-    """The fields that `Scenario.to_dict` gives as TOML for a file in a folder.
-
-    Raises `ValueError` for a user-defined channel.
-    """
+    """Fields as TOML for a file in a folder; `ValueError` for a user-defined channel."""
     channel = describe_channel(fields["channel"])
     if "path" in channel:
         path, root = Path(channel["path"]).resolve(), folder.resolve()
@@ -48,10 +45,7 @@ def dumps(fields: Mapping[str, Any], folder: Path) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The values in a file, before it is known to be a scenario.
-
-    The path of a record is relative to the file.
-    """
+    """The values in a file, before it is known to be a scenario; its paths start at its folder."""
     with as_value_error(f"cannot read the scenario {str(path)!r}: "):
         values = tomllib.loads(read_text(path))
     channel = values.get("channel")

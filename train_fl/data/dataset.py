@@ -14,6 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from fl_edge_env.checks import check_unmasked
 from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
 from policies.user_code import running_own
@@ -236,6 +237,7 @@ def _integers(name: str, given: ArrayLike, size: int) -> IntArray:
 
 
 def _array(name: str, given: ArrayLike, kinds: str, instead: str) -> NDArray[Any]:
+    check_unmasked(name, given)
     with as_value_error(f"{name} must make an array: "):
         array = np.asarray(given)
     if array.dtype.kind not in kinds:
@@ -253,6 +255,8 @@ def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:
             raise TypeError(
                 f"got a {type(wrong[0]).__name__}, give a data set of images transform=ToTensor()"
             )
+        check_unmasked("inputs", inputs)
+        check_unmasked("targets", targets)
         classes = np.array([np.asarray(target) for target in targets])
         # Some data sets give each class in an array of shape (1,).
         return np.stack(inputs), classes.reshape(len(classes), -1)[:, 0]

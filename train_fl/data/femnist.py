@@ -62,11 +62,8 @@ def femnist(source: DataSource) -> Dataset:
 
 def _find_files(folder: Path) -> list[Path]:
     """LEAF's files in ``train`` and ``test``, in ``all_data``, or in the only folder with some."""
-    found = [
-        path
-        for path in sorted(folder.rglob("*.json"))
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
+    paths = sorted(folder.rglob("*.json"))
+    found = [path for path in paths if "/." not in f"/{path.relative_to(folder).as_posix()}"]
     if not found:
         raise ValueError(
             f"there are no .json files in {str(folder)!r}: make them with LEAF "
@@ -74,13 +71,11 @@ def _find_files(folder: Path) -> list[Path]:
             "compares without training"
         )
     places = {path.parent for path in found}
-    for whole in ({folder / half for half in _HALVES}, {folder / "all_data"}):
-        if whole <= places:
-            places = whole
-            break
+    wholes = {folder / half for half in _HALVES}, {folder / "all_data"}
+    places = next((whole for whole in wholes if whole <= places), places)
     halves = {place.name for place in places - {folder}} & _HALVES
-    wholes = {place.parent if place.name in halves else place for place in places}
-    if len(wholes) > 1 or len(halves) == 1:
+    copies = {place.parent if place.name in halves else place for place in places}
+    if len(copies) > 1 or len(halves) == 1:
         raise ValueError(
             f"the samples must be in one folder, or in train and test of one, and the .json files "
             f"of {str(folder)!r} are in {', '.join(sorted(repr(str(place)) for place in places))}: "

@@ -36,7 +36,7 @@ def split(
     if kind == "iid":
         return iid(len(labels), num_devices, rng)
     if kind in ("place", "speed"):
-        if merit is None or np.asarray(merit).shape != (num_devices,):
+        if merit is None or np.shape(merit) != (num_devices,):
             raise ValueError(
                 f"a split by {kind} needs the merit of each of {num_devices} devices, got {merit!r}"
             )
@@ -98,8 +98,7 @@ def by_rank(
     The joint density of u and v is the copula of Farlie, Gumbel and Morgenstern with its largest
     parameter, whose rank correlation is 1/3.
     """
-    merits = np.asarray(merit)
-    merits = per_device("merit", merits, merits.size)
+    merits = per_device("merit", merit, np.size(merit))
     if np.all(merits == merits[0]):
         raise ValueError(
             "a split by place needs devices of different mean gains, as in a CellChannel, and one "

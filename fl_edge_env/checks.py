@@ -118,14 +118,6 @@ number_below_one = partial(number_in, BELOW_ONE)
 natural_number = partial(integer_at_least, 0)
 
 
-def check_options(options: Iterable[str] | None, *known: str) -> None:
-    """Refuse options of a reset that are not known."""
-    for name in options or ():
-        if name not in known:
-            have = ", ".join(known) or "nothing"
-            raise ValueError(f"the options of reset may have {have}, got {name!r}")
-
-
 def one_of(name: str, value: object, allowed: Sequence[str]) -> str:
     """`value`, if it is one of the words allowed."""
     if not (isinstance(value, str) and value in allowed):

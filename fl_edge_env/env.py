@@ -10,7 +10,7 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
-from fl_edge_env.checks import Range, check_options, number_in, one_of
+from fl_edge_env.checks import Range, number_in, one_of
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.scenario.tiers import with_named_devices
@@ -161,7 +161,8 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
 
         Returns the observation and an empty info; there are no `options`.
         """
-        check_options(options)
+        if options:
+            raise ValueError(f"reset has no options, got {options!r}")
         super().reset(seed=seed)
         self.simulator.reset([seed])
         self._started = True

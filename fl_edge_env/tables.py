@@ -44,8 +44,7 @@ class Table(NamedTuple):
 def read_table(path: Path, names: Sequence[str]) -> Table:
     """Read a table with these columns in any order, named by its first row.
 
-    Raises `ValueError` if a column is missing, unknown or there twice, a row has other than one
-    field for each column, or there are no rows.
+    `ValueError` if columns are missing, unknown or repeated, or fields or all rows are missing.
     """
     check_regular(path)
     with path.open(encoding="utf-8-sig", newline="") as file:

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation, decode_action
-from fl_edge_env.checks import check_options, natural_number, one_of, positive_integer, read_only
+from fl_edge_env.checks import natural_number, one_of, positive_integer, read_only
 from fl_edge_env.env import Described, Observation, check_softmax_scale, resolve_scenario
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
@@ -101,7 +101,8 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
         each. The observation has shape (B, N), the info is empty. Raises `ValueError` if the number
         of seeds or the mask does not fit.
         """
-        check_options(options, "reset_mask")
+        if options and [*options] != ["reset_mask"]:
+            raise ValueError(f"options of reset may have reset_mask, got {options!r}")
         seeds = self._seeds(seed)
         mask = (options or {}).get("reset_mask")
         self.simulator.reset(seeds, mask)

@@ -12,8 +12,7 @@ from fl_edge_env.typing import FloatArray, IntArray
 
 # Columns in a step of the scalar products: what is converted to float32 stays in the cache.
 _COLUMNS = 1 << 14
-# Of a longer gradient the squares, in float32, may not be finite.
-_LONGEST = 1e19
+_LONGEST = 1e19  # of a gradient, so that its square is finite in float32
 
 
 class GradientDistances:

@@ -313,10 +313,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         update.copy_(torch.from_numpy(uploads.decoded(data)))
 
     def _skip_non_finite(self, reports: dict[str, FloatArray], number: int) -> BoolArray:
-        """Set reports, each of shape (N,), to zero for devices with one that is not finite.
-
-        Gives these devices, shape (N,).
-        """
+        """Devices with a report that is not finite, shape (N,); all their reports become zero."""
         skipped = np.zeros(self.scenario.num_devices, dtype=np.bool_)
         for values in reports.values():
             skipped |= ~np.isfinite(values)

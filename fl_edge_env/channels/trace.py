@@ -18,8 +18,7 @@ from fl_edge_env.typing import FloatArray
 class UnorderedChannel:
     """Draws from the recorded gains of each device, independently over rounds and devices.
 
-    `gains`, shape (rounds, N), ascend for each device, and `means` are theirs, shape (N,). The
-    other attributes are as in `ChannelModel`.
+    `gains`, shape (rounds, N), ascend for each device, and `means`, shape (N,), are their means.
     """
 
     gains: FloatArray
@@ -31,7 +30,7 @@ class UnorderedChannel:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UnorderedChannel) and np.array_equal(self.gains, other.gains)
 
-    def device_mean(self, num_devices: int) -> FloatArray:  # noqa: ARG002 - as recorded
+    def device_mean(self, num_devices: int) -> FloatArray:
         """Mean gain of each device, shape (N,)."""
         return self.means
 
@@ -111,24 +110,13 @@ class TraceChannel:
         return float(self.trace.max())
 
     def draw(
-        self,
-        rng: np.random.Generator,  # noqa: ARG002 - nothing is random
-        rounds: int,
-        num_devices: int,  # noqa: ARG002 - as recorded
-        *,
-        first_round: int = 0,
-        **_: object,
+        self, rng: object, rounds: int, num_devices: int, *, first_round: int = 0, **_: object
     ) -> FloatArray:
         """Give the gains of the next rounds; see `ChannelModel.draw`."""
         index = np.arange(first_round, first_round + rounds) % len(self.trace)
         return self.trace[index]
 
-    def sample(
-        self,
-        rng: np.random.Generator,
-        count: int,
-        num_devices: int,  # noqa: ARG002 - as recorded
-    ) -> FloatArray:
+    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
         """Draw recorded rounds; see `ChannelModel.sample`."""
         return self.trace[rng.integers(len(self.trace), size=count)]
 

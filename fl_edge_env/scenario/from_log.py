@@ -109,10 +109,9 @@ def _read(path: Path) -> pd.DataFrame:
 
     with as_value_error(f"cannot read the log {str(path)!r}: "):
         rows = read_table(path, COLUMNS)
-        ranges = dict.fromkeys(COLUMNS, POSITIVE) | {"round": COUNTED}
-        del ranges["device"]
-        numbers = {n: rows.numbers(n, ranges[n], optional=n in _TIMES) for n in ranges}
-        table = pd.DataFrame(numbers).assign(device=rows.columns["device"])
+        table = pd.DataFrame({**rows.columns, "round": rows.numbers("round", COUNTED)})
+        for name in COLUMNS[2:]:
+            table[name] = rows.numbers(name, POSITIVE, optional=name in _TIMES)
         rows.check("device", table["device"] != "", "be a name")
         again = table.duplicated(["round", "device"])
         rows.check("device", ~again, "be a name that no other row of this round has")

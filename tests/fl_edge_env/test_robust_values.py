@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from functools import partial
 from typing import Any
 
@@ -151,6 +152,5 @@ def test_reset__refuses_options_that_it_would_ignore(name, options):
     else:
         env = gym.make(name, scenario=SYSTEM)
     env.reset(seed=0, options={})
-    has = "reset_mask" if "vector" in name else "nothing"
-    with pytest.raises(ValueError, match=f"reset may have {has}, got '{next(iter(options))}'"):
+    with pytest.raises(ValueError, match=f"options.* got {re.escape(repr(options))}"):
         env.reset(options=options)

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +16,7 @@ from gymnasium.utils.env_checker import check_env
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions
-from policies import UniS, make_policy
+from policies import UniS
 from policies.benchmark.jobs import Job
 from policies.divfl import pairwise_distance
 from tests.support import spoil
@@ -27,7 +27,6 @@ from train_fl.models import digits_cnn
 from train_fl.server import FedAvg, FedAvgM, FedNova
 from train_fl.wrapper import device_accuracy
 
-LEARNERS = ("power-of-choice", "oort", "adaptive-sampling", "optimal-sampling", "divfl")
 REPORTS = {"report_gradients": True, "report_losses": True, "report_update_norms": True}
 
 
@@ -253,86 +252,6 @@ def test_gradient_distance__is_between_the_models_that_were_sent_out(scenario, t
     rows = pairwise_distance(gradients)[[4, 9]]
     np.testing.assert_allclose(mixed[[4, 9]], rows, rtol=1e-3, atol=1e-6)
     np.testing.assert_array_equal(mixed, mixed.T)
-
-
-# What of a device is not finite: its update, the norm of one that is, or a loss.
-BROKEN = {
-    "infinite": lambda update, loss: (update.index_fill(0, torch.tensor([5]), math.inf), loss),
-    "NaN": lambda update, loss: (update * math.nan, (math.nan, loss[1])),
-    "norm": lambda update, loss: (update + 1e25, loss),
-    "loss": lambda update, loss: (update, (math.inf, loss[1])),
-    "loss_rms": lambda update, loss: (update, (loss[0], math.inf)),
-}
-
-
-@pytest.mark.parametrize("kind", BROKEN)
-@pytest.mark.parametrize("compression", ["none", "qsgd:4"])
-def test_report__that_is_not_finite_ends_training_or_counts_as_none(
-    scenario, task, monkeypatch, kind, compression
-):
-    whole = {name: getattr(LocalTrainer, name) for name in ("update", "losses", "gradient")}
-
-    def spoil_device(labels, update, loss):
-        broken = torch.equal(labels, data_of(task, 0)[1])
-        return BROKEN[kind](update, loss) if broken else (update, loss)
-
-    def update(self, parameters, images, labels, **options):
-        result, loss = whole["update"](self, parameters, images, labels, **options)
-        return spoil_device(labels, result, (loss, loss))[0], loss
-
-    def losses(self, parameters, images, labels):
-        return spoil_device(
-            labels, torch.zeros(9), whole["losses"](self, parameters, images, labels)
-        )[1]
-
-    def gradient(self, parameters, images, labels):
-        return spoil_device(labels, whole["gradient"](self, parameters, images, labels), (0, 0))[0]
-
-    for broken in (update, losses, gradient):
-        monkeypatch.setattr(LocalTrainer, broken.__name__, broken)
-    scenario = scenario.replace(compression=compression)
-    message = "update of device 0 in round 1, its norm or its loss is not finite"
-    with pytest.raises(FloatingPointError, match=message):
-        start(scenario, task, report_losses=True).step(chosen(scenario, 0, 4))
-    with pytest.raises(FloatingPointError, match=message):
-        start(scenario, task, report_losses=True, report_update_norms=True)
-    policies = [make_policy(name, scenario) for name in LEARNERS]
-    env = wrap(scenario, task, on_non_finite="skip", **REPORTS)
-    with pytest.warns(RuntimeWarning, match=message):
-        _, info = env.reset(seed=0)
-    assert np.flatnonzero(~info["participants"]).tolist() == [0]
-    infos = [info]
-    for cohort, others in ([(0, 4), [4]], [(0,), []], [(4, 5, 6), [4, 5, 6]]):
-        before = env.parameters
-        with pytest.warns(RuntimeWarning, match="device 0") if 0 in cohort else nullcontext():
-            observation, *_, info = env.step(chosen(scenario, *cohort))
-        assert np.flatnonzero(info["skipped"]).tolist() == ([0] if 0 in cohort else [])
-        assert np.flatnonzero(info["participants"]).tolist() == others
-        updates = info["client_updates"]
-        norms = np.linalg.norm(updates.astype(float), axis=1)
-        np.testing.assert_allclose(norms[: len(others)], info["update_norms"][others], rtol=1e-5)
-        assert np.all(norms[: len(others)] > 0)
-        assert not updates[len(others) :].any()
-        expected = before + updates.sum(axis=0) / len(cohort)  # sizes are equal
-        np.testing.assert_allclose(env.parameters, expected, rtol=1e-4, atol=1e-6)
-        infos.append(info)
-    for info in infos:
-        for name in ("update_norms", "local_losses", "local_loss_rms"):
-            if name in info:
-                assert (
-                    np.flatnonzero(info[name]).tolist()
-                    == np.flatnonzero(info["participants"]).tolist()
-                )
-        assert all(np.isfinite(v).all() for k, v in info.items() if k != "device_accuracy")
-    for policy in policies:
-        for info in infos:
-            policy.feedback(info)
-        policy.decide(observation).validate(scenario)
-        memory = policy.selector.memory if hasattr(policy, "selector") else {}
-        known = {name: values for name, values in memory.items() if name != "loss"}
-        assert all(np.isfinite(values).all() for values in known.values())
-        if "loss" in memory:  # not reported yet
-            assert memory["loss"][0] == math.inf
 
 
 @pytest.mark.parametrize(

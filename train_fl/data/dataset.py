@@ -255,8 +255,7 @@ def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:
             raise TypeError(
                 f"got a {type(wrong[0]).__name__}, give a data set of images transform=ToTensor()"
             )
-        check_unmasked("inputs", inputs)
-        check_unmasked("targets", targets)
+        check_unmasked("inputs and targets", [*inputs, *targets])
         classes = np.array([np.asarray(target) for target in targets])
         # Some data sets give each class in an array of shape (1,).
         return np.stack(inputs), classes.reshape(len(classes), -1)[:, 0]

@@ -40,9 +40,3 @@ def test_participation_probability__exact_to_the_last_digits(q, cohort_size):
     exact = 1 - (1 - Fraction(q)) ** cohort_size
     value = physics.participation_probability(np.array([q]), cohort_size)[0]
     assert abs(Fraction(float(value)) - exact) <= exact * Fraction(1, 10**14)
-
-
-def test_expected_maximum__broadcasts_values_against_probabilities():
-    value, q = np.array([1.0, 2.0, 5.0]), np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    np.testing.assert_allclose(physics.expected_maximum(value, q, 2), [1.0, 5.0])
-    np.testing.assert_allclose(physics.expected_maximum(q, np.array([0.5, 0.0, 0.5]), 1), 0.5)

@@ -66,7 +66,6 @@ CALLS = [
     # P2 and the outcome problem.
     (lambda: P2(SYSTEM, exact=1), "exact must be True or False, got 1"),
     (lambda: LROA(SYSTEM, variant="papr"), "variant must be one of .*: did you mean 'paper'"),
-    (lambda: best_resources(ONES, ONES, "even", SYSTEM), "q must hold real numbers"),
     (lambda: best_resources(ONES, ONES, ONES[:4], SYSTEM), r"q must .* \(5,\), got \(4,\)"),
     (lambda: best_resources(ONES, ONES, spoilt(math.nan), SYSTEM), r"in \(0, 1\], got .*nan"),
     (lambda: best_resources(ONES, ONES, spoilt(1.6), SYSTEM), r"in \(0, 1\], got .* to 1.6"),

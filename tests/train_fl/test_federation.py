@@ -141,7 +141,6 @@ BAD = {
     "no update": ("qsgd:4", "packed", None, "must have 3069 bytes, got 0"),
     "list": ("none", "metrics", {"train-loss": [1.0, 2.0]}, "train-loss must be finite"),
     "loss": ("none", "metrics", {"local-loss": np.nan}, "local-loss must be finite"),
-    "no metrics": ("none", "metrics", None, "local-loss must be finite, got None"),
     "query": ("none", "metrics", None, "103: .its partition-id must be an integer from 0 to 5"),
     "2.5": ("none", "metrics", {"partition-id": 2.5}, "103: .its partition-id .* got 2.5"),
 }

@@ -85,7 +85,6 @@ def test_tokens__each_row_of_an_embedding_learns_from_the_samples_that_have_its_
         # The first two samples have smaller tokens.
         (lambda: embedding(6), r"shape \(1,\) of integers from 0 to 6 .*: index out of range"),
         (lambda: embedding(sparse=True), "gradient of 0.weight must be dense"),
-        (lambda: nn.Linear(1, 3), "of integers from 0 to 6 .floats unless they are tokens"),
     ],
 )
 def test_make_task__names_what_does_not_fit_tokens(model, message):

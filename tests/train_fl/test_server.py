@@ -93,6 +93,12 @@ def test_fednova__ends_at_the_minimum_of_all_and_fedavg_where_work_counts(moment
     assert abs(ends[FedAvg] - ends[FedNova]) > 0.5
 
 
+def test_fednova__counts_steps_and_averages_them_by_data():
+    # Of 20 and 90 samples these are one step and three, by data 31/13 in the mean.
+    factors = FedNova(momentum=0.0).balance(np.array([0.5, 1.0]), np.array([40.0, 90.0]))
+    np.testing.assert_allclose(factors, [31 / 13, 31 / 39])
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -195,7 +195,6 @@ def test_make_task__names_what_is_wrong_with_own_files(own_file, data, model, me
     ("change", "message"),
     [
         (lambda images: images[:1], r"float32 of shape \(64, 1, 4, 4\), got .* \(1, 1, 4, 4\)"),
-        (torch.Tensor.tolist, "got list"),
         (torch.Tensor.double, "torch.float32 .* got torch.float64"),
         (torch.rand_like, "twice the same inputs and generator"),
         (lambda images: images / 0, "must give finite inputs"),

@@ -332,7 +332,6 @@ def changed(setting: str, value: object) -> Iterator[None]:
 
 
 MODES = {
-    "no_grad": torch.no_grad,
     "inference": torch.inference_mode,
     "float64": lambda: changed("default_dtype", torch.float64),
     "device": lambda: torch.device("meta"),

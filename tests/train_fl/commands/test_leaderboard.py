@@ -224,8 +224,6 @@ def test_suite__a_learner_is_run_where_models_are_trained_and_else_its_own_sched
         ("tini", "must be a TOML file or one of tiny, got 'tini': did you mean 'tiny'?"),
         ("tiny lroa", "stored results have the name 'LROA': rename the policy"),
         ("tiny mine.py:Steady@qsgd:1", "upload alike, got 'mine.py:Steady@qsgd:1'"),
-        ("tiny lora", "got 'lora': did you mean 'lroa'?"),
-        ("tiny.toml mine.py:Steady", "cannot read the leaderboard 'tiny.toml'"),
         ("suites/tiny.toml mine.py:Steady", "has no stored results for mine.py:Steady to be"),
     ],
 )

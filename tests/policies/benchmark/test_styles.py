@@ -49,3 +49,4 @@ def test_looks__of_policies_of_ones_own_are_nobody_elses(names):
     assert not {lines[name] for name in own} & {lines[name] for name in names}
     few = looks(["mine", *DEFAULT])
     assert len({look.color for look in few.values()}) == len(few)
+    assert len({str(few[name].linestyle) for name in DEFAULT}) == len(DEFAULT)  # apart in grey

@@ -17,6 +17,7 @@ from fl_edge_env.lyapunov import drift_plus_penalty
 from policies import LROA
 from policies.p2 import best_resources, solve_p2
 from policies.solvers import inputs
+from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
 
 
 def random_state(scenario: Scenario, seed: int, scale: float = 1.0):
@@ -63,6 +64,18 @@ def test_best_resources__frequency_is_exact_at_every_scale():
     queue = scenario.V / (scenario.capacitance * f**3)
     result, _ = best_resources(np.ones(49), queue, np.full(49, 1 / 49), scenario)
     np.testing.assert_allclose(result, f, rtol=4e-15)
+
+
+@pytest.mark.parametrize("preset", ["cifar10", "femnist", "digits"])
+def test_solve_p2__never_above_the_cvxpy_route(preset):
+    scenario = Scenario.preset(preset)
+    gain, queue = random_state(scenario, 0)
+    *_, reference = solve_p2_cvxpy(gain, queue, scenario)
+    s = solve_p2(gain, queue, scenario)
+    assert s.objective <= reference + 1e-9 * abs(reference)
+    assert s.objective == pytest.approx(reference, rel=1e-4)
+    expected = drift_plus_penalty(gain, queue, s.f, s.p, s.q, scenario)
+    assert s.objective == pytest.approx(float(expected), rel=1e-12)
 
 
 @pytest.mark.parametrize("exact", [False, True])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.benchmark.status import OK, DeviceAccounts, judge
+from policies.benchmark.status import MOST_WEIGHT, OK, TOO_SHORT, DeviceAccounts, judge
 
 SEEDS, ROUNDS = (2, 3, 5, 10, 30), (20, 100, 300, 1000)
 
@@ -22,10 +22,11 @@ SEEDS, ROUNDS = (2, 3, 5, 10, 30), (20, 100, 300, 1000)
 class Lot:
     """Who takes part, and what it costs: N devices, of which K are drawn in each round.
 
-    `unequal` devices take part up to eight times as often as others and then count and spend so
+    `unequal` devices take part up to three times as often as others and then count and spend so
     much less, and each time they spend a random energy, 1 to 40 J. A drawn cohort stays for
     `burst` rounds. The devices of `faulty`, a share of all, spend `energy` times their budget, or
-    take part `share` times as often as they should.
+    take part `share` times as often as they should; `weighted` ones have weights that make up for
+    it.
     """
 
     devices: int = 120
@@ -35,11 +36,12 @@ class Lot:
     faulty: float = 0.0
     energy: float = 1.0
     share: float = 1.0
+    weighted: bool = False
 
     def accounts(self, rounds: int, seeds: int, rng: np.random.Generator) -> DeviceAccounts:
         """What the runs of a scheduler come to."""
         n, faulty = self.devices, np.arange(self.devices) < self.faulty * self.devices
-        often = np.exp(rng.uniform(0, np.log(8), n)) if self.unequal else np.ones(n)
+        often = np.exp(rng.uniform(0, np.log(3), n)) if self.unequal else np.ones(n)
         often /= often.mean()  # over the share of the data, which all have alike
         drawn = often * np.where(faulty, self.share, 1.0)
         drawn /= drawn.mean()
@@ -52,9 +54,10 @@ class Lot:
             each = np.exp(rng.uniform(0, np.log(40), who.size)) * np.log(40) / 39
             cost = np.bincount(who, each, count.size).reshape(count.shape)
         times, spent = (value * self.burst / asked for value in (count, cost * budgets))
-        full, filled = np.full((seeds, n), asked), np.ones(seeds)
+        full, ones = np.full((seeds, n), asked), np.ones(seeds)
+        weights = np.minimum(1 / np.where(self.weighted, drawn, often), MOST_WEIGHT)
         lasting = np.full(seeds, float(self.burst))
-        return DeviceAccounts(spent, times / often, times, full, filled, lasting, drawn=False)
+        return DeviceAccounts(spent, times * weights, times, full, ones, ones, lasting, drawn=False)
 
 
 FAIR = {
@@ -67,6 +70,7 @@ FAULTS = {
     "all spend 4.5 % more": Lot(faulty=1, energy=1.045),
     "all spend 4.5 % more, unequal": Lot(unequal=True, faulty=1, energy=1.045),
     "ten spend 50 % more": Lot(faulty=1 / 12, energy=1.5),
+    "a third at 0.27 of their share, weighted": Lot(faulty=1 / 3, share=0.27, weighted=True),
     "ten at a fifth of their share": Lot(faulty=1 / 12, share=0.2),
     "ten never asked": Lot(faulty=1 / 12, share=0),
     "half never asked": Lot(faulty=1 / 2, share=0),
@@ -76,7 +80,9 @@ FAULTS = {
 def not_ok(lot: Lot, rounds: int, seeds: int, times: int, table: int = 1) -> float:
     """Share of simulated tables in which a scheduler is not ok; a table has `table` of them."""
     rng = np.random.default_rng([rounds, seeds])
-    found = [judge(lot.accounts(rounds, seeds, rng)).name != OK for _ in range(times * table)]
+    unfound = OK, TOO_SHORT
+    runs = (lot.accounts(rounds, seeds, rng) for _ in range(times * table))
+    found = [judge(accounts).name not in unfound for accounts in runs]
     return float(np.reshape(found, (times, table)).any(axis=1).mean())
 
 

@@ -26,7 +26,7 @@ from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.benchmark.bounds import Prices, priced_outcome
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.status import DeviceAccounts, joined
+from policies.benchmark.status import MOST_WEIGHT, DeviceAccounts, Milestones, joined
 
 # How far over its budget a device counts as within it, relative: rounding.
 ENERGY_TOLERANCE = 1e-9
@@ -40,23 +40,33 @@ def seed_column(seeds: Sequence[int]) -> NDArray[Any]:
 
 
 class Episodes(NamedTuple):
-    """A row for each round of one or several runs, and the accounts of the devices in each run."""
+    """A row for each round of one or several runs, and the accounts of the devices in each run.
+
+    The milestones are those of a single run in which models are trained.
+    """
 
     rounds: pd.DataFrame
     devices: DeviceAccounts | None = None
+    milestones: Milestones | None = None
 
 
 def gathered(
-    played: Iterable[tuple[str, Episodes]],
-) -> tuple[pd.DataFrame, dict[str, DeviceAccounts]]:
-    """The rounds of labelled runs as one table, and the accounts of all runs of each label."""
-    rounds, devices = [], dict[str, list[DeviceAccounts]]()
+    played: Iterable[tuple[str, Episodes]], target: float | None = None
+) -> tuple[pd.DataFrame, dict[str, list[DeviceAccounts]]]:
+    """The rounds of labelled runs as one table, and the accounts of all runs of each label.
+
+    With a target accuracy that a run reached, the accounts until the target follow.
+    """
+    rounds, spans = [], dict[str, tuple[list[DeviceAccounts], list[DeviceAccounts]]]()
     for label, one in played:
         rounds.append(one.rounds.assign(policy=label))
+        whole, until_target = spans.setdefault(label, ([], []))
         if one.devices is not None:
-            devices.setdefault(label, []).append(one.devices)
+            whole.append(one.devices)
+        if one.milestones is not None and target is not None:
+            until_target += filter(None, [one.milestones.until(target)])
     table = pd.concat(rounds or [pd.DataFrame()], ignore_index=True)
-    return table, {label: joined(parts) for label, parts in devices.items()}
+    return table, {label: [joined(p) for p in parts if p] for label, parts in spans.items()}
 
 
 def run_episode(
@@ -124,7 +134,7 @@ def run_episode(
             checkpoint.save((env, policy, observation, records), given)
     if model is not None:
         _save_model(env, model)
-    return Episodes(records.table(policy.name, seeds), records.devices())
+    return Episodes(records.table(policy.name, seeds), records.devices(), records.milestones())
 
 
 def _given(env: Any) -> dict[str, object]:
@@ -152,6 +162,10 @@ class Records:
         self._scenario = scenario
         self._prices = prices
         self._target = participation_target(scenario)
+        self._lasting = _luck_lasts(scenario)
+        # What a weight that a policy gives counts at most; others make up for failed uploads.
+        arrives = 1.0 - scenario.upload_failure
+        self._most_weight = MOST_WEIGHT * scenario.weights / self._target / arrives
         shape = (num_seeds, scenario.num_devices)
         # Sums over the rounds so far, by device.
         self._sums: dict[str, FloatArray] = {
@@ -159,7 +173,9 @@ class Records:
             for name in ("expected", "spent", "participations", "influence", "available")
         }
         self._sums["filled"] = np.zeros(num_seeds)  # shares of the places
+        self._sums["weight"] = np.zeros(num_seeds)
         self._sums["chosen"] = np.zeros(())  # rounds in which the decision did not draw
+        self._milestones: list[tuple[float, DeviceAccounts]] = []
         self._num_seeds = num_seeds
         self._columns: dict[str, FloatArray] = {}  # (num_rounds, seeds)
         self.num_rounds = 0
@@ -179,7 +195,10 @@ class Records:
         expected, spent = info["energy_expected"], info["energy_spent"]
         weight = contributions(decision, info, self._scenario).weight
         self._sums["participations"] += in_time(info)
-        self._sums["influence"] += weight / self._scenario.weights
+        # Those of draws follow from q and are right in expectation, whatever they sum to.
+        self._sums["weight"] += np.sum(weight, axis=-1) if decision.q is None else 1.0
+        counted = weight if decision.weights is None else np.minimum(weight, self._most_weight)
+        self._sums["influence"] += counted / self._scenario.weights
         self._count_places(decision, info)
         self._sums["expected"] += expected
         self._sums["spent"] += spent
@@ -207,6 +226,7 @@ class Records:
         if "client_updates" in info:
             names = ("train_loss", "test_loss", "test_accuracy")
             values |= {name: info.get(name, math.nan) for name in names} | {"real_time": seconds}
+            self._note_milestone(values["test_accuracy"])
             accuracy = np.sort(info.get("device_accuracy", [math.nan]))
             # NaN where none of a device's classes is tested, or nothing was evaluated.
             known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
@@ -260,9 +280,22 @@ class Records:
             participation=self._participation(),
             asked=self._sums["available"] * self._target,
             filled=self._sums["filled"] / self.num_rounds,
-            lasting=np.full(len(self._sums["filled"]), _luck_lasts(self._scenario)),
+            weight=self._sums["weight"] / self.num_rounds,
+            lasting=np.full(self._num_seeds, self._lasting),
             drawn=not self._sums["chosen"],
         )
+
+    def _note_milestone(self, accuracy: Any) -> None:
+        highest = self._milestones[-1][0] if self._milestones else -math.inf
+        if self._num_seeds == 1 and accuracy > highest:
+            self._milestones.append((float(accuracy), self.devices()))
+
+    def milestones(self) -> Milestones | None:
+        """Accounts at each accuracy that was the highest so far, None where none was tested."""
+        if not self._milestones:
+            return None
+        accuracy, devices = zip(*self._milestones, strict=True)
+        return Milestones(np.array(accuracy), joined(devices))
 
     def _empty(self) -> FloatArray:
         return np.empty((self._scenario.num_rounds, self._num_seeds))

@@ -140,13 +140,14 @@ def _differences(one: Scenario, other: Scenario, ignored: Sequence[str]) -> list
 class Results(NamedTuple):
     """The rounds of a setting with the labels as `policy`, and its bounds, empty if it has none.
 
-    The rounds also have the `status` of each entrant; `devices` are the accounts of all its runs.
+    The rounds also have the `status` of each entrant; `devices` are the accounts of all its runs,
+    and those until the target where there is one.
     """
 
     setting: Setting
     rounds: pd.DataFrame
     bounds: pd.DataFrame
-    devices: Mapping[str, DeviceAccounts]
+    devices: Mapping[str, Sequence[DeviceAccounts]]
 
     def runs(self) -> dict[str, pd.DataFrame]:
         """The rounds of each entrant."""
@@ -164,7 +165,8 @@ class Results(NamedTuple):
         other = [one.label for one in rest if one.scenario.compression != uploads]
         note = f"Not ranked with {first.label}, as uploads differ: {', '.join(other)}."
         notes = [note] if other else []
-        return "\n".join(filter(None, [*notes, cannot_tell(list(self.devices.values()))]))
+        luck = cannot_tell([whole for whole, *_ in self.devices.values()])
+        return "\n".join(filter(None, [*notes, luck]))
 
 
 def run_settings(
@@ -193,7 +195,10 @@ def run_settings(
             console=console,
         )
     )
-    played = [gathered((label, next(done)) for label, _ in runs) for runs, _ in work]
+    played = [
+        gathered(((label, next(done)) for label, _ in runs), setting.target)
+        for setting, (runs, _) in zip(settings, work, strict=True)
+    ]
     bounds = [gathered((BOUND_NAME, next(done)) for _ in each)[0] for _, each in work]
     return [
         Results(setting, _with_status(rounds, devices), least, devices)
@@ -201,6 +206,8 @@ def run_settings(
     ]
 
 
-def _with_status(rounds: pd.DataFrame, devices: Mapping[str, DeviceAccounts]) -> pd.DataFrame:
-    told = {label: judge(accounts).name for label, accounts in devices.items()}
+def _with_status(
+    rounds: pd.DataFrame, devices: Mapping[str, Sequence[DeviceAccounts]]
+) -> pd.DataFrame:
+    told = {label: judge(*accounts).name for label, accounts in devices.items()}
     return rounds.assign(status=rounds["policy"].map(told))

@@ -18,7 +18,7 @@ import pandas as pd
 
 from policies.benchmark.figures import log_ticks, save_figure
 from policies.benchmark.intervals import Interval, mean_interval, relative_interval
-from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET
+from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET, OVERWEIGHTS, TOO_SHORT
 from policies.benchmark.tables import Board, by_policy, judged_by, ranked, ranked_overall
 
 if TYPE_CHECKING:
@@ -135,7 +135,13 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
     axes.set_xlabel(f"{measure} / {reference}'s")
 
 
-_STATUS_LOOKS = {OK: ("#0072B2", "o"), OVER_BUDGET: ("#D55E00", "s"), LEAVES_OUT: ("#CC79A7", "^")}
+_STATUS_LOOKS = {
+    OK: ("#0072B2", "o"),
+    OVER_BUDGET: ("#D55E00", "s"),
+    LEAVES_OUT: ("#CC79A7", "^"),
+    OVERWEIGHTS: ("#009E73", "D"),
+    TOO_SHORT: ("#999999", "v"),
+}
 
 
 def _draw_point(axes: Axes, row: int, longer: Interval, status: str) -> None:

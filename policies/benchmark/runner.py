@@ -29,7 +29,7 @@ from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.episode import Episodes, seed_column
 from policies.benchmark.jobs import Job, Work, job_keys
 from policies.benchmark.options import Backend
-from policies.benchmark.status import DeviceAccounts
+from policies.benchmark.status import DeviceAccounts, Milestones
 from policies.user_code import is_own_file, own_modules
 
 
@@ -277,12 +277,16 @@ def _failure(error: Exception) -> _Failure:
 
 
 def _save(played: Episodes, path: Path) -> None:
-    rounds, devices = played
+    rounds, devices, milestones = played
     columns: dict[str, Any] = {f"rounds.{name}": rounds[name].to_numpy() for name in rounds}
     columns["rounds.policy"] = np.array(rounds["policy"].iloc[0])
     columns["rounds.seed"] = columns["rounds.seed"].astype(str)  # of any size
     if devices is not None:
         columns |= {f"devices.{name}": value for name, value in devices._asdict().items()}
+    if milestones is not None:
+        columns["milestones.accuracy"] = milestones.accuracy
+        accounts = milestones.devices._asdict().items()
+        columns |= {f"until.{name}": value for name, value in accounts}
     with atomic_path(path) as temporary:
         np.savez(temporary, **columns)
 
@@ -291,7 +295,8 @@ def _load(path: Path) -> Episodes | None:
     """The result of a finished job, or None if the file is missing or damaged."""
     try:
         with path.open("rb") as opened, np.load(opened) as file:
-            parts: dict[str, dict[str, Any]] = {"rounds": {}, "devices": {}}
+            names = "rounds", "devices", "milestones", "until"
+            parts: dict[str, dict[str, Any]] = {name: {} for name in names}
             for name in file.files:
                 part, _, column = name.partition(".")
                 parts[part][column] = file[name]
@@ -299,6 +304,10 @@ def _load(path: Path) -> Episodes | None:
         parts["rounds"]["seed"] = seed_column([int(seed) for seed in parts["rounds"]["seed"]])
         rounds = pd.DataFrame(parts["rounds"])
         devices = DeviceAccounts(**parts["devices"]) if parts["devices"] else None
-        return Episodes(rounds, devices)
+        milestones = None
+        if parts["until"]:
+            until = DeviceAccounts(**parts["until"])
+            milestones = Milestones(parts["milestones"]["accuracy"], until)
+        return Episodes(rounds, devices, milestones)
     except Exception:  # a damaged file can raise anything
         return None

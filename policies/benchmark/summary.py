@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,13 +17,13 @@ def summarise(
     rounds: pd.DataFrame,
     target_accuracy: float | None = None,
     bounds: pd.DataFrame | None = None,
-    devices: Mapping[str, DeviceAccounts] | None = None,
+    devices: Mapping[str, Sequence[DeviceAccounts]] | None = None,
 ) -> pd.DataFrame:
     """Summarise the rounds of each policy and seed in one row, policies in order of appearance.
 
     `rounds` is a table of `policies.benchmark.episode.run_episode`, `bounds` the rows of all seeds
     of a `BoundJob` at the prices of these rounds, and `devices` the accounts of all runs of each
-    policy.
+    policy, followed by those until the target accuracy, see `policies.benchmark.status.judge`.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def summarise(
         for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
             table[name] = groups[name].last()
     if devices is not None:
-        judged = {name: judge(accounts) for name, accounts in devices.items()}
+        judged = {name: judge(*accounts) for name, accounts in devices.items()}
         names = table.index.get_level_values("policy")
         table["status"] = [judged[name].name for name in names]
         table["status_reason"] = [judged[name].reason for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pandas as pd
 import pytest
@@ -133,9 +134,11 @@ def test_status__of_draws_of_one_device(scenario):
 class Turns(Policy):
     """Devices in turns, the second half `rare` times as seldom, with so much more weight."""
 
-    def __init__(self, scenario: Scenario, *, rare: int = 1, size: int = 2) -> None:
+    def __init__(
+        self, scenario: Scenario, *, rare: int = 1, size: int = 2, factor: float = 1.0
+    ) -> None:
         super().__init__(scenario)
-        self._rare, self._size = rare, size
+        self._rare, self._size, self._factor = rare, size, factor
 
     def reset(self, _):
         self._turn = 0
@@ -146,16 +149,95 @@ class Turns(Policy):
         self._turn += 1
         weights = np.where(cohort < 10, 1.0, self._rare) * len(order) / 20 / 2 / self._rare
         cohort = np.where(np.arange(2) < self._size, cohort, -1)
-        weights = np.where(cohort < 0, 0.0, weights)
+        weights = np.where(cohort < 0, 0.0, self._factor * weights)
         return Allocation(self.scenario.f_min, 0.03, cohort=cohort, weights=weights)
 
 
-def test_status__of_huge_weights_for_rare_devices(scenario):
-    assert judged(Turns(scenario), scenario) == ("ok", "")
-    policy = Turns(scenario, rare=9)
-    table = evaluate([policy], scenario, SEEDS, gaps=False)
-    assert table["influence"].min() > 0.9
-    assert judged(policy, scenario) == ("leaves out", "leaves out 10 of 20")
+@pytest.mark.parametrize("rare", [2, 4, 9])
+def test_status__of_large_weights_for_rare_devices(rare, scenario):
+    # Half of the devices take part `rare` times as seldom, and count as much as others by weights.
+    policy = Turns(scenario.replace(num_rounds=10 * (rare + 1)), rare=rare)
+    row = evaluate([policy], policy.scenario, SEEDS, gaps=False).iloc[0]
+    least = 2 / (rare + 1)
+    assert row["least_participation"] == pytest.approx(least)
+    assert row["influence"] == pytest.approx(min(1.25 * least, 1.0))
+    reason = "leaves out 10 of 20" if least < 0.5 else ""
+    assert (row["status"], row["status_reason"]) == ("leaves out" if reason else "ok", reason)
+
+
+def test_status__of_steps_that_are_longer_than_the_data_ask_for(scenario):
+    assert judged(Turns(scenario, factor=1.05), scenario) == ("ok", "")
+    told = "overweights", "weights of a round sum to 1.20"
+    assert judged(Turns(scenario, factor=1.2), scenario) == told
+
+
+class Learning(gym.Wrapper):
+    """Stands for training: each round adds 1 % to the accuracy."""
+
+    accuracy = 0.0
+
+    def step(self, action):
+        *result, info = self.env.step(action)
+        self.accuracy += 0.01
+        return *result, info | {"client_updates": 2, "test_accuracy": self.accuracy}
+
+
+class Sprint(Turns):
+    """Spends the energy of later rounds, or takes long steps, in the first twenty."""
+
+    def __init__(self, scenario: Scenario, *, energy: float = 1.0, factor: float = 1.0) -> None:
+        super().__init__(scenario, factor=factor)
+        self._energy = energy
+
+    def decide(self, _):
+        decision = super().decide(_)
+        early = self._turn <= 20
+        f = 1e9 * np.sqrt(self._energy if early else 1 / self._energy)
+        weights = decision.weights if early else decision.weights / self._factor**2
+        return Allocation(f, 0.01, cohort=decision.cohort, weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("cheat", "status", "reason"),
+    [
+        ({}, "ok", ""),
+        ({"energy": 3.0}, "over budget", "until the target: all together 28.0 % over"),
+        ({"factor": 1.2}, "overweights", "until the target: weights of a round sum to 1.20"),
+    ],
+)
+def test_status__of_a_sprint_to_the_target(cheat, status, reason, scenario):
+    system = scenario.replace(num_rounds=40, f_min=5e8)
+
+    def make_env(_):
+        return Learning(gym.make("FLEdge-v0", scenario=system))
+
+    def run(target):
+        args = {"make_env": make_env, "target_accuracy": target, "gaps": False}
+        return evaluate([Sprint(system, **cheat)], system, SEEDS, **args).iloc[0]
+
+    assert run(1.0)["status"] == "ok"  # which no run reaches
+    row = run(0.2)
+    assert row["status"] == status
+    assert row["status_reason"].startswith(reason)
+
+
+class NeverHalf(Turns):
+    """Asks the first half alone."""
+
+    def decide(self, _):
+        self._turn += 1
+        cohort = np.arange(2) + 2 * (self._turn % 5)
+        return Allocation(self.scenario.f_min, 0.03, cohort=cohort)
+
+
+def test_status__of_runs_in_which_there_is_no_time_to_ask_all(scenario):
+    short = scenario.replace(num_rounds=8)
+    told = "leaves out", "leaves out 10 of 20"
+    assert judged(NeverHalf(short), short) == told
+    assert judged(make_policy("random:static", short), short) == ("ok", "")
+    # Of a single run it is not known.
+    told = "too short", "too short: a device is asked for 0.8 participations"
+    assert judged(NeverHalf(short), short, [0]) == told
 
 
 def test_status__of_cohorts_of_one(scenario):

@@ -12,6 +12,7 @@ from scipy import stats
 from policies.benchmark.status import (
     LEVEL,
     DeviceAccounts,
+    Milestones,
     cannot_tell,
     joined,
     judge,
@@ -30,12 +31,13 @@ def accounts(
     seeds=4,
     asked=20.0,
     filled=1.0,
+    weight=1.0,
     lasting=1.0,
     drawn=False,
 ) -> DeviceAccounts:
     """Runs of ten devices that keep to everything that is not given."""
     each = (np.broadcast_to(a, (seeds, 10)) for a in (energy, influence, participation, asked))
-    of_runs = (np.broadcast_to(a, seeds) for a in (filled, lasting))
+    of_runs = (np.broadcast_to(a, seeds) for a in (filled, weight, lasting))
     return DeviceAccounts(*each, *of_runs, drawn)
 
 
@@ -46,6 +48,7 @@ def first(number: int, value: float, others: float = 1.0) -> np.ndarray:
 EXPECTED = accounts(first(1, 1.2, 0.9), seeds=1, drawn=True)
 OVER, FILLS = "1 of 10 devices over, the worst 100 %", "fills 50 % of the places"
 ONE_OVER = "over budget", "1 of 10 devices over, the worst 40 %"
+SHORT = "is asked for 1.6 participations"
 BOTH = accounts(first(1, 2.0), influence=first(5, 0.1), filled=0.5)
 
 
@@ -61,16 +64,20 @@ BOTH = accounts(first(1, 2.0), influence=first(5, 0.1), filled=0.5)
         (accounts(influence=first(6, 0.0, 2.5)), "leaves out", "leaves out 6 of 10"),
         (accounts(influence=first(6, 0.55)), "ok", ""),
         # Weights that are huge, for devices that hardly ever take part.
-        (accounts(participation=first(2, 0.2)), "leaves out", "leaves out 2 of 10"),
-        (accounts(participation=first(2, 0.3)), "ok", ""),
+        (accounts(participation=first(2, 0.4)), "leaves out", "leaves out 2 of 10"),
+        (accounts(participation=first(2, 0.55)), "ok", ""),
+        (accounts(weight=1.2, seeds=1), "overweights", "weights of a round sum to 1.20"),
         # In turns, where a device has ten times the data of others.
         (accounts(participation=first(1, 0.2, 2.0), asked=first(1, 100.0, 10.0)), "ok", ""),
         (accounts(filled=0.5, seeds=1), "leaves out", FILLS),
         (BOTH, "over budget", f"{OVER}, all together 10.0 % over, leaves out 5 of 10, {FILLS}"),
-        # One seed cannot tell, nor can a participation be divided.
+        # One seed cannot tell, nor can a participation of a run be divided, but those of all can.
         (accounts(first(1, 9.0), influence=first(5, 0.0), seeds=1), "ok", ""),
-        (accounts(first(4, 2.0, 0.3), influence=first(6, 0.0), asked=1.0), "ok", ""),
-        (accounts(first(1, 3.0, 0.0), participation=first(1, 3.0), asked=1 / 3), "ok", ""),
+        (accounts(first(4, 2.0, 0.3), asked=1.0), "ok", ""),
+        (accounts(first(1, 3.0, 0.0), participation=first(1, 3.0, 0.5), asked=1 / 2), "ok", ""),
+        (accounts(influence=first(6, 0.0), asked=1.0), "leaves out", "leaves out 6 of 10"),
+        (accounts(asked=first(1, 0.4)), "too short", f"too short: a device {SHORT}"),
+        (accounts(asked=first(1, 0.0)), "ok", ""),
         (accounts(first(1, 1.4, 0.5), participation=5.0, asked=1.0), *ONE_OVER),
     ],
 )  # fmt: skip
@@ -79,7 +86,7 @@ def test_judge__cases_by_hand(given, name, reason):
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5, 30])
-@pytest.mark.parametrize("asked", [0.5, 3.0, 20.0])
+@pytest.mark.parametrize("asked", [1.0, 3.0, 20.0])
 def test_judge__agrees_with_tests_of_scipy(seeds, asked):
     rng = np.random.default_rng([seeds, int(asked)])
     devices, found = 15, [0, 0]
@@ -98,7 +105,7 @@ def test_judge__agrees_with_tests_of_scipy(seeds, asked):
             luck = stats.gamma.cdf(limit / lump, number) if number else 1.0
             if each.mean() > limit and luck < LEVEL / devices:
                 over += significant(each, limit, "greater")
-            limit = max(min(0.5, 1 - one), 0)
+            limit = min(0.5, 1 - one / seeds)
             luck = stats.gamma.sf(limit / lump, number + 1)
             if each.mean() < limit and luck < LEVEL / devices:
                 left += significant(each, limit, "less")
@@ -109,7 +116,7 @@ def test_judge__agrees_with_tests_of_scipy(seeds, asked):
         reasons += [f"leaves out {left} of {devices}"] if left else []
         whole = np.full_like(ratio, asked)
         always, lasting = np.ones(seeds), np.full(seeds, 100.0)
-        given = DeviceAccounts(ratio, ratio, ratio, whole, always, lasting, drawn=False)
+        given = DeviceAccounts(ratio, ratio, ratio, whole, always, always, lasting, drawn=False)
         told = judge(given).reason
         others = "worst", "in the mean", "as a group"
         parts = [part for part in told.split(", ") if part and not any(o in part for o in others)]
@@ -153,6 +160,18 @@ def test_joined__is_the_accounts_of_all_runs():
     assert not joined([*parts, accounts()]).drawn
 
 
+def test_judge__of_the_rounds_until_the_target():
+    early = accounts(first(1, 2.0, 0.8))
+    told = "over budget", f"until the target: {OVER}"
+    assert judge(accounts(), early) == told
+    assert judge(accounts(), accounts(asked=0.1)) == judge(accounts()) == ("ok", "")
+    assert judge(BOTH, early) == judge(BOTH)
+    highest = Milestones(np.array([0.3, 0.5, 0.7]), joined([early, accounts(seeds=1)]))
+    assert highest.until(0.8) is None
+    for target, row in ((0.1, 0), (0.3, 0), (0.4, 1), (0.5, 1), (0.6, 2)):
+        np.testing.assert_array_equal(highest.until(target).energy, early.energy[[row]])
+
+
 def test_judge__has_few_false_alarms():
     # The table of docs/status.md in short: alarms of single schedulers, where it is hardest.
     for name, lot in POWER.FAIR.items():
@@ -167,7 +186,8 @@ def test_judge__is_not_blinded_by_runs_that_differ_without_the_channel():
     for row in times:
         row[rng.choice(10, 2, replace=False)] = 60.0
     one, always = np.ones_like(times), np.ones(10)
-    given = DeviceAccounts(one, times, times, one * 1000 / 60, always, always, drawn=False)
+    asked = one * 1000 / 60
+    given = DeviceAccounts(one, times, times, asked, always, always, always, drawn=False)
     told = judge(given)
     assert told.name == "leaves out"
     assert int(told.reason.split()[2]) >= 110
@@ -182,8 +202,9 @@ def test_judge__is_not_blinded_by_runs_that_differ_without_the_channel():
     assert told == ("over budget", "5 of 10 devices 71 % over in the mean")
     most, last = first(5, 0.0, 2.0), first(5, 2.0, 0.0)
     uneven = np.vstack([np.tile(most, (9, 1)), last])
-    told = judge(accounts(influence=uneven, seeds=10, lasting=6.0))
-    assert told == ("leaves out", "leaves out 5 of 10 as a group")
+    for rule in ("influence", "participation"):
+        told = judge(accounts(**{rule: uneven}, seeds=10, lasting=6.0))
+        assert told == ("leaves out", "leaves out 5 of 10 as a group")
 
 
 def test_sensitivity__is_where_half_of_the_faults_are_found():
@@ -213,7 +234,7 @@ def test_cannot_tell__is_a_sentence_on_the_least_sharp_policy():
     assert cannot_tell([accounts(), accounts(3.0, drawn=True)]) == ""
     assert cannot_tell([accounts(seeds=1)]).startswith("One seed cannot tell luck from excess")
     assert cannot_tell([accounts(3.0, seeds=1, drawn=True)]) == ""  # none is ok
-    short = POWER.Lot().accounts(20, 2, rng)
+    short = POWER.Lot().accounts(100, 2, rng)
     assert cannot_tell([short]) == (
         "With 2 seeds, luck could explain a device that spends more than ten times its budget or "
         "a device that is left out."

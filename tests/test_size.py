@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
     "fl_edge_env": 5_185,
-    "policies": 8_270,
-    "policies/benchmark": 3_670,
+    "policies": 8_390,
+    "policies/benchmark": 3_790,
     "train_fl": 4_590,
     "docs": 650,
     "tests": 13_000,

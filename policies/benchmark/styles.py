@@ -16,7 +16,7 @@ _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 FAMILIES = (
     *("LROA", "Uni-D", "Uni-S", "DivFL", "Opportunistic", "Best channel", "Fastest", "Random"),
     *("Round robin", "Proportional fair", "Power of choice", "Oort", "Over-selection"),
-    *("Adaptive sampling", "Optimal sampling", "Quickest"),
+    *("Adaptive sampling", "Quickest", "Optimal sampling"),
 )
 # What stands behind the family in a name, and its marker; others take the next that is free.
 _MARKERS = {

@@ -87,18 +87,6 @@ def _leaderboard_digits() -> Told:
     yield f"in the first two settings leaves out {out[0]} and {out[1]} of 40."
 
 
-def _leaderboard_fashion() -> Told:
-    s = Standings("fashion_mnist")
-    ours, lroa = s.times(OURS, "h"), s.times(LROA, "h")
-    yield (
-        f"Opportunistic reaches 80 % after {ours[0]} hours with the iid channel, {ours[1]} in the "
-        f"cell and {ours[2]} with labels by place, and LROA after {lroa[0]}, {lroa[1]} and "
-        f"{lroa[2]}."
-    )
-    over = [100 * (s.of(each, LROA, "spent_ratio") - 1) for each in s.settings]
-    yield f"whose queues start empty, spends {span(over)} % more than the budgets"
-
-
 def _uploads() -> Told:
     s = Standings("uploads")
     names = [OURS, FAIR, BEST, LROA, UNI_D, UNI_S, "Round robin, dynamic"]
@@ -156,17 +144,6 @@ def _uploads() -> Told:
         f"With 32 bits the slowest takes {slowest[0]} times as long as Opportunistic, with 4 bits "
         f"{slowest[1]} times."
     )
-
-
-def _uploads_fashion() -> Told:
-    s = Standings("uploads_fashion_mnist")
-    ours, lroa = s.times(OURS, "h"), s.times(LROA, "h")
-    yield (
-        f"Opportunistic reaches 80 % after {ours[0]} hours with 32 bits and {ours[1]} with 4, "
-        f"LROA after {lroa[0]} and {lroa[1]}:"
-    )
-    over = [n(s.of(each, LROA, "spent_ratio", "%") - 100, ".0f") for each in s.settings]
-    yield f"LROA spends {over[0]} and {over[1]} % more than the budgets"
 
 
 def _work() -> Told:
@@ -319,8 +296,8 @@ PAGES: dict[str, list[Callable[[], Told]]] = {
         partial(_show, "readme-digits"),
         partial(_show, "readme-cifar10"),
     ],
-    "docs/leaderboard.md": [_leaderboard_system, _leaderboard_digits, _leaderboard_fashion],
-    "docs/uploads.md": [_uploads, _uploads_fashion, _work, _topk],
+    "docs/leaderboard.md": [_leaderboard_system, _leaderboard_digits],
+    "docs/uploads.md": [_uploads, _work, _topk],
     "docs/opportunistic.md": [_measured, _tradeoff],
     "docs/training.md": [_fashion_small, _large_weights],
     "docs/status.md": [partial(_show, "status-power")],

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Scenario, physics
-from fl_edge_env.checks import positive_integer
+from fl_edge_env.checks import finite_or_zero, positive_integer
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.selection.selector import Candidates, Selector, smallest
 
-_CATCH_UP = 0.02  # part of its typical time that a participation above the target costs a device
 _POWERS = 24  # that a device tries
 _SAMPLED, _LEAST_ROUNDS = 1_000_000, 100  # simulated gains for the typical times
 
@@ -25,7 +24,7 @@ class Quickest(Selector):
     The target of a device's participation is ``rho = min(K w, 1)``. A device has the f and p of
     least time at the energy ``budget / rho`` that this allows for a participation (see
     `resources`), and its typical time is the median over simulated rounds. The cohort has the K
-    smallest scores ``T / typical T + 0.02 (x - rho t)``, where x counts the device's participations
+    smallest scores ``T / typical T + c (x - rho t)``, where x counts the device's participations
     in the t rounds before. Its updates are weighted by ``w / rho``, as those of Opportunistic.
 
     Parameters
@@ -38,9 +37,12 @@ class Quickest(Selector):
         by typical time and split into groups with about the same sum of targets, N / 2 groups are
         pairs if all have equal targets. The cohort comes from the group that is furthest behind its
         target. If fewer than K of its devices are available, others with small scores join.
+    catch_up : float
+        The c of the score, at least zero. A small one takes devices with luck more often than their
+        data ask for, so that they overspend; a large one ignores the channel.
     """
 
-    def __init__(self, scenario: Scenario, *, groups: int = 1) -> None:
+    def __init__(self, scenario: Scenario, *, groups: int = 1, catch_up: float = 0.02) -> None:
         super().__init__(scenario)
         if positive_integer("groups", groups) > scenario.num_devices:
             raise ValueError(
@@ -49,6 +51,7 @@ class Quickest(Selector):
             )
         if groups > 1:
             self.name = f"{self.name}, {groups} groups"
+        self._catch_up = finite_or_zero("catch_up", catch_up)
         self._target = participation_target(scenario)
         self.weights = scenario.weights / self._target
         self._powers = np.geomspace(scenario.p_min, scenario.p_max, _POWERS)
@@ -91,7 +94,7 @@ class Quickest(Selector):
         """Choose the smallest scores in the group whose turn it is; see `Selector.select`."""
         count, rounds = self.memory["count"], candidates.number - 1
         ahead = count - self._target * rounds
-        score = candidates.time / self._typical_time + _CATCH_UP * ahead
+        score = candidates.time / self._typical_time + self._catch_up * ahead
         served = np.add.reduceat(count[..., self._order], self._starts, axis=-1)
         turn = np.argmax(self._group_target * rounds - served, axis=-1)[..., None]
         place = np.argsort(np.lexsort((score, self._group != turn), axis=-1), axis=-1)

@@ -140,11 +140,11 @@ def test_quickest__takes_the_least_time_within_the_energy_of_a_participation(bud
     assert np.array_equal([f[~can], p[~can]], [scenario.f_min[~can], scenario.p_min[~can]])
 
 
-def test_quickest__data_count_alike_and_at_a_large_constant_all_take_turns(monkeypatch):
+def test_quickest__data_count_alike_and_at_a_large_constant_all_take_turns():
     policy = make_policy("quickest", SMALL)
     counts = participations(cohorts_of(policy, SMALL), SMALL)
     assert 1 < np.ptp(counts) < 9
-    monkeypatch.setattr("policies.selection.quickest._CATCH_UP", 1e9)
+    policy = make_policy("quickest", SMALL, catch_up=1e9)
     for window in np.split(cohorts_of(policy, SMALL)[:56], 8):  # three turns of seven rounds
         assert np.all(participations(window, SMALL) == 3)
 

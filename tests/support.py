@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -197,23 +197,6 @@ def arrays_in(value: Any) -> Iterator[np.ndarray]:
             yield from arrays_in(part)
 
 
-class Odd:
-    """No number, no sequence, nothing."""
-
-    def __repr__(self) -> str:
-        return "<odd>"
-
-
-class Malicious:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
-
-
 def draw_damage(data: st.DataObject, whole: bytes) -> bytes:
     """A part of a file, or all of it with one bit changed."""
     position = data.draw(st.integers(0, len(whole) - 1))
@@ -267,14 +250,6 @@ def little_memory() -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert peak < 2**25
-
-
-def outcome(read: Callable[[], Any]) -> tuple[Any, str]:
-    """What is read, or None and the message of a refusal."""
-    try:
-        return read(), ""
-    except ValueError as error:
-        return None, str(error)
 
 
 def of_session(number: int) -> dict[int, str]:

@@ -10,7 +10,6 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from fl_edge_env import Allocation, ExponentialChannel, FLEdgeEnv, FLEdgeVectorEnv, Scenario
-from fl_edge_env.round import Round
 from tests.support import spoil
 
 IDS = ["FLEdge-v0", "FLEdgeFlat-v0", "FLEdgeCMDP-v0"]
@@ -77,14 +76,6 @@ def test_observation__queue_of_who_is_never_asked_stays_inside_its_space():
     assert env.observation_space.contains(observation)
 
 
-def test_softmax_scale__the_largest_allows_every_action():
-    env = FLEdgeEnv("digits", softmax_scale=100.0)
-    env.reset(seed=0)
-    action = np.zeros((3, 40), np.float32)
-    action[2] = np.linspace(-1, 1, 40)
-    assert np.isfinite(env.step(action)[1])
-
-
 def test_step__truncates_after_the_last_round_and_then_needs_a_reset():
     env = gym.make("FLEdge-v0", num_rounds=3).unwrapped
     action = np.zeros((3, 120), np.float32)
@@ -97,19 +88,6 @@ def test_step__truncates_after_the_last_round_and_then_needs_a_reset():
         env.step(action)
     env.reset()
     env.step(action)
-
-
-def test_info__has_the_documented_keys():
-    env = gym.make("FLEdge-v0")
-    env.reset(seed=0)
-    *_, info = env.step(np.zeros((3, 120), np.float32))
-    options = {"available", "q", "failed", "late", "measured", "cost", "costs"}
-    assert set(info) == set(Round._fields) - options
-    vectors = {"device_time", "energy_expected", "energy_spent"}
-    assert {name for name, value in info.items() if np.shape(value) == (120,)} == vectors
-    assert info["cohort"].shape == (2,)
-    others = set(info) - vectors - {"cohort"}
-    assert all(isinstance(info[name], float) for name in others)
 
 
 @pytest.mark.parametrize("mode", [None, "NextStep", "SameStep"])
@@ -140,15 +118,6 @@ def test_episode__who_writes_into_what_it_hands_out_changes_nothing(mode, kind):
         return told
 
     np.testing.assert_equal(played(True), played(False))
-
-
-def test_make__takes_scenarios_names_and_fields():
-    env = gym.make("FLEdge-v0", scenario="femnist", cohort_size=4, num_rounds=200)
-    assert env.unwrapped.scenario == Scenario.femnist(cohort_size=4, num_rounds=200)
-    scenario = Scenario.digits()
-    assert gym.make("FLEdge-v0", scenario=scenario).unwrapped.scenario is scenario
-    changed = gym.make("FLEdge-v0", scenario=scenario, mu=3.0).unwrapped.scenario
-    assert changed == scenario.replace(mu=3.0)
 
 
 def test_step__refuses_a_decision_for_another_number_of_systems():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_edge_env.files import as_value_error, atomic_path, read_text, remove_abandoned
+from fl_edge_env.files import as_value_error, atomic_path, remove_abandoned
 
 
 def test_atomic_path__makes_a_file_like_any_other_at_the_end(tmp_path: Path):
@@ -73,11 +73,3 @@ def test_as_value_error__tells_any_error_in_one_line_and_nothing_else():
         raise RecursionError("b\nc")
     with pytest.raises(KeyboardInterrupt), as_value_error("cannot read 'a': "):
         raise KeyboardInterrupt
-
-
-def test_read_text__takes_a_mark_at_its_beginning_and_regular_files_alone(tmp_path: Path):
-    path = tmp_path / "a.toml"
-    path.write_bytes(b"\xef\xbb\xbfa = 1")
-    assert read_text(path) == "a = 1"
-    with pytest.raises(ValueError, match="it is not a regular file"):
-        read_text(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.flat import make_flat, make_flat_vector
-from tests.support import SMALL, Odd, channel_of, layouts
+from tests.support import SMALL, channel_of, layouts
 
 MODES = ["NextStep", "SameStep", "Disabled"]
 
@@ -60,7 +60,7 @@ def test_step__the_layout_of_an_array_changes_nothing(batch, decision):
 NO_ACTIONS: list[Any] = [
     None,
     "left",
-    Odd(),
+    object(),
     np.zeros((2, 3, 5)),
     np.zeros((0, 3, 5)),
     np.zeros((3, 5), bool),

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from fl_edge_env import MarkovChannel
 
 CHAIN = MarkovChannel([0.02, 0.1, 0.4], [[0.5, 0.5, 0.0], [0.2, 0.6, 0.2], [0.1, 0.0, 0.9]])
-
-
-def test_markov__stationary_distribution_is_kept_by_a_step():
-    np.testing.assert_allclose(CHAIN.stationary @ np.array(CHAIN.transition), CHAIN.stationary)
-    assert CHAIN.stationary.sum() == pytest.approx(1)
-    assert CHAIN.mean == pytest.approx(CHAIN.stationary @ np.array(CHAIN.gains))
 
 
 def test_markov__transitions_have_the_given_frequencies_from_the_first_round_on():

@@ -20,7 +20,6 @@ from fl_edge_env import (
     UplinkChannel,
     with_tiers,
 )
-from tests.support import draw_damage, outcome
 
 
 @given(st.floats(1e-3, 1e300), st.lists(st.floats(1e-30, 1e30), min_size=3, max_size=3))
@@ -52,7 +51,8 @@ def test_file__has_the_options_of_uplinks_only_where_they_are_given(tmp_path):
 
 def test_file__needs_only_what_differs_from_its_preset(tmp_path):
     path = tmp_path / "scenario.toml"
-    path.write_text('preset = "digits"\ncohort_size = 3\n\n[channel]\ntype = "exponential"\n')
+    # Some editors of Windows begin a file with a mark.
+    path.write_text('\ufeffpreset = "digits"\ncohort_size = 3\n\n[channel]\ntype = "exponential"\n')
     assert Scenario.load(path) == Scenario.digits(cohort_size=3)
     path.write_text('preset = "cell"\nnoise_power_w = 0.02')
     assert Scenario.load(path) == Scenario.cell(noise_power_w=0.02)
@@ -101,15 +101,6 @@ def test_file__names_a_record_relative_to_itself(tmp_path, monkeypatch, where, d
         home.rename(tmp_path / "moved")
         for name in ("mine", "saved"):
             assert Scenario.load(tmp_path / "moved" / f"{name}.toml") == loaded
-
-
-@given(st.data())
-def test_file__damage_is_named_or_gives_another_valid_scenario(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("file") / "scenario.toml"
-    Scenario.femnist(num_devices=6, channel=MarkovChannel.correlated(0.5, num_states=3)).save(path)
-    path.write_bytes(draw_damage(data, path.read_bytes()))
-    _, message = outcome(lambda: Scenario.load(path))
-    assert not message or repr(str(path)) in message
 
 
 @pytest.mark.parametrize(

@@ -197,16 +197,6 @@ def arrays_in(value: Any) -> Iterator[np.ndarray]:
             yield from arrays_in(part)
 
 
-def draw_damage(data: st.DataObject, whole: bytes) -> bytes:
-    """A part of a file, or all of it with one bit changed."""
-    position = data.draw(st.integers(0, len(whole) - 1))
-    if data.draw(st.booleans()):
-        return whole[:position]
-    changed = bytearray(whole)
-    changed[position] ^= 1 << data.draw(st.integers(0, 7))
-    return bytes(changed)
-
-
 def assert_round(env: FLEdgeEnv, result) -> None:
     """What a step returned is finite and in its space."""
     observation, reward, terminated, _, info = result

@@ -47,7 +47,6 @@ def parts(*bandwidth):
         (VALID | {"f": [1e9, 3.1e9, 1e9]}, r"lie in \[1000000000, 3000000000\] for device 1"),
         (VALID | {"f": [1e9, np.nan, 1e9]}, "f must lie in .* for device 1, got .*nan"),
         (VALID | {"f": [[1e9] * 3, [1e9, 1e9, 2e9]]}, r"f must .* 1000000000\] for device 2, got"),
-        (VALID | {"f": 2e9}, "f must lie in .* for device 2, got 2000000000"),
         (
             VALID | {"p": [0.05, 0.05, 0.1 + 1e-7]},
             r"p must lie in \[0.001, 0.1\] for device 2, got",
@@ -79,7 +78,6 @@ def parts(*bandwidth):
         ([parts(4e5, 0, 6e5), parts(6e5, 0, 8e5)], "sum to at most .* of 1400000: multiply it by"),
         (parts(1, 0, 1e6), "sum to at most .* got a sum of 1000001"),
         (parts(4e5, 0, 0), "at least 1e-06 Hz, 1e-12 .*got 0 for device 2: give it more"),
-        (parts(4e5, 0, 9e-7), r"at least .*got 9e-07 for device 2: .* leave it out"),
         (parts(0.4, 0, 0.6), "in hertz .* got a sum of 1: multiply shares of the band by"),
     ],
 )

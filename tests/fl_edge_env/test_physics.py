@@ -13,13 +13,6 @@ from hypothesis import strategies as st
 from fl_edge_env import Scenario, physics
 
 
-def test_upload_rate__keeps_its_precision_in_deep_noise():
-    # log2(1 + x) = x / ln 2 up to a relative x / 2; each of two has half of a megahertz.
-    scenario = Scenario(num_devices=1, cohort_size=2, bandwidth_hz=1e6, noise_power_w=0.01)
-    rate = physics.upload_rate(np.array([1e-14]), np.array([0.01]), scenario)
-    assert rate[0] == pytest.approx(5e5 * 1e-14 / math.log(2), rel=1e-13)
-
-
 @given(*[st.integers(1, 64)] * 2, st.floats(-12, -3), st.floats(3, 8), st.floats(1e-3, 1.0))
 def test_upload_rate__of_a_noise_density_is_that_of_the_bandwidth_whatever_k(
     size, other, decade, width, gain

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fl_edge_env import RateTraceChannel, Scenario, Simulator, TraceChannel
-from fl_edge_env.allocation import decode_action
+from fl_edge_env import RateTraceChannel, Scenario, TraceChannel
 from fl_edge_env.channels.protocol import _check_draw as check_draw
 from fl_edge_env.physics import upload_rate
 from fl_edge_env.streams import episode_gains
@@ -44,31 +42,6 @@ def test_trace__replays_the_recorded_gains_and_starts_again(table, tmp_path: Pat
         np.testing.assert_array_equal(gains, recorded[(start + np.arange(12)) % 5])
         starts.add(start)
     assert starts == set(range(5))  # by chance once in 1,500 sets of seeds
-
-
-@pytest.mark.parametrize("csi", ["full", "delayed", "participants"])
-def test_trace__an_episode_is_the_same_alone_in_a_batch_and_after_an_interruption(
-    table, tmp_path, csi
-):
-    table.to_csv(tmp_path / "trace.csv", index=False)
-    channel = TraceChannel(tmp_path / "trace.csv")
-    scenario = Scenario(num_devices=3, channel=channel, num_rounds=9, csi=csi)
-    batch = Simulator(scenario, 6)
-    alone = [Simulator(scenario) for _ in range(6)]
-    allocation = decode_action(np.zeros((3, 3)), scenario, 2.0)
-    for seeds in (range(6), [None] * 6):  # and the second episodes of these seeds
-        batch.reset(list(seeds))
-        for simulator, seed in zip(alone, seeds, strict=True):
-            simulator.reset([seed])
-        for _ in range(9):
-            shown = batch.observe()
-            played = batch.advance(allocation.of_shape((6, 3)))
-            for index, simulator in enumerate(alone):
-                for name, values in simulator.observe().items():
-                    np.testing.assert_array_equal(shown[name][index], values)
-                time = simulator.advance(allocation).device_time
-                np.testing.assert_array_equal(played.device_time[index], time)
-            alone = pickle.loads(pickle.dumps(alone))
 
 
 def test_unordered__has_the_distribution_of_each_device_and_nothing_else(table, tmp_path):

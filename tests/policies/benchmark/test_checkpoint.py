@@ -16,7 +16,6 @@ from fl_edge_env import Scenario
 from policies import LROA, DivFL, Opportunistic, Policy, UniD
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.episode import run_episode
-from tests.support import draw_damage
 from train_fl import TrainingWrapper, make_task
 
 RUN = {"queue": np.arange(4.0), "round": 5}
@@ -47,7 +46,13 @@ def test_load__ignores_a_damaged_file_with_a_warning(tmp_path_factory, data):
         checkpoint = Checkpoint("a", 1)
         path = checkpoint.path
         checkpoint.save(RUN, {})
-        path.write_bytes(draw_damage(data, path.read_bytes()))
+        damaged = bytearray(path.read_bytes())
+        position = data.draw(st.integers(0, len(damaged) - 1))
+        if data.draw(st.booleans()):
+            del damaged[position:]
+        else:
+            damaged[position] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(damaged)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             run = checkpoint.load({})

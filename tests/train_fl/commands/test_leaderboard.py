@@ -135,10 +135,6 @@ def test_leaderboard__another_file_leaves_no_results_of_the_first(call, tmp_path
             ONE + 'schedulers = ["uni-s", "uni-s@qsgd:1"]',
             "ranks schedulers that upload alike, got 'uni-s@qsgd:1': give the setting compression",
         ),
-        (
-            ONE + 'schedulers = [{ name = "uni-s", compression = "qsgd:1" }]',
-            "setting 'a': uni-s has no option 'compression'",
-        ),
         (ONE + 'schedulers = ["oort"]', "setting 'a': all its schedulers need training"),
     ],
 )

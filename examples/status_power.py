@@ -2,8 +2,8 @@
 
 python examples/status_power.py
 
-Schedulers are simulated whose devices take part by lot. Those without a fault spend exactly their
-budgets and count exactly their data, in expectation.
+The simulated schedulers choose devices at random. In expectation, devices without a fault spend
+exactly their budgets and count exactly their share of the data.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ SEEDS, ROUNDS = (2, 3, 5, 10, 30), (20, 100, 300, 1000)
 
 @dataclass(frozen=True)
 class Lot:
-    """Who takes part, and what it costs: N devices, of which K are drawn in each round.
+    """A simulated scheduler, which draws K of N devices in each round.
 
-    `unequal` devices take part up to three times as often as others and then count and spend so
-    much less, and each time they spend a random energy, 1 to 40 J. A drawn cohort stays for
-    `burst` rounds. The devices of `faulty`, a share of all, spend `energy` times their budget, or
-    take part `share` times as often as they should; `weighted` ones have weights that make up for
-    it.
+    `unequal` devices take part up to three times as often as others, count and spend less in
+    proportion, and use a random energy, 1 to 40 J, each time. A drawn cohort stays for `burst`
+    rounds. A fraction `faulty` of the devices spends `energy` times its budget, or takes part
+    `share` times as often as it should; if `weighted`, their weights make up for it.
     """
 
     devices: int = 120
@@ -39,10 +38,10 @@ class Lot:
     weighted: bool = False
 
     def accounts(self, rounds: int, seeds: int, rng: np.random.Generator) -> DeviceAccounts:
-        """What the runs of a scheduler come to."""
+        """The accounts of simulated runs."""
         n, faulty = self.devices, np.arange(self.devices) < self.faulty * self.devices
         often = np.exp(rng.uniform(0, np.log(3), n)) if self.unequal else np.ones(n)
-        often /= often.mean()  # over the share of the data, which all have alike
+        often /= often.mean()  # over the share of the data, which is equal for all
         drawn = often * np.where(faulty, self.share, 1.0)
         drawn /= drawn.mean()
         budgets = np.where(faulty, self.energy, 1.0) / np.maximum(drawn, 1e-9)

@@ -41,7 +41,7 @@ def train(setting: dict[str, Any], seeds: Sequence[int], rounds: int, workers: i
     """The runs of a setting, a row for each seed."""
     system = dict(setting)
     name, rate = system.pop("policy"), system.pop("learning_rate")
-    # With a noise power in its place, more devices in a round would also have a noisier radio.
+    # With a fixed noise power instead, a larger cohort would also have a higher noise density.
     scenario = Scenario.digits(num_rounds=rounds, noise_density_w_hz=2e-8, **system)
     training = TrainingEnvFactory(scenario, "digits", learning_rate=rate, eval_every=5).fitted()
     policy = make_policy(name, training.scenario)

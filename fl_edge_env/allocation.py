@@ -14,8 +14,8 @@ from fl_edge_env.checks import Array, all_true, check_unmasked, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
-# How far a decision may miss its bounds: relative for f, p and bandwidth, so that bounds that were
-# rounded to 32 bits pass, and absolute for the sum of q. It is played as `within_bounds` gives it.
+# How far a decision may miss its bounds: relative for f, p and bandwidth, so that bounds rounded to
+# 32 bits pass, and absolute for the sum of q. `within_bounds` then corrects it.
 _BOUND_TOLERANCE = 1e-7
 _SUM_TOLERANCE = 1e-6
 # Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
@@ -55,7 +55,7 @@ class Allocation:
         devices than others are filled up with -1.
     weights : array_like, shape (..., k), optional
         How much the update of each device of a chosen cohort counts when the server aggregates;
-        by default its share of the cohort's data. Entries beside a -1 do not count.
+        by default its share of the cohort's data. Entries next to a -1 do not count.
     first : int or array_like of int, shape (...), optional
         The round ends when this many devices of a chosen cohort have finished, or at the scenario's
         deadline. The others are late: they have spent what they did until then, and their updates
@@ -98,7 +98,7 @@ class Allocation:
         for name, value in (("weights", weights), ("first", first), ("bandwidth", bandwidth)):
             if cohort is None and value is not None:
                 raise ValueError(
-                    f"{name} belongs to a chosen cohort: leave it out, or give cohort in place of q"
+                    f"{name} belongs to a chosen cohort: leave it out, or give cohort, not q"
                 )
         given = {"f": f, "p": p, "q": q, "bandwidth": bandwidth}
         fields: dict[str, NDArray[Any]] = {
@@ -138,9 +138,9 @@ class Allocation:
             ) from None
 
     def validate(self, scenario: Scenario) -> None:
-        """Raise `ValueError` where a shape, bound, sum or cohort does not fit a scenario.
+        """Raise `ValueError` if a shape, bound, sum or cohort does not fit a scenario.
 
-        Bounds and sums may be missed by as much as rounding to 32 bits explains.
+        Bounds and sums may be missed by 32-bit rounding.
         """
         whole = self.of_shape((*self.f.shape[:-1], scenario.num_devices))
         _check_range("f", whole.f, scenario.f_min, scenario.f_max)
@@ -153,10 +153,10 @@ class Allocation:
             _check_bandwidth(whole.bandwidth, whole.participates, scenario.bandwidth_hz)
 
     def within_bounds(self, scenario: Scenario) -> Allocation:
-        """The decision that is played if this one is valid: it keeps exactly to its bounds.
+        """The decision that the environment uses: this one, if valid, moved exactly to its bounds.
 
-        f and p are clipped. q is divided by its sum, and a bandwidth that exceeds the band scaled
-        to it, if they miss it by more than rounding to 64 bits.
+        f and p are clipped. q is divided by its sum, and bandwidths that exceed the band are scaled
+        down to it, if the error is larger than 64-bit rounding.
         """
         moved: dict[str, Any] = {}
         for name in ("f", "p"):
@@ -276,7 +276,7 @@ def _to_unit(value: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray
 
 
 def normalized(q: FloatArray) -> FloatArray:
-    """Probabilities divided by their sum if it misses one by more than rounding, else as given."""
+    """Probabilities divided by their sum, or as given if it is 1 up to rounding."""
     total = q.sum(axis=-1, keepdims=True)
     missed = np.abs(total - 1.0) > physics.ROUNDING
     return q / np.where(missed, total, 1.0) if missed.any() else q
@@ -366,7 +366,7 @@ def _check_probabilities(q: FloatArray) -> None:
         raise ValueError(
             f"q must lie in (0, 1] for every device and not be below {LEAST_Q:g}, "
             f"got {_extremes(q)}; a device that must not take part needs a chosen cohort "
-            "in place of q"
+            "instead of q"
         )
     total = q.sum(axis=-1)
     if not all_true(np.abs(total - 1) <= _SUM_TOLERANCE):

@@ -40,7 +40,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def check_unmasked(name: str, value: object) -> None:
-    """Raise `ValueError` where entries of an array, or of several, are masked."""
+    """Raise `ValueError` if an array, or one of several, has masked entries."""
     parts = value if isinstance(value, list | tuple) else [value]
     if any(np.ma.is_masked(part) for part in parts):
         raise ValueError(f"{name} must have no masked entries, got {value!r}")
@@ -173,11 +173,11 @@ def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatAr
 
 
 def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
-    """Available devices of the coming round, bool, or None where everyone always is.
+    """Available devices of the coming round, bool, or None if all always are.
 
     In an observation ``available``, shape (N,) or (B, N), is 1 for them and 0 for the others; the
     info of a round holds it under the same name. Raises `ValueError` for other numbers, or if a row
-    names nobody.
+    names no device.
     """
     if "available" not in observation:
         return None

@@ -15,7 +15,7 @@ import numpy as np
 
 from fl_edge_env.typing import BoolArray, FloatArray, System
 
-# What counts as rounding, relative: by less a device is not late, nor does a sum miss its bound.
+# Relative tolerance for rounding: within it no device is late, and no sum misses its bound.
 ROUNDING = 1e-9
 
 
@@ -96,11 +96,11 @@ def cut(
     p: FloatArray,
     system: System,
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Times [s] and energies [J] of devices that stop at a time, and who is late then.
+    """Times [s] and energies [J] of devices that stop at a time, and which are late then.
 
     A late device has spent what it took to that time; see `energy_until`. Devices that finish
-    together are late together or not at all: rounding makes nobody late. `end` [s] is a number, or
-    has shape (..., 1).
+    together are late together or not at all: rounding makes no device late. `end` [s] is a number,
+    or has shape (..., 1).
     """
     late = device_time > (1.0 + ROUNDING) * end
     device_energy = np.where(late, energy_until(end, f, p, system), device_energy)

@@ -138,7 +138,7 @@ class Simulator:
             index, stream = self._indices[system], self._streams[system]
             stream.start_episode(seeds[system])
             if self.scenario.csi == "delayed":
-                # A round that nobody plays supplies the first observation.
+                # An unplayed round supplies the first observation.
                 self._known_gain[index] = stream.next_rounds(1).gains[-1]
             self._fill_block(system)
             self.queue[index] = 0.0

@@ -17,10 +17,10 @@ _POLICY = 0x90C1
 
 
 def policy_seed(seed: int) -> int:
-    """Seed for a policy in the episode of a seed, which does not tell that seed.
+    """Seed for a policy in the episode of a seed, which does not reveal that seed.
 
-    Whoever knows an environment's seed can compute its future. A policy is told another number, one
-    for each seed, from which that is found only by trying seeds: secret ones are out of reach.
+    An environment's seed is enough to compute its future. So a policy gets a different number for
+    each seed, from which the seed can only be found by trying all: secret ones are out of reach.
     """
     sequence = np.random.SeedSequence(seed, spawn_key=(_POLICY,))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))

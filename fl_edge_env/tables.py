@@ -1,4 +1,4 @@
-"""Tables in CSV files, read strictly: nothing in a file is ignored but empty rows."""
+"""Tables in CSV files, read strictly: only empty rows are ignored."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ COUNTED = Range("be an integer from 0", lambda x: (x >= 0) & (x < math.inf) & (x
 
 
 class Table(NamedTuple):
-    """The texts of each column, and the number of each row in the file, from 1."""
+    """The text fields of each column, and the number of each row in the file, from 1."""
 
     columns: dict[str, list[str]]
     rows: list[int]
 
     def check(self, name: str, right: ArrayLike, must: str) -> None:
-        """Raise `ValueError` with the text of a column in the first row that is not right."""
+        """Raise `ValueError` with a column's text in the first row where `right` is false."""
         place = int(np.argmin(right))
         if not np.all(right):
             text, row = self.columns[name][place], self.rows[place]
@@ -42,9 +42,9 @@ class Table(NamedTuple):
 
 
 def read_table(path: Path, names: Sequence[str]) -> Table:
-    """Read a table with these columns in any order, named by its first row.
+    """Read a table whose first row names these columns, in any order.
 
-    `ValueError` if columns are missing, unknown or repeated, or fields or all rows are missing.
+    `ValueError` for missing, unknown or repeated columns, missing or surplus fields, or no rows.
     """
     check_regular(path)
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -65,8 +65,8 @@ def read_table(path: Path, names: Sequence[str]) -> Table:
 
 
 def _number(text: str) -> float:
-    """The number that a text is, NaN if it is none."""
+    """A text as a number, NaN if it is not one."""
     try:
-        return math.nan if "_" in text else float(text)  # Python's own numbers may have underscores
+        return math.nan if "_" in text else float(text)  # Python allows underscores in numbers
     except ValueError:
         return math.nan

@@ -19,12 +19,12 @@ def check_scenario(scenario: object) -> None:
 
 
 def visible(scenario: Scenario) -> Scenario:
-    """The scenario as policies may know it: recorded gains have no order, which is the future."""
+    """The scenario as policies may see it: recorded gains without their order, the future."""
     check_scenario(scenario)
     if not isinstance(scenario.channel, TraceChannel):
         return scenario
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # told when the scenario was made
+        warnings.simplefilter("ignore")  # warned when the scenario was made
         return scenario.replace(channel=scenario.channel.unordered())
 
 

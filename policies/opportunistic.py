@@ -45,14 +45,14 @@ class Opportunistic(Policy):
     Where devices drop out, the choice is among the available ones. A device that is available less
     often than its target cannot reach it, and its price of participation then rises for ever. So
     does that of a device that the scenario's deadline leaves too few rounds: the cohort is chosen
-    among those that can meet the deadline, or among all in rounds in which nobody can.
+    among those that can meet the deadline, or among all in rounds in which none can.
 
     Parameters
     ----------
     scenario : Scenario
         The system it controls. Its horizon decides how fast the prices move.
     prices : DualPrices, optional
-        In place of those of `policies.outcome.initial_prices`.
+        Prices to use instead of `policies.outcome.initial_prices`.
     start : {"settled", "cold"}
         Prices at which an episode begins: the dual ones, or zero.
     step_scale : float
@@ -136,8 +136,8 @@ def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
     """Time [s] by which a participation within the budget moves the cost of a device's next one.
 
     It is a tenth of the mean round time at the prices, over the square root of a device's
-    participations in an episode. Larger steps cost time. With half of them a run is about 1 %
-    shorter at most, and phones that send 4 bits a parameter are over budget.
+    participations in an episode. Larger steps cost time. Half of it shortens a run by about 1 % at
+    most, but then phones that send 4 bits a parameter are over budget.
     """
     rng = np.random.default_rng(np.random.SeedSequence(0).spawn(1)[0])
     time = play_sample(scenario, rng, *prices, tolerance=1e-6).time

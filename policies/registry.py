@@ -64,9 +64,9 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         Stable-Baselines3 has saved, and ``"predict"`` one of any library, given as `model`; see
         `policies.agents.PredictPolicy`.
     scenario : Scenario
-        The system it controls. The policy is given recorded gains without their order.
+        The system it controls. The policy sees recorded gains without their order.
     **options
-        Keywords of the policy's class; of a selector's too `resources`, see `Scheduler`.
+        Keywords of the policy's class; for a selector also `resources`, see `Scheduler`.
 
     Raises
     ------

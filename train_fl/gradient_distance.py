@@ -32,7 +32,7 @@ class GradientDistances:
     def update(self, devices: IntArray, gradients: Iterable[Tensor]) -> FloatArray:
         """Replace devices' gradients, each of shape (d,); gives the distances of all, (N, N).
 
-        Each gradient is stored before the next is asked for. One that is not finite is not.
+        Each gradient is stored before the next is requested, unless it is not finite.
         """
         for device, gradient in zip(devices.tolist(), gradients, strict=True):
             if torch.linalg.vector_norm(gradient) < _LONGEST:  # NaN fails

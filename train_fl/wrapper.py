@@ -49,11 +49,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 
     - `participants`, bool, shape (N,): the devices whose update arrived and was not skipped. If
       there are none, the model stays as it is;
-    - `client_updates`, float32, shape (K, d): the local models less the model they received, as
-      they arrived after compression: a row for each participant in ascending order, then zeros;
+    - `client_updates`, float32, shape (K, d): the local models minus the received model, as they
+      arrived after compression: a row for each participant in ascending order, then zeros;
     - `update_norms`, shape (N,): the Euclidean norms of these updates;
-    - `skipped`, bool, shape (N,): the devices of which an update, its norm or a reported loss was
-      not finite: they count as if nothing had arrived;
+    - `skipped`, bool, shape (N,): the devices whose update, update norm or reported loss was not
+      finite: they count as if nothing had arrived;
     - `train_loss`: the mean over the samples that participants trained on, absent if not finite;
     - `test_loss` and `test_accuracy` of the new global model, absent if it was not evaluated;
     - `device_accuracy`, shape (N,), absent likewise: the accuracy on test samples with the classes
@@ -313,7 +313,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         update.copy_(torch.from_numpy(uploads.decoded(data)))
 
     def _skip_non_finite(self, reports: dict[str, FloatArray], number: int) -> BoolArray:
-        """Devices with a report that is not finite, shape (N,); all their reports become zero."""
+        """Mask of devices with a report that is not finite, (N,); their reports become zero."""
         skipped = np.zeros(self.scenario.num_devices, dtype=np.bool_)
         for values in reports.values():
             skipped |= ~np.isfinite(values)

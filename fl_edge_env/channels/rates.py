@@ -23,14 +23,14 @@ class RateTraceChannel(TraceChannel):
     Parameters
     ----------
     path : str
-        File as of `TraceChannel`, with the column ``rate_bps`` [bit/s] in place of ``gain``.
+        File as of `TraceChannel`, with the column ``rate_bps`` [bit/s] instead of ``gain``.
     share_hz : float
         Bandwidth in which the rates were measured, or are taken to have been [Hz].
     reference_power_w : float
         Transmission power at which they were [W].
     noise_power_w : float
-        Noise power in a bandwidth of `share_hz` [W], which should be `share_hz` times the
-        scenario's `noise_density_w_hz`, or without one its `noise_power_w`.
+        Noise power in a bandwidth of `share_hz` [W]. It should be `share_hz` times the scenario's
+        `noise_density_w_hz`, or its `noise_power_w` if it has no density.
 
     Raises
     ------

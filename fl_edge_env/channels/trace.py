@@ -18,7 +18,7 @@ from fl_edge_env.typing import FloatArray
 class UnorderedChannel:
     """Draws from the recorded gains of each device, independently over rounds and devices.
 
-    `gains`, shape (rounds, N), ascend for each device, and `means`, shape (N,), are their means.
+    `gains`, shape (rounds, N), are sorted for each device; `means`, shape (N,), are their means.
     """
 
     gains: FloatArray
@@ -48,9 +48,9 @@ class UnorderedChannel:
 
 @dataclass(frozen=True, eq=False)
 class TraceChannel:
-    """Replays recorded gains, from the start again after the last round.
+    """Replays recorded gains, and starts over after the last round.
 
-    An episode begins at a round of the record that its seed draws, so that seeds differ.
+    An episode begins at a recorded round drawn from its seed, so seeds give different episodes.
 
     Parameters
     ----------
@@ -68,15 +68,15 @@ class TraceChannel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(self.path))
-        self.trace  # noqa: B018 - read it now, and refuse it now
+        self.trace  # noqa: B018 - read and check it now
 
     def unordered(self) -> UnorderedChannel:
-        """The channel as far as policies may know it, without the future."""
+        """The channel as policies may see it, without the order of the rounds."""
         means, bounds = self.trace.mean(axis=0), (self.gain_min, self.gain_max)
         return UnorderedChannel(np.sort(self.trace, axis=0), means, self.mean, *bounds)
 
     def __eq__(self, other: object) -> bool:
-        """Equal in gains, whatever the path."""
+        """Equal if the gains are, regardless of the path."""
         return isinstance(other, TraceChannel) and np.array_equal(self.trace, other.trace)
 
     @cached_property

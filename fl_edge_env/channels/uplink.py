@@ -73,13 +73,13 @@ class UplinkChannel:
     reference_power_w : float
         Transmission power at the reference [W], by default the largest of the presets.
     noise_power_w : float
-        Noise power in a bandwidth of `share_hz` [W], which should be `share_hz` times the
-        scenario's `noise_density_w_hz`, or without one its `noise_power_w`.
+        Noise power in a bandwidth of `share_hz` [W]. It should be `share_hz` times the scenario's
+        `noise_density_w_hz`, or its `noise_power_w` if it has no density.
     place_seed : int
-        Seed of the order in which devices get the 19 uplinks. Of 19 successive devices each has
-        another one, and a device's uplink does not depend on the number of devices.
+        Seed of the order in which devices get the 19 uplinks. Any 19 successive devices have
+        different ones, and a device's uplink does not depend on the number of devices.
     mean_bps, deviation_bps : sequence of float, length N
-        Mean and standard deviation of each device's rate [bit/s], in place of the 19 uplinks. A
+        Mean and standard deviation of each device's rate [bit/s], instead of the 19 uplinks. A
         deviation is from 3 % of its mean, as the quadratures do not resolve less, to twice it.
 
     Raises

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 COLUMNS = ("round", "device", "samples", "epochs", "parameters", "bytes_up", "train_s", "up_s")
 _TIMES = ("train_s", "up_s")
 
-# What a log does not tell: the frequency, and how many times a round's energy a budget is.
+# What a log does not report: the frequency, and the budget as a multiple of a round's energy.
 _FREQUENCY_HZ = 1e9
 _BUDGET = 100.0
 # The standard deviation of a normal law over its median absolute deviation.

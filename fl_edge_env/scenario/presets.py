@@ -10,8 +10,8 @@
 - ``digits``: a small system, with model size and sample counts of the network and the split in
   `train_fl`. With its cycles and budget, computing and uploading take about the same time, and a
   frequency inside the range, not at its ends, meets the budget.
-- ``cell``: the CIFAR-10 system with near and far devices, a default `CellChannel`. Its noise is a
-  density, here and in the following, so that K changes no device's rate in a given bandwidth.
+- ``cell``: the CIFAR-10 system with near and far devices, a default `CellChannel`. Its noise is
+  a density, as in the presets below, so K does not change a device's rate in a given bandwidth.
 - ``phones``: the CIFAR-10 system on phones of measured speeds (see `fl_edge_env.scenario.phones`)
   with the uplinks of a default `UplinkChannel`. The median phone is the paper's device, with up to
   2 GHz and 15 J a round. At full power in half of the bandwidth a device has its measured rate. The

@@ -56,7 +56,7 @@ _WORDS = {
     "csi": ("full", "delayed", "participants"),
     "objective": ("penalty", "outcome"),
 }
-# Of each pair one can be given, and takes the place of the other.
+# Pairs of fields of which only one can be given: it replaces the other.
 _EITHER = {"lambda_": "mu", "V": "nu", "noise_density_w_hz": "noise_power_w"}
 _NOISE_POWER_W = 0.01  # the paper's
 
@@ -79,10 +79,10 @@ class Scenario:
     bandwidth_hz : float
         Uplink bandwidth B [Hz].
     noise_power_w : float, optional
-        Total noise power N0 in B/K of the band [W], 0.01 by default. The paper keeps it for every
-        K, so that the noise density and with it the time of an upload grow with K.
+        Total noise power N0 in B/K of the band [W], by default 0.01. In the paper it is the same
+        for every K, so the noise density, and with it the upload time, grows with K.
     noise_density_w_hz : float, optional
-        Noise density [W/Hz], in place of `noise_power_w`, which then is the density times B/K.
+        Noise density [W/Hz], instead of `noise_power_w`, which is then the density times B/K.
     model_bits : float
         Size of a model update M, 32 bits a parameter [bit].
     num_samples : float, (N,)
@@ -217,7 +217,7 @@ class Scenario:
             value, instead = getattr(self, name), getattr(self, other)
             if value is not None and instead != getattr(type(self), other):
                 raise ValueError(
-                    f"{name} takes the place of {other}: give one of them, "
+                    f"{name} replaces {other}: give one of them, "
                     f"got {name} = {value} and {other} = {instead}"
                 )
         given = ("lambda_", "V", "noise_power_w")
@@ -314,10 +314,10 @@ class Scenario:
         """A copy with some fields changed.
 
         When `num_devices` changes, per-device fields with one common value keep it; others must be
-        given anew. A weight that is given takes the place of its scale, and a scale that of its
-        weight; so do the power and the density of the noise. Raises `ValueError` if a value is
-        wrong, or a per-device field does not fit the new `num_devices`, and `TypeError` if a
-        keyword is not a field.
+        given again. A weight that is given replaces its scale, and a scale its weight; noise power
+        and noise density replace each other likewise. Raises `ValueError` if a value is wrong, or a
+        per-device field does not fit the new `num_devices`, and `TypeError` if a keyword is not a
+        field.
         """
         self._check_names(fields)
         return type(self)(**self.to_dict() | _displaced(fields) | fields)
@@ -408,7 +408,7 @@ class Scenario:
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Scenario], tuple[dict[str, Any]]]:
         return _from_fields, (self.to_dict(),)
 
-    # As they were given, else None; no field, as it follows from the others.
+    # As given, otherwise None; not a field, as it follows from the others.
     _given: ClassVar[dict[str, float | None]]
 
     per_device_fields: ClassVar[tuple[str, ...]]
@@ -475,7 +475,7 @@ Scenario.per_device_fields = tuple(
 
 
 def _displaced(fields: dict[str, Any]) -> dict[str, Any]:
-    """What becomes of the fields whose place these take."""
+    """New values of the fields that these replace."""
     displaced = {}
     for one, other in _EITHER.items():
         if fields.get(one) is not None:
@@ -487,7 +487,7 @@ def _displaced(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _from_fields(fields: dict[str, Any]) -> Scenario:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # told when the original was made
+        warnings.simplefilter("ignore")  # warned when the original was made
         return Scenario(**fields)
 
 

@@ -45,7 +45,7 @@ def dumps(fields: Mapping[str, Any], folder: Path) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The values in a file, before it is known to be a scenario; its paths start at its folder."""
+    """The values in a file, not yet checked as a scenario; paths are relative to its folder."""
     with as_value_error(f"cannot read the scenario {str(path)!r}: "):
         values = tomllib.loads(read_text(path))
     channel = values.get("channel")
@@ -104,6 +104,6 @@ def _channel_of(text: str) -> ChannelModel:
 
 
 def _file_of(text: str) -> str:
-    """The file that a channel's text names, empty if it names none."""
+    """The file named by a channel's text, empty if it names none."""
     is_file = text.startswith("rates:") or Path(text).suffix == ".csv"
     return text.removeprefix("rates:") if is_file else ""

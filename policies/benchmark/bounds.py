@@ -101,7 +101,7 @@ def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     rounds = min(_PRICE_ROUNDS, max(_LEAST_PRICE_ROUNDS, rounds))
     # What the bound counts, whatever the server knows and the reward counts.
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # told when the scenario was made
+        warnings.simplefilter("ignore", UserWarning)  # warned when the scenario was made
         system = scenario.replace(
             num_rounds=rounds,
             csi="full",

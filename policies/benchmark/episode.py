@@ -42,7 +42,7 @@ def seed_column(seeds: Sequence[int]) -> NDArray[Any]:
 class Episodes(NamedTuple):
     """A row for each round of one or several runs, and the accounts of the devices in each run.
 
-    The milestones are those of a single run in which models are trained.
+    Only a single run with training has milestones.
     """
 
     rounds: pd.DataFrame
@@ -55,7 +55,7 @@ def gathered(
 ) -> tuple[pd.DataFrame, dict[str, list[DeviceAccounts]]]:
     """The rounds of labelled runs as one table, and the accounts of all runs of each label.
 
-    With a target accuracy that a run reached, the accounts until the target follow.
+    If runs reach a target accuracy, their accounts until the target follow.
     """
     rounds, spans = [], dict[str, tuple[list[DeviceAccounts], list[DeviceAccounts]]]()
     for label, one in played:
@@ -163,7 +163,7 @@ class Records:
         self._prices = prices
         self._target = participation_target(scenario)
         self._lasting = _luck_lasts(scenario)
-        # What a weight that a policy gives counts at most; others make up for failed uploads.
+        # The limit of weights that a policy sets; they may also make up for failed uploads.
         arrives = 1.0 - scenario.upload_failure
         self._most_weight = MOST_WEIGHT * scenario.weights / self._target / arrives
         shape = (num_seeds, scenario.num_devices)
@@ -195,7 +195,7 @@ class Records:
         expected, spent = info["energy_expected"], info["energy_spent"]
         weight = contributions(decision, info, self._scenario).weight
         self._sums["participations"] += in_time(info)
-        # Those of draws follow from q and are right in expectation, whatever they sum to.
+        # Weights of draws follow from q and are right in expectation, so their sum is not judged.
         self._sums["weight"] += np.sum(weight, axis=-1) if decision.q is None else 1.0
         counted = weight if decision.weights is None else np.minimum(weight, self._most_weight)
         self._sums["influence"] += counted / self._scenario.weights
@@ -291,7 +291,7 @@ class Records:
             self._milestones.append((float(accuracy), self.devices()))
 
     def milestones(self) -> Milestones | None:
-        """Accounts at each accuracy that was the highest so far, None where none was tested."""
+        """Accounts at each new highest accuracy, None if no accuracy was tested."""
         if not self._milestones:
             return None
         accuracy, devices = zip(*self._milestones, strict=True)

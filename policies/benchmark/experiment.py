@@ -116,7 +116,7 @@ _OWN_FIELDS = ("mu", "nu", "lambda_", "V", "num_rounds")
 
 
 def _check_system(policy: Policy, scenario: Scenario, *, trained: bool) -> None:
-    """Refuse a policy that cannot run in a system, or was made for another; `ValueError`."""
+    """Raise `ValueError` for a policy that cannot run in a system or was made for another."""
     if not trained and policy.needs_training:
         raise ValueError(
             f"{policy.name} decides by what training reports, and no models are trained here: "
@@ -140,8 +140,8 @@ def _differences(one: Scenario, other: Scenario, ignored: Sequence[str]) -> list
 class Results(NamedTuple):
     """The rounds of a setting with the labels as `policy`, and its bounds, empty if it has none.
 
-    The rounds also have the `status` of each entrant; `devices` are the accounts of all its runs,
-    and those until the target where there is one.
+    The rounds also have the `status` of each entrant; `devices` holds the accounts of all its runs,
+    then those until the target if there is one.
     """
 
     setting: Setting
@@ -159,14 +159,14 @@ class Results(NamedTuple):
         return summarise(self.rounds, self.setting.target, bounds, self.devices)
 
     def caution(self) -> str:
-        """Policies with other uploads, and what these runs cannot tell from luck."""
+        """Policies with different uploads, and what these runs cannot distinguish from chance."""
         first, *rest = self.setting.entrants
         uploads = first.scenario.compression
         other = [one.label for one in rest if one.scenario.compression != uploads]
         note = f"Not ranked with {first.label}, as uploads differ: {', '.join(other)}."
         notes = [note] if other else []
-        luck = cannot_tell([whole for whole, *_ in self.devices.values()])
-        return "\n".join(filter(None, [*notes, luck]))
+        chance = cannot_tell([whole for whole, *_ in self.devices.values()])
+        return "\n".join(filter(None, [*notes, chance]))
 
 
 def run_settings(
@@ -209,5 +209,5 @@ def run_settings(
 def _with_status(
     rounds: pd.DataFrame, devices: Mapping[str, Sequence[DeviceAccounts]]
 ) -> pd.DataFrame:
-    told = {label: judge(*accounts).name for label, accounts in devices.items()}
-    return rounds.assign(status=rounds["policy"].map(told))
+    names = {label: judge(*accounts).name for label, accounts in devices.items()}
+    return rounds.assign(status=rounds["policy"].map(names))

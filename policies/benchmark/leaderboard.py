@@ -94,7 +94,7 @@ def _paired(values: pd.Series, reference: pd.Series) -> Interval:
 def save_overview(
     boards: Mapping[str, Board], path: Path, formats: Sequence[str] = ("png",)
 ) -> None:
-    """Draw the time of each scheduler over that of LROA, a panel for each setting, in rows.
+    """Draw each scheduler's time relative to LROA's, a panel for each setting, in rows.
 
     The picture is written next to `path`, once for each format, which is its suffix.
     """

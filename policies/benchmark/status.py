@@ -4,8 +4,8 @@
 the status of all runs of a policy, and tables add what the seeds `cannot_tell`.
 
 Seeds are the independent replicates: within a run, rounds and devices depend on each other. A mean
-over seeds is beyond a limit if chance does not explain its excess. Chance is what the seeds show,
-but no more than the channel causes: a policy that treats other devices badly in each run is
+over seeds is beyond a limit if chance does not explain its excess. Chance is the spread over seeds,
+but no more than the channel causes: a policy that treats different devices badly in each run is
 responsible for it.
 """
 
@@ -33,14 +33,14 @@ WEIGHT, ASKED = 1.1, 2.0
 # virtual queues that start empty let a policy overspend at first: LROA by 9 % on the digits.
 DEVICE_ENERGY_UNTIL_TARGET, ALL_ENERGY_UNTIL_TARGET = 1.25, 1.15
 
-# A weight that a policy gives counts in influence up to this many times w / rho, the weight with
-# which a device counts its share of the data if it takes part as often as these ask for. Without
-# this limit, large weights could make up for devices that hardly ever take part.
+# In influence, a weight that a policy sets counts up to this many times w / rho, the weight at
+# which a device that meets its target counts exactly its share of the data. Without this limit,
+# large weights could make up for devices that hardly ever take part.
 MOST_WEIGHT = 1.25
 
-# Chance comes in lumps of at most this many participations times the rounds that a channel lasts:
-# of energies from 1 to 40 J, the largest is about 4 times the mean. In the variance of many devices
-# a lump counts half of that.
+# Chance comes in lumps of at most this many participations times the channel's coherence time: of
+# energies from 1 to 40 J, the largest is about 4 times the mean. In the variance of many devices a
+# lump counts half of that.
 _LUMP = 4.0
 
 # Probability of a false alarm of each rule for a scheduler that keeps to it: 5 % in a table of
@@ -49,31 +49,31 @@ LEVEL = 0.05 / 15
 
 
 class DeviceAccounts(NamedTuple):
-    """Accounts of S runs of a policy, over all rounds, that its status is judged by.
+    """Accounts of S runs of a policy over all rounds, from which its status is judged.
 
     Attributes
     ----------
     energy : ndarray, shape (S, N)
-        Energy of each device over its budget: in the rounds in which the decision draws, the
-        expected one, in which there is no luck, and in the others the energy spent.
+        Energy of each device over its budget: the expected energy in rounds whose cohort is drawn,
+        which does not depend on chance, and the energy spent in the others.
     influence : ndarray, shape (S, N)
         Mean over the rounds of each device's weight in the aggregate, over its share of the data; a
-        weight that the policy gives counts up to `MOST_WEIGHT`. Rounds in which the device is not
-        available do not count; 1 for a device that never was available.
+        weight that the policy sets counts up to `MOST_WEIGHT`. Rounds in which the device is not
+        available do not count; 1 for a device that was never available.
     participation : ndarray, shape (S, N)
-        Participations over those that the data weight asks for, of the same rounds.
+        Participations relative to those that the data weight asks for, in the same rounds.
     asked : ndarray, shape (S, N)
         Participations that the data weight asks for in a run.
     filled : ndarray, shape (S,)
         Share of the places of the rounds, K or as many as devices are available, that are filled.
-        For draws the number of devices to expect, over that of draws in proportion to the data.
-        Devices that are late fill no place, and take no part in the accounts above.
+        For draws, the expected number of distinct devices, relative to draws in proportion to the
+        data. Late devices fill no place and do not count as taking part.
     weight : ndarray, shape (S,)
         Mean over the rounds of the sum of the weights; for draws the expected sum, which is 1.
     lasting : ndarray, shape (S,)
-        Rounds that the luck of a device lasts, 1 where gains are independent over the rounds.
+        Rounds for which a device's luck lasts, 1 if gains are independent over the rounds.
     drawn : bool
-        True if all decisions drew their cohort, so that `energy` has no luck.
+        True if all decisions drew their cohort, so `energy` does not depend on chance.
     """
 
     energy: FloatArray
@@ -93,7 +93,7 @@ def joined(parts: Sequence[DeviceAccounts]) -> DeviceAccounts:
 
 
 class Milestones(NamedTuple):
-    """The rounds of a run in which its test accuracy rises above all before, for any target.
+    """The accounts of a run at each new highest test accuracy, to look up any target.
 
     Attributes
     ----------
@@ -143,32 +143,32 @@ def judge(accounts: DeviceAccounts, until_target: DeviceAccounts | None = None) 
 
     It is over budget if a device spends more than 10 % over its budget, or all together more than
     3 %. It leaves out if the influence of a device is below a half, its participation below half of
-    what its data ask for and of an even share, or less than 0.9 of the places are filled. It
-    overweights if the weights of a round sum to more than 1.1 in the mean. The places, the weights,
-    and the energies of a policy that always draws are judged as they are. All else must be
+    both what its data ask for and an even share, or less than 0.9 of the places are filled. It
+    overweights if on average the weights of a round sum to more than 1.1. The places, the weights,
+    and the energies of a policy that always draws are judged as they are. Everything else must be
     statistically significant, which takes at least two seeds.
 
-    If the time to a target ranks the policies, the rounds until the target are judged as well, by
-    the accounts `until_target` of the runs that reach it and wider limits of energy, 25 % and 15 %:
-    later rounds cannot make up for them. Runs are too short to be ranked if in all of them together
-    a device is asked for fewer than two participations.
+    If the time to a target ranks the policies, the rounds until the target are judged as well, in
+    the runs that reach it (`until_target`) and with wider limits of energy, 25 % and 15 %: later
+    rounds cannot make up for them. Runs are too short to rank a policy if in all of them together a
+    device is asked for fewer than two participations.
 
     Notes
     -----
     An excess of all together is significant if a one-sided t-test over the seeds says so at
-    `LEVEL`. Of N devices some have seeds that agree by chance. For a device the chance that all
-    devices have in common must not explain the excess either, at ``LEVEL / N``. Its model is a
-    Poisson number of lumps, and the spread of all devices over seeds gives the size of a lump: one
-    participation if cohorts are random, nearly nothing for round robin, 14 participations for
-    proportional fair scheduling where channels stay good for long. Both tests cap the variance at
-    `_LUMP` times as long as the channel lasts: a policy that prefers other devices in each run
-    could spread its runs at will.
+    `LEVEL`. The seeds of some of N devices agree by chance. So for a single device, the chance
+    variation that all devices have in common must not explain the excess either, at ``LEVEL / N``.
+    Its model is a Poisson number of lumps, whose size follows from the spread of all devices over
+    seeds: one participation if cohorts are random, nearly nothing for round robin, 14
+    participations for proportional fair scheduling if channels stay good for long. Both tests cap
+    the variance at `_LUMP` times the channel's coherence time: otherwise a policy could spread its
+    runs by preferring different devices in each.
 
-    Devices that are beyond a limit together, but none alone, are judged as a group: in each seed
-    the mean of those that are beyond it in the mean of the other seeds.
+    If devices exceed a limit only together, they are judged as a group: in each seed, the mean of
+    the devices that are beyond it in the mean of the other seeds.
 
-    A device can only take part a whole number of times: its energy may be a participation of each
-    run above the budget, and its influence and participation one of all runs below what is asked.
+    A device takes part a whole number of times: its energy may be one participation per run above
+    the budget, its influence and participation one in all runs below what is asked.
     """
     pooled = accounts.asked.sum(axis=0)
     least = float(np.min(pooled, where=pooled > 0, initial=np.inf))
@@ -185,7 +185,7 @@ def judge(accounts: DeviceAccounts, until_target: DeviceAccounts | None = None) 
 def _judge(
     accounts: DeviceAccounts, device: float = DEVICE_ENERGY, together: float = ALL_ENERGY
 ) -> Status:
-    """The status by limits of the energy of a device, and of all together."""
+    """The status with these limits on the energy of a device and of all together."""
     energy, influence, participation = _rules(accounts, device)
     mean, drawn = accounts.energy.mean(axis=0), accounts.drawn
     if drawn:
@@ -223,7 +223,7 @@ def _judge(
 
 
 def sensitivity(accounts: DeviceAccounts) -> Sensitivity:
-    """What the runs of a policy could hide, in a device with the chance that all have in common."""
+    """What the runs of a policy could hide; for a device, by the chance that all have in common."""
     energy, influence, _ = _rules(accounts)
     several = len(accounts.energy) > 1
     least = float(influence.hidden().min()) if several else -np.inf
@@ -301,10 +301,10 @@ class _Rule(NamedTuple):
         return beyond
 
     def beyond_as_group(self) -> bool:
-        """Whether devices that are beyond their limits in the other seeds are so in each seed.
+        """Whether the devices that are beyond their limits in the other seeds are so in each seed.
 
         If all devices keep to their limits, the choice by the other seeds is independent of the
-        chance in a seed. It takes three: of two seeds each alone would choose for the other.
+        chance in a seed. It takes three seeds: of two, each alone would choose for the other.
         """
         seeds = len(self.ratio)
         if seeds < 3:
@@ -326,7 +326,7 @@ class _Rule(NamedTuple):
     def _lump(self) -> FloatArray:
         """Size of the lumps of which the means over seeds consist, by their spread; shape (N,)."""
         lumps = self.ratio.var(axis=0, ddof=1) / self.one  # in participations, times the ratio
-        # Without any chance they still have a size for which Poisson's distribution is computable.
+        # Even without chance, the size stays large enough to compute a Poisson distribution.
         size = np.clip(lumps.mean() / max(self.ratio.mean(), 1e-9), 1e-3, self.largest)
         lump: FloatArray = size * self.one / len(self.ratio)
         return lump
@@ -341,10 +341,10 @@ class _Rule(NamedTuple):
 
 
 def _rules(accounts: DeviceAccounts, device: float = DEVICE_ENERGY) -> tuple[_Rule, _Rule, _Rule]:
-    """The limits of energy, `device` or a participation above it, influence and participation."""
+    """The limits of energy (`device`, or one participation more), influence and participation."""
     asked = np.maximum(accounts.asked.mean(axis=0), 1e-9)
     one, often = 1.0 / asked, accounts.participation.mean(axis=0)
-    # Less energy for devices that take part more often than their data ask for.
+    # A participation costs less if a device takes part more often than its data ask for.
     each = accounts.energy.mean(axis=0) / np.maximum(often, 1e-9)
     one_energy = one * np.where(often > 0, np.clip(each, 1e-3, 1.0), 1.0)
     even = np.minimum(1.0, asked.mean() / asked)

@@ -38,7 +38,7 @@ class Board(NamedTuple):
 
     summary: pd.DataFrame
     target: float | None = None  # test accuracy
-    caution: str = ""  # what the runs cannot tell
+    caution: str = ""  # what the runs cannot show
     left_out: Mapping[str, str] = MappingProxyType({})  # policies that were not run, and why
 
 
@@ -108,7 +108,7 @@ def ranked(summary: pd.DataFrame) -> list[str]:
 
 
 def ranked_overall(summaries: Sequence[pd.DataFrame]) -> list[str]:
-    """The policies of several settings: those that are ok wherever they ran, by their mean rank.
+    """The policies of several settings, first those that are ok in all of theirs, by mean rank.
 
     The others follow by the number of settings in which they are ok, then by mean rank. A policy
     that comes before another in every setting comes before it here.
@@ -200,7 +200,7 @@ def comparison_markdowns(boards: Sequence[Board]) -> list[str]:
 
 
 def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
-    """The times of several settings in Markdown: a row for each of them, a column a scheduler.
+    """The times of several settings in Markdown: a row for each, a column for each scheduler.
 
     The columns are in the order of `ranked_overall`, and the time is the one by which a setting is
     ranked. Brackets mark schedulers that are not ok, and bold the shortest time of the others.

@@ -160,7 +160,7 @@ def bound_rounds(
         The bounds [s].
     """
     rounds, shape = check_rounds(channel_gain, energy_price, scenario, V=1.0)
-    # A little later, as nobody is late by rounding.
+    # A little later, as rounding makes no device late.
     latest = scenario.deadline_s * (1.0 + 2.0 * physics.ROUNDING)
     options = (participation_price, available, latest, tolerance)
     bound = _search(rounds, shape, *options, bound_only=True).lower

@@ -22,7 +22,7 @@ class BestChannel(Selector):
 
 
 class ProportionalFair(Selector):
-    """The K devices whose gains are the largest beside their own averages.
+    """The K devices with the largest gains compared with their own averages.
 
     The average is that of the gains observed so far. Devices whose gains differ by a constant
     factor have equal shares of the rounds.

@@ -13,19 +13,19 @@ from policies.selection.selector import Candidates, Selector, smallest
 
 
 class PowerOfChoice(Selector):
-    """Of 2 K devices drawn by their data, the K with the largest losses.
+    """The K devices with the largest losses among 2 K drawn in proportion to their data.
 
     Cho, Wang and Joshi, "Towards understanding biased client selection in federated learning",
-    AISTATS 2022. As in their variant "rpow-d" a device's loss is the one it reported when it took
-    part last, and a device that never took part counts as the largest loss. Here it is the loss
-    of the model that the device received over all its data, for which it passes over them once.
+    AISTATS 2022. As in their variant "rpow-d", a device's loss is the one that it reported last,
+    and a device that never took part counts as having the largest. Here it is the loss of the
+    received model over all of the device's data, which takes one pass over them.
     """
 
     name = "Power of choice"
     uses_losses = True
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-        """No loss is known yet; see `Selector.start`."""
+        """Begin without known losses; see `Selector.start`."""
         return {"loss": np.full((*batch, self.scenario.num_devices), np.inf)}
 
     def select(self, candidates: Candidates) -> IntArray:
@@ -52,27 +52,26 @@ _CUT_OFF, _POOL = 0.05, 10
 
 
 class Oort(Selector):
-    """Devices with much to learn from that are fast enough, and some that are new.
+    """Fast devices with much to learn from, and some new ones.
 
     Lai et al., "Oort: efficient federated learning via guided participant selection", OSDI 2021,
     with the rules and defaults of the authors' code in FedScale. A device's utility is
     ``D sqrt(mean loss^2)`` over its D samples at its last participation, and D if it is new. A
     score is the utility, clipped at the 90th percentile and scaled to [0, 1], plus
     ``sqrt(0.1 ln R / last round)`` after R rounds. Utilities of new devices and scores of known
-    ones fall by ``(T_pref / T)^2`` if the device takes longer than T_pref, a percentile of all
-    times: the 30th at first, and every 20 rounds 5 points more if the utility of known
-    participants changed by at most a tenth, or 5 less if it grew sixfold. New devices get a share
-    of the K places, 0.9 that falls by 2 % in each round to 0.3, and are drawn by utility among the
-    best five for each place. The others are drawn by score: at least the best ten for each place,
-    and all with 5 % of the score at which their places end.
+    ones are multiplied by ``(T_pref / T)^2`` if the device takes longer than T_pref. This is a
+    percentile of all times, at first the 30th; every 20 rounds it rises by 5 points if the utility
+    of known participants changed by at most a tenth, or falls by 5 if it grew sixfold. New devices
+    get a fraction of the K places, which falls from 0.9 by 2 % a round to 0.3, and are drawn by
+    utility among the best five for each place. Known devices are drawn by score, among at least the
+    best ten for each place and all that reach 5 % of the first score beyond the places.
 
-    Deviations: times are those of the coming round, not of the last participation. Losses are
-    those of the received model on all data, as in the paper, not on the last batch. New devices
-    get at least one place, where FedScale rounds to none and fails for cohorts of up to three.
-    Places that new or known devices cannot fill go to the others, where FedScale leaves them empty
-    or gives them to the last new devices again. The first cohort is drawn like new devices, not
-    uniformly. A late or lost upload teaches nothing, where FedScale assumes the mean utility.
-    Devices without loss count as the least utility.
+    Deviations: times are for the coming round, not from the last participation. Losses are the
+    received model's on all data, as in the paper, not the last batch's. New devices get at least
+    one place; FedScale rounds to none and fails for cohorts of up to three. Places that new or
+    known devices cannot fill go to the others; FedScale leaves them empty or repeats the last new
+    devices. The first cohort is drawn like new devices, not uniformly. A late or lost upload
+    changes no utility; FedScale assumes the mean. Devices without loss count as the least utility.
     """
 
     uses_losses = True
@@ -110,7 +109,7 @@ class Oort(Selector):
         return np.concatenate([_drawn(score, known, pool, exploited, candidates), chosen])
 
     def slowness(self, candidates: Candidates) -> FloatArray:
-        """The factor of each device's score for its time, shape (N,), one for fast devices."""
+        """Factors that lower the scores of slow devices, shape (N,), one for fast devices."""
         time = candidates.time
         place = int(time.size * float(self.memory["percentile"]) / 100.0)
         preferred = np.sort(time)[min(place, time.size - 1)]
@@ -118,7 +117,7 @@ class Oort(Selector):
         return factor
 
     def score(self, candidates: Candidates) -> FloatArray:
-        """The score of each device, shape (N,); it has a meaning for known devices."""
+        """The score of each device, shape (N,), meaningful for known devices only."""
         utility, last = self.memory["utility"], np.maximum(self.memory["last_round"], 1)
         present = np.sort(utility[candidates.available])
         low, high = 0.999 * present[0], present[-1]
@@ -128,7 +127,7 @@ class Oort(Selector):
         return score * self.slowness(candidates)
 
     def learn(self, info: Mapping[str, Any]) -> None:
-        """Keep utilities, by `local_loss_rms`, and set the pace; see `Selector.learn`."""
+        """Update utilities, from `local_loss_rms`, and the pace; see `Selector.learn`."""
         if "energy_spent" not in info:  # a reset
             return
         devices, memory = np.flatnonzero(info["participants"]), self.memory
@@ -152,7 +151,7 @@ class Oort(Selector):
 def _drawn(
     odds: FloatArray, allowed: BoolArray, pool: int, count: int, candidates: Candidates
 ) -> IntArray:
-    """Draw devices by their odds, without replacement, among the best `pool` allowed ones."""
+    """Draw devices by odds, without replacement, among the best `pool` allowed devices."""
     best = smallest(-odds, allowed, pool)
     best = best[best >= 0]
     # Exponential times with rates of the odds: the first to arrive are such a draw.

@@ -1,4 +1,4 @@
-"""Quickest: a yardstick in a few lines for schedulers that take more."""
+"""Quickest: a simple baseline for more complex schedulers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.selection.selector import Candidates, Selector, smallest
 
-_POWERS = 24  # that a device tries
+_POWERS = 24  # candidates for a device's p
 _SAMPLED, _LEAST_ROUNDS = 1_000_000, 100  # simulated gains for the typical times
 
 
 class Quickest(Selector):
-    """The K devices that are the quickest compared with their own typical times.
+    """The K devices that are quickest compared with their own typical times.
 
-    The target of a device's participation is ``rho = min(K w, 1)``. A device has the f and p of
-    least time at the energy ``budget / rho`` that this allows for a participation (see
-    `resources`), and its typical time is the median over simulated rounds. The cohort has the K
-    smallest scores ``T / typical T + c (x - rho t)``, where x counts the device's participations
-    in the t rounds before. Its updates are weighted by ``w / rho``, as those of Opportunistic.
+    A device's participation target is ``rho = min(K w, 1)``. Its f and p minimise its time at the
+    energy ``budget / rho`` that this allows for a participation (see `resources`), and its typical
+    time is the median over simulated rounds. The cohort has the K smallest scores
+    ``T / typical T + c (x - rho t)``, where x counts the device's participations in the previous t
+    rounds. Updates are weighted by ``w / rho``, as in Opportunistic.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ class Quickest(Selector):
         The system.
     groups : int
         Number of groups, from 1 to N, that take turns. A round takes as long as its slowest device,
-        so it can help if devices of like typical times take part together. The devices are sorted
-        by typical time and split into groups with about the same sum of targets, N / 2 groups are
-        pairs if all have equal targets. The cohort comes from the group that is furthest behind its
-        target. If fewer than K of its devices are available, others with small scores join.
+        so it can help if devices of similar typical times take part together. The devices are
+        sorted by typical time and split into groups with about equal sums of targets; if all
+        targets are equal, N / 2 groups are pairs. The cohort comes from the group furthest behind
+        its target. If fewer than K of its devices are available, others with small scores join.
     catch_up : float
-        The c of the score, at least zero. A small one takes devices with luck more often than their
-        data ask for, so that they overspend; a large one ignores the channel.
+        The c of the score, at least zero. If it is small, lucky devices take part more often than
+        their data ask for, and overspend; if it is large, the channel hardly counts.
     """
 
     def __init__(self, scenario: Scenario, *, groups: int = 1, catch_up: float = 0.02) -> None:
@@ -62,7 +62,7 @@ class Quickest(Selector):
         self._typical_time = physics.time_and_energy(gain, *self.resources(gain), scenario)[0]
         self._order = np.argsort(self._typical_time, kind="stable")
         ordered = self._target[self._order]
-        # The group in which the middle of a device's part of the sum lies; none remains empty.
+        # A device's group is where the middle of its part of the sum lies; none remains empty.
         middle = (np.cumsum(ordered) - 0.5 * ordered) / ordered.sum()
         group = np.unique((groups * middle).astype(np.int64), return_inverse=True)[1]
         self._starts = np.flatnonzero(np.diff(group, prepend=-1))
@@ -70,10 +70,10 @@ class Quickest(Selector):
         self._group_target = np.add.reduceat(ordered, self._starts)
 
     def resources(self, channel_gain: FloatArray, *_: object) -> tuple[FloatArray, FloatArray]:
-        """The f [Hz] and p [W] of least time at the energy of a participation, each (..., N).
+        """The f [Hz] and p [W] of least time at the energy for a participation, each (..., N).
 
-        p is the best of 24 powers from p_min to p_max, and f what the rest of the energy allows, at
-        most f_max. Both are the least if even these take more energy.
+        p is the best of 24 powers from p_min to p_max, and f is what the remaining energy allows,
+        at most f_max. If even f_min and p_min need more, they are used.
         """
         scenario, gain = self.scenario, channel_gain[..., None, :]
         upload = physics.upload_time(gain, self._powers, scenario)  # (..., 24, N)

@@ -27,9 +27,9 @@ class Scheduler(Policy):
     selector : Selector
         The rule that chooses devices.
     resources : {"static", "dynamic", "static-shared", "dynamic-shared"} or callable
-        The rule for f and p, by default the selector's own, or else ``"dynamic"``. ``"static"``:
-        those of Uni-S, for any cohort. ``"dynamic"``: those that minimise the round's
-        drift-plus-penalty, which raise the price of a device's energy as its queue grows; the
+        The rule for f and p, by default the selector's own if it has one, otherwise ``"dynamic"``.
+        ``"static"``: f and p of Uni-S, for any cohort. ``"dynamic"``: f and p that minimise the
+        round's drift-plus-penalty, in which a device's energy costs more as its queue grows; the
         devices of a chosen cohort finish together. ``"static-shared"`` and ``"dynamic-shared"`` add
         the bandwidths with which a chosen cohort finishes together at this f and p. A callable is a
         user-defined rule, see `policies.resources.ResourceRule`.
@@ -60,7 +60,7 @@ class Scheduler(Policy):
         self.name, own = selector.name, selector.resources
         if own is not None and resources is not None:
             raise ValueError(
-                f"{selector.name} sets f and p itself: leave out its resources, got {resources!r}"
+                f"{selector.name} sets f and p itself: leave resources out, got {resources!r}"
             )
         if own is not None:
             self._resources: ResourceRule = own

@@ -47,10 +47,10 @@ class Candidates:
 
 
 class Selector(Named):
-    """Chooses devices for a round; `policies.selection.Scheduler` makes a policy of it.
+    """Chooses devices for a round; `policies.selection.Scheduler` turns it into a policy.
 
-    A new rule needs only `select`. One that remembers something gives it a place in `start`, and
-    learns in `learn`.
+    A new selector needs only `select`. If it remembers something, it creates its memory in `start`
+    and updates it in `learn`.
 
     Parameters
     ----------
@@ -62,18 +62,18 @@ class Selector(Named):
     name : str
         Name in tables and plots; the class name by default.
     samples : bool
-        True if `select` gives sampling probabilities in place of a cohort.
+        True if `select` gives sampling probabilities instead of a cohort.
     uses_losses, uses_update_norms : bool
-        True if `learn` needs what training alone can report; see `train_fl.TrainingWrapper`.
-        Without training such a rule is refused.
+        True if `learn` needs reports of training; see `train_fl.TrainingWrapper`. Without training
+        FLEdge rejects such a selector.
     resources : callable or None
         The selector's own rule for f and p, see `policies.resources.ResourceRule`; None leaves them
         to the scheduler.
     weights : ndarray or None, shape (N,)
-        How much the update of a participant counts; None stands for its share of the cohort's data.
+        Weights of the participants' updates; None gives each its share of the cohort's data.
     first : int or None
-        The round ends when so many of the cohort have finished, or all if it has fewer; None waits
-        for all. See `fl_edge_env.Allocation`.
+        The round ends once this many of the cohort have finished, or all if it has fewer; None
+        waits for all. See `fl_edge_env.Allocation`.
     memory : dict of ndarray
         The memory of the episode, as `start` made it.
     """

@@ -1,4 +1,4 @@
-"""Selectors that look at no device: by lot, and in turns."""
+"""Selectors that ignore the devices' state: at random, and in turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from policies.selection.selector import Candidates, Selector, smallest
 
 
 class Random(Selector):
-    """K distinct devices by lot, each with the same chance.
+    """K distinct random devices, each with the same probability.
 
     McMahan et al., "Communication-efficient learning of deep networks from decentralized data",
     AISTATS 2017.
@@ -27,7 +27,7 @@ class Random(Selector):
 
 
 class OverSelection(Random):
-    """K distinct devices by lot, of which the first to finish count.
+    """K distinct random devices, of which the first to finish count.
 
     The server continues when K / 1.3 of them have finished, rounded up, which below K = 5 is K.
     The others are late: they have spent energy until then, their updates are lost, and it is always
@@ -56,11 +56,11 @@ class RoundRobin(Selector):
     name = "Round robin"
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-        """Nobody has waited yet; see `Selector.start`."""
+        """Begin with waiting times of zero; see `Selector.start`."""
         return {"waited": np.zeros((*batch, self.scenario.num_devices), dtype=np.int64)}
 
     def select(self, candidates: Candidates) -> IntArray:
-        """Choose those who have waited longest; see `Selector.select`."""
+        """Choose the devices that have waited longest; see `Selector.select`."""
         waited = self.memory["waited"].astype(np.float64)
         return smallest(-waited, candidates.available, self.scenario.cohort_size)
 

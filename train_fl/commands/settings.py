@@ -67,12 +67,12 @@ def make_setting(
 ) -> Setting:
     """The setting that options describe; `ValueError` if one is wrong.
 
-    A setting of a leaderboard's file without training leaves out schedulers that need it. There,
-    all schedulers have the uploads of the setting, as their ranks compare schedulers alone.
+    In a leaderboard's file, a setting without training leaves out schedulers that need it, and all
+    schedulers have the setting's uploads, because ranks compare only schedulers.
     """
     if in_file and (own := [one.name for one in schedulers if "@" in one.name]):
         raise ValueError(
-            f"a leaderboard ranks schedulers that upload alike, got {own[0]!r}: give the setting "
+            f"a leaderboard ranks schedulers with equal uploads, got {own[0]!r}: give the setting "
             f"compression = {own[0].partition('@')[2]!r}, or compare it with fl-edge compare"
         )
     seeds, trained, file = options.seed_range(), options.training.train, options.system.scenario

@@ -21,8 +21,8 @@ from train_fl.data.dataset import Dataset, DataSource
 _LEAST_SAMPLES = 50
 _HELD_OUT = 0.1
 _NUM_CLASSES = 62
-# LEAF's scripts split samples into these folders. They also repeat the first sample of each writer;
-# more than this share of repeated samples is a copy.
+# LEAF's scripts split samples into these folders, and repeat the first sample of each writer. A
+# larger share of repeated samples than this means copied files.
 _HALVES = {"train", "test"}
 _MOST_REPEATED = 0.1
 
@@ -35,10 +35,10 @@ def femnist(source: DataSource) -> Dataset:
 
     The folder holds LEAF's JSON files. If LEAF's scripts have split them, ``train`` and ``test``
     are read together; otherwise ``all_data`` or the one folder that has files. Hidden files and
-    folders do not count. Of the writers with at least 50 samples, as many as there are devices are
+    folders are ignored. Of the writers with at least 50 samples, as many as there are devices are
     drawn. LEAF's scripts repeat the first sample of a writer, which is used once. A tenth of each
-    writer's samples is held out, and together they are the test set. Pixels are those of LEAF: from
-    0 to 1, on a white ground of 1.
+    writer's samples is held out, and together they are the test set. Pixels are as in LEAF: from 0
+    to 1, on a white background of 1.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def _find_files(folder: Path) -> list[Path]:
     copies = {place.parent if place.name in halves else place for place in places}
     if len(copies) > 1 or len(halves) == 1:
         raise ValueError(
-            f"the samples must be in one folder, or in train and test of one, and the .json files "
+            f"the samples must be in one folder, or in its train and test, but the .json files "
             f"of {str(folder)!r} are in {', '.join(sorted(repr(str(place)) for place in places))}: "
             "name by --data-dir the folder that has each sample once"
         )
@@ -127,7 +127,7 @@ def _distinct(writer: str, parts: list[_Samples]) -> _Samples:
     if (repeated := len(rows) - len(first)) > _MOST_REPEATED * len(first):
         raise ValueError(
             f"{repeated} of the {len(rows)} samples of the writer {writer} are copies of others: "
-            "remove the files that are copies"
+            "remove the copied files"
         )
     return images[first], labels[first]
 

@@ -156,9 +156,9 @@ def test_repr__is_a_short_line_by_which_to_build_it_again():
         ({"availability": [0.5, 1.1, 0]}, r"in \(0, 1\] .* got 1.1, first at device 1"),
         ({"upload_failure": 1.0}, r"upload_failure must lie in \[0, 1\), got 1.0"),
         ({"V": 0.0}, "V must be positive and finite, got 0.0"),
-        ({"mu": 2.0, "lambda_": 1.0}, "lambda_ takes the place of mu: .* = 1.0 and mu = 2.0"),
-        ({"nu": 1e4, "V": 1.0}, "V takes the place of nu: give one of them, got V = 1.0 and"),
-        ({"noise_power_w": 0.01, "noise_density_w_hz": 1e-8}, "density_w_hz takes the place of"),
+        ({"mu": 2.0, "lambda_": 1.0}, "lambda_ replaces mu: .* = 1.0 and mu = 2.0"),
+        ({"nu": 1e4, "V": 1.0}, "V replaces nu: give one of them, got V = 1.0 and"),
+        ({"noise_power_w": 0.01, "noise_density_w_hz": 1e-8}, "density_w_hz replaces"),
         ({"noise_density_w_hz": 1e300, "bandwidth_hz": 1e9}, "_hz / cohort_size must .*got inf"),
         # Where float64 cannot hold a wider float.
         ({"f_max": np.longdouble("1e4000")}, "f_max must .*got inf"),

@@ -133,7 +133,7 @@ def test_leaderboard__another_file_leaves_no_results_of_the_first(call, tmp_path
         ),
         (
             ONE + 'schedulers = ["uni-s", "uni-s@qsgd:1"]',
-            "ranks schedulers that upload alike, got 'uni-s@qsgd:1': give the setting compression",
+            "ranks schedulers with equal uploads, got 'uni-s@qsgd:1': give the setting compression",
         ),
         (ONE + 'schedulers = ["oort"]', "setting 'a': all its schedulers need training"),
     ],
@@ -219,7 +219,7 @@ def test_suite__a_learner_is_run_where_models_are_trained_and_else_its_own_sched
     [
         ("tini", "must be a TOML file or one of tiny, got 'tini': did you mean 'tiny'?"),
         ("tiny lroa", "stored results have the name 'LROA': rename the policy"),
-        ("tiny mine.py:Steady@qsgd:1", "upload alike, got 'mine.py:Steady@qsgd:1'"),
+        ("tiny mine.py:Steady@qsgd:1", "equal uploads, got 'mine.py:Steady@qsgd:1'"),
         ("suites/tiny.toml mine.py:Steady", "has no stored results for mine.py:Steady to be"),
     ],
 )

@@ -119,7 +119,7 @@ def _check_system(policy: Policy, scenario: Scenario, *, trained: bool) -> None:
     """Raise `ValueError` for a policy that cannot run in a system or was made for another."""
     if not trained and policy.needs_training:
         raise ValueError(
-            f"{policy.name} decides by what training reports, and no models are trained here: "
+            f"{policy.name} needs reports of training, and no models are trained here: "
             "leave it out, or train"
         )
     own = visible(getattr(policy, "scenario", scenario))

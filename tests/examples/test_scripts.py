@@ -48,7 +48,7 @@ def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch):
     assert re.search(r"needs \d+\.\d % of the default's time .*: \S+ to \d", end)
 
 
-# In place of the authors' file: the fastest devices.
+# Instead of the authors' file: the fastest devices.
 STAND_IN = """
 from .utils.lp import *
 

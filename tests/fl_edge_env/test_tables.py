@@ -1,4 +1,4 @@
-"""Tables in CSV files: every reader refuses whatever it would not use as it is."""
+"""Tables in CSV files: readers refuse everything that they would not use as it is."""
 
 from __future__ import annotations
 

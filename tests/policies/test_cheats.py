@@ -172,7 +172,7 @@ def test_status__of_steps_that_are_longer_than_the_data_ask_for(scenario):
 
 
 class Learning(gym.Wrapper):
-    """Stands for training: each round adds 1 % to the accuracy."""
+    """Replaces training: each round adds 1 % to the accuracy."""
 
     accuracy = 0.0
 

@@ -1,4 +1,4 @@
-"""Updates and losses that are not finite: no policy is given a report of them."""
+"""Updates and losses that are not finite: no policy sees a report of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from train_fl.local_sgd import LocalTrainer
 REPORTS = {"report_gradients": True, "report_losses": True, "report_update_norms": True}
 LEARNERS = ("power-of-choice", "oort", "adaptive-sampling", "optimal-sampling", "divfl")
 
-# What of a device is not finite: its update, the norm of one that is, or a loss.
+# What is not finite: a device's update, the norm of a finite update, or a loss.
 BROKEN = {
     "infinite": lambda update, loss: (update.index_fill(0, torch.tensor([5]), math.inf), loss),
     "NaN": lambda update, loss: (update * math.nan, (math.nan, loss[1])),

@@ -136,7 +136,7 @@ def test_quickest__takes_the_least_time_within_the_energy_of_a_participation(bud
     can = best < np.inf
     assert can.sum() == {0.01: 0, 0.06: 5, 0.15: 8, 2.0: 8}[budget]
     assert np.all(energy[can] <= allowed[can] * (1 + 1e-12))
-    assert np.all(time[can] <= best[can] * 1.15)  # 24 powers in place of 300
+    assert np.all(time[can] <= best[can] * 1.15)  # 24 powers instead of 300
     assert np.array_equal([f[~can], p[~can]], [scenario.f_min[~can], scenario.p_min[~can]])
 
 

@@ -113,7 +113,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def printed(name: str) -> str:
     """What a command printed, but for its bars, how long it took and where its results are."""
     text = (ROOT / f"docs/evidence/{name}.txt").read_text(encoding="utf-8")
-    text = re.sub(r"real time of a round: (.* s,\n)*.* s\n", "", text)
+    text = re.sub(r"real time of a round: (.* s, ?\n)*.* s\n", "", text)
     lines = [line.rstrip() for line in text.splitlines() if "━" not in line]
     left = r"\n(Results|Figures|Written)\b[^\n]*: [^\n]+\s*$"
     return re.sub(r"\n{3,}", "\n\n", re.sub(left, "\n", "\n".join(lines))).strip("\n")

@@ -22,10 +22,10 @@ SEEDS, ROUNDS = (2, 3, 5, 10, 30), (20, 100, 300, 1000)
 class Lot:
     """A simulated scheduler, which draws K of N devices in each round.
 
-    `unequal` devices take part up to three times as often as others, count and spend less in
-    proportion, and use a random energy, 1 to 40 J, each time. A drawn cohort stays for `burst`
-    rounds. A fraction `faulty` of the devices spends `energy` times its budget, or takes part
-    `share` times as often as it should; if `weighted`, their weights make up for it.
+    `unequal` devices have up to eight times as much data as others and take part so much more
+    often, and use a random energy, 1 to 40 J, each time. A drawn cohort stays for `burst` rounds. A
+    fraction `faulty` of the devices spends `energy` times its budget, or takes part `share` times
+    as often as it should; if `weighted`, their weights make up for it.
     """
 
     devices: int = 120
@@ -40,23 +40,25 @@ class Lot:
     def accounts(self, rounds: int, seeds: int, rng: np.random.Generator) -> DeviceAccounts:
         """The accounts of simulated runs."""
         n, faulty = self.devices, np.arange(self.devices) < self.faulty * self.devices
-        often = np.exp(rng.uniform(0, np.log(3), n)) if self.unequal else np.ones(n)
-        often /= often.mean()  # over the share of the data, which is equal for all
-        drawn = often * np.where(faulty, self.share, 1.0)
-        drawn /= drawn.mean()
-        budgets = np.where(faulty, self.energy, 1.0) / np.maximum(drawn, 1e-9)
-        asked = rounds * self.cohort / n
-        count = rng.multinomial(rounds * self.cohort // self.burst, drawn / n, size=seeds)
+        data = np.exp(rng.uniform(0, np.log(8), n)) if self.unequal else np.ones(n)
+        data /= data.sum()
+        share = np.where(faulty, self.share, 1.0)
+        share /= np.sum(data * share)
+        count = rng.multinomial(rounds * self.cohort // self.burst, data * share, size=seeds)
         cost = count.astype(float)  # of all participations of a device together, 1 each in the mean
         if self.unequal:
             who = np.repeat(np.arange(count.size), count.ravel())
             each = np.exp(rng.uniform(0, np.log(40), who.size)) * np.log(40) / 39
             cost = np.bincount(who, each, count.size).reshape(count.shape)
-        times, spent = (value * self.burst / asked for value in (count, cost * budgets))
-        full, ones = np.full((seeds, n), asked), np.ones(seeds)
-        weights = np.minimum(1 / np.where(self.weighted, drawn, often), MOST_WEIGHT)
+        asked = rounds * self.cohort * data
+        times, spent = (value * self.burst / asked for value in (count, cost))
+        spent *= np.where(faulty, self.energy, 1.0) / np.maximum(share, 1e-9)
+        weights = np.minimum(1 / np.maximum(share, 1e-9), MOST_WEIGHT) if self.weighted else 1.0
+        whole, ones = np.tile(asked, (seeds, 1)), np.ones(seeds)
         lasting = np.full(seeds, float(self.burst))
-        return DeviceAccounts(spent, times * weights, times, full, ones, ones, lasting, drawn=False)
+        return DeviceAccounts(
+            spent, times * weights, times, whole, ones, ones, lasting, drawn=False
+        )
 
 
 FAIR = {
@@ -71,6 +73,7 @@ FAULTS = {
     "ten spend 50 % more": Lot(faulty=1 / 12, energy=1.5),
     "a third at 0.27 of their share, weighted": Lot(faulty=1 / 3, share=0.27, weighted=True),
     "ten at a fifth of their share": Lot(faulty=1 / 12, share=0.2),
+    "half at 0.7 of their share": Lot(faulty=1 / 2, share=0.7),
     "ten never asked": Lot(faulty=1 / 12, share=0),
     "half never asked": Lot(faulty=1 / 2, share=0),
 }

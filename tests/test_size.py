@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
     "fl_edge_env": 5_185,
-    "policies": 8_400,
-    "policies/benchmark": 3_790,
+    "policies": 8_440,
+    "policies/benchmark": 3_840,
     "train_fl": 4_590,
     "docs": 650,
     "tests": 13_000,

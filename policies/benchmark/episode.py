@@ -163,14 +163,11 @@ class Records:
         self._prices = prices
         self._target = participation_target(scenario)
         self._lasting = _luck_lasts(scenario)
-        # The limit of weights that a policy sets; they may also make up for failed uploads.
-        arrives = 1.0 - scenario.upload_failure
-        self._most_weight = MOST_WEIGHT * scenario.weights / self._target / arrives
         shape = (num_seeds, scenario.num_devices)
         # Sums over the rounds so far, by device.
         self._sums: dict[str, FloatArray] = {
             name: np.zeros(shape)
-            for name in ("expected", "spent", "participations", "influence", "available")
+            for name in ("expected", "spent", "participations", "asked", "influence", "fair")
         }
         self._sums["filled"] = np.zeros(num_seeds)  # shares of the places
         self._sums["weight"] = np.zeros(num_seeds)
@@ -197,9 +194,7 @@ class Records:
         self._sums["participations"] += in_time(info)
         # Weights of draws follow from q and are right in expectation, so their sum is not judged.
         self._sums["weight"] += np.sum(weight, axis=-1) if decision.q is None else 1.0
-        counted = weight if decision.weights is None else np.minimum(weight, self._most_weight)
-        self._sums["influence"] += counted / self._scenario.weights
-        self._count_places(decision, info)
+        self._count_shares(decision, info, weight)
         self._sums["expected"] += expected
         self._sums["spent"] += spent
         average = self._sums["expected"] / budget / self.num_rounds
@@ -211,7 +206,7 @@ class Records:
             "spent_ratio": np.mean(spent / budget, axis=-1),
             "worst_energy_ratio": np.max(average, axis=-1),
             "worst_spent_ratio": np.max(spent_average, axis=-1),
-            "influence": np.min(self._each_available("influence"), axis=-1),
+            "influence": np.min(self._influence(), axis=-1),
             "aggregate_noise": np.sum(weight**2, axis=-1),
             "least_participation": np.min(self._participation(), axis=-1),
             "never_seen": np.count_nonzero(participations == 0, axis=-1),
@@ -239,19 +234,27 @@ class Records:
                 self._columns[name] = self._empty()
             self._columns[name][self.num_rounds - 1] = value
 
-    def _count_places(self, decision: Allocation, info: Mapping[str, Any]) -> None:
-        """Note who was available, and how many of the places of the round the decision filled.
+    def _count_shares(
+        self, decision: Allocation, info: Mapping[str, Any], weight: FloatArray
+    ) -> None:
+        """Note what the data of the available devices ask for, and what each device got of it.
 
-        A late device fills none.
+        Also the share of the round's places that are filled; a late device fills none.
         """
-        done = in_time(info)
+        scenario, done = self._scenario, in_time(info)
         available = info.get("available", np.True_)
-        self._sums["available"] += available
+        shares = np.where(available, scenario.weights, 0.0)
+        by_data = shares / np.sum(shares, axis=-1, keepdims=True)
+        self._sums["asked"] += np.minimum(scenario.cohort_size * by_data, 1.0)
+        # The expected weights of draws sum to the share of the data that is available.
+        self._sums["fair"] += by_data if decision.q is None else shares
+        if decision.weights is not None:  # which may also make up for failed uploads
+            most = np.maximum(by_data, 1.0 / scenario.cohort_size) / (1.0 - scenario.upload_failure)
+            weight = np.minimum(weight, MOST_WEIGHT * most)
+        self._sums["influence"] += weight
         if decision.q is not None:
-            shares = np.where(available, self._scenario.weights, 0.0)
-            by_data = shares / np.sum(shares, axis=-1, keepdims=True)
             distinct, expected = (
-                np.sum(participation_probability(q, self._scenario.cohort_size), axis=-1)
+                np.sum(participation_probability(q, scenario.cohort_size), axis=-1)
                 for q in (info.get("q", normalized(decision.q)), by_data)
             )
             filled = np.minimum(distinct / expected, 1.0)
@@ -260,25 +263,25 @@ class Records:
             return
         self._sums["chosen"] += 1.0
         there = np.sum(np.broadcast_to(available, done.shape), axis=-1)
-        places = np.minimum(self._scenario.cohort_size, there)
-        self._sums["filled"] += np.sum(done, axis=-1) / places
+        self._sums["filled"] += np.sum(done, axis=-1) / np.minimum(scenario.cohort_size, there)
 
-    def _each_available(self, name: str) -> FloatArray:
-        """Means over the rounds in which each device was available, 1 where there was none."""
-        rounds = self._sums["available"]
-        return np.divide(self._sums[name], rounds, out=np.ones_like(rounds), where=rounds > 0)
+    def _asked(self) -> FloatArray:
+        return np.minimum(self._sums["asked"], self.num_rounds * self._target)
 
     def _participation(self) -> FloatArray:
-        never = self._sums["available"] == 0
-        return np.where(never, 1.0, self._each_available("participations") / self._target)
+        return _over(self._sums["participations"], self._asked())
+
+    def _influence(self) -> FloatArray:
+        fair = np.minimum(self._sums["fair"], self.num_rounds * self._scenario.weights)
+        return _over(self._sums["influence"], fair)
 
     def devices(self) -> DeviceAccounts:
         """The accounts of the rounds so far by device."""
         return DeviceAccounts(
             energy=self._sums["expected"] / self._scenario.energy_budget_j / self.num_rounds,
-            influence=self._each_available("influence"),
+            influence=self._influence(),
             participation=self._participation(),
-            asked=self._sums["available"] * self._target,
+            asked=self._asked(),
             filled=self._sums["filled"] / self.num_rounds,
             weight=self._sums["weight"] / self.num_rounds,
             lasting=np.full(self._num_seeds, self._lasting),
@@ -310,6 +313,11 @@ class Records:
         played = {name: values[: self.num_rounds] for name, values in self._columns.items()}
         columns = {name: values.T.ravel() for name, values in played.items()}
         return pd.DataFrame(index | columns)
+
+
+def _over(got: FloatArray, fair: FloatArray) -> FloatArray:
+    """The ratio, 1 for a device that was never available."""
+    return np.divide(got, fair, out=np.ones_like(fair), where=fair > 0)
 
 
 def _luck_lasts(scenario: Scenario) -> float:

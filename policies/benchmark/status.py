@@ -23,10 +23,11 @@ OK, OVER_BUDGET, LEAVES_OUT = "ok", "over budget", "leaves out"
 OVERWEIGHTS, TOO_SHORT = "overweights", "too short"
 
 # The limits: energy over the budget, of each device and in the mean of all; influence and
-# participation of each device over what its data ask for; share of the places that are filled; sum
-# of the weights of a round; and participations asked of each device in all runs together.
+# participation of each device over what its data ask for; share of all participation that devices
+# may lack together; share of the places that are filled; sum of the weights of a round; and
+# participations asked of each device in all runs together.
 DEVICE_ENERGY, ALL_ENERGY = 1.10, 1.03
-INFLUENCE, PARTICIPATION, FILLED = 0.5, 0.5, 0.9
+INFLUENCE, PARTICIPATION, LACKING, FILLED = 0.5, 0.5, 0.05, 0.9
 WEIGHT, ASKED = 1.1, 2.0
 
 # The limits of energy in the rounds until a target. They are wider than those of the whole run, as
@@ -57,13 +58,15 @@ class DeviceAccounts(NamedTuple):
         Energy of each device over its budget: the expected energy in rounds whose cohort is drawn,
         which does not depend on chance, and the energy spent in the others.
     influence : ndarray, shape (S, N)
-        Mean over the rounds of each device's weight in the aggregate, over its share of the data; a
-        weight that the policy sets counts up to `MOST_WEIGHT`. Rounds in which the device is not
-        available do not count; 1 for a device that was never available.
+        Each device's weights in the aggregate, over its shares of the data in the rounds in which
+        it is available: of the available data for a chosen cohort, of all data for draws, and of
+        all data at most. A weight that the policy sets counts up to `MOST_WEIGHT`. 1 for a device
+        that was never available.
     participation : ndarray, shape (S, N)
-        Participations relative to those that the data weight asks for, in the same rounds.
+        Participations relative to those that are asked.
     asked : ndarray, shape (S, N)
-        Participations that the data weight asks for in a run.
+        Participations that a device's data ask for in a run: in rounds in which it is available K
+        times its share of the available data, and no more than for all data in all rounds.
     filled : ndarray, shape (S,)
         Share of the places of the rounds, K or as many as devices are available, that are filled.
         For draws, the expected number of distinct devices, relative to draws in proportion to the
@@ -143,10 +146,11 @@ def judge(accounts: DeviceAccounts, until_target: DeviceAccounts | None = None) 
 
     It is over budget if a device spends more than 10 % over its budget, or all together more than
     3 %. It leaves out if the influence of a device is below a half, its participation below half of
-    both what its data ask for and an even share, or less than 0.9 of the places are filled. It
-    overweights if on average the weights of a round sum to more than 1.1. The places, the weights,
-    and the energies of a policy that always draws are judged as they are. Everything else must be
-    statistically significant, which takes at least two seeds.
+    both what its data ask for and an even share, if devices together lack more than 5 % of what
+    their data ask for, or if less than 0.9 of the places are filled. It overweights if on average
+    the weights of a round sum to more than 1.1. The places, the weights, and the energies of a
+    policy that always draws are judged as they are. Everything else must be statistically
+    significant, which takes at least two seeds.
 
     If the time to a target ranks the policies, the rounds until the target are judged as well, in
     the runs that reach it (`until_target`) and with wider limits of energy, 25 % and 15 %: later
@@ -165,7 +169,10 @@ def judge(accounts: DeviceAccounts, until_target: DeviceAccounts | None = None) 
     runs by preferring different devices in each.
 
     If devices exceed a limit only together, they are judged as a group: in each seed, the mean of
-    the devices that are beyond it in the mean of the other seeds.
+    the devices that are beyond it in the mean of the other seeds. What devices lack together is
+    measured likewise, by the devices that have less than they should in the other seeds: of their
+    participation, up to a whole number, or of their influence if all decisions are draws, whose
+    weights make up for it.
 
     A device takes part a whole number of times: its energy may be one participation per run above
     the budget, its influence and participation one in all runs below what is asked.
@@ -213,6 +220,8 @@ def _judge(
             if not misses and rule.beyond_as_group():
                 out = rule.ratio.mean(axis=0) < rule.limit
                 misses.append(f"leaves out {_some(out)} as a group")
+        if not misses and (lacking := _lacking(accounts)):
+            misses.append(f"devices lack {100 * lacking:.0f} % of the participation together")
     if accounts.filled.mean() < FILLED:
         misses.append(f"fills {100 * accounts.filled.mean():.0f} % of the places")
     weighs = []
@@ -347,16 +356,41 @@ def _rules(accounts: DeviceAccounts, device: float = DEVICE_ENERGY) -> tuple[_Ru
     # A participation costs less if a device takes part more often than its data ask for.
     each = accounts.energy.mean(axis=0) / np.maximum(often, 1e-9)
     one_energy = one * np.where(often > 0, np.clip(each, 1e-3, 1.0), 1.0)
-    even = np.minimum(1.0, asked.mean() / asked)
     lump = _LUMP * float(accounts.lasting.max())
     most = np.maximum(device, 1.0 + one_energy)
     pooled = one / len(accounts.asked)
-    least, rarest = (np.clip(1.0 - pooled, 0.0, top) for top in (INFLUENCE, PARTICIPATION * even))
+    least, rarest = (
+        np.clip(1.0 - pooled, 0.0, top) for top in (INFLUENCE, PARTICIPATION * _even(accounts))
+    )
     return (
         _Rule(accounts.energy, most, 1, one_energy, lump),
         _Rule(accounts.influence, least, -1, one, lump),
         _Rule(accounts.participation, rarest, -1, one, lump),
     )
+
+
+def _lacking(accounts: DeviceAccounts) -> float:
+    """The share of all participation that devices lack; 0 if it may be `LACKING` by chance."""
+    seeds, devices = accounts.asked.shape
+    if seeds < 3:  # of two seeds each alone would choose for the other
+        return 0.0
+    asked = np.maximum(accounts.asked.mean(axis=0), 1e-9)
+    got, least = accounts.influence, np.ones(devices)
+    if not accounts.drawn:
+        even = _even(accounts)
+        got, least = accounts.participation / even, np.floor(asked * even + 1e-9) / (asked * even)
+    others = (got.sum(axis=0) - got) / (seeds - 1)
+    lacking = ((least - got) * (others < least)).sum(axis=1) / devices
+    most = _LUMP / 2 * float(accounts.lasting.max()) * float(np.mean(1.0 / asked)) / devices
+    mean = float(lacking.mean())
+    return mean if mean - LACKING > _margin(lacking, most) else 0.0
+
+
+def _even(accounts: DeviceAccounts) -> FloatArray:
+    """An even share of the participations over what a device's data ask for, at most 1; (N,)."""
+    asked = np.maximum(accounts.asked.mean(axis=0), 1e-9)
+    even: FloatArray = np.minimum(1.0, asked.mean() / asked)
+    return even
 
 
 def _margin_together(energy: _Rule) -> float:

@@ -153,7 +153,7 @@ class Turns(Policy):
         return Allocation(self.scenario.f_min, 0.03, cohort=cohort, weights=weights)
 
 
-@pytest.mark.parametrize("rare", [2, 4, 9])
+@pytest.mark.parametrize("rare", [1, 2, 4, 9])
 def test_status__of_large_weights_for_rare_devices(rare, scenario):
     # Half of the devices take part `rare` times as seldom, and count as much as others by weights.
     policy = Turns(scenario.replace(num_rounds=10 * (rare + 1)), rare=rare)
@@ -161,8 +161,26 @@ def test_status__of_large_weights_for_rare_devices(rare, scenario):
     least = 2 / (rare + 1)
     assert row["least_participation"] == pytest.approx(least)
     assert row["influence"] == pytest.approx(min(1.25 * least, 1.0))
-    reason = "leaves out 10 of 20" if least < 0.5 else ""
+    lack = "devices lack 17 % of the participation together"
+    reason = {1: "", 2: lack}.get(rare, "leaves out 10 of 20")
     assert (row["status"], row["status_reason"]) == ("leaves out" if reason else "ok", reason)
+
+
+class SlowLessOften(Opportunistic):
+    """Lets the slow devices take part 0.6 times as often as their data ask for."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self._target = self._target * np.where(np.arange(20) < 10, 1.4, 0.6)
+
+
+@pytest.mark.parametrize("availability", [1.0, 0.4])
+def test_status__of_slow_devices_that_take_part_less_often(availability, scenario):
+    system = scenario.replace(availability=availability, energy_budget_j=0.2)
+    assert judged(Opportunistic(system), system) == ("ok", "")
+    status, reason = judged(SlowLessOften(system), system)
+    assert status == "leaves out"
+    assert reason.startswith("devices lack ")
 
 
 def test_status__of_steps_that_are_longer_than_the_data_ask_for(scenario):

@@ -9,6 +9,7 @@ import pytest
 
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, Scenario
+from fl_edge_env.aggregation import contributions
 from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, make_policy
 from policies.benchmark.bounds import path_bound, penalty_prices
 from policies.benchmark.summary import summarise
@@ -140,3 +141,27 @@ def test_evaluate__no_account_is_by_the_scenario_of_the_policy(scenario):
     cheat = Middle(scenario.replace(mu=3.0, nu=1e4, num_rounds=7), **made_up)
     honest, other = (evaluate([one], scenario, [0, 1]) for one in (Middle(scenario), cheat))
     pd.testing.assert_frame_equal(honest, other, check_exact=True)
+
+
+@pytest.mark.parametrize("name", ["lroa", "best-channel:static", "opportunistic"])
+def test_evaluate__asks_available_devices_alone_for_their_share(name, scenario):
+    system = scenario.replace(availability=np.linspace(0.2, 1.0, 12))
+    (row,) = evaluate([make_policy(name, system)], system, [3], gaps=False).itertuples()
+    policy, env = make_policy(name, system), gym.make("FLEdge-v0", scenario=system)
+    observation, _ = env.reset(seed=3)
+    w, size, rounds = system.weights, system.cohort_size, system.num_rounds
+    asked, fair, weights, times = np.zeros((4, 12))
+    for _ in range(rounds):
+        decision = policy.decide(observation)
+        observation, *_, info = env.step(decision)
+        policy.feedback(info)
+        there = w * info["available"]
+        for device in np.flatnonzero(there):
+            share = w[device] / there.sum()
+            asked[device] += min(size * share, 1)
+            fair[device] += share if decision.q is None else w[device]
+        weights += contributions(decision, info, system).weight
+        times[list(set(info["cohort"][info["cohort"] >= 0].tolist()))] += 1
+    ratios = times / np.minimum(asked, rounds * size * w), weights / np.minimum(fair, rounds * w)
+    assert row.least_participation == pytest.approx(ratios[0].min())
+    assert row.influence == pytest.approx(ratios[1].min())

@@ -48,6 +48,7 @@ def first(number: int, value: float, others: float = 1.0) -> np.ndarray:
 EXPECTED = accounts(first(1, 1.2, 0.9), seeds=1, drawn=True)
 OVER, FILLS = "1 of 10 devices over, the worst 100 %", "fills 50 % of the places"
 ONE_OVER = "over budget", "1 of 10 devices over, the worst 40 %"
+LACK = "devices lack 9 % of the participation together"
 SHORT = "is asked for 1.6 participations"
 BOTH = accounts(first(1, 2.0), influence=first(5, 0.1), filled=0.5)
 
@@ -65,7 +66,10 @@ BOTH = accounts(first(1, 2.0), influence=first(5, 0.1), filled=0.5)
         (accounts(influence=first(6, 0.55)), "ok", ""),
         # Weights that are huge, for devices that hardly ever take part.
         (accounts(participation=first(2, 0.4)), "leaves out", "leaves out 2 of 10"),
-        (accounts(participation=first(2, 0.55)), "ok", ""),
+        (accounts(participation=first(1, 0.55)), "ok", ""),
+        (accounts(participation=first(2, 0.55)), "leaves out", LACK),
+        (accounts(influence=first(2, 0.55), drawn=True), "leaves out", LACK),
+        (accounts(participation=first(5, 0.6, 1.2), asked=5 / 3), "ok", ""),  # in turns
         (accounts(weight=1.2, seeds=1), "overweights", "weights of a round sum to 1.20"),
         # In turns, where a device has ten times the data of others.
         (accounts(participation=first(1, 0.2, 2.0), asked=first(1, 100.0, 10.0)), "ok", ""),
@@ -118,7 +122,7 @@ def test_judge__agrees_with_tests_of_scipy(seeds, asked):
         always, lasting = np.ones(seeds), np.full(seeds, 100.0)
         given = DeviceAccounts(ratio, ratio, ratio, whole, always, always, lasting, drawn=False)
         told = judge(given).reason
-        others = "worst", "in the mean", "as a group"
+        others = "worst", "in the mean", "as a group", "lack"
         parts = [part for part in told.split(", ") if part and not any(o in part for o in others)]
         assert parts == reasons
         found = [found[0] + over, found[1] + left]

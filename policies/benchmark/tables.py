@@ -25,7 +25,8 @@ from policies.benchmark.status import OK
 
 _STATUS = (
     "A policy is ok if, beyond luck, no device spends more than 10 % and all together no more than "
-    "3 % over the budget, and none counts less than half of what its data ask for."
+    "3 % over the budget, and no device lacks more than half and all together no more than 5 % of "
+    "what their data ask for."
 )
 # A narrow terminal drops columns until this many are left.
 _LEAST_COLUMNS = 2

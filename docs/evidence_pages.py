@@ -84,13 +84,16 @@ def _leaderboard_digits() -> Told:
         f"{shown(places, BEST, final)} %, and the tenth"
     )
     yield f"has {shown(places, BEST, tenth)} % in place of {shown(places, OURS, tenth)} %."
-    out = [n(s.counted(each, "Oort, dynamic", "leaves out {}")) for each in s.settings[:2]]
-    yield f"in the first two settings leaves out {out[0]} and {out[1]} of 40."
+    lack = [
+        n(s.counted(s.settings[0], f"{name}, dynamic", "devices lack {} %"))
+        for name in ("Power of choice", "Oort")
+    ]
+    yield f"in the first setting devices lack {lack[0]} and {lack[1]} % of their participation."
 
 
 def _uploads() -> Told:
     s = Standings("uploads")
-    names = [OURS, FAIR, BEST, LROA, UNI_D, UNI_S, "Round robin, dynamic"]
+    names = [OURS, QUICKEST, FAIR, BEST, LROA, UNI_D, UNI_S, "Round robin, dynamic"]
     rows = []
     for setting in s.settings:
         unit = "min" if "digits" in setting else "d"
@@ -119,9 +122,8 @@ def _uploads() -> Told:
         f"With phones 4 bits save {n(saved(OURS), '.0f')} % of Opportunistic's time and "
         f"{span(others)} % of the others'."
     )
-    phones = [f"phones, {bit} bits" for bit in (4, 2)]
-    worst = [n(s.counted(each, OURS, "the worst {} %")) for each in phones]
-    yield f"then spends {worst[0]} % too much, and with 2 bits two phones up to {worst[1]} %"
+    worst = n(s.counted("phones, 2 bits", OURS, "the worst {} %"))
+    yield f"With 2 bits, two phones spend up to {worst} % too much with Opportunistic"
     digits = [(each, name) for each in s.settings if "digits" in each for name in s.ran(each)]
     finals = [s.of(*each, "final_accuracy", "%") for each in digits]
     yield f"({span(finals, '.1f')} % in all sixteen cases)"
@@ -159,11 +161,11 @@ def _work() -> Told:
         short = "the same, normalised" if "normalised" in setting else "work by speed"
         trained = "digits" in setting
         unit = "min" if trained else "d"
-        times = [s.time(setting, name, unit) for name in (OURS, UNI_S)]
+        times = [s.time(setting, name, unit) for name in (OURS, QUICKEST, UNI_S)]
         shares = [s.shown(setting, OURS, each, "%", 2) for each in accuracies if trained]
         rows.append([f"{told.get(setting, short)}, {unit}", *times, ", ".join(shares)])
     head = "final accuracy, worst tenth of the devices (Opportunistic), %"
-    yield Block("work", table(["", OURS, UNI_S, head], rows))
+    yield Block("work", table(["", OURS, QUICKEST, UNI_S, head], rows))
     labels = "digits, labels by speed"
     final, tenth = (
         s.of(f"{labels}, equal work", OURS, each, "%")

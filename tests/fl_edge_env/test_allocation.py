@@ -42,7 +42,7 @@ def parts(*bandwidth):
         (CHOSEN | {"cohort": np.zeros(0, int)}, r"k of at least 1, got \(0,\)"),
         (VALID | {"weights": [0.5, 0.5]}, "weights belongs to a chosen cohort: leave it out"),
         (VALID | {"first": 1}, "first belongs to a chosen cohort: leave it out"),
-        (CHOSEN | DRAWN, "bandwidth belongs to a chosen cohort: .* or give cohort in place"),
+        (CHOSEN | DRAWN, "bandwidth belongs to a chosen cohort: .* or give cohort, not q"),
         # f and p
         (VALID | {"f": [1e9, 3.1e9, 1e9]}, r"lie in \[1000000000, 3000000000\] for device 1"),
         (VALID | {"f": [1e9, np.nan, 1e9]}, "f must lie in .* for device 1, got .*nan"),

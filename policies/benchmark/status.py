@@ -351,7 +351,7 @@ class _Rule(NamedTuple):
 
 def _rules(accounts: DeviceAccounts, device: float = DEVICE_ENERGY) -> tuple[_Rule, _Rule, _Rule]:
     """The limits of energy (`device`, or one participation more), influence and participation."""
-    asked = np.maximum(accounts.asked.mean(axis=0), 1e-9)
+    asked = _asked(accounts)
     one, often = 1.0 / asked, accounts.participation.mean(axis=0)
     # A participation costs less if a device takes part more often than its data ask for.
     each = accounts.energy.mean(axis=0) / np.maximum(often, 1e-9)
@@ -360,7 +360,7 @@ def _rules(accounts: DeviceAccounts, device: float = DEVICE_ENERGY) -> tuple[_Ru
     most = np.maximum(device, 1.0 + one_energy)
     pooled = one / len(accounts.asked)
     least, rarest = (
-        np.clip(1.0 - pooled, 0.0, top) for top in (INFLUENCE, PARTICIPATION * _even(accounts))
+        np.clip(1.0 - pooled, 0.0, top) for top in (INFLUENCE, PARTICIPATION * _even(asked))
     )
     return (
         _Rule(accounts.energy, most, 1, one_energy, lump),
@@ -374,10 +374,10 @@ def _lacking(accounts: DeviceAccounts) -> float:
     seeds, devices = accounts.asked.shape
     if seeds < 3:  # of two seeds each alone would choose for the other
         return 0.0
-    asked = np.maximum(accounts.asked.mean(axis=0), 1e-9)
+    asked = _asked(accounts)
     got, least = accounts.influence, np.ones(devices)
     if not accounts.drawn:
-        even = _even(accounts)
+        even = _even(asked)
         got, least = accounts.participation / even, np.floor(asked * even + 1e-9) / (asked * even)
     others = (got.sum(axis=0) - got) / (seeds - 1)
     lacking = ((least - got) * (others < least)).sum(axis=1) / devices
@@ -386,9 +386,14 @@ def _lacking(accounts: DeviceAccounts) -> float:
     return mean if mean - LACKING > _margin(lacking, most) else 0.0
 
 
-def _even(accounts: DeviceAccounts) -> FloatArray:
+def _asked(accounts: DeviceAccounts) -> FloatArray:
+    """Participations that are asked of each device in a run, in the mean, shape (N,)."""
+    asked: FloatArray = np.maximum(accounts.asked.mean(axis=0), 1e-9)
+    return asked
+
+
+def _even(asked: FloatArray) -> FloatArray:
     """An even share of the participations over what a device's data ask for, at most 1; (N,)."""
-    asked = np.maximum(accounts.asked.mean(axis=0), 1e-9)
     even: FloatArray = np.minimum(1.0, asked.mean() / asked)
     return even
 

@@ -49,7 +49,14 @@ def _skip(_app: Any, _what: str, _name: str, obj: Any, skip: bool, _options: Any
     return True if not skip and type(obj).__name__ == "_tuplegetter" else None
 
 
+def _orphan(_app: Any, name: str, source: list[str]) -> None:
+    """Build the tables of leaderboards, which pages link to, without an entry in the sidebar."""
+    if name.startswith("leaderboards/"):
+        source[0] = f"---\norphan: true\n---\n{source[0]}"
+
+
 def setup(app: Any) -> None:
     """Connect the functions above."""
+    app.connect("source-read", _orphan)
     app.connect("autodoc-process-docstring", _headings)
     app.connect("autodoc-skip-member", _skip)

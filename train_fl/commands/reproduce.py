@@ -80,7 +80,8 @@ def reproduce(options: Options, console: Console) -> None:
     for row in (row for each in drawn for row in each.rows):
         table.add_row(*row.values())
     print_whole(table, console)
-    console.print(figures[0].comment)
+    for text in (figures[0].comment, *(each.finding for each in drawn if each.finding)):
+        console.print(text)
     console.print(f"Figures and data: {folder}", soft_wrap=True)
 
 

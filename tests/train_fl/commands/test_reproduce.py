@@ -32,7 +32,7 @@ SMALL = "--scenarios digits --rounds 8 --seeds 2 --workers 1"
     ],
 )
 def test_reproduce__leaves_its_figure_and_the_data_of_it(call, tmp_path, arguments, stem, curves):
-    call(f"reproduce {arguments} {SMALL} --out {tmp_path}")
+    printed = call(f"reproduce {arguments} {SMALL} --out {tmp_path}")
     assert (tmp_path / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
     data = pd.read_csv(tmp_path / f"{stem}.csv")
@@ -42,6 +42,13 @@ def test_reproduce__leaves_its_figure_and_the_data_of_it(call, tmp_path, argumen
     # A policy that chooses its cohort has no penalty and no sampling error.
     sampled = data[data.policy != "DivFL"].filter(regex="^(?!test_).*_half_width")
     assert np.isfinite(sampled).all().all()
+    last = data[data["round"] == 8].set_index("policy")
+    if stem == "baselines":
+        order = last.elapsed_time.drop("DivFL").sort_values().index
+        assert f"digits, fastest first: {', '.join(order)}." in printed
+    elif stem == "v":
+        order = data.groupby("policy").penalty.mean().sort_values().index
+        assert f"digits, smallest objective first: {', '.join(order)}." in printed
     if "--train" in arguments:
         assert data.groupby("policy").test_accuracy.count().tolist() == [2] * 4
 
@@ -88,6 +95,19 @@ def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
     options = reproduce.Options(figure="bound", train=True)
     reproduce.setting(options, paper.bound(options, "digits"), "digits").work()
     assert seen == [fitted]
+
+
+def test_order_found__is_the_papers_only_if_it_is():
+    time, stated = {"Uni-S": 3.0, "DivFL": 0.5, "LROA": 2.0, "Uni-D": 1.0}, ("LROA", "Uni-D")
+    found = "it, fastest first: Uni-D, LROA"
+    assert paper.order_found("it", "fastest", time, stated) == f"{found}."
+    found = "cifar10" + found.removeprefix("it")
+    assert paper.order_found("cifar10", "fastest", time, stated) == (
+        f"{found}; in the paper LROA, Uni-D."
+    )
+    assert paper.order_found("cifar10", "fastest", time, stated[::-1]) == (
+        f"{found}; as in the paper."
+    )
 
 
 def test_matching_mu__is_where_lroa_saves_what_the_paper_states(monkeypatch):

@@ -2,7 +2,7 @@
 
 python examples/tradeoff.py --seeds 10 --out runs/tradeoff
 
-Prints the table of docs/opportunistic.md, and writes its numbers and its figure.
+Prints the table of docs/results.md, and writes its numbers and its figure.
 """
 
 from __future__ import annotations

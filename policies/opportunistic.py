@@ -40,7 +40,7 @@ class Opportunistic(Policy):
     most K devices and their f and p, to a proven distance from the optimum. The prices are virtual
     queues in seconds: m of a device rises by the energy it spends and falls by its budget, and z
     falls when it takes part and rises by its target, ``min(K w, 1)``. In the long run devices then
-    keep within their budgets, and their data count their weight w. See ``docs/opportunistic.md``.
+    keep within their budgets, and their data count their weight w. See ``docs/outcome.md``.
 
     Where devices drop out, the choice is among the available ones. A device that is available less
     often than its target cannot reach it, and its price of participation then rises for ever. So

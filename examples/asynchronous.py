@@ -1,4 +1,4 @@
-"""Does a server that waits for nobody save time? The table of docs/not_modelled.md.
+"""Does a server that waits for nobody save time? The table of docs/results.md.
 
 python examples/asynchronous.py
 

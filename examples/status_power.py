@@ -1,4 +1,4 @@
-"""How often chance is taken for a fault, and faults for chance: the tables of docs/status.md.
+"""How often chance is taken for a fault, and faults for chance: the tables of docs/ranking.md.
 
 python examples/status_power.py
 

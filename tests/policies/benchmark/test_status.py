@@ -177,7 +177,7 @@ def test_judge__of_the_rounds_until_the_target():
 
 
 def test_judge__has_few_false_alarms():
-    # The table of docs/status.md in short: alarms of single schedulers, where it is hardest.
+    # The table of docs/ranking.md in short: alarms of single schedulers, where it is hardest.
     for name, lot in POWER.FAIR.items():
         for seeds, rounds in ((2, 100), (3, 1000), (5, 300), (10, 20)):
             assert POWER.not_ok(lot, rounds, seeds, 150) <= 0.02, (name, seeds, rounds)

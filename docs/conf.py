@@ -44,11 +44,6 @@ def _headings(
     lines[:] = re.sub(r"^## (.*)", r".. rubric:: \1\n", text, flags=re.MULTILINE).split("\n")
 
 
-def _skip(_app: Any, _what: str, _name: str, obj: Any, skip: bool, _options: Any) -> bool | None:
-    """Leave out the fields of named tuples: the class describes them."""
-    return True if not skip and type(obj).__name__ == "_tuplegetter" else None
-
-
 def _orphan(_app: Any, name: str, source: list[str]) -> None:
     """Build the tables of leaderboards, which pages link to, without an entry in the sidebar."""
     if name.startswith("leaderboards/"):
@@ -59,4 +54,3 @@ def setup(app: Any) -> None:
     """Connect the functions above."""
     app.connect("source-read", _orphan)
     app.connect("autodoc-process-docstring", _headings)
-    app.connect("autodoc-skip-member", _skip)

@@ -58,11 +58,14 @@ class Policy(Named):
     ----------
     name : str
         Name in tables and plots; the class name by default.
-    uses_gradients, uses_losses, uses_update_norms : bool
-        True if `feedback` needs distances between the devices' gradients, their losses or the
-        norms of their first updates where models are trained; see `train_fl.TrainingWrapper`.
+    uses_gradients : bool
+        True if `feedback` needs `gradient_distance`, see `train_fl.TrainingWrapper`.
+    uses_losses : bool
+        True if `feedback` needs `local_losses` and `local_loss_rms`.
+    uses_update_norms : bool
+        True if `feedback` needs the `update_norms` of all devices before the first round.
     needs_training : bool
-        True if the policy cannot decide without the reports of training.
+        True if the policy cannot decide without such reports; it then runs only with training.
     """
 
     uses_gradients: bool = False

@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
+
+from policies import POLICIES
+from policies.resources import RESOURCES
+from train_fl.command_line import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
@@ -29,3 +34,17 @@ def test_pages__links_and_names_of_programs_lead_to_files():
             assert (ROOT / "examples" / name).exists(), f"{page.name}: {name}"
         for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
             assert "://" in link or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_columns__of_all_results_are_explained(tmp_path):
+    main(f"compare --rounds 2 --seeds 1 --policies lroa --out {tmp_path}".split())
+    tables = [*tmp_path.glob("*.csv"), *ROOT.glob("docs/leaderboards/*.csv")]
+    columns = {name for table in tables for name in pd.read_csv(table, nrows=0)}
+    page = set(re.findall(r"`(\w+)`", (ROOT / "docs/columns.md").read_text()))
+    assert len(tables) > 4
+    assert {re.sub("_(low|high)$", "", name) for name in columns} <= page
+
+
+def test_catalogue__has_all_policies_and_resources():
+    page = (ROOT / "docs/policies.md").read_text()
+    assert {name for name in [*POLICIES, *RESOURCES] if f"\n`{name}`" not in page} == set()

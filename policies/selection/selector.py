@@ -1,4 +1,4 @@
-"""The base class of selectors, the rules by which a scheduler chooses devices."""
+"""The base class of selectors, which choose the devices of a round."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ class Candidates:
 
     Attributes
     ----------
-    channel_gain, queue : ndarray, shape (N,) or (B, N)
-        The observation: gains, and energy queues [J].
+    channel_gain : ndarray, shape (N,) or (B, N)
+        The observed gains.
+    queue : ndarray, shape (N,) or (B, N)
+        The energy queues [J].
     available : ndarray of bool, shape (N,) or (B, N)
         The available devices; all in a scenario where none drops out.
-    time, energy : ndarray, shape (N,) or (B, N)
-        Time [s] and energy [J] of each device at the resources that it would be given by itself.
+    time : ndarray, shape (N,) or (B, N)
+        Time of each device [s] at the resources that it would be given by itself.
+    energy : ndarray, shape (N,) or (B, N)
+        Its energy [J] at the same resources.
     number : int
         Number of the coming round in the episode, from one.
     """
@@ -63,9 +67,11 @@ class Selector(Named):
         Name in tables and plots; the class name by default.
     samples : bool
         True if `select` gives sampling probabilities instead of a cohort.
-    uses_losses, uses_update_norms : bool
-        True if `learn` needs reports of training; see `train_fl.TrainingWrapper`. Without training
+    uses_losses : bool
+        True if `learn` needs `local_losses`, see `train_fl.TrainingWrapper`. Without training
         FLEdge rejects such a selector.
+    uses_update_norms : bool
+        The same for `update_norms`.
     resources : callable or None
         The selector's own rule for f and p, see `policies.resources.ResourceRule`; None leaves them
         to the scheduler.
@@ -103,28 +109,19 @@ class Selector(Named):
         -------
         ndarray
             A cohort, indices of shape (k,) or (B, k) with at most K distinct available devices,
-            filled up with -1; of a rule that `samples`, probabilities of shape (N,) or
+            filled up with -1. A selector that `samples` gives probabilities of shape (N,) or
             (B, N).
         """
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:  # noqa: ARG002
-        """The memory of the rule when an episode starts; empty by default.
+        """Create the memory of an episode, empty by default.
 
-        Parameters
-        ----------
-        batch : tuple of int
-            () for one system, (B,) for a batch.
+        `batch` is () for one system and (B,) for a batch.
         """
         return {}
 
     def learn(self, info: Mapping[str, Any]) -> None:
-        """Learn from the info of a reset or of a round, into `memory`.
-
-        Parameters
-        ----------
-        info : mapping
-            The environment's info.
-        """
+        """Update `memory` from the environment's info of a reset or of a round."""
 
 
 def smallest(key: FloatArray, allowed: BoolArray, count: int) -> IntArray:

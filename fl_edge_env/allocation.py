@@ -15,7 +15,7 @@ from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 # How far a decision may miss its bounds: relative for f, p and bandwidth, so that bounds rounded to
-# 32 bits pass, and absolute for the sum of q. `within_bounds` then corrects it.
+# 32 bits pass, and absolute for the sum of q. `Allocation.validate` then corrects it.
 _BOUND_TOLERANCE = 1e-7
 _SUM_TOLERANCE = 1e-6
 # Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
@@ -122,6 +122,13 @@ class Allocation:
             object.__setattr__(self, name, fields.get(name))
         object.__setattr__(self, "cohort", named)
 
+    @classmethod
+    def _trusted(cls, **arrays: NDArray[Any]) -> Allocation:
+        """An allocation of arrays of the right type and shape, without a check."""
+        allocation = cls.__new__(cls)
+        vars(allocation).update(_NOTHING_GIVEN, **arrays)
+        return allocation
+
     def of_shape(self, shape: tuple[int, ...]) -> Allocation:
         """The decision with f, p, q and bandwidth of a shape (..., N); `ValueError` if none is.
 
@@ -137,42 +144,29 @@ class Allocation:
                 f"got {self.f.shape}"
             ) from None
 
-    def validate(self, scenario: Scenario) -> None:
-        """Raise `ValueError` if a shape, bound, sum or cohort does not fit a scenario.
+    def validate(self, scenario: Scenario) -> Allocation:
+        """The decision that the environment uses: this one, moved exactly to its bounds.
 
-        Bounds and sums may be missed by 32-bit rounding.
+        Bounds and sums may be missed by 32-bit rounding. f and p are then clipped, q is divided by
+        its sum, and bandwidths that exceed the band are scaled down to it. Errors of 64-bit
+        rounding in a sum stay.
+
+        Raises `ValueError` if a shape, bound, sum or cohort does not fit the scenario.
         """
         whole = self.of_shape((*self.f.shape[:-1], scenario.num_devices))
-        _check_range("f", whole.f, scenario.f_min, scenario.f_max)
-        _check_range("p", whole.p, scenario.p_min, scenario.p_max)
+        used: dict[str, Any] = {
+            "f": _in_range("f", whole.f, scenario.f_min, scenario.f_max),
+            "p": _in_range("p", whole.p, scenario.p_min, scenario.p_max),
+        }
         if whole.q is not None:
-            _check_probabilities(whole.q)
+            used["q"] = _probabilities(whole.q)
         if whole.cohort is not None:
             _check_cohort(whole, whole.cohort, scenario)
         if whole.bandwidth is not None:
-            _check_bandwidth(whole.bandwidth, whole.participates, scenario.bandwidth_hz)
-
-    def within_bounds(self, scenario: Scenario) -> Allocation:
-        """The decision that the environment uses: this one, if valid, moved exactly to its bounds.
-
-        f and p are clipped. q is divided by its sum, and bandwidths that exceed the band are scaled
-        down to it, if the error is larger than 64-bit rounding.
-        """
-        moved: dict[str, Any] = {}
-        for name in ("f", "p"):
-            value = getattr(self, name)
-            low, high = getattr(scenario, f"{name}_min"), getattr(scenario, f"{name}_max")
-            if not all_true((value >= low) & (value <= high)):
-                moved[name] = value.clip(low, high)
-        if self.q is not None and (q := normalized(self.q)) is not self.q:
-            moved["q"] = q
-        if self.bandwidth is not None:
-            given, band = np.where(self.participates, self.bandwidth, 0.0), scenario.bandwidth_hz
-            total = given.sum(axis=-1, keepdims=True)
-            over = total > band * (1 + physics.ROUNDING)
-            if over.any():
-                moved["bandwidth"] = given * np.where(over, band / total, 1.0)
-        return replace(self, **moved) if moved else self
+            band = scenario.bandwidth_hz
+            used["bandwidth"] = _bandwidth(whole.bandwidth, whole.participates, band)
+        moved = {name: value for name, value in used.items() if value is not getattr(whole, name)}
+        return replace(whole, **moved) if moved else whole
 
     @cached_property
     def participates(self) -> BoolArray:
@@ -189,6 +183,9 @@ class Allocation:
         chosen = np.zeros((*self.cohort.shape[:-1], self.f.shape[-1] + 1), dtype=np.bool_)
         np.put_along_axis(chosen, self.cohort, True, axis=-1)
         return chosen[..., :-1]
+
+
+_NOTHING_GIVEN = dict.fromkeys(Allocation.__annotations__)
 
 
 def decode_action(
@@ -214,18 +211,20 @@ def decode_action(
             f"action must be an Allocation or an array of shape {shape} "
             f"with rows f, p, q, got shape {values.shape}"
         )
-    if not all_true(values == values):  # as of NaN alone
-        raise ValueError("action must hold numbers in [-1, 1], got NaN")
     unit = values.clip(-1.0, 1.0)
+    if np.isnan(unit.sum()):  # as of NaN alone
+        raise ValueError("action must hold numbers in [-1, 1], got NaN")
     f = _from_unit(unit[..., 0, :], scenario.f_min, scenario.f_mid, scenario.f_max)
     p = _from_unit(unit[..., 1, :], scenario.p_min, scenario.p_mid, scenario.p_max)
     score = unit[..., 2, :]
     if scenario.objective == "outcome":
         places = min(scenario.cohort_size, scenario.num_devices)
-        return Allocation(f, p, cohort=highest(score, places, available))
-    score = softmax_scale * score
-    odds = np.exp(score - score.max(axis=-1, keepdims=True))
-    return Allocation(f, p, q=odds / odds.sum(axis=-1, keepdims=True))
+        return Allocation._trusted(f=f, p=p, cohort=highest(score, places, available))
+    odds = softmax_scale * score
+    odds -= odds.max(axis=-1, keepdims=True)
+    np.exp(odds, out=odds)
+    odds /= odds.sum(axis=-1, keepdims=True)
+    return Allocation._trusted(f=f, p=p, q=odds)
 
 
 def encode_action(
@@ -265,8 +264,11 @@ def encode_action(
 
 def _from_unit(row: FloatArray, low: FloatArray, mid: FloatArray, high: FloatArray) -> FloatArray:
     """Numbers in [-1, 1] as values of the range from low to high."""
+    value = 0.5 * (high - low) * row
+    value += mid
     # Near the lower end rounding has the size of the upper one, which may be far larger.
-    return (mid + 0.5 * (high - low) * row).clip(low, high)
+    np.maximum(value, low, out=value)
+    return np.minimum(value, high, out=value)
 
 
 def _to_unit(value: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
@@ -347,9 +349,9 @@ def _extremes(value: FloatArray) -> str:
     return f"values from {value.min():.9g} to {value.max():.9g}"
 
 
-def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray) -> None:
+def _in_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
     if all_true((value >= low) & (value <= high)):
-        return
+        return value
     inside = (value >= low * (1 - _BOUND_TOLERANCE)) & (value <= high * (1 + _BOUND_TOLERANCE))
     if not all_true(inside):
         worst = np.unravel_index(int(np.argmin(inside)), inside.shape)
@@ -358,9 +360,10 @@ def _check_range(name: str, value: FloatArray, low: FloatArray, high: FloatArray
             f"{name} must lie in [{low[device]:.12g}, {high[device]:.12g}] for device "
             f"{device}, got {value[worst]:.12g}"
         )
+    return value.clip(low, high)
 
 
-def _check_probabilities(q: FloatArray) -> None:
+def _probabilities(q: FloatArray) -> FloatArray:
     # Written so that NaN fails the comparisons.
     if not all_true((q >= LEAST_Q) & (q <= 1)):
         raise ValueError(
@@ -368,11 +371,13 @@ def _check_probabilities(q: FloatArray) -> None:
             f"got {_extremes(q)}; a device that must not take part needs a chosen cohort "
             "instead of q"
         )
-    total = q.sum(axis=-1)
-    if not all_true(np.abs(total - 1) <= _SUM_TOLERANCE):
+    total = q.sum(axis=-1, keepdims=True)
+    error = np.abs(total - 1.0)
+    if not all_true(error <= _SUM_TOLERANCE):
         raise ValueError(
             f"q must sum to 1 within {_SUM_TOLERANCE:g}, got a sum of {_extremes(total)}"
         )
+    return q if all_true(error <= physics.ROUNDING) else normalized(q)
 
 
 def _check_cohort(decision: Allocation, cohort: IntArray, scenario: Scenario) -> None:
@@ -404,7 +409,7 @@ def _check_cohort(decision: Allocation, cohort: IntArray, scenario: Scenario) ->
         )
 
 
-def _check_bandwidth(bandwidth: FloatArray, member: BoolArray, band: float) -> None:
+def _bandwidth(bandwidth: FloatArray, member: BoolArray, band: float) -> FloatArray:
     # Written so that NaN fails the comparison.
     least = LEAST_SHARE * band
     enough = ~member | (bandwidth >= (1 - _BOUND_TOLERANCE) * least)
@@ -416,7 +421,8 @@ def _check_bandwidth(bandwidth: FloatArray, member: BoolArray, band: float) -> N
             f"{bandwidth[where]:.9g} for device {where[-1]}: give it more, or leave it out of "
             "the cohort"
         )
-    total = np.where(member, bandwidth, 0.0).sum(axis=-1)
+    given = np.where(member, bandwidth, 0.0)
+    total = given.sum(axis=-1, keepdims=True)
     if not all_true(total <= band * (1 + _BOUND_TOLERANCE)):
         raise ValueError(
             f"bandwidth must sum to at most bandwidth_hz = {band:g} over the cohort, got a sum "
@@ -428,3 +434,5 @@ def _check_bandwidth(bandwidth: FloatArray, member: BoolArray, band: float) -> N
             "bandwidth is in hertz and sums to bandwidth_hz over the cohort, got a sum of 1: "
             f"multiply shares of the band by bandwidth_hz = {band:g}"
         )
+    over = total > band * (1 + physics.ROUNDING)
+    return given * np.where(over, band / total, 1.0) if over.any() else bandwidth

@@ -19,7 +19,7 @@ from fl_edge_env.typing import BoolArray, FloatArray
 
 Array = TypeVar("Array", bound=NDArray[Any])
 
-_FLOAT64 = np.dtype(np.float64)
+_EXACT = (np.dtype(np.float64), np.dtype(np.float32))  # types that need no check as numbers
 _LARGEST_COUNT = 2**31 - 1
 
 
@@ -51,8 +51,8 @@ def real_array(name: str, value: object) -> FloatArray:
 
     Contiguous, because the last bit of a sum may depend on the layout.
     """
-    if type(value) is np.ndarray and value.dtype is _FLOAT64 and value.flags.c_contiguous:
-        return value
+    if type(value) is np.ndarray and value.dtype in _EXACT:
+        return value.astype(np.float64, order="C", copy=False)
     check_unmasked(name, value)
     try:
         array = np.asarray(value)

@@ -24,9 +24,12 @@ _SCALES = Range("be positive and at most 100", lambda scale: 0 < scale <= 100)
 
 
 class Described:
-    """What single environments and batches tell of their problem."""
+    """The problem that single environments and batches share, and a round of it."""
 
     scenario: Scenario
+    simulator: Simulator
+    softmax_scale: float
+    action_space: gym.Space[Any]
     cost_limit: float = 1.0  # of the mean of each entry of the info's ``costs``
     _spec: EnvSpec | None = None
 
@@ -41,6 +44,18 @@ class Described:
             limit, rounds = spec.max_episode_steps, self.scenario.num_rounds
             spec.max_episode_steps = rounds if limit is None else min(limit, rounds)
         self._spec = spec
+
+    def _play(self, action: NDArray[np.float32] | Allocation) -> tuple[Allocation, Round]:
+        """Play a round; give the decision too."""
+        simulator = self.simulator
+        if isinstance(action, Allocation):
+            return action, simulator.advance(action)
+        decision = decode_action(action, self.scenario, self.softmax_scale, simulator.available)
+        if decision.f.shape != simulator.queue.shape:
+            raise ValueError(
+                f"action must have shape {self.action_space.shape}, got {np.shape(action)}"
+            )
+        return decision, simulator.play(decision)
 
 
 class FLEdgeEnv(Described, gym.Env[Any, Any]):
@@ -182,11 +197,8 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
         """
         if not self._started or self.simulator.done:
             raise gym.error.ResetNeeded("no episode is under way: call reset() before step()")
-        if not isinstance(action, Allocation):
-            available = self.simulator.available
-            action = decode_action(action, self.scenario, self.softmax_scale, available)
-        self._last_round = outcome = self.simulator.advance(action)
-        self.last_decision, self._decided_on = action, self._observation
+        self.last_decision, outcome = self._play(action)
+        self._last_round, self._decided_on = outcome, self._observation
         self._observation = self.simulator.observe()
         truncated = bool(self.simulator.done)
         return (

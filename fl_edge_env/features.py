@@ -112,25 +112,31 @@ class Scaling:
             raise ValueError(
                 f"channel_gain must have shape (..., {scenario.num_devices}), got {shape}"
             )
-        gain = _numbers(observation, "channel_gain", shape, POSITIVE)
-        queue = _numbers(observation, "queue", shape, NOT_NEGATIVE)
+        needed = {"channel_gain": POSITIVE, "queue": NOT_NEGATIVE}
+        if self._outcome:
+            needed["participation_queue"] = FINITE
+        if scenario.csi == "participants":
+            needed |= dict.fromkeys(("remembered_gain", "age", "measurements"), FINITE)
+        return self.scaled(
+            {name: _numbers(observation, name, shape, allowed) for name, allowed in needed.items()}
+        )
+
+    def scaled(self, observation: Mapping[str, FloatArray]) -> Features:
+        """`features` of an observation that the environment gave, without a check."""
+        gain, queue = observation["channel_gain"], observation["queue"]
         device_time, device_energy = self._middle(gain)
         result = np.empty((*gain.shape, len(self.names)), dtype=np.float32)
         result[..., 0] = np.log(device_time / self.time)
         result[..., 1] = np.log(queue / self.queue + _QUEUE_FLOOR)
         result[..., 2 : len(FEATURES)] = self._constant
-
-        def part(name: str) -> FloatArray:
-            return _numbers(observation, name, gain.shape, FINITE)
-
         further = []
         if self._outcome:
             further.append(np.log(device_energy / self._energy))
-            further.append(np.arcsinh(part("participation_queue")))
-        if scenario.csi == "participants":
-            time, _ = self._middle(part("remembered_gain"))
-            further.append(np.log(np.minimum(part("age") * self._target, _OLD)))
-            further.append(np.log1p(part("measurements")))
+            further.append(np.arcsinh(observation["participation_queue"]))
+        if self.scenario.csi == "participants":
+            time, _ = self._middle(observation["remembered_gain"])
+            further.append(np.log(np.minimum(observation["age"] * self._target, _OLD)))
+            further.append(np.log1p(observation["measurements"]))
             further.append(np.log(time / self.time))
         for column, values in enumerate(further, len(FEATURES)):
             result[..., column] = values

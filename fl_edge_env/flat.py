@@ -62,11 +62,12 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
         """See `FLEdgeEnv.reset`; the observation has shape (N F,)."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._memory.start()
+        self.scaling.features(self._memory.added_to(observation))  # wrappers may have changed it
         return self._features(observation), info
 
     def _features(self, observation: Mapping[str, FloatArray]) -> Features:
         self._memory.note(observation)
-        return self.scaling.features(self._memory.added_to(observation)).ravel()
+        return self.scaling.scaled(self._memory.added_to(observation)).ravel()
 
 
 # Older versions of Gymnasium know no type parameters here.
@@ -99,6 +100,7 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
         """See `FLEdgeVectorEnv.reset`; the observation has shape (B, N F)."""
         observation, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         self._memory.start((options or {}).get("reset_mask"))
+        self.scaling.features(self._memory.added_to(observation))  # wrappers may have changed it
         return self._flat(observation), info
 
     def step(
@@ -137,7 +139,7 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
 
     def _flat(self, observation: Mapping[str, FloatArray]) -> Features:
         seen = self._memory.added_to(observation)
-        return self.scaling.features(seen).reshape(self.num_envs, -1)
+        return self.scaling.scaled(seen).reshape(self.num_envs, -1)
 
 
 def make_flat(**keywords: Any) -> FlatEnv:

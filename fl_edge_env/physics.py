@@ -80,11 +80,11 @@ def by_deadline(
     p: FloatArray,
     system: System,
     bandwidth: FloatArray | None = None,
-) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """`time_and_energy` up to the system's deadline, and who is late then."""
+) -> tuple[FloatArray, FloatArray, BoolArray | None]:
+    """`time_and_energy` up to the system's deadline, and the late devices; None without one."""
     device_time, device_energy = time_and_energy(channel_gain, f, p, system, bandwidth)
     if system.deadline_s == math.inf:
-        return device_time, device_energy, np.zeros(device_time.shape, dtype=np.bool_)
+        return device_time, device_energy, None
     return cut(system.deadline_s, device_time, device_energy, f, p, system)
 
 

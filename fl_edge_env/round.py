@@ -11,7 +11,6 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 _HIDDEN = {"device_time", "measured"}
 _EXPECTED = _HIDDEN | {
     "energy_expected",
-    "expected_round_time",
     "latency",
     "penalty",
     "drift",
@@ -42,9 +41,6 @@ class Round(NamedTuple):
         round ends without waiting, by the scenario's deadline or by the decision's `first`.
     round_time : ndarray, shape (B,)
         Longest time in the cohort [s].
-    expected_round_time : ndarray, shape (B,)
-        Mean of `round_time` over the draw of the cohort from q [s]; of a chosen cohort the
-        `round_time` itself.
     elapsed_time : ndarray, shape (B,)
         Sum of `round_time` since the reset [s].
     energy_expected : ndarray, shape (B, N)
@@ -52,8 +48,9 @@ class Round(NamedTuple):
     energy_spent : ndarray, shape (B, N)
         Energy of the devices in the cohort, zero for the others [J].
     latency : ndarray, shape (B,)
-        What stands for the round time in the penalty [s]: the paper's proxy ``sum_n q_n T_n``,
-        or `expected_round_time`, as the scenario says; of a chosen cohort the `round_time`.
+        What stands for the round time in the penalty [s]: the paper's proxy ``sum_n q_n T_n``, or
+        with ``latency="round_time"`` the mean of `round_time` over the draw of the cohort from q;
+        of a chosen cohort the `round_time`.
     reward_latency : ndarray, shape (B,)
         Term of the reward for the latency, ``-V latency`` [J^2]. If the objective is the outcome,
         ``-round_time / mean_time``, with the scenario's mean time: the whole reward, without unit.
@@ -95,7 +92,6 @@ class Round(NamedTuple):
     cohort: IntArray
     device_time: FloatArray
     round_time: FloatArray
-    expected_round_time: FloatArray
     elapsed_time: FloatArray
     energy_expected: FloatArray
     energy_spent: FloatArray

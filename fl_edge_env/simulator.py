@@ -6,7 +6,6 @@ evaluation without training all call it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -33,7 +32,6 @@ class _Account(NamedTuple):
 
     cohort: IntArray
     round_time: FloatArray
-    expected_round_time: FloatArray
     energy_expected: FloatArray
     energy_spent: FloatArray
     latency: FloatArray
@@ -178,10 +176,11 @@ class Simulator:
         Raises `ValueError` if the decision is not valid in this scenario, or names a device that is
         not available.
         """
+        return self.play(allocation.of_shape(self.queue.shape).validate(self.scenario))
+
+    def play(self, decision: Allocation) -> Round:
+        """`advance` with a decision that `decode_action` or `Allocation.validate` gave."""
         scenario = self.scenario
-        decision = allocation.of_shape(self.queue.shape)
-        decision.validate(scenario)
-        decision = decision.within_bounds(scenario)
         # A copy, as the coming rounds overwrite it.
         available = None if self.available is None else self.available.copy()
         device_time, device_energy, late = self._cost(decision)
@@ -190,10 +189,15 @@ class Simulator:
             participates, account = _chosen(decision, scenario.cohort_size, *cost, available)
         else:
             participates, account = self._sampled(decision.q, device_time, device_energy, available)
-        in_time = participates & ~late
-        terms = self._terms(account, in_time)
-        self._move_queues(account, in_time)
-        ends_early = decision.first is not None or scenario.deadline_s < math.inf
+        in_time = participates if late is None else participates & ~late
+        excess = account.energy_expected - scenario.energy_budget_j
+        terms = self._terms(account, excess, in_time)
+        if self.participation_queue is not None or scenario.csi == "participants":
+            # Only the outcome counts, or the server knows the energies of participants alone.
+            excess = account.energy_spent - scenario.energy_budget_j
+        self.queue = lyapunov.next_queue(self.queue, excess)
+        if self.participation_queue is not None:
+            self.participation_queue += lyapunov.participation_target(scenario) - in_time
         outcome = Round(
             **account._asdict(),
             device_time=device_time,
@@ -201,15 +205,18 @@ class Simulator:
             **terms,
             available=available,
             failed=self._failed(in_time),
-            late=participates & late if ends_early else None,
+            late=None if late is None else participates & late,
             measured=participates if scenario.csi == "participants" else None,
         )
         freeze(outcome)
         self._go_on(outcome, participates)
         return outcome
 
-    def _cost(self, decision: Allocation) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """Times [s] and energies [J] of the devices until the round ends, and who is late then."""
+    def _cost(self, decision: Allocation) -> tuple[FloatArray, FloatArray, BoolArray | None]:
+        """Times [s] and energies [J] of the devices until the round ends, and the late devices.
+
+        The latter are None if the server waits for all.
+        """
         f, p, system, bandwidth = decision.f, decision.p, self.scenario, decision.bandwidth
         if bandwidth is not None:  # of the others it does not count
             bandwidth = np.where(decision.participates, bandwidth, 0.0)
@@ -218,7 +225,7 @@ class Simulator:
             return time, energy, late
         end = _first_finished(decision, time)
         time, energy, later = physics.cut(end, time, energy, f, p, system)
-        return time, energy, late | later
+        return time, energy, later if late is None else late | later
 
     def _sampled(
         self,
@@ -234,20 +241,19 @@ class Simulator:
             q = present / present.sum(axis=-1, keepdims=True)
         cohort = self._draw_cohort(q, available)
         drawn = (*self._rows, cohort)
-        participates = np.zeros(device_energy.shape, dtype=np.bool_)
-        participates[drawn] = True
+        participates, energy = np.zeros_like(device_energy, np.bool_), np.zeros_like(device_energy)
+        participates[drawn], energy[drawn] = True, device_energy[drawn]
         return participates, _Account(
             cohort,
             device_time[drawn].max(axis=-1),
-            physics.expected_maximum(device_time, q, scenario.cohort_size),
             physics.participation_probability(q, scenario.cohort_size) * device_energy,
-            np.where(participates, device_energy, 0.0),
+            energy,
             lyapunov.latency(device_time, q, scenario),
             lyapunov.sampling_error(q, scenario.weights, available),
             None if available is None else q,
         )
 
-    def _terms(self, account: _Account, in_time: BoolArray) -> dict[str, Any]:
+    def _terms(self, account: _Account, excess: FloatArray, in_time: BoolArray) -> dict[str, Any]:
         """The fields of `Round` for penalty, reward and costs that are defined."""
         scenario, error = self.scenario, account.sampling_error
         terms: dict[str, Any] = {}
@@ -257,23 +263,11 @@ class Simulator:
             terms["reward_latency"] = -account.round_time / scenario.mean_time
             costs = lyapunov.constraint_costs(account.energy_spent, in_time, scenario)
             return terms | {"cost": costs[0].mean(axis=-1), "costs": np.concatenate(costs, axis=-1)}
-        excess = account.energy_expected - scenario.energy_budget_j
         terms["drift"] = lyapunov.drift(self.queue, excess)
         terms["reward_latency"] = -scenario.V * account.latency
         if error is not None:
             terms["reward_sampling_error"] = -scenario.V * scenario.lambda_ * error
         return terms | {"reward_drift": -terms["drift"]}
-
-    def _move_queues(self, account: _Account, in_time: BoolArray) -> None:
-        """Move the queues by what is expected of the round, or by what came of it.
-
-        The latter where nothing else counts, or the server knows the participants' energies alone.
-        """
-        realized = self.participation_queue is not None or self.scenario.csi == "participants"
-        energy = account.energy_spent if realized else account.energy_expected
-        self.queue[...] = lyapunov.next_queue(self.queue, energy - self.scenario.energy_budget_j)
-        if self.participation_queue is not None:
-            self.participation_queue += lyapunov.participation_target(self.scenario) - in_time
 
     def _failed(self, in_time: BoolArray) -> BoolArray | None:
         """Devices whose upload failed; None in scenarios without failures."""
@@ -333,7 +327,6 @@ def _chosen(
     cohort[..., : decision.cohort.shape[-1]] = decision.cohort
     return participates, _Account(
         cohort,
-        round_time,
         round_time,
         energy,
         energy,

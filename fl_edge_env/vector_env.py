@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from fl_edge_env.allocation import Allocation, decode_action
+from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import natural_number, one_of, positive_integer, read_only
 from fl_edge_env.env import Described, Observation, check_softmax_scale, resolve_scenario
 from fl_edge_env.round import Round
@@ -134,15 +134,8 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
             raise gym.error.ResetNeeded(
                 "a sub-environment has no episode under way: call reset() before step()"
             )
-        if not isinstance(actions, Allocation):
-            available = self.simulator.available
-            actions = decode_action(actions, self.scenario, self.softmax_scale, available)
-            if actions.f.ndim == 1:  # a decision for one system would hold for all
-                raise ValueError(
-                    f"action must have shape {self.action_space.shape}, a row for each system, got "
-                    f"that of one system"
-                )
-        self._last_round = outcome = self.simulator.advance(actions)
+        _, outcome = self._play(actions)
+        self._last_round = outcome
         reward, info = np.where(finished, 0.0, outcome.reward), _masked(outcome, ~finished)
         if restarting:  # in next-step mode: what these have just played counts for nothing
             self.simulator.reset([None] * self.num_envs, finished)
@@ -169,4 +162,4 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
 
 def _masked(outcome: Round, mask: BoolArray) -> dict[str, Any]:
     info = outcome.info()
-    return info | dict.fromkeys((f"_{name}" for name in info), read_only(mask))
+    return info | dict.fromkeys([f"_{name}" for name in info], read_only(mask))

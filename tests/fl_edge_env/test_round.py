@@ -40,7 +40,7 @@ SYSTEM_OPTIONS = {
     "csi": lambda rng, _: str(rng.choice(["delayed", "participants"])),
 }
 # Means over the draw, which the server does not know where only participants are measured.
-OF_THE_DRAW = {"energy_expected", "expected_round_time", "latency", "penalty", "drift"}
+OF_THE_DRAW = {"energy_expected", "latency", "penalty", "drift"}
 OF_THE_DRAW |= {"reward_latency", "reward_drift"}
 OPTIONS = st.sets(st.sampled_from([*SYSTEM_OPTIONS, "first", "bandwidth", "weights"]))
 
@@ -151,7 +151,7 @@ def account(
     told["late"] = [late[n] and n in members for n in devices]
     if decision.q is None:
         q, expected, error = None, spent, None
-        told |= {"latency": round_time, "expected_round_time": round_time}
+        told["latency"] = round_time
     else:
         total = sum(decision.q[n] for n in devices if there[n])
         q = [decision.q[n] / total if there[n] else 0.0 for n in devices]
@@ -162,7 +162,6 @@ def account(
             for draw in itertools.product([n for n in devices if there[n]], repeat=K)
         )
         proxy = sum(q[n] * time[n] for n in devices)
-        told["expected_round_time"] = longest
         told["latency"] = longest if system.latency == "round_time" else proxy
     target = [min(K * w, 1) for w in data]
     Q, Z = queues

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/ranking.md")
+PAGES = ("README.md", "docs/results.md")
 _UNITS = {"d": 86_400.0, "min": 60.0, "s": 1.0, "%": 0.01}
 _BITS = (2, 4, 8, 32)
 

@@ -21,7 +21,6 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 LEFT_OUT = {
     "<": "a place holder",
     "leaderboards/": "takes more than ten minutes",
-    "num_devices=100000": "takes more than ten minutes on a busy machine",
     "fashion_mnist": "needs data that is not installed with the package",
     "--device cuda": "needs a GPU",
     "agents/cifar10.zip": "takes an agent that another command trains",

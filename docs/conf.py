@@ -34,6 +34,7 @@ autodoc_typehints = "none"  # the docstrings give types and shapes
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
+strip_signature_backslash = True  # keeps the underscore of `lambda_`
 
 
 def _headings(

@@ -34,11 +34,15 @@ class Dataset:
     ----------
     name : str
         Its name.
-    train_inputs, test_inputs : Tensor of float32 or int64, shape (samples, ...)
-        What the network is given, such as normalised images of shape (samples, channels, height,
+    train_inputs : Tensor of float32 or int64, shape (samples, ...)
+        Inputs of the network, such as normalised images of shape (samples, channels, height,
         width), rows of a table or tokens.
-    train_targets, test_targets : Tensor of int64, shape (samples,)
+    train_targets : Tensor of int64, shape (samples,)
         Classes from 0 on.
+    test_inputs : Tensor
+        Inputs for testing.
+    test_targets : Tensor
+        Their classes.
     num_classes : int
         Number of classes C; networks have an output for each.
     train_writers : ndarray of int, shape (samples,), optional

@@ -227,7 +227,7 @@ class SavedAgent:
         if model.get_vec_normalize_env() is not None:
             raise ValueError(
                 "the agent sees what VecNormalize makes of observations: give an object whose "
-                "predict normalises them first, as docs/libraries.md shows"
+                "predict normalises them first, as docs/train_an_agent.md shows"
             )
         model.save(content := io.BytesIO())
         return cls(content.getvalue())

@@ -99,7 +99,7 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
     observations and actions of `FlatEnv`.
 
     ## Starting State
-    Empty queues, or those that the scenario begins with, and the first draw of the channel.
+    Empty queues, and the first draw of the channel.
 
     ## Episode End
     An episode is truncated after ``num_rounds`` rounds; it never terminates.

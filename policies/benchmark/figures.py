@@ -1,8 +1,7 @@
 """The figures of a comparison.
 
-`fl-edge compare` calls `save_plots` with the rounds of all runs and the bounds along their paths.
-Each ``draw_`` function fills one panel. `save_figure` lays out panels and names their lines, also
-those of the paper's figures and of a leaderboard's overview.
+`fl-edge compare` calls `save_plots`. Each ``draw_`` function fills one panel. `save_figure` lays
+out panels above a legend; the paper's figures and a leaderboard's overview use it as well.
 """
 
 from __future__ import annotations
@@ -12,20 +11,29 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import matplotlib as mpl
 import matplotlib.style
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator
+from matplotlib import ticker
 
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.intervals import half_width
+from policies.benchmark.intervals import Interval, half_width, mean_interval, superscripts
 from policies.benchmark.status import OK
 from policies.benchmark.styles import looks
-from policies.benchmark.tables import by_policy, coinciding, time_unit
+from policies.benchmark.tables import (
+    LEAST_SEEDS,
+    Board,
+    by_policy,
+    coinciding,
+    is_ok,
+    judged_by,
+    ranked,
+    time_unit,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,55 +57,46 @@ _PRINT: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.handlelength": 3,
     "lines.linewidth": 1.2,
-    "lines.markersize": 4,
+    "lines.markersize": 3.5,
     "pdf.fonttype": 42,
 }
 _POLICY = "policy"  # group id of the lines that a legend begins with
-# With fewer seeds the runs are lines: an interval would say little.
+# With fewer seeds the figures show single runs: an interval would say little.
 _LEAST_SEEDS_OF_A_BAND = 5
 # Ticks in a decade, by the least ratio of the ends of the axis.
 _TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1, (1, 1.5, 2, 3, 5, 7)))
 
-_NAMES = "accuracy_over_rounds accuracy_over_time energy loss objective outcome overview time"
+_NAMES = "accuracy_over_rounds accuracy_over_time energy loss overview time"
 # The files that `save_plots` may write.
 PLOTS = tuple(f"{name}.{kind}" for name in _NAMES.split() for kind in ("png", "pdf"))
 
 
 def save_plots(
-    rounds: pd.DataFrame,
-    bounds: pd.DataFrame | None,
-    folder: Path,
-    *,
-    target: float | None = None,
-    formats: Sequence[str] = ("png",),
+    board: Board, rounds: pd.DataFrame, folder: Path, *, formats: Sequence[str] = ("png",)
 ) -> None:
-    """Draw each panel to a file of its own, and the main ones to one called ``overview``.
+    """Draw each panel to its own file, and the ranking to one called ``overview``.
 
-    Each is written in all `formats`, of which matplotlib knows ``"png"`` and ``"pdf"``. The
-    `target` accuracy is a line in the panels of accuracy.
+    `rounds` has the rounds of the board's runs. Each figure is written in all `formats`, ``"png"``
+    or ``"pdf"``.
     """
-    panels: dict[str, Panel] = {"time": partial(draw_time, rounds=rounds)}
+    ranking, energy = partial(draw_ranking, board=board), partial(draw_energy, rounds=rounds)
+    panels: dict[str, Panel] = {"energy": energy}
+    grids: dict[str, list[list[Panel]]] = {"overview": [[ranking]]}
     if "test_accuracy" in rounds:
-        panels = {
-            "accuracy_over_time": partial(draw_accuracy_over_time, rounds=rounds, target=target),
-            "accuracy_over_rounds": partial(
-                draw_accuracy_over_rounds, rounds=rounds, target=target
-            ),
-        }
-    panels["energy"] = partial(draw_energy, rounds=rounds)
-    main = list(panels.values())
-    if bounds is not None:
-        for what in ("objective", "outcome"):
-            panels[what] = partial(draw_distance, rounds=rounds, bounds=bounds, what=what)
-        if len(main) < 3 and rounds["priced_objective"].notna().any():
-            main.append(panels["objective"])
-        main.append(panels["outcome"])
-    if "test_loss" in rounds:
+        over_time, over_rounds = (
+            partial(draw, rounds=rounds, target=board.target)
+            for draw in (draw_accuracy_over_time, draw_accuracy_over_rounds)
+        )
+        panels |= {"accuracy_over_time": over_time, "accuracy_over_rounds": over_rounds}
         panels["loss"] = partial(draw_loss, rounds=rounds)
-    grids = {name: [[panel]] for name, panel in panels.items()}
-    grids["overview"] = [main[:2], main[2:]]
+        grids["overview"] = [[ranking, over_time]]
+    else:
+        panels["time"] = partial(draw_time, rounds=rounds)
+    grids |= {name: [[panel]] for name, panel in panels.items()}
     for name, grid in grids.items():
-        save_figure(grid, [folder / f"{name}.{kind}" for kind in formats])
+        rows = board.summary["policy"].nunique() if name == "overview" else 0
+        paths = [folder / f"{name}.{kind}" for kind in formats]
+        save_figure(grid, paths, panel_size=(3.5, max(2.5, 0.8 + 0.17 * rows)))
 
 
 def save_figure(
@@ -109,14 +108,15 @@ def save_figure(
 ) -> None:
     """Draw rows of panels to files, each in the format of its suffix.
 
-    What the panels label is named below them, below each row if these have other lines.
-    `panel_size` is in inches; no row is wider than a page.
+    A legend below all panels, or below each row if `rows_apart`, lists what the panels label.
+    `panel_size` is in inches; no row is wider than a page. Neither matplotlib's configuration nor
+    its backend changes a figure.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows, columns = len(grid), max(map(len, grid))
-    with mpl.style.context(["default", _PRINT]):  # whatever the user's matplotlibrc says
+    with mpl.style.context(["default", _PRINT]):
         width, height = min(panel_size[0] * columns, _PAGE), panel_size[1] * rows
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
@@ -125,6 +125,9 @@ def save_figure(
         for row, axes_row in zip(grid, np.concatenate(places), strict=True):
             for panel, axes in zip(row, axes_row, strict=False):
                 panel(axes)
+                for axis in (axes.xaxis, axes.yaxis):
+                    if isinstance(axis.get_major_locator(), ticker.AutoLocator):
+                        axis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
             for axes in axes_row[len(row) :]:
                 axes.set_axis_off()
         for part in parts:
@@ -137,7 +140,7 @@ def save_figure(
 
 
 def _legend(part: Figure | SubFigure, figure: Figure) -> None:
-    """Name what panels label in rows below them, each name once and policies first."""
+    """A legend below the panels: each label once, policies first."""
     labelled = [
         pair
         for axes in part.axes
@@ -168,23 +171,23 @@ _Style: TypeAlias = dict[str, Any]  # keywords of a line
 
 
 def _curves(rounds: pd.DataFrame, *columns: str) -> Iterator[tuple[_Style, list[pd.DataFrame]]]:
-    """For each policy the style of its line, and columns: a row per round and a column per seed.
-
-    A policy that is not ok is named with its status.
-    """
+    """For each policy the style of its line, and columns: a row per round and a column per seed."""
     groups = by_policy(rounds)
     chosen = looks([name for name, _ in groups])
     for name, group in groups:
-        status = str(group["status"].iloc[0])
-        # Spaces that do not break keep it in one line.
-        note = "" if status == OK else " " + f"({status})".replace(" ", "\xa0")
-        label = {"label": f"{name}{note}", "gid": _POLICY}
+        label = {"label": _label(name, group), "gid": _POLICY}
         tables = [group.pivot(index="round", columns="seed", values=each) for each in columns]
         yield chosen[name].keywords() | label, tables
 
 
+def _label(name: str, runs: pd.DataFrame) -> str:
+    """The name of a policy in a figure, with its status if it is not ok."""
+    status = str(runs["status"].iloc[0])
+    return superscripts(name) + ("" if status == OK else f" ({status})")
+
+
 def _thin(style: _Style, linewidth: float, **look: Any) -> _Style:
-    """Keywords for what stands behind the line of a policy, without a name."""
+    """Keywords of an unlabelled line in a policy's style."""
     return style | {"linewidth": linewidth, "marker": "", "label": None, "gid": None} | look
 
 
@@ -203,7 +206,7 @@ def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float =
 
 
 def _note(axes: Axes, label: str, **look: Any) -> None:
-    """An explanation below the panels."""
+    """Add an entry to the legend."""
     axes.plot([], [], label=label, **{"color": "grey"} | look)
 
 
@@ -214,79 +217,126 @@ def draw_average(axes: Axes, rounds: pd.DataFrame, column: str) -> None:
     axes.set_xlabel("round")
 
 
+class Dot(NamedTuple):
+    """A row of `draw_dots`."""
+
+    label: str  # at the left
+    value: Interval | None
+    note: str  # in place of a missing value
+    color: str
+    marker: str = "o"
+    filled: bool = True
+    legend: str | None = None
+
+
+def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
+    """A dot for each value with a line for its interval, one below the other."""
+    for row, dot in enumerate(dots):
+        if dot.value is None:
+            at_left, box = axes.get_yaxis_transform(), {"facecolor": "white", "linewidth": 0}
+            axes.text(0.02, row, dot.note, va="center", transform=at_left, size="small", bbox=box)
+            continue
+        if np.isfinite(dot.value.low):
+            ends = np.clip([dot.value.low, dot.value.high], dot.value.mean / 10, None)
+            axes.plot(ends, [row, row], color=dot.color, zorder=2)
+        face = dot.color if dot.filled else "white"
+        axes.plot(
+            dot.value.mean, row, dot.marker, color=dot.color, markerfacecolor=face,
+            markersize=5, label=dot.legend, zorder=3,
+        )  # fmt: skip
+    axes.set_yticks(range(len(dots)), [dot.label for dot in dots], parse_math=False)
+    axes.set_ylim(len(dots) - 0.4, -0.6)
+    axes.margins(x=0.06)
+
+
+def draw_ranking(axes: Axes, board: Board) -> None:
+    """The time of each policy by rank, with its interval; hollow if it is not ok.
+
+    This is the time to the target, or the total time if no policy always reaches the target.
+    """
+    runs, time = dict(by_policy(board.summary)), judged_by(board.summary)
+    if all(group[time].isna().any() for group in runs.values()):
+        time = "total_time"
+    unit, length = time_unit(float(board.summary[time].max()))
+    chosen, dots = looks(list(runs)), []
+    for name in ranked(board.summary):
+        values = runs[name][time] / length
+        value: Interval | None = mean_interval(values)
+        missed, note = int(values.isna().sum()), ""
+        if missed:
+            value, note = None, f"target missed in {missed} of {len(values)} runs"
+        elif len(values) < LEAST_SEEDS:
+            value = Interval(float(values.mean()), math.nan, math.nan)
+        label, ok = _label(name, runs[name]), is_ok(runs[name])
+        dots.append(Dot(label, value, note, chosen[name].color, filled=ok))
+    draw_dots(axes, dots)
+    goal = "Total time"
+    if time != "total_time" and board.target is not None:
+        goal = f"Time to {100 * board.target:g} % test accuracy"
+    seeds = board.summary["seed"].nunique()
+    spread = "with 95 % interval" if seeds >= LEAST_SEEDS else "over seeds"
+    axes.set(xlabel=f"time [{unit}], mean {spread}", title=goal, xlim=(0, None))
+
+
 def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | None = None) -> None:
-    """Test accuracy over simulated time, with a dot where the runs end."""
-    unit, length = time_unit(rounds["elapsed_time"].max())
-    low, high = _frame_accuracy(axes, rounds, target, "time")
-    begins = []
+    """Mean test accuracy over simulated time, until all runs have reached the target."""
+    end = rounds["elapsed_time"].max()
+    if target is not None:
+        runs = rounds.groupby(["policy", "seed"])
+        reached = rounds[rounds["test_accuracy"] >= target].groupby(["policy", "seed"])
+        if len(reached) == len(runs):
+            end = min(end, 1.2 * reached["elapsed_time"].first().max())
+    unit, length = time_unit(end)
     for style, values, time in _measured(rounds):
         times = time.loc[values.index] / length
         # Seeds are evaluated at different times: bring them to a common grid by interpolation.
-        grid = np.geomspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
-        common = pd.DataFrame({s: np.interp(grid, times[s], values[s]) for s in values}, index=grid)
-        end = values.iloc[-1:].set_axis([times.iloc[-1].mean()])
-        curves = pd.concat([common, end])
-        _draw_runs(axes, style, curves, most=100)
-        axes.plot(curves.index[-1], values.iloc[-1].mean(), "o", color=style["color"])
-        begins += [*curves.index[curves.mean(axis=1).between(low, high)][:1]]
-    _note(axes, "end of the runs", marker="o", linestyle="")
-    # The axis begins where the first line comes into the picture.
-    axes.set(xscale="log", xlabel=f"time [{unit}]", xlim=(min(begins, default=None), None))
-    log_ticks(axes.xaxis)
+        grid = np.linspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
+        mean = np.mean([np.interp(grid, times[seed], values[seed]) for seed in values], axis=0)
+        last = times.iloc[-1].mean(), values.iloc[-1].mean()
+        axes.plot([*grid, last[0]], [*mean, last[1]], **style)
+    _frame_accuracy(axes, target, "time", f"time [{unit}]")
+    axes.set_xlim(0, end / length)
 
 
 def draw_accuracy_over_rounds(
     axes: Axes, rounds: pd.DataFrame, target: float | None = None
 ) -> None:
-    """Test accuracy over rounds; policies that train alike share a curve."""
-    _frame_accuracy(axes, rounds, target, "rounds")
+    """Test accuracy over rounds; policies that train identical models share a curve."""
     for style, values, _ in _measured(rounds):
         _draw_runs(axes, style, values, most=100)
-    same = [f"{' and '.join(twins)} are the same." for twins in coinciding(rounds)]
-    axes.set_xlabel("\n".join(["round", *textwrap.wrap(" ".join(same), 40)]))
+    same = " ".join(f"{' and '.join(twins)} are the same." for twins in coinciding(rounds))
+    _frame_accuracy(axes, target, "rounds", "\n".join(["round", *wrapped(same, 40)]))
 
 
 def _measured(rounds: pd.DataFrame) -> Iterator[tuple[_Style, pd.DataFrame, pd.DataFrame]]:
-    """The style, curves and times of each policy whose models were measured."""
+    """The style, accuracies and times of each policy that has test accuracies."""
     for style, (test, time) in _curves(rounds, "test_accuracy", "elapsed_time"):
         values = 100.0 * test.dropna()
         if len(values):
             yield style, values, time
 
 
-def _frame_accuracy(
-    axes: Axes, rounds: pd.DataFrame, target: float | None, over: str
-) -> tuple[float, float]:
-    """Label the panel, draw the target and set the limits, which are returned.
-
-    The worst quarter of the values, mostly those of the first climb, are hidden unless a run ends
-    among them.
-    """
-    axes.set(title=f"Accuracy over {over}", ylabel="test accuracy [%]")
-    table = rounds[np.isfinite(rounds["test_accuracy"])]
-    last = table.groupby(["policy", "seed"])["test_accuracy"].last()
-    shown = [*last, *table["test_accuracy"].quantile((0.25, 1.0))]
+def _frame_accuracy(axes: Axes, target: float | None, over: str, xlabel: str) -> None:
     if target is not None:
-        shown.append(target)
         draw_limit(axes, 100.0 * target, f"target: {100 * target:g} %")
-    if table.empty:
-        return -math.inf, math.inf
-    low, high = 100.0 * min(shown), 100.0 * max(shown)
-    room = 0.05 * (high - low or 1.0)
-    low, *_, high = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(max(low - room, 0.0), high)
-    axes.set_ylim(low, high)
-    return low, high
+    axes.set(title=f"Accuracy over {over}", xlabel=xlabel, ylabel="test accuracy [%]")
+    axes.set_ylim(0, 100)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """A text in lines that break between words only."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
-    """Loss on the test set over rounds, and behind it that of the participants in training."""
+    """Test loss over rounds, and thin the participants' training loss."""
     for style, (train, test) in _curves(rounds, "train_loss", "test_loss"):
         values = test.dropna(how="all")
         if len(values):
             _draw_runs(axes, style, values)
         axes.plot(train.mean(axis=1), **_thin(style, 0.4, linestyle="-", alpha=0.3))
-    _note(axes, "in training", linewidth=0.4, alpha=0.3)
-    axes.set(xlabel="round", ylabel="loss", title="Loss on the test set")
+    _note(axes, "training loss", linewidth=0.4, alpha=0.3)
+    axes.set(xlabel="round", ylabel="loss", title="Test loss")
     axes.set_ylim(bottom=0.0)
 
 
@@ -310,52 +360,32 @@ def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
     unit, length = time_unit(rounds["elapsed_time"].max())
     for style, (time,) in _curves(rounds, "elapsed_time"):
         _draw_runs(axes, style, time / length)
-    axes.set(xlabel="round", ylabel=f"time [{unit}]", title="Time of the rounds so far")
+    axes.set(xlabel="round", ylabel=f"time [{unit}]", title="Simulated time")
     axes.set_ylim(bottom=0.0)
 
 
 def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
-    """Energy really spent so far over the budget: mean over devices, and thin the worst device."""
+    """Energy spent so far over the budget: mean over devices, and thin the worst device."""
     draw_average(axes, rounds, "spent_ratio")
     draw_limit(axes, 1.0, "budget")
-    # In the first rounds one device spends many times its budget, whatever the policy.
+    # In the first rounds some device always spends many times its budget.
     last = rounds.groupby(["policy", "seed"])["worst_spent_ratio"].last()
     top = 2 * max(axes.dataLim.y1, last.max())
     for style, (worst,) in _curves(rounds, "worst_spent_ratio"):
         axes.plot(worst.mean(axis=1), **_thin(style, 0.6))
-    _note(axes, "device that spends most", linewidth=0.6)
+    _note(axes, "worst device", linewidth=0.6)
     axes.set(ylabel="energy / budget so far", title="Energy spent")
     axes.set(yscale="log", ylim=(None, top))
     log_ticks(axes.yaxis)
 
 
-def draw_distance(axes: Axes, rounds: pd.DataFrame, bounds: pd.DataFrame, what: str) -> None:
-    """Time-average priced outcome or objective above its path bound.
-
-    Lines end at the `outcome_gap` or `gap` of a summary; a policy without it has no line.
-    """
-    bound, whose = ("outcome_bound", what) if what == "outcome" else ("bound", f"{what}'s")
-    least = _time_average(bounds.pivot(index="round", columns="seed", values=bound))
-    for style, (priced,) in _curves(rounds, f"priced_{what}"):
-        values = 100 * (_time_average(priced) / least.where(least > 0) - 1)
-        if values.iloc[-1].notna().all():
-            _draw_runs(axes, style, values)
-    title = f"Distance to the {whose} bound"
-    axes.set(xlabel="round", ylabel="above the bound so far [%]", title=title)
-    # Some are within one per cent of it, and others at many times the bound.
-    axes.set_yscale("symlog", linthresh=1.0)
-    axes.set_ylim(bottom=0.0)
-    axes.yaxis.set_major_formatter("{x:g}")
-    draw_bound(axes, 0.0)
-
-
 def draw_limit(axes: Axes, level: float, label: str) -> None:
-    """A pale stripe at what should be kept to or reached, such as a budget: one can be beyond."""
+    """A pale stripe at a budget or a target, which lines may cross."""
     axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5, label=label)
 
 
-def draw_bound(axes: Axes, level: float, label: str = "cannot be beaten") -> None:
-    """A line at a bound, and a shade where nobody can be; of a panel that is otherwise complete."""
+def draw_bound(axes: Axes, level: float, label: str = "lower bound") -> None:
+    """A line at a lower bound and a shade below it; call it last, as it reads the axis limits."""
     scale, top = axes.yaxis.get_transform(), axes.get_ylim()[1]
     low, high = scale.transform([level, top])
     below = float(scale.inverted().transform(low - 0.08 * (high - low)))
@@ -366,15 +396,15 @@ def draw_bound(axes: Axes, level: float, label: str = "cannot be beaten") -> Non
 
 
 def log_ticks(axis: Axis) -> None:
-    """Ticks of an axis of logarithms that are read as numbers, a few whatever its range."""
+    """A few plain numbers as ticks of a logarithmic axis, whatever its range."""
     low, high = axis.get_view_interval()
     for least, subs in _TICKS:
-        locator: Locator = LogLocator(subs=subs)
+        locator: ticker.Locator = ticker.LogLocator(subs=subs)
         ticks = locator.tick_values(low, high)
         if high / low > least and sum(low <= tick <= high for tick in ticks) > 1:
             break
     else:
-        locator = MaxNLocator(5, steps=(1, 2, 5, 10))
+        locator = ticker.MaxNLocator(5, steps=(1, 2, 5, 10))
     axis.set_major_locator(locator)
-    axis.set_minor_locator(NullLocator())
+    axis.set_minor_locator(ticker.NullLocator())
     axis.set_major_formatter("{x:g}")

@@ -6,11 +6,11 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-from policies.benchmark.tables import Board, Column, caption, sheets
+from policies.benchmark.tables import Board, Column, sheet_of
 
-# Columns that are at least so important are in the tables.
-_IMPORTANT = 6
-# A row that begins with a bracket or a star would end as an option of the row before.
+# A page has no room for columns of these quantities.
+_LEFT_OUT = ("worst_tenth_accuracy", "longer", "spent_ratio", "aggregate_noise", "never_seen")
+# LaTeX would read a bracket or star at the start of a row as an option of the row before.
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -34,17 +34,16 @@ _LATEX = {
 def comparison_latex(boards: Mapping[str, Board], label: str, *, leader: bool = False) -> str:
     """Tables of a comparison for LaTeX, with the package booktabs: one for each named setting.
 
-    They have the columns that matter most, and below each, as its caption, what they mean. Times
-    are compared with those of the first policy of a summary or of the `leader`, and policies that
-    are not ok stand below a line. A table is labelled ``tab:`` and the `label`, and its number
-    where there are several.
+    They have the main columns. Times are compared with the first policy of a summary or with the
+    `leader`, and policies that are not ok are below a line. A table has the label ``tab:`` and
+    `label`, with its number if there are several tables.
     """
     text = "% Needs \\usepackage{booktabs}.\n"
     label = re.sub(r"[^A-Za-z0-9.-]+", "-", label)
-    every = sheets(list(boards.values()), leader=leader)
-    for number, ((name, board), sheet) in enumerate(zip(boards.items(), every, strict=True), 1):
-        columns = [column for column in sheet.columns if column.importance >= _IMPORTANT]
-        explained = f"{name}. {sheet.title}. {caption(columns, board)}"
+    for number, (name, board) in enumerate(boards.items(), 1):
+        sheet = sheet_of(board, leader=leader)
+        columns = [column for column in sheet.columns if column.quantity not in _LEFT_OUT]
+        explained = f"{name}. {sheet.title}. {board.caution}"
         rows = [
             _row([name, *(column.cells.get(name, "–") for column in columns)])
             for name in sheet.names
@@ -86,7 +85,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _latex(text: str) -> str:
-    """A text in one line as LaTeX prints it as it is, per cent and minus as they are set there."""
+    """A text in one line with LaTeX's special characters escaped, per cent and minus set well."""
     line = " ".join(text.split())
     line = "".join(_LATEX.get(sign, sign) for sign in line).replace(r" \%", r"~\%")
     return re.sub(r"(^|, )-(?=\d)", r"\1$-$", line)

@@ -1,22 +1,20 @@
-"""The standings of a leaderboard, and a picture of them.
+"""The standings of a leaderboard as a table and as a figure.
 
-`fl-edge leaderboard` gives each setting's `Board` to `standings`, whose rows are leaderboard.csv,
+`fl-edge leaderboard` passes each setting's `Board` to `standings`, whose rows are leaderboard.csv,
 and all boards to `save_overview`.
 """
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
-from policies.benchmark.figures import log_ticks, save_figure
+from policies.benchmark.figures import Dot, draw_dots, log_ticks, save_figure, wrapped
 from policies.benchmark.intervals import Interval, mean_interval, relative_interval
 from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET, OVERWEIGHTS, TOO_SHORT
 from policies.benchmark.tables import Board, by_policy, judged_by, ranked, ranked_overall
@@ -115,24 +113,25 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
     time = judged_by(board.summary)
     reached = [policy for policy in ranked(board.summary) if runs[policy][time].notna().all()]
     reference = _REFERENCE if _REFERENCE in reached else next(iter(reached), _REFERENCE)
-    axes.axvline(1.0, color="black", linewidth=0.8, zorder=1)
-    for row, policy in enumerate(order):
+    dots = []
+    for policy in order:
+        label = policy if first else ""
         if policy in reached:
-            longer = _paired(runs[policy][time], runs[reference][time])
-            _draw_point(axes, row, longer, runs[policy]["status"].iloc[0])
+            low_high = _paired(runs[policy][time], runs[reference][time])
+            ratio = Interval(*(1 + value for value in low_high))
+            status = str(runs[policy]["status"].iloc[0])
+            color, marker = _STATUS_LOOKS[status]
+            dots.append(Dot(label, ratio, "", color, marker, status == OK, status))
         else:
-            axes.text(
-                0.5, row, "target missed in a run" if policy in runs else "–",
-                ha="center", va="center", transform=axes.get_yaxis_transform(), size="x-small",
-                bbox={"facecolor": "white", "linewidth": 0, "pad": 1},
-            )  # fmt: skip
+            note = "target missed in a run" if policy in runs else "not run"
+            dots.append(Dot(label, None, note, ""))
+    axes.axvline(1.0, color="black", linewidth=0.8, zorder=1)
     axes.set_xscale("log")
+    draw_dots(axes, dots)
     log_ticks(axes.xaxis)
-    axes.set_ylim(len(order) - 0.4, -0.6)
-    axes.set_yticks(range(len(order)), order if first else [""] * len(order))
-    axes.set_title("\n".join(textwrap.wrap(name, 24)))
+    axes.set_title("\n".join(wrapped(name, 22)), parse_math=False)
     measure = "total time" if board.target is None else f"time to {100 * board.target:g} %"
-    axes.set_xlabel(f"{measure} / {reference}'s")
+    axes.set_xlabel(f"{measure} / {reference}'s", parse_math=False)
 
 
 _STATUS_LOOKS = {
@@ -142,13 +141,3 @@ _STATUS_LOOKS = {
     OVERWEIGHTS: ("#009E73", "D"),
     TOO_SHORT: ("#999999", "v"),
 }
-
-
-def _draw_point(axes: Axes, row: int, longer: Interval, status: str) -> None:
-    """A ratio of times with its interval, hollow if the scheduler is not ok."""
-    color, marker = _STATUS_LOOKS[status]
-    mean, low, high = (1 + value for value in longer)
-    if np.isfinite(low):  # an axis of logarithms has no place for zero
-        axes.plot([max(low, mean / 10), high], [row, row], color=color, zorder=2)
-    face = color if status == OK else "white"
-    axes.plot(mean, row, marker, color=color, markerfacecolor=face, label=status, zorder=3)

@@ -1,7 +1,7 @@
 """The figures of the paper's Section VII, and one on the lower bound.
 
 A figure is a function of the options and a system, which `fl-edge reproduce` calls for each system.
-It names the policies that run there, and turns their `Results` into panels and rows of a table.
+It lists the policies that run there, and turns their `Results` into panels and rows of a table.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from policies.benchmark.figures import (
     draw_limit,
     draw_time,
 )
+from policies.benchmark.intervals import superscripts
 from policies.benchmark.options import shown
 from policies.benchmark.status import OK
 from policies.benchmark.styles import looks
@@ -38,17 +39,17 @@ if TYPE_CHECKING:
 
     from policies.benchmark.figures import Panel
 
-# What the paper states: time that LROA saves against others [%].
+# Time that LROA saves relative to other policies, as the paper states it [%].
 PAPER_SAVINGS = {
     "cifar10": {"Uni-D": 20.8, "Uni-S": 50.1},
     "femnist": {"Uni-D": 15.3, "Uni-S": 49.9},
 }
-# Where the mu that gives these is looked for; 1 is the scenario's own.
+# The values of mu among which the one with these savings is searched; 1 is the default.
 MU_GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 PAPER_MU = {"femnist": (0.3, 0.5, 5.0, 10.0)}
 # Least final accuracy for each K [%].
 PAPER_ACCURACY = {"cifar10": {2: 64.0, 4: 76.0, 6: 77.0}, "femnist": {2: 80.0, 4: 81.0, 6: 82.0}}
-# Most energy of the worst device over its budget, where nothing is trained.
+# Without training: the most energy of the worst device, relative to its budget.
 _MOST_ENERGY = 1.05
 _POLICIES = {"LROA": "lroa", "Uni-D": "uni-d", "Uni-S": "uni-s", "DivFL": "divfl"}
 
@@ -70,10 +71,10 @@ class Options:
         "cifar10",
         "femnist",
     )
-    """Systems, each a row of panels; with --train also the data
-    sets."""
+    """Scenarios, each a row of panels. With --train also the
+    data sets."""
     train: bool = False
-    """Train real models. Only the data of digits come with the libraries."""
+    """Train real models. Only the digits need no download."""
     seeds: Annotated[int | None, shown("INT", "5 with training, 30 without")] = None
     """Number of seeds."""
     rounds: Annotated[int | None, shown("INT", "the scenario's")] = None
@@ -81,12 +82,12 @@ class Options:
     mu: Annotated[
         tuple[float, ...] | None, shown("FLOAT ...", "the paper's, or 0.1 1 10 for k-sweep")
     ] = None
-    """lambda-sweep, k-sweep: scale factors of lambda."""
+    """Scale factors of lambda, for lambda-sweep and k-sweep."""
     nu: Annotated[tuple[float, ...] | None, shown("FLOAT ...", "powers of ten")] = None
-    """v-sweep, k-sweep, bound: scale factors of V."""
+    """Scale factors of V, for v-sweep, k-sweep and bound."""
 
     def system(self, name: str, **fields: Any) -> Scenario:
-        """A preset with the number of rounds that was asked for and other fields."""
+        """A preset with the requested number of rounds and other fields."""
         rounds = {} if self.rounds is None else {"num_rounds": self.rounds}
         return Scenario.preset(name, **rounds | fields)
 
@@ -109,7 +110,7 @@ class Drawn(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """The part of a figure on one system: its curves, and what becomes of their results."""
+    """The part of a figure on one system: its curves, and a function that draws their results."""
 
     title: str  # of its table
     comment: str  # below its table
@@ -119,7 +120,7 @@ class Figure(NamedTuple):
 
 
 def baselines(options: Options, name: str) -> Figure:
-    """LROA against Uni-D, Uni-S and DivFL; without training LROA and Uni-D at other mu, too."""
+    """LROA, Uni-D, Uni-S and DivFL; without training also LROA and Uni-D at other mu."""
     curves = [Curve(label, policy, options.system(name)) for label, policy in _POLICIES.items()]
     if not options.train and name in PAPER_SAVINGS:
         curves += [
@@ -218,7 +219,7 @@ def v_sweep(options: Options, name: str) -> Figure:
         rows = [
             {
                 "scenario": name,
-                "nu": label,
+                "nu": superscripts(label),
                 "energy, J": f"{run['energy_ratio'].mean() * budget:.4g}",
                 "budget, J": f"{budget:.4g}",
                 "objective, s": f"{run['penalty'].mean():.6g}",
@@ -273,7 +274,8 @@ def k_sweep(options: Options, name: str) -> Figure:
             least = PAPER_ACCURACY.get(name, {}).get(size, 0.0) if options.train else None
             best, quality, good = select(grid, least)
             mu, nu = (part.split(" = ")[1] for part in best.removeprefix(start).split(", "))
-            row = {"scenario": name, "policy": label, "K": str(size), "mu": mu, "nu": nu}
+            row = {"scenario": name, "policy": label, "K": str(size), "mu": mu}
+            row["nu"] = superscripts(nu)
             row["total time, d"] = f"{total_time(runs[best]) / 86_400:.4g}"
             row[quality_of] = f"{quality:.4g}{'' if good else '*'}"
             rows.append(row)
@@ -294,10 +296,10 @@ def k_sweep(options: Options, name: str) -> Figure:
 def select(
     runs: Mapping[str, pd.DataFrame], least_accuracy: float | None = None
 ) -> tuple[str, float, bool]:
-    """Find the fastest run that is good enough, or else the nearest to it, and its quality.
+    """Find the fastest run that is good enough, or else the one nearest to it, and its quality.
 
-    With a least final accuracy [%] this is the quality, else the worst device's energy over its
-    budget, which may be `_MOST_ENERGY`.
+    The quality is the final accuracy [%] if a `least_accuracy` is given. Otherwise it is the worst
+    device's energy over its budget, at most `_MOST_ENERGY`.
     """
     summaries = {label: summarise(run).mean(numeric_only=True) for label, run in runs.items()}
     if least_accuracy is None:
@@ -315,7 +317,7 @@ def select(
 
 
 def bound(options: Options, name: str) -> Figure:
-    """Distance of LROA from the lower bound: objective, queues and energy against V."""
+    """LROA's objective above the lower bound, queues and energy for different V."""
     values = options.nu or (1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6)
     # nu does not change the bounds.
     curves = [Curve(f"{nu:.3g}", "lroa", options.system(name, nu=nu)) for nu in values]
@@ -329,8 +331,12 @@ def bound(options: Options, name: str) -> Figure:
             queue = late["mean_queue"].mean()
             energy = run.groupby("seed")["worst_energy_ratio"].last().mean()
             data.append({"nu": nu, "gap": gap, "queue": queue, "energy": energy})
-            row = {"scenario": name, "nu": f"{nu:.3g}", "above bound, %": f"{gap:.3f}"}
-            row |= {"mean queue, J": f"{queue:.4g}", "worst energy / budget": f"{energy:.4f}"}
+            row = {"scenario": name, "nu": superscripts(f"{nu:.3g}")}
+            row |= {
+                "above bound, %": f"{gap:.3f}",
+                "mean queue, J": f"{queue:.4g}",
+                "worst energy / budget": f"{energy:.4f}",
+            }
             rows.append(row)
         frame = pd.DataFrame(data)
         drawn: list[Panel] = [
@@ -355,7 +361,7 @@ _LABELS = {
 
 
 def _draw_against_nu(axes: Axes, frame: pd.DataFrame, column: str, title: str) -> None:
-    """A quantity against nu, the queue on two logarithmic axes."""
+    """A quantity over nu; the axis of the queue is logarithmic as well."""
     axes.plot(frame["nu"], frame[column], color=looks(["LROA"])["LROA"].color, marker="o")
     axes.set(xscale="log", xlabel="ν", ylabel=_LABELS[column], title=title)
     if column == "queue":
@@ -367,7 +373,7 @@ def _draw_against_nu(axes: Axes, frame: pd.DataFrame, column: str, title: str) -
 
 
 def panels(rounds: pd.DataFrame, name: str, *, trained: bool) -> list[Panel]:
-    """The paper's pair of panels; without training time and energy stand for the accuracy."""
+    """The paper's two panels of accuracy, or time and energy if nothing is trained."""
     if trained:
         return _titled((draw_accuracy_over_time, draw_accuracy_over_rounds), rounds, name)
     return _titled((draw_time, draw_energy), rounds, name)
@@ -400,7 +406,7 @@ def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def late_rounds(table: pd.DataFrame) -> pd.DataFrame:
-    """The second half of the rounds: what is left when the queues have filled."""
+    """The second half of the rounds, when the queues have filled."""
     late: pd.DataFrame = table[table["round"] > table["round"].max() / 2]
     return late
 

@@ -1,12 +1,12 @@
-"""The status of a scheduler in a setting: within its constraints or not, over all its seeds.
+"""The status of a scheduler in a setting: whether it meets its constraints, over all its seeds.
 
-`episode.run_episode` keeps the `DeviceAccounts` of each run, `summary.summarise` asks `judge` for
+`episode.run_episode` keeps the `DeviceAccounts` of each run, `summary.summarise` calls `judge` for
 the status of all runs of a policy, and tables add what the seeds `cannot_tell`.
 
 Seeds are the independent replicates: within a run, rounds and devices depend on each other. A mean
-over seeds is beyond a limit if chance does not explain its excess. Chance is the spread over seeds,
-but no more than the channel causes: a policy that treats different devices badly in each run is
-responsible for it.
+over seeds is beyond a limit if its excess is statistically significant. The chance variation is the
+spread over seeds, but no more than the channel causes: a policy that neglects different devices in
+each run is responsible for that.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ OK, OVER_BUDGET, LEAVES_OUT = "ok", "over budget", "leaves out"
 OVERWEIGHTS, TOO_SHORT = "overweights", "too short"
 
 # The limits: energy over the budget, of each device and in the mean of all; influence and
-# participation of each device over what its data ask for; share of all participation that devices
-# may lack together; share of the places that are filled; sum of the weights of a round; and
-# participations asked of each device in all runs together.
+# participation of each device over its fair amount; the fraction of all participation that devices
+# may lack together; the filled fraction of the cohort; the sum of the weights of a round; and the
+# fair number of participations of each device in all runs together.
 DEVICE_ENERGY, ALL_ENERGY = 1.10, 1.03
 INFLUENCE, PARTICIPATION, LACKING, FILLED = 0.5, 0.5, 0.05, 0.9
 WEIGHT, ASKED = 1.1, 2.0
@@ -44,8 +44,7 @@ MOST_WEIGHT = 1.25
 # lump counts half of that.
 _LUMP = 4.0
 
-# Probability of a false alarm of each rule for a scheduler that keeps to it: 5 % in a table of
-# fifteen.
+# Each rule's probability of a false alarm for a scheduler that obeys it: 5 % in a table of fifteen.
 LEVEL = 0.05 / 15
 
 
@@ -181,7 +180,7 @@ def judge(accounts: DeviceAccounts, until_target: DeviceAccounts | None = None) 
     least = float(np.min(pooled, where=pooled > 0, initial=np.inf))
     status = _judge(accounts)
     if status.name == OK and least < ASKED:
-        return Status(TOO_SHORT, f"too short: a device is asked for {least:.2g} participations")
+        return Status(TOO_SHORT, f"too short: a device's fair share is {least:.2g} participations")
     if status.name == OK and until_target is not None:
         limits = DEVICE_ENERGY_UNTIL_TARGET, ALL_ENERGY_UNTIL_TARGET
         name, reason = _judge(until_target, *limits)
@@ -205,13 +204,13 @@ def _judge(
     spends, misses = [], []
     if over.any():
         excess = 100 * (mean[over].max() - 1)
-        spends.append(f"{_some(over)} devices over, the worst {excess:,.0f} %")
+        spends.append(f"{_some(over)} devices up to {excess:,.0f} % over budget")
     elif not drawn and energy.beyond_as_group():
         over = mean > energy.limit
         excess = 100 * (mean[over].mean() - 1)
-        spends.append(f"{_some(over)} devices {excess:,.0f} % over in the mean")
+        spends.append(f"{_some(over)} devices on average {excess:,.0f} % over budget")
     if all_over:
-        spends.append(f"all together {100 * (accounts.energy.mean() - 1):,.1f} % over")
+        spends.append(f"all devices on average {100 * (accounts.energy.mean() - 1):,.1f} % over")
     out = influence.beyond() | participation.beyond()
     if out.any():
         misses.append(f"leaves out {_some(out)}")
@@ -221,9 +220,9 @@ def _judge(
                 out = rule.ratio.mean(axis=0) < rule.limit
                 misses.append(f"leaves out {_some(out)} as a group")
         if not misses and (lacking := _lacking(accounts)):
-            misses.append(f"devices lack {100 * lacking:.0f} % of the participation together")
+            misses.append(f"devices lack {100 * lacking:.0f} % of all participation")
     if accounts.filled.mean() < FILLED:
-        misses.append(f"fills {100 * accounts.filled.mean():.0f} % of the places")
+        misses.append(f"fills {100 * accounts.filled.mean():.0f} % of the cohort")
     weighs = []
     if accounts.weight.mean() > WEIGHT:
         weighs.append(f"weights of a round sum to {accounts.weight.mean():.2f}")
@@ -244,32 +243,29 @@ def sensitivity(accounts: DeviceAccounts) -> Sensitivity:
 
 
 def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
-    """A sentence on what chance could hide in a table, by the accounts of its policies.
-
-    It is about the policies that are ok, and empty if nothing much can be hidden.
-    """
+    """What chance could hide in the runs of the policies that are ok; empty if not much."""
     passed = [each for each in accounts if judge(each).name == OK]
     if not passed:
         return ""
     seeds = min(len(each.filled) for each in passed)
     if seeds == 1:
-        return "One seed cannot tell luck from excess: only expected energies are judged."
+        return "One seed cannot show whether an excess is chance: only expected energies count."
     bounds = [sensitivity(each) for each in passed]
     device, together = max(each.device for each in bounds), max(each.together for each in bounds)
     influence = min(each.influence for each in bounds)
     hidden = []
     if device > 4 / 3:
         times = f"{device:.2g}" if device < 10 else "more than ten"
-        hidden.append(f"a device that spends {times} times its budget")
+        hidden.append(f"a single device at {times} times its budget")
     if together > 1.05:
-        hidden.append(f"all that spend {together:.3g} times theirs together")
+        hidden.append(f"all devices at {together:.3g} times theirs")
     if influence <= 0:
-        hidden.append("a device that is left out")
+        hidden.append("a device left out")
     elif influence < 1 / 3:
-        hidden.append(f"a device that counts {influence:.1g} of what its data ask for")
+        hidden.append(f"an influence of {100 * influence:.0g} %")
     if not hidden:
         return ""
-    return f"With {seeds} seeds, luck could explain {' or '.join(hidden)}."
+    return f"With {seeds} seeds, {' or '.join(hidden)} could still be chance."
 
 
 def _some(which: BoolArray) -> str:

@@ -1,4 +1,4 @@
-"""The look of each policy in all pictures: a colour and a line of its own, apart also in grey."""
+"""A colour and a line style for each policy, the same in all figures and distinct in grey."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 # Okabe and Ito's colours without their yellow, and four of Tol's; and dashes. As 11 and 6 have no
-# common divisor, the places 0 to 65 of a family have 66 pairs of them, and neighbours share none.
+# common divisor, the places 0 to 65 have 66 pairs of colour and dashes, and neighbours share none.
 _COLORS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#882255"),
     *("#56B4E9", "#999933", "#332288", "#777777"),
 )
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
-# The families of policies by place: those that are mostly drawn together have different colours.
+# The families of policies by place: those that often share a figure have different colours.
 FAMILIES = (
     *("LROA", "Uni-D", "Uni-S", "DivFL", "Opportunistic", "Best channel", "Fastest", "Random"),
     *("Round robin", "Proportional fair", "Power of choice", "Oort", "Over-selection"),
     *("Adaptive sampling", "Quickest", "Optimal sampling"),
 )
-# What stands behind the family in a name, and its marker; others take the next that is free.
+# The part of a name after its family, and its marker; other parts take the next free marker.
 _MARKERS = {
     "": "",
     "dynamic": "",
@@ -42,18 +42,17 @@ class Look(NamedTuple):
     marker: str
 
     def keywords(self) -> dict[str, Any]:
-        """Keywords of a line, with hollow markers at even distances."""
-        markers = {"markevery": 0.15, "markerfacecolor": "white"}
-        return self._asdict() | (markers if self.marker else {})
+        """Keywords of a line, with markers at even distances."""
+        return self._asdict() | ({"markevery": 0.15} if self.marker else {})
 
 
 def looks(names: Sequence[str]) -> dict[str, Look]:
-    """The looks of policies that are in one picture, by their names.
+    """The looks of the policies of a figure, by their names.
 
-    The colour and the dashes are those of the family, the name up to the first comma, and what
-    stands behind it has a marker: ``"Best channel, static"`` is the line of ``"Best channel,
-    dynamic"`` with circles. A policy of this package looks the same in every picture. Another one
-    has colour and dashes that nobody else has, and if possible a colour that is not there yet.
+    A policy has the colour and dashes of its family, the name up to the first comma. The rest of
+    the name decides the marker: ``"Best channel, static"`` is the line of ``"Best channel,
+    dynamic"`` with circles. A policy of this package looks the same in every figure. Another one
+    has a pair of colour and dashes of its own, if possible with an unused colour.
     """
     families = dict.fromkeys(name.partition(", ")[0] for name in names)
     places = {family: FAMILIES.index(family) for family in families if family in FAMILIES}
@@ -70,7 +69,7 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
             ),
         )
     chosen: dict[str, Look] = {}
-    # Those whose marker is known come first, whatever the order in the picture.
+    # Names with a known marker choose first.
     for name in sorted(names, key=lambda name: name.partition(", ")[2] not in _MARKERS):
         family, _, variant = name.partition(", ")
         color, line = _COLORS[places[family] % len(_COLORS)], _LINES[places[family] % len(_LINES)]

@@ -1,14 +1,15 @@
 """The tables of a comparison: one description of the columns, three writers.
 
-A command makes a `Board` of a summary (`policies.benchmark.summary.summarise`). `sheets` turns
-boards into ranked rows of texts, and from these `comparison_tables` writes for the terminal,
-`comparison_markdowns` for pages and `policies.benchmark.latex.comparison_latex` for papers.
+A command makes a `Board` of a summary (`policies.benchmark.summary.summarise`). `sheet_of` turns
+it into ranked rows of texts. `comparison_table` formats these for the terminal,
+`comparison_markdown` for pages and `policies.benchmark.latex.comparison_latex` for papers.
+docs/ranking.md explains the columns.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -23,30 +24,26 @@ from rich.table import Table
 from policies.benchmark.intervals import digits, mean_interval, rounded
 from policies.benchmark.status import OK
 
-_STATUS = (
-    "A policy is ok if, beyond luck, no device spends more than 10 % and all together no more than "
-    "3 % over the budget, and no device lacks more than half and all together no more than 5 % of "
-    "what their data ask for."
-)
-# A narrow terminal drops columns until this many are left.
-_LEAST_COLUMNS = 2
-# With fewer seeds the values stand instead of their mean: an interval would say nothing.
-_LEAST_SEEDS = 3
+# The number of columns that a table always shows, however narrow the terminal.
+_LEAST_COLUMNS = 4
+_MOST_NOTES = 3  # lines below a table
+# With fewer seeds a table lists the values: an interval would say nothing.
+LEAST_SEEDS = 3
 
 
 class Board(NamedTuple):
-    """The runs of a setting, a row each, and what else its table and picture show."""
+    """The runs of a setting, a row for each, and what else its table and figure show."""
 
     summary: pd.DataFrame
     target: float | None = None  # test accuracy
-    caution: str = ""  # what the runs cannot show
-    left_out: Mapping[str, str] = MappingProxyType({})  # policies that were not run, and why
+    caution: str = ""  # what these runs cannot show
+    left_out: Mapping[str, str] = MappingProxyType({})  # policies that were not run, with reasons
 
 
 class Column(NamedTuple):
     """A column of a table: its group, its name in two lines, and its cell for each policy.
 
-    Without cells a column does not apply. A narrow terminal drops the least important first.
+    A narrow terminal hides the least important columns.
     """
 
     group: str
@@ -58,11 +55,11 @@ class Column(NamedTuple):
     @property
     def name(self) -> str:
         """The header in one line."""
-        return self.header.strip().replace("-\n", "").replace("\n", " ")
+        return self.header.strip().replace("\n", " ")
 
 
 class Sheet(NamedTuple):
-    """The table of a board as texts: policies by rank, of which the first `good` are ok."""
+    """The table of a board as texts: policies by rank, the first `good` of which are ok."""
 
     title: str
     names: list[str]
@@ -84,20 +81,20 @@ def by_policy(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def is_ok(runs: pd.DataFrame) -> bool:
-    """True if a policy, of which these are the runs, keeps to its constraints."""
+    """Whether the policy of these runs meets its constraints."""
     return bool((runs["status"] == OK).all())
 
 
 def judged_by(summary: pd.DataFrame) -> str:
-    """The column by which `ranked` orders policies that are alike otherwise."""
+    """The column by which `ranked` orders policies of equal status."""
     return "time_to_target" if "time_to_target" in summary else "total_time"
 
 
 def ranked(summary: pd.DataFrame) -> list[str]:
     """Policies from the best to the worst: those that are ok first, then by time.
 
-    The time is that to the target where there is one, and a policy that reaches it in every run
-    comes before one that does not.
+    With a target this is the time to the target, and policies that reach it in every run come
+    first.
     """
     rank = {}
     for name, group in by_policy(summary):
@@ -109,10 +106,10 @@ def ranked(summary: pd.DataFrame) -> list[str]:
 
 
 def ranked_overall(summaries: Sequence[pd.DataFrame]) -> list[str]:
-    """The policies of several settings, first those that are ok in all of theirs, by mean rank.
+    """The policies of several settings: first those that are ok wherever they run, by mean rank.
 
     The others follow by the number of settings in which they are ok, then by mean rank. A policy
-    that comes before another in every setting comes before it here.
+    that is ahead of another in every setting is ahead here.
     """
     good, ranks = dict[str, list[bool]](), dict[str, list[int]]()
     for summary in summaries:
@@ -128,38 +125,40 @@ def ranked_overall(summaries: Sequence[pd.DataFrame]) -> list[str]:
     return sorted(ranks, key=place)
 
 
-def comparison_tables(
-    boards: Sequence[Board], *, width: int = 100, leader: bool = False
-) -> list[Table]:
-    """Tables for the terminal with the same columns: a row for each policy, values over seeds.
+def comparison_table(
+    board: Board, *, width: int = 100, leader: bool = False
+) -> tuple[Table, list[str]]:
+    """A table for the terminal, and notes below it.
 
-    Policies that are ok come first, and the fastest first among them; the others stand below a
-    line, and the reasons below the table. Total times are compared with those of the first policy
-    of a summary, or times to the target, if there is one, with those of the `leader`. If the
-    terminal is narrow, the tables leave out the least important columns, and say so.
+    A row for each policy shows values over seeds: policies that are ok, the fastest first, then
+    below a line the others. Total times are compared with the first policy of the summary, or
+    times to the target with the `leader`. A narrow terminal hides the least important columns. The
+    notes have at most three lines of this `width`, and one that says where to read on.
     """
-    every = sheets(boards, leader=leader)
-    columns = every[0].columns
-    places = sorted(range(len(columns)), key=lambda place: columns[place].importance)
-    wide, dropped, whole = Console(markup=False, emoji=False, width=1000), 0, 0
-    while True:
-        tables = [
-            _table(board, sheet, places[:dropped], whole)
-            for board, sheet in zip(boards, every, strict=True)
-        ]
-        needed = max(Measurement.get(wide, wide.options, table).maximum for table in tables)
-        if needed <= width or len(places) - dropped <= _LEAST_COLUMNS:
-            return tables
-        whole, dropped = whole or needed, dropped + 1
+    whole = sheet_of(board, leader=leader)
+    by_importance = sorted(whole.columns, key=lambda column: column.importance)
+    hidden, needed = 0, _width(_table(whole))
+    sheet = whole
+    while _width(_table(sheet)) > width and len(sheet.columns) > _LEAST_COLUMNS:
+        hidden += 1
+        left = [each for each in whole.columns if each not in by_importance[:hidden]]
+        sheet = whole._replace(columns=left)
+    reading = "See docs/ranking.md for columns and status."
+    if hidden:
+        reading += f" COLUMNS={needed} shows {hidden} more column{'s' * (hidden > 1)}."
+    return _table(sheet), [*_notes(board, sheet, width), reading]
 
 
-def _table(board: Board, sheet: Sheet, hidden: Collection[int], whole: int) -> Table:
-    """A table without the columns at `hidden` places; with them a terminal must be `whole` wide."""
-    table = Table(title=sheet.title, box=box.SIMPLE_HEAD, pad_edge=False)
+def _width(table: Table) -> int:
+    wide = Console(markup=False, emoji=False, width=1000)
+    return Measurement.get(wide, wide.options, table).maximum
+
+
+def _table(sheet: Sheet) -> Table:
+    table = Table(title=sheet.title, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
-    kept = [column for place, column in enumerate(sheet.columns) if place not in hidden]
     before = ""
-    for column in kept:
+    for column in sheet.columns:
         group = column.group if column.group != before else ""
         table.add_column(f"{group}\n{column.header}", justify="right", no_wrap=True)
         before = column.group
@@ -167,44 +166,44 @@ def _table(board: Board, sheet: Sheet, hidden: Collection[int], whole: int) -> T
         if 0 < place == sheet.good:
             table.add_section()
         style = "red" if place >= sheet.good else None
-        table.add_row(name, *(column.cells.get(name, "–") for column in kept), style=style)
-    runs, bad = dict(by_policy(board.summary)), sheet.names[sheet.good :]
-    notes = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in bad]
-    notes.append(caption(kept, board))
-    if hidden:
-        unseen = [sheet.columns[place].name.replace(", %", "") for place in sorted(hidden)]
-        notes.append(
-            f"Not shown, as the terminal is narrow: {', '.join(unseen)}. COLUMNS={whole} before "
-            "the command shows them."
-        )
-    table.caption, table.caption_justify = "\n".join(notes), "left"
+        table.add_row(name, *(column.cells.get(name, "–") for column in sheet.columns), style=style)
     return table
 
 
-def comparison_markdowns(boards: Sequence[Board]) -> list[str]:
-    """The tables of a comparison in Markdown, with the same columns: policies by rank.
+def _notes(board: Board, sheet: Sheet, width: int) -> list[str]:
+    """The reasons of policies that are not ok, as many as fit, and what the runs cannot show."""
+    runs, notes = dict(by_policy(board.summary)), list[str]()
+    bad = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in sheet.names[sheet.good :]]
+    for shown in range(len(bad), -1, -1):
+        left = len(bad) - shown
+        rest = [f"Reasons for {left} more: status_reason in summary.csv."] if left else []
+        notes = [*bad[:shown], *rest, *board.caution.splitlines()]
+        if sum(len(textwrap.wrap(note, width)) for note in notes) <= _MOST_NOTES:
+            break
+    return notes
 
-    The others' time is compared with that of the leader. Policies that are not ok have no rank.
-    Below a table stands what the columns mean.
+
+def comparison_markdown(board: Board) -> str:
+    """The table of a comparison in Markdown: policies by rank, times compared with the leader's.
+
+    Policies that are not ok have no rank.
     """
-    tables = []
-    for board, sheet in zip(boards, sheets(boards, "status_reason", leader=True), strict=True):
-        rows = [["rank", "scheduler", *(column.name for column in sheet.columns)]]
-        rows.append(["---:", "---", *["---:"] * len(sheet.columns)])
-        for rank, name in enumerate(sheet.names, 1):
-            place = str(rank) if rank <= sheet.good else "–"
-            rows.append([place, name, *(column.cells.get(name, "–") for column in sheet.columns)])
-        for name, reason in board.left_out.items():
-            rows.append(["–", f"{name} ({reason})", *["–"] * len(sheet.columns)])
-        tables.append(f"{_markdown(rows)}\n\n{caption(sheet.columns, board)}")
-    return tables
+    sheet = sheet_of(board, "status_reason", leader=True)
+    rows = [["rank", "scheduler", *(column.name for column in sheet.columns)]]
+    rows.append(["---:", "---", *["---:"] * len(sheet.columns)])
+    for rank, name in enumerate(sheet.names, 1):
+        place = str(rank) if rank <= sheet.good else "–"
+        rows.append([place, name, *(column.cells.get(name, "–") for column in sheet.columns)])
+    for name, reason in board.left_out.items():
+        rows.append(["–", f"{name} ({reason})", *["–"] * len(sheet.columns)])
+    return "\n\n".join(filter(None, [_markdown(rows), board.caution]))
 
 
 def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
     """The times of several settings in Markdown: a row for each, a column for each scheduler.
 
-    The columns are in the order of `ranked_overall`, and the time is the one by which a setting is
-    ranked. Brackets mark schedulers that are not ok, and bold the shortest time of the others.
+    The columns are in the order of `ranked_overall`. The time is the one that ranks the setting.
+    Brackets mark schedulers that are not ok, and bold the shortest time of the others.
     """
     names = ranked_overall(list(summaries.values()))
     rows = [["setting", *names], ["---", *["---:"] * len(names)]]
@@ -226,25 +225,16 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def sheets(boards: Sequence[Board], status: str = "status", *, leader: bool) -> list[Sheet]:
-    """The table of each board, all with the same columns: a quantity that one has, all have.
-
-    The column of the status shows `status`, a column of the summaries.
-    """
-    every = {str(name) for board in boards for name in board.summary}
-    if any(board.summary["policy"].nunique() > 1 for board in boards):
-        every.add("longer")
-    return [_sheet(board, every, status, leader=leader) for board in boards]
-
-
-def _sheet(board: Board, every: Collection[str], status: str, *, leader: bool) -> Sheet:
+def sheet_of(board: Board, status: str = "status", *, leader: bool) -> Sheet:
+    """The table of a board as texts, with this column of the summary as the status."""
     summary, names = board.summary, ranked(board.summary)
     first = names[0] if leader else str(summary["policy"].iloc[0])
     time = judged_by(summary) if leader else "total_time"
     reference = summary[summary["policy"] == first].set_index("seed")[time]
-    # The first has a dash.
-    other = summary["seed"].map(reference).where(summary["policy"] != first)
-    runs = dict(by_policy(summary.assign(longer=summary[time] / other - 1)))
+    if len(names) > 1:  # the first has a dash
+        other = summary["seed"].map(reference).where(summary["policy"] != first)
+        summary = summary.assign(longer=summary[time] / other - 1)
+    runs = dict(by_policy(summary))
     unit, length = time_unit(float(summary["total_time"].max()))
     words = {
         "unit": unit,
@@ -254,17 +244,14 @@ def _sheet(board: Board, every: Collection[str], status: str, *, leader: bool) -
     }
     columns = []
     for group, header, importance, quantity, scale, cell in _columns(status, length):
-        if quantity in every:
-            cells = {}
-            for name, group_runs in runs.items():
-                if quantity in group_runs:
-                    values = group_runs[quantity]
-                    cells[name] = cell(values if scale == 1 else scale * values)
+        if quantity in summary:
+            values = {name: group[quantity] for name, group in runs.items()}
+            cells = {n: cell(each if scale == 1 else scale * each) for n, each in values.items()}
             columns.append(Column(group, header.format(**words), importance, quantity, cells))
     good = sum(is_ok(group) for group in runs.values())
     seeds = summary["seed"].nunique()
     title = f"Mean and 95 % interval over {seeds} seeds"
-    if seeds < _LEAST_SEEDS:
+    if seeds < LEAST_SEEDS:
         title = "One seed" if seeds == 1 else "Values of both seeds"
     return Sheet(title, names, good, columns)
 
@@ -280,100 +267,54 @@ def _columns(
     none = partial(_numbers, most_decimals=0)
     outcome, constraints, distance = "outcome", "constraints", "distance"
     return [
-        (outcome, "time to\n{goal}, {unit}", 11, "time_to_target", 1 / length, _reached),
-        (outcome, "final\naccuracy, %", 9, "final_accuracy", 100, two),
-        (outcome, "worst\ntenth, %", 2, "worst_tenth_accuracy", 100, two),
-        (outcome, "total\ntime, {unit}", 10, "total_time", 1 / length, three),
-        (outcome, "{longer} than\n{first}, %", 1, "longer", 100, two),
+        (outcome, "time to\n{goal}, {unit}", 13, "time_to_target", 1 / length, _reached),
+        (outcome, "final\naccuracy, %", 8, "final_accuracy", 100, two),
+        (outcome, "worst\ntenth, %", 5, "worst_tenth_accuracy", 100, two),
+        (outcome, "total\ntime, {unit}", 9, "total_time", 1 / length, three),
+        (outcome, "{longer} than\n{first}, %", 6, "longer", 100, two),
         (constraints, "\nstatus", 12, status, 1, lambda values: values.iloc[0] or OK),
-        (constraints, "spent, %\nof budget", 4, "spent_ratio", 100, few),
-        (constraints, "worst\ndevice, %", 6, "worst_spent_ratio", 100, none),
-        (constraints, "least in-\nfluence, %", 5, "influence", 100, _range),
+        (constraints, "spent, %\nof budget", 7, "spent_ratio", 100, few),
+        (constraints, "worst\ndevice, %", 11, "worst_spent_ratio", 100, none),
+        (constraints, "least\ninfluence, %", 10, "influence", 100, _range),
         (constraints, "aggregate\nnoise", 3, "aggregate_noise", 1, three),
-        (constraints, "never\nseen", 2, "never_seen", 1, _range),
-        (distance, "above\nbound, %", 7, "gap", 100, three),
-        (distance, "outcome\nbound, %", 8, "outcome_gap", 100, two),
+        (constraints, "never\nseen", 4, "never_seen", 1, _range),
+        (distance, "above\nbound, %", 1, "gap", 100, three),
+        (distance, "outcome\nbound, %", 2, "outcome_gap", 100, two),
     ]
 
 
 def _numbers(values: pd.Series, most_decimals: int = 3) -> str:
-    """Mean and half of the 95 % interval, see `rounded`; of few seeds the values.
+    """Mean and half of the 95 % interval, see `rounded`; for few seeds the values.
 
-    A dash stands where the quantity is not defined.
+    A dash if the quantity is not defined.
     """
     sample = values.to_numpy(np.float64)
     if not np.isfinite(sample).all():
         return "–"
-    if len(sample) < _LEAST_SEEDS:
+    if len(sample) < LEAST_SEEDS:
         return ", ".join(digits(value, most_decimals) for value in sample)
     return rounded(mean_interval(sample), most_decimals)
 
 
 def _range(values: pd.Series) -> str:
-    """The least and the greatest of numbers that take few values, rounded; of few seeds all."""
-    if len(values) < _LEAST_SEEDS:
+    """The rounded range over seeds, for numbers that take few values; for few seeds the values."""
+    if len(values) < LEAST_SEEDS:
         return ", ".join(f"{value:.0f}" for value in values)
     low, high = f"{values.min():.0f}", f"{values.max():.0f}"
     return low if low == high else f"{low}–{high}"
 
 
 def _reached(values: pd.Series) -> str:
+    """`_numbers` of the runs that reached the target, and how many of all these are."""
     reached = values.dropna()
     if reached.empty:
         return "not reached"
-    missed = "" if len(reached) == len(values) else f" ({len(reached)} of {len(values)} runs)"
+    missed = "" if len(reached) == len(values) else f" ({len(reached)}/{len(values)})"
     return _numbers(reached) + missed
 
 
-def caption(columns: Sequence[Column], board: Board) -> str:
-    """Explanations of the columns that are shown."""
-    notes = [_STATUS, board.caution] if board.caution else [_STATUS]
-    shown = {column.quantity for column in columns if column.cells}
-    if "worst_tenth_accuracy" in shown:
-        notes.append(
-            "Worst tenth: mean of the tenth of the devices with the least accuracy, which is that "
-            "on test data with the classes mixed as in a device's own data."
-        )
-    if "influence" in shown:
-        notes.append(
-            "Influence is the mean weight of a device in the aggregate over its share of the data, "
-            "of the device with the least."
-        )
-    if "aggregate_noise" in shown:
-        notes.append("Aggregate noise is the mean sum of the squared weights of a round.")
-    if any(re.search(r"\d–\d", cell) for column in columns for cell in column.cells.values()):
-        notes.append("A range is that from the lowest to the highest run.")
-    runs = [group for _, group in by_policy(board.summary)]
-    undefined = [group for group in runs if "gap" in shown and group["gap"].isna().any()]
-    if any(_samples(group) for group in undefined):
-        notes.append(
-            "The first bound holds for policies that sample their cohort, where no device drops "
-            "out and the bound is positive, and both for uploads as those of the first policy; a "
-            "dash stands elsewhere."
-        )
-    elif undefined:
-        notes.append(
-            "The first bound holds for policies that sample their cohort; a dash stands for those "
-            "that choose it."
-        )
-    if "outcome_gap" in shown:
-        notes.append(
-            "Above the outcome bound: no policy of any kind can be below it, when time, energy "
-            "really spent and missing participation all count at their prices. Read it beside the "
-            "status: who leaves devices out pays no more than the price."
-        )
-        if any(group["outcome_gap"].isna().any() and not _samples(group) for group in runs):
-            notes.append("A dash stands for policies that give bandwidths or have other uploads.")
-    return "\n".join(notes)
-
-
-def _samples(group: pd.DataFrame) -> bool:
-    """True if a policy draws its cohorts; one that chooses them has no sampling error."""
-    return "sampling_error" in group and bool(group["sampling_error"].notna().any())
-
-
 def coinciding(rounds: pd.DataFrame) -> list[list[str]]:
-    """Policies whose models were as good in every round of every seed, in groups."""
+    """Groups of policies with the same test accuracy in every round of every seed."""
     if "test_accuracy" not in rounds:
         return []
     groups: list[tuple[pd.DataFrame, list[str]]] = []

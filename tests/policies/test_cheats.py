@@ -82,8 +82,8 @@ class FastHalf(Inflated):
 def test_status__of_all_budgets_a_little_larger(kind, scenario):
     status, reason = judged(Inflated(scenario, kind, 1.045), scenario)
     assert status == "over budget"
-    assert reason.startswith("all together ")
-    assert 4 < float(reason.split()[2]) < 7
+    assert reason.startswith("all devices on average ")
+    assert 4 < float(reason.split()[4]) < 7
 
 
 def test_status__of_half_the_devices_with_larger_budgets(scenario):
@@ -93,7 +93,7 @@ def test_status__of_half_the_devices_with_larger_budgets(scenario):
     assert cheat["total_time"].mean() < 0.8 * honest["total_time"].mean()
     assert set(honest["status"]) == {"ok"}
     assert set(cheat["status"]) == {"over budget"}
-    assert cheat["status_reason"].iloc[0].startswith("10 of 20 devices over")
+    assert cheat["status_reason"].iloc[0].startswith("10 of 20 devices up to ")
     assert cheat["status_reason"].iloc[0].endswith("leaves out 10 of 20")
 
 
@@ -128,7 +128,7 @@ class OneBest(Policy):
 def test_status__of_draws_of_one_device(scenario):
     status, reason = judged(OneBest(scenario), scenario)
     assert status == "leaves out"
-    assert reason.endswith("fills 53 % of the places")
+    assert reason.endswith("fills 53 % of the cohort")
 
 
 class Turns(Policy):
@@ -161,7 +161,7 @@ def test_status__of_large_weights_for_rare_devices(rare, scenario):
     least = 2 / (rare + 1)
     assert row["least_participation"] == pytest.approx(least)
     assert row["influence"] == pytest.approx(min(1.25 * least, 1.0))
-    lack = "devices lack 17 % of the participation together"
+    lack = "devices lack 17 % of all participation"
     reason = {1: "", 2: lack}.get(rare, "leaves out 10 of 20")
     assert (row["status"], row["status_reason"]) == ("leaves out" if reason else "ok", reason)
 
@@ -219,7 +219,7 @@ class Sprint(Turns):
     ("cheat", "status", "reason"),
     [
         ({}, "ok", ""),
-        ({"energy": 3.0}, "over budget", "until the target: all together 28.0 % over"),
+        ({"energy": 3.0}, "over budget", "until the target: all devices on average 28.0 % over"),
         ({"factor": 1.2}, "overweights", "until the target: weights of a round sum to 1.20"),
     ],
 )
@@ -254,14 +254,14 @@ def test_status__of_runs_in_which_there_is_no_time_to_ask_all(scenario):
     assert judged(NeverHalf(short), short) == told
     assert judged(make_policy("random:static", short), short) == ("ok", "")
     # Of a single run it is not known.
-    told = "too short", "too short: a device is asked for 0.8 participations"
+    told = "too short", "too short: a device's fair share is 0.8 participations"
     assert judged(NeverHalf(short), short, [0]) == told
 
 
 def test_status__of_cohorts_of_one(scenario):
     status, reason = judged(Turns(scenario, size=1), scenario)
     assert status == "leaves out"
-    assert reason.endswith("fills 50 % of the places")
+    assert reason.endswith("fills 50 % of the cohort")
 
 
 class OneInTime(Policy):
@@ -296,7 +296,7 @@ def test_status__of_waiting_for_one_alone(scenario):
     assert cheat.total_time < 0.9 * honest.total_time
     status, reason = judged(policies[1], scenario)
     assert status == "leaves out"
-    assert reason.endswith("fills 50 % of the places")
+    assert reason.endswith("fills 50 % of the cohort")
 
 
 class MoreBudget(Opportunistic):

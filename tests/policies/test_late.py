@@ -83,7 +83,7 @@ def test_records__count_those_who_came_in_time():
         assert row.total_time == pytest.approx(infos[-1]["elapsed_time"])
         share.append(came.sum() / 300)
     assert 0.3 < np.mean(share) < 0.85
-    assert f"fills {100 * np.mean(share):.0f} % of the places" in table["status_reason"].iloc[0]
+    assert f"fills {100 * np.mean(share):.0f} % of the cohort" in table["status_reason"].iloc[0]
     assert table["gap"].isna().all()
     assert (table["outcome_gap"] > 0).all()
 

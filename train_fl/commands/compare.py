@@ -1,4 +1,4 @@
-"""Comparing policies under common random numbers: a table, plots and files."""
+"""Comparing policies under common random numbers: a table, figures and files."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from policies.benchmark.results_folder import (
     write_csv,
     write_text,
 )
-from policies.benchmark.tables import Board, coinciding, comparison_tables
+from policies.benchmark.tables import Board, comparison_table
 from train_fl.commands.console import print_whole
 from train_fl.commands.options import CompareOptions
-from train_fl.commands.settings import Scheduler, dataset_of, make_setting, network_note, notes
+from train_fl.commands.settings import Scheduler, make_setting
 
 if TYPE_CHECKING:
     from train_fl.factory import TrainingEnvFactory
@@ -42,7 +42,7 @@ def compare(options: CompareOptions, console: Console) -> None:
         models = folder / "models" if options.training.save_models else None
         (results,) = run_settings([setting], folder, run, console, models=models)
         rounds, bounds, summary, timing = results.rounds, results.bounds, results.summary(), None
-        if "real_time" in rounds:  # kept apart from what a repetition repeats
+        if "real_time" in rounds:  # a separate file, as it differs between repetitions
             timing = rounds[["policy", "seed", "round", "real_time"]]
             rounds = rounds.drop(columns="real_time")
         board = Board(summary, setting.target, results.caution())
@@ -54,22 +54,11 @@ def compare(options: CompareOptions, console: Console) -> None:
         if output.latex:
             boards = {Path(setting.name).stem: board}
             write_text(folder / "table.tex", comparison_latex(boards, folder.resolve().name))
-        save_plots(rounds, bounds, folder, target=setting.target, formats=output.formats)
+        save_plots(board, rounds, folder, formats=output.formats)
         if options.training.train:
             task = cast("TrainingEnvFactory", setting.entrants[0].training).make_task()
             counts = task.num_samples[:, None] * task.label_histogram
             panel = partial(draw_partition, counts=counts)
             save_figure([[panel]], [folder / f"partition.{kind}" for kind in output.formats])
-    (printed,) = comparison_tables([board], width=console.width)
-    print_whole(printed, console)
-    for twins in coinciding(rounds):
-        console.print(f"{' and '.join(twins)} draw the same devices and train the same models.")
-    if timing is not None:
-        seconds = timing.groupby("policy", sort=False)["real_time"].median()
-        each = ", ".join(f"{name} {value:.2g} s" for name, value in seconds.items())
-        console.print(f"real time of a round: {each}", highlight=False)
-    if options.training.train and (note := network_note(options)):
-        console.print(f"Trained on {dataset_of(options)}: {note}.", highlight=False)
-    for note in notes(setting):
-        console.print(note, highlight=False)
-    console.print(f"Results and plots: {folder}", soft_wrap=True)
+    print_whole(*comparison_table(board, width=console.width), console)
+    console.print(f"Results and figures: {folder}", soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -54,7 +54,9 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
     sys.exit(status)
 
 
-def print_whole(table: Table, console: Console) -> None:
-    """Print a table so that no number is cut off, however narrow the terminal."""
+def print_whole(table: Table, notes: Sequence[str], console: Console) -> None:
+    """Print a table so that no number is cut off, however narrow the terminal, and its notes."""
     whole = Measurement.get(console, console.options.update(width=1000), table).maximum
     Console(markup=False, emoji=False, width=max(console.width, whole)).print(table)
+    for note in notes:
+        console.print(note, highlight=False)

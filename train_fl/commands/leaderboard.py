@@ -26,8 +26,8 @@ from policies.benchmark.results_folder import (
 )
 from policies.benchmark.tables import (
     Board,
-    comparison_markdowns,
-    comparison_tables,
+    comparison_markdown,
+    comparison_table,
     overview_markdown,
 )
 from train_fl.commands.console import print_whole
@@ -39,19 +39,18 @@ from train_fl.commands.settings import (
     make_entrant,
     make_setting,
     network_note,
-    notes,
 )
 
 _TABLES = ("leaderboard.csv", "leaderboard.md", "summary.csv", "table.tex")
 LEADERBOARD = Kind("leaderboard", (*_TABLES, "overview.pdf", "overview.png"))
 _HOW_TO_READ = (
-    "Schedulers that are ok are ranked, the fastest first; the others stand below with the reason. "
-    "Numbers are means over seeds with 95 % intervals. Times are compared with those of the leader "
-    "seed by seed, as all schedulers meet the same channels."
+    "Schedulers that are ok are ranked by time; the others are below with the reason. Numbers are "
+    "means over seeds with 95 % intervals. Times are compared with the leader's on the same seeds, "
+    "and so on the same channels. docs/ranking.md explains the columns and the status."
 )
 _OVERVIEW = (
-    "Time to the target, or in all where no models are trained; in brackets if a scheduler is not "
-    "ok, and bold where it leads:"
+    "Time to the target, or total time without training. Brackets mark schedulers that are not ok, "
+    "and bold the fastest of the others:"
 )
 
 
@@ -110,14 +109,12 @@ def leaderboard(options: Options, console: Console) -> None:
             text = comparison_latex(boards, folder.resolve().name, leader=True)
             write_text(folder / "table.tex", text)
         save_overview(boards, folder / "overview.png", output.formats)
-    tables = comparison_tables(list(boards.values()), width=console.width, leader=True)
-    for (name, board), table, sentence in zip(boards.items(), tables, sentences, strict=True):
-        console.print(name, style="bold", highlight=False)
-        print_whole(table, console)
-        for left_out, why in board.left_out.items():
-            console.print(f"not run: {left_out} ({why})", highlight=False)
-        console.print(sentence + "\n", highlight=False)
-    console.print(f"Results: {folder}", soft_wrap=True)
+    for (name, board), sentence in zip(boards.items(), sentences, strict=True):
+        console.print(f"\n{name}", style="bold", highlight=False)
+        left_out = [f" Not run: {label} ({why})." for label, why in board.left_out.items()]
+        console.print(sentence + "".join(left_out), highlight=False)
+        print_whole(*comparison_table(board, width=console.width, leader=True), console)
+    console.print(f"\nResults: {folder}", soft_wrap=True)
 
 
 def _setting(read: FileSetting, stored: pd.DataFrame | None) -> Setting:
@@ -176,9 +173,8 @@ def _write(boards: dict[str, Board], sentences: Sequence[str], folder: Path, tit
     sections = [f"# {title}", _HOW_TO_READ]
     if len(summaries) > 1:
         sections += [_OVERVIEW, overview_markdown(summaries)]
-    tables = comparison_markdowns(list(boards.values()))
-    for name, table, sentence in zip(boards, tables, sentences, strict=True):
-        sections += [f"## {name}", table, sentence]
+    for (name, board), sentence in zip(boards.items(), sentences, strict=True):
+        sections += [f"## {name}", sentence, comparison_markdown(board)]
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
 
 
@@ -198,4 +194,4 @@ def _sentence(read: FileSetting, setting: Setting) -> str:
         network = f" ({note})" if (note := network_note(options)) else ""
         target = f"{100 * setting.target:g} % test accuracy"
         sentence += f"; trained on {dataset_of(options)}{network}, target {target}."
-    return " ".join([sentence, *notes(setting)])
+    return sentence

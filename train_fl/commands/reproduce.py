@@ -79,9 +79,8 @@ def reproduce(options: Options, console: Console) -> None:
         table.add_column(column, justify="left" if index < 2 else "right")
     for row in (row for each in drawn for row in each.rows):
         table.add_row(*row.values())
-    print_whole(table, console)
-    for text in (figures[0].comment, *(each.finding for each in drawn if each.finding)):
-        console.print(text)
+    findings = [each.finding for each in drawn if each.finding]
+    print_whole(table, [figures[0].comment, *findings], console)
     console.print(f"Figures and data: {folder}", soft_wrap=True)
 
 

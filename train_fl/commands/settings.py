@@ -14,7 +14,6 @@ from fl_edge_env.checks import did_you_mean
 from fl_edge_env.scenario.presets import PRESETS
 from policies.benchmark.evaluate import check_target
 from policies.benchmark.experiment import Entrant, Setting
-from policies.divfl import DivFL
 from policies.registry import POLICIES, SELECTORS, make_policy
 from train_fl.commands.options import CompareOptions
 
@@ -130,12 +129,3 @@ def network_note(options: CompareOptions) -> str:
     if upload := training.get("upload"):
         parts.append(f"uploads of the size of {upload}")
     return ", ".join(parts)
-
-
-def notes(setting: Setting) -> list[str]:
-    """How DivFL chose its cohorts."""
-    if not any(isinstance(policy, DivFL) for policy in setting.policies.values()):
-        return []
-    trained = setting.entrants[0].training is not None
-    how = "gradients" if trained else "label histograms: the same in every round"
-    return [f"DivFL chose its cohorts by {how}."]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,8 +20,8 @@ from policies.benchmark.experiment import Entrant, Setting, run_settings
 from policies.benchmark.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
-    draw_distance,
     draw_energy,
+    draw_ranking,
     log_ticks,
     save_figure,
     save_plots,
@@ -28,17 +29,18 @@ from policies.benchmark.figures import (
 from policies.benchmark.intervals import mean_interval
 from policies.benchmark.options import RunOptions
 from policies.benchmark.summary import summarise
+from policies.benchmark.tables import Board
 
 
 @pytest.fixture(scope="module")
-def played() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rounds of three policies under two seeds, and the bounds along their paths."""
+def played() -> pd.DataFrame:
+    """Rounds of three policies under two seeds."""
     scenario = Scenario.digits(num_devices=6, num_rounds=30)
     policies = [LROA(scenario), UniS(scenario), DivFL(scenario)]
     entrants = tuple(Entrant(policy.name, policy, scenario) for policy in policies)
-    setting = Setting("", entrants, [3, 4])
+    setting = Setting("", entrants, [3, 4], bounded=False)
     (results,) = run_settings([setting], None, RunOptions(workers=1), Console(quiet=True))
-    return results.rounds.assign(status="ok"), results.bounds
+    return results.rounds.assign(status="ok")
 
 
 def trained(**curves: list[float]) -> pd.DataFrame:
@@ -60,35 +62,8 @@ def lines(axes: Axes) -> dict[str, np.ndarray]:
     }
 
 
-def test_outcome__its_lines_end_at_the_gaps_of_the_summary(played):
-    rounds, bounds = played
-    axes = Figure().add_subplot()
-    draw_distance(axes, rounds, bounds, "outcome")
-    gaps = summarise(rounds, bounds=bounds).groupby("policy")["outcome_gap"].mean()
-    assert set(lines(axes)) == {*gaps.index, "cannot be beaten", "single runs"}
-    for name, gap in gaps.items():
-        assert lines(axes)[name][-1] == pytest.approx((30, 100 * gap), rel=1e-12)
-    # Another way to the value after ten rounds.
-    half, least = (table[table["round"] <= 10] for table in (rounds, bounds))
-    ratios = half[half.policy == "DivFL"].groupby("seed")["priced_outcome"].sum()
-    ratios /= least.groupby("seed")["outcome_bound"].sum()
-    assert lines(axes)["DivFL"][9] == pytest.approx((10, 100 * (ratios.mean() - 1)))
-
-
-def test_outcome__where_a_bound_is_not_positive_or_not_known_there_is_no_line(played):
-    rounds, bounds = played
-    other = rounds["priced_outcome"].where(rounds["policy"] != "LROA")  # as with other uploads
-    axes = Figure().add_subplot()
-    draw_distance(axes, rounds.assign(priced_outcome=other), bounds, "outcome")
-    assert set(lines(axes)) & {"LROA", "Uni-S", "DivFL"} == {"Uni-S", "DivFL"}
-    negative = bounds.assign(outcome_bound=bounds["outcome_bound"].where(bounds["seed"] == 3, -1.0))
-    axes = Figure().add_subplot()
-    draw_distance(axes, rounds, negative, "outcome")
-    assert set(lines(axes)) == {"cannot be beaten"}
-
-
 def test_energy__has_a_band_of_the_interval_over_several_seeds(played):
-    rounds = pd.concat(played[0].assign(seed=seed, policy="it") for seed in range(5))
+    rounds = pd.concat(played.assign(seed=seed, policy="it") for seed in range(5))
     rounds = rounds.drop_duplicates(["seed", "round"])
     rounds["spent_ratio"] *= 1 + rounds["seed"] / 10
     axes = Figure().add_subplot()
@@ -99,24 +74,45 @@ def test_energy__has_a_band_of_the_interval_over_several_seeds(played):
     np.testing.assert_allclose(edges, [max(low, 0.0), high])
 
 
-def test_accuracy__is_shown_from_where_it_is_interesting_with_all_ends_and_the_target():
-    rises = [0.1, 0.3, 0.6, 0.9, 0.95, 0.96, 0.97, 0.98, 0.98, 0.98]
-    falls = [*rises[:-1], 0.42]
-    for draw in (draw_accuracy_over_rounds, draw_accuracy_over_time):
+def test_accuracy__is_shown_over_linear_time_until_all_runs_have_reached_the_target():
+    curves = {"fast": [0.1, 0.5, 0.9, 0.95, 0.96, 0.97], "slow": [0.1, 0.3, 0.6, 0.7, 0.8, 0.85]}
+    for target, end in ((0.55, 1.2 * 9), (0.9, 36), (None, 36)):
         axes = Figure().add_subplot()
-        draw(axes, trained(rises=rises, steady=rises))
-        low, high = axes.get_ylim()
-        assert 50 <= low < 90
-        assert 98 <= high <= 100
-        for target, shown in ((None, 42), (0.25, 25)):
-            axes = Figure().add_subplot()
-            draw(axes, trained(rises=rises, falls=falls), target)
-            assert 5 < axes.get_ylim()[0] < shown
-            assert lines(axes)["falls"][-1][1] == pytest.approx(42)
-        assert lines(axes)["target: 25 %"][:, 1].tolist() == [25, 25]
-    # Time begins where the first line comes into the picture, and is logarithmic.
-    assert axes.get_xscale() == "log"
-    assert 1 < axes.get_xlim()[0] <= 9
+        draw_accuracy_over_time(axes, trained(**curves), target)
+        assert (*axes.get_xlim(), *axes.get_ylim()) == pytest.approx((0, end, 0, 100))
+        assert axes.get_xscale() == "linear"
+        slow = lines(axes)["slow"]
+        np.testing.assert_allclose(np.interp([4, 25, 36], *slow.T), [30, 80, 85], atol=0.5)
+        np.testing.assert_allclose(slow[-1], [36, 85])
+    axes = Figure().add_subplot()
+    draw_accuracy_over_rounds(axes, trained(**curves, other=curves["slow"]), 0.9)
+    np.testing.assert_allclose(lines(axes)["fast"][:, 1], 100 * np.array(curves["fast"]))
+    assert lines(axes)["target: 90 %"][:, 1].tolist() == [90, 90]
+    assert "slow and other are the same." in axes.get_xlabel()
+
+
+def test_ranking__has_a_dot_with_its_interval_in_the_order_of_the_table():
+    runs = {"two $x$": ([30.0, 40.0, 50.0], "ok"), "one": ([10.0, 20.0, 30.0], "ok")}
+    runs |= {"bad": ([1.0, 2.0, 3.0], "over budget"), "late": ([5.0, np.nan, 9.0], "ok")}
+    rows = [
+        {"policy": name, "seed": seed, "time_to_target": time, "total_time": 99.0, "status": status}
+        for name, (times, status) in runs.items()
+        for seed, time in enumerate(times)
+    ]
+    board = Board(pd.DataFrame(rows), 0.9)
+    axes = Figure().add_subplot()
+    draw_ranking(axes, board)
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["one", "two $x$", "late", "bad (over budget)"]
+    assert [text.get_text() for text in axes.texts] == ["target missed in 1 of 3 runs"]
+    intervals, dots = axes.get_lines()[::2], axes.get_lines()[1::2]
+    assert [dot.get_xydata().tolist() for dot in dots] == [[[20, 0]], [[40, 1]], [[2, 3]]]
+    assert [dot.get_markerfacecolor() == "white" for dot in dots] == [False, False, True]
+    _, low, high = mean_interval(runs["two $x$"][0])
+    np.testing.assert_allclose(intervals[1].get_xdata(), [low, high])
+    never = board.summary.assign(time_to_target=np.nan)
+    draw_ranking(axes, Board(never, 0.9))
+    assert axes.get_title() == "Total time"
 
 
 def test_names__stand_once_below_the_panels_or_rows_and_policies_first(
@@ -124,14 +120,14 @@ def test_names__stand_once_below_the_panels_or_rows_and_policies_first(
 ):
     drawn: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    rounds = played[0].replace({"policy": {"LROA": "cost $x$", "DivFL": "no $"}})
+    rounds = played.replace({"policy": {"LROA": "cost $x$", "DivFL": "no $"}})
     rounds.loc[rounds.policy == "Uni-S", "status"] = "over budget"
     panel = partial(draw_energy, rounds=rounds)
     save_figure([[panel, panel]], [tmp_path / "panels.png"])
     (legend,) = drawn[0].legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert names[:3] == ["cost $x$", "Uni-S (over\xa0budget)", "no $"]
-    assert sorted(names[3:]) == ["budget", "device that spends most", "single runs"]
+    assert names[:3] == ["cost $x$", "Uni-S (over budget)", "no $"]
+    assert sorted(names[3:]) == ["budget", "single runs", "worst device"]
     assert not any(text.get_parse_math() for text in legend.get_texts())
     rows = [[partial(draw_energy, rounds=rounds[rounds.policy == n])] for n in ("no $", "cost $x$")]
     save_figure(rows, [tmp_path / "rows.png"], rows_apart=True)
@@ -140,13 +136,15 @@ def test_names__stand_once_below_the_panels_or_rows_and_policies_first(
 
 
 def test_plots__are_the_same_bytes_and_have_fonts_that_publishers_take(tmp_path, played):
-    rounds, bounds = played
-    save_plots(rounds, bounds, tmp_path, formats=("png", "pdf"))
+    board = Board(summarise(played).assign(status="ok"))
+    save_plots(board, played, tmp_path, formats=("png", "pdf"))
     files = {path.name for path in tmp_path.iterdir()}
-    plots = ("energy", "objective", "outcome", "overview", "time")
+    plots = ("energy", "overview", "time")
     assert files == {f"{name}.{kind}" for name in plots for kind in ("png", "pdf")}
     again = [tmp_path / "again.png", tmp_path / "again.pdf"]
-    save_figure([[partial(draw_energy, rounds=rounds)]], again)
+    # LaTeX is not installed, and a user's configuration has no influence.
+    with mpl.rc_context({"text.usetex": True, "font.size": 20, "figure.facecolor": "red"}):
+        save_figure([[partial(draw_energy, rounds=played)]], again)
     for path in again:
         assert path.read_bytes() == path.with_stem("energy").read_bytes()
     for name in plots:

@@ -17,11 +17,11 @@ from policies.benchmark.intervals import mean_interval
 from policies.benchmark.tables import (
     Board,
     coinciding,
-    comparison_markdowns,
-    comparison_tables,
+    comparison_markdown,
+    comparison_table,
     overview_markdown,
     ranked,
-    sheets,
+    sheet_of,
 )
 
 
@@ -48,10 +48,10 @@ def summary(**policies: dict[str, object]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def printed(table: pd.DataFrame, width: int = 200) -> list[str]:
+def printed(table: pd.DataFrame, width: int = 200, caution: str = "") -> list[str]:
     console = Console(width=width, record=True, file=io.StringIO())
-    (shown,) = comparison_tables([Board(table, 0.9)], width=width)
-    console.print(shown)
+    shown, notes = comparison_table(Board(table, 0.9, caution), width=width)
+    console.print(shown, *notes, sep="\n")
     return console.export_text().splitlines()
 
 
@@ -72,7 +72,7 @@ def test_ranked__policies_that_are_not_ok_stand_below_with_the_reason():
     between = [lines.index(row) - lines.index(rows[0]) for row in rows]
     assert between == [0, 1, 2, 3, 5]  # a line
     assert "reckless: leaves out 77 of 120." in " ".join(" ".join(lines).split())
-    (markdown,) = comparison_markdowns([Board(table, 0.9)])
+    markdown = comparison_markdown(Board(table, 0.9))
     assert "| leaves out 77 of 120 |" in markdown
     assert "later than fast, %" in markdown
     places = [line.split(" | ")[0] for line in markdown.splitlines()[2:7]]
@@ -92,24 +92,41 @@ def test_comparison__shows_intervals_ranges_and_what_is_missing():
     # Half of the interval, 248.4 %, carries two digits, and the mean no more than these.
     assert " 1000±250 " in text
     assert " 65–85 " in text
-    assert "A range is that from the lowest to the highest run." in text
     (row,) = (line for line in lines if line.split()[:1] == ["chosen"])
-    assert " 14 (2 of 3 runs) " in row
+    assert " 14 (2/3) " in row
     assert " ok 100 " in " ".join(row.split())  # of the budget
     assert row.split()[-1] == "–"
     assert "nan" not in text
-    assert "a dash stands for those that choose it" in text
 
 
-def test_comparison__a_narrow_terminal_leaves_out_columns_and_no_digits():
-    table = summary(a={"total_time": 123456.0}, b={"total_time": 654321.0})
-    wide = " ".join(printed(table)).split()
-    for width in (100, 70, 50):
+def test_comparison__a_narrow_terminal_hides_distances_first_and_never_the_constraints():
+    table = summary(**{"Proportional fair, dynamic": {}, "LROA": {"total_time": 123456.0}})
+    table = table.assign(outcome_gap=0.2)
+    for width, hidden in ((200, 0), (160, 2), (80, 8), (78, 8)):
         lines = printed(table, width)
+        head = "\n".join(lines[3:5])
+        assert all(name in head for name in ("90 %, d", "status", "device, %", "influence, %"))
+        assert ("bound, %" in head) == (hidden == 0)
         assert max(map(len, lines)) <= width
-        body = [line for line in lines if " ok " in line]
-        assert all(word in wide for line in body for word in line.split())
-    assert len(body[0].split()) < len(next(x for x in printed(table) if " ok " in x).split())
+        assert (f" shows {hidden} more columns." in lines[-1]) == (hidden > 0)
+    wide = int(lines[-1].partition("COLUMNS=")[2].split()[0])
+    assert "COLUMNS" not in printed(table, wide)[-1]
+    assert "COLUMNS" in printed(table, wide - 1)[-1]
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2, 5])
+def test_comparison__has_at_most_three_lines_of_notes_and_says_where_to_read_on(bad):
+    reason = "leaves out 77 of 120 devices, 3 of 120 devices up to 40 % over budget"
+    late = {"status": "over budget", "status_reason": reason}
+    table = summary(fine={}, **{f"policy {number}": late for number in range(bad)})
+    lines = printed(table, 100, "With 3 seeds, an influence of 20 % could still be chance.")
+    last = max(n for n, line in enumerate(lines) if line.startswith(" "))
+    notes = [line for line in lines[last + 1 :] if line.strip()]
+    assert len(notes) == min(bad, 2) + 2
+    assert notes[-1].startswith("See docs/ranking.md")
+    assert notes[-2].startswith("With 3 seeds")
+    left = [int(line.split()[2]) for line in notes if line.startswith("Reasons for ")]
+    assert sum(reason in line for line in notes) + sum(left) == bad
 
 
 def test_comparison__few_seeds_are_shown_by_their_values():
@@ -135,7 +152,7 @@ def test_comparison__an_interval_has_two_digits_and_the_mean_no_more_than_it(val
     rows = [{"policy": "a", "seed": seed, "aggregate_noise": x} for seed, x in enumerate(values)]
     common = {"total_time": 1.0, "status": "ok"}
     board = Board(pd.DataFrame([row | common for row in rows]))
-    (sheet,) = sheets([board], leader=False)
+    sheet = sheet_of(board, leader=False)
     mean, _, half = sheet.columns[-1].cells["a"].partition("±")
     assert not (mean.startswith("-") and float(mean) == 0)
     error = t.ppf(0.975, len(sample) - 1) * sem(sample)
@@ -150,29 +167,6 @@ def test_comparison__an_interval_has_two_digits_and_the_mean_no_more_than_it(val
     assert abs(float(shown) - sample.mean()) <= 0.5001 * float(unit)
     assert float(width) >= error * (1 - 1e-9)
     assert float(width) - error <= float(unit)
-
-
-def test_comparisons__have_the_same_columns_whatever_was_run_and_however_wide_the_terminal_is():
-    trained, untrained = summary(a={}, b={}), summary(c={})
-    untrained = untrained.drop(columns=["time_to_target", "final_accuracy", "gap"])
-    boards = [Board(trained, 0.9), Board(untrained.assign(outcome_gap=0.1))]
-    for width in (200, 80):
-        first, second = comparison_tables(boards, width=width)
-        console = Console(width=width, record=True, file=io.StringIO())
-        one, other = ([str(column.header) for column in each.columns] for each in (first, second))
-        # The target, and with whom times are compared, are those of each.
-        assert [x.replace("90 %", "target").replace("than\na", "than\nc") for x in one] == other
-        console.print(second)
-        (row,) = (line for line in console.export_text().splitlines() if line.startswith(" c "))
-        assert row.split()[1:3] == ["–", "–"]
-        assert "ok" in row
-    hidden = str(second.caption).partition("Not shown, as the terminal is narrow: ")[2]
-    assert "never seen" in hidden
-    wide = int(hidden.partition("COLUMNS=")[2].split()[0])
-    assert "Not shown" not in comparison_tables(boards, width=wide)[1].caption
-    assert "Not shown" in comparison_tables(boards, width=wide - 1)[1].caption
-    rows = [markdown.splitlines()[0].split("|") for markdown in comparison_markdowns(boards)]
-    assert len(rows[0]) == len(rows[1])
 
 
 def test_overview__brackets_who_is_not_ok_and_marks_who_leads():
@@ -196,11 +190,3 @@ def test_coinciding__are_policies_with_the_same_accuracy_in_every_round():
     rounds.loc[rounds.index[-1], "test_accuracy"] = 0.7
     assert coinciding(rounds) == [["a", "b"]]
     assert coinciding(rounds.drop(columns="test_accuracy")) == []
-
-
-@pytest.mark.parametrize("samples", [True, False])
-def test_comparison__a_missing_outcome_bound_is_explained_where_no_other_sentence_does(samples):
-    error = {"sampling_error": 0.1, "gap": 0.2} if samples else {}
-    table = summary(a={"outcome_gap": 0.1}, b={"outcome_gap": np.nan} | error)
-    told = comparison_tables([Board(table)], width=200)[0].caption
-    assert ("policies that give bandwidths" in told) == (not samples)

@@ -59,10 +59,10 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     ----------
     name : str
         One of `POLICIES`, or ``"my_file.py:MyPolicy"`` or ``"my_module:MyPolicy"`` for a subclass
-        of `Policy` or `policies.selection.Selector`. The name of a selector may say its resources:
-        ``"best-channel:static"``. ``"agent.zip"`` or ``"predict:agent.zip"`` is an agent that
-        Stable-Baselines3 has saved, and ``"predict"`` one of any library, given as `model`; see
-        `policies.agents.PredictPolicy`.
+        of `Policy` or `policies.selection.Selector`. A selector's name may end with its resources:
+        ``"best-channel:static"``, ``"my_file.py:MySelector:static"``. ``"agent.zip"`` or
+        ``"predict:agent.zip"`` is an agent that Stable-Baselines3 has saved, and ``"predict"`` one
+        of any library, given as `model`; see `policies.agents.PredictPolicy`.
     scenario : Scenario
         The system it controls. The policy sees recorded gains without their order.
     **options
@@ -76,18 +76,19 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     if not isinstance(name, str):
         raise ValueError(f"policy must be a name or the path of an agent as a string, got {name!r}")
     scenario = visible(scenario)
-    selector, _, resources = name.partition(":")
-    if name.endswith(".zip") or selector == "predict":
+    first = name.partition(":")[0]
+    if name.endswith(".zip") or first == "predict":
         return _predicting(name, scenario, options)
-    if resources and selector in SELECTORS:
+    selector, _, resources = name.rpartition(":")
+    if selector in SELECTORS or names_own(selector):
         if options.get("resources", resources) != resources:
             raise ValueError(
-                f"{name!r} names its resources: resources={options['resources']!r} does not fit"
+                f"{name!r} and resources={options['resources']!r} contradict each other"
             )
         name, options = selector, options | {"resources": resources}
     if name in POLICIES:
         return POLICIES[name](scenario, **options)
-    if names_own(name) and selector not in POLICIES:
+    if names_own(name) and first not in POLICIES:
         kind: type[Policy] | type[Selector] = load_own(
             name, kind="subclass of Policy or Selector", fits=_is_policy_class
         )
@@ -98,7 +99,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     raise ValueError(
         f"policy must be one of {', '.join(POLICIES)}, agent.zip of Stable-Baselines3, or "
         f"my_file.py:MyPolicy, got {name!r}"
-        f"{did_you_mean(name, POLICIES)}"
+        f"{': separate names with spaces' if ',' in name else did_you_mean(name, POLICIES)}"
     )
 
 

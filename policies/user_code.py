@@ -1,4 +1,4 @@
-"""Policies, data sets and networks of the user's own, loaded by file or module."""
+"""User-defined policies, data sets and networks, loaded by file or module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import as_value_error, reason
 
-# The packages with which joblib sends work to its processes: of its own since 1.6.
+# The packages with which joblib sends work to its processes: its own copy since 1.6.
 _PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
 
 # The folders of FLEdge's packages.
@@ -34,21 +34,21 @@ _NOT_OWN = tuple(
 )
 _SITES = {"site-packages", "dist-packages"}
 
-# Modules that may be found here alone, so that processes are sent their code, not their name.
+# Modules that other processes may not find, so joblib sends their code, not their names.
 _LOADED: dict[str, ModuleType] = {}
 
 
 def names_own(name: str) -> bool:
-    """Tell if a name has the form ``my_file.py:MyPolicy`` or ``my_module:MyPolicy``."""
+    """Whether a name has the form ``my_file.py:MyPolicy`` or ``my_module:MyPolicy``."""
     place, _, what = name.rpartition(":")
     module = place.endswith(".py") or all(part.isidentifier() for part in place.split("."))
     return module and what.isidentifier()
 
 
 def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
-    """The object of a name as of `names_own`, also from the working directory.
+    """The object of a name of the form of `names_own`, also from the working directory.
 
-    `ValueError` if it does not fit, as being no `kind`, is missing, or cannot be imported.
+    `ValueError` if it is missing, cannot be imported, or does not fit: then it is no `kind`.
     """
     place, _, wanted = name.rpartition(":")
     module = _load(place)
@@ -63,31 +63,31 @@ def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
 
 @contextmanager
 def running_own(before: str) -> Iterator[None]:
-    """Raise whatever the user's own code raises as a `ValueError` of one line after `before`."""
+    """Raise every exception of the user's code as a `ValueError` of one line after `before`."""
     try:
         yield
-    except Exception as error:  # what it can raise has no end
+    except Exception as error:  # user code can raise anything
         raise ValueError(f"{before}: {type(error).__name__}: {reason(error)}") from error
 
 
 def own_modules() -> list[ModuleType]:
-    """The modules that were loaded for `load_own`, which other processes may not find."""
+    """The modules that `load_own` has loaded, which other processes may not find."""
     return list(_LOADED.values())
 
 
 @cache
 def is_own_file(file: str) -> bool:
-    """Tell if a source file is the user's, and not Python's, a library's or FLEdge's."""
+    """Whether a source file is the user's, and not Python's, a library's or FLEdge's."""
     path = os.path.realpath(file)
     known = file.startswith("<") or path.startswith(_NOT_OWN)
     return not known and _SITES.isdisjoint(Path(path).parts)
 
 
 def loaded_code() -> str:
-    """Hash of the user's code: every loaded module with a file of the user's.
+    """Hash of the user's code: all loaded modules with files of the user's.
 
-    Files count by name and content, so that moving a project changes nothing. If `__main__` has no
-    file, as in a notebook, the functions and methods that it defines count.
+    The hash covers names and contents of files, so moving a project changes nothing. If `__main__`
+    has no file, as in a notebook, it covers the functions and methods defined there.
     """
     parts = set()
     for module in list(sys.modules.values()):
@@ -118,17 +118,17 @@ def _load(place: str) -> ModuleType:
     if place.endswith(".py"):
         if not path.is_file():
             raise ValueError(f"the file {place!r} does not exist")
-        # A name of its own: a file random.py must not take the place of Python's.
+        # A unique name, so that a file random.py does not replace Python's module.
         name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
         folder = path.parent
     if name in _LOADED:
         return _LOADED[name]
-    if str(folder) not in sys.path:  # imports look there, too, after all other folders
+    if str(folder) not in sys.path:  # imports also search there, last
         sys.path.append(str(folder))
     with as_value_error(f"cannot import {place!r}: "):
         module = importlib.import_module(place) if name == place else _run_file(path, name)
     for pickler in _PICKLERS:
-        with suppress(ImportError, AttributeError):  # absent, or too old to be the one that sends
+        with suppress(ImportError, AttributeError):  # absent, or an old copy that joblib ignores
             importlib.import_module(pickler).register_pickle_by_value(module)
     _LOADED[module.__name__] = module
     return module

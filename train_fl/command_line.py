@@ -1,7 +1,8 @@
-"""The command ``fl-edge``: each of its commands is imported when it is called."""
+"""The program ``fl-edge``; each of its commands is imported only when it is called."""
 
 from __future__ import annotations
 
+import difflib
 import io
 import os
 import signal
@@ -26,7 +27,7 @@ class _Command(NamedTuple):
 
 
 def _loader(description: str, name: str, options: str, module: str) -> Callable[[], _Command]:
-    """A function that imports the options of a command; the command itself is imported to run."""
+    """A function that imports the options of a command; `run` imports the command itself."""
 
     def load() -> _Command:
         def run(given: Any, console: Console) -> None:
@@ -43,13 +44,13 @@ _COMMANDS: dict[str, Callable[[], _Command]] = {
     for name, description, *options in (
         ("compare", "Compare policies, with or without training.", "CompareOptions", "options"),
         ("leaderboard", "Rank schedulers in the settings of a file.", "Options", "leaderboard"),
-        ("reproduce", "Reproduce the figures of the paper.", "Options", "reproduce"),
+        ("reproduce", "Reproduce a figure of the paper.", "Options", "reproduce"),
     )
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; a wrong option or a failed run ends it with a message in one line.
+    """Run a command; a wrong option or a failed run ends it with a one-line message.
 
     Parameters
     ----------
@@ -60,20 +61,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ------
     SystemExit
         With status 2 for a wrong option or a missing package, 1 for failed runs, 130 after Ctrl-C,
-        141 if nobody reads what is printed, and 143 after SIGTERM.
+        141 if nobody reads the output, and 143 after SIGTERM.
     """
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        # Such as ASCII, which knows neither the frames of --help nor what is cut off.
+        # ASCII, for example, lacks the frames of --help.
         sys.stdout.reconfigure(errors="replace")
     if "matplotlib" not in sys.modules:
-        os.environ["MPLBACKEND"] = "agg"  # a notebook's needs packages that may not be there
+        os.environ["MPLBACKEND"] = "agg"  # a notebook's backend may not be installed
     with interrupts_in_one_line(), _broken_pipe_is_quiet():
         _run(sys.argv[1:] if arguments is None else arguments)
 
 
 @contextmanager
 def _broken_pipe_is_quiet() -> Iterator[None]:
-    """End the program as SIGPIPE would if nobody reads its output any more, as after ``| head``."""
+    """End the program as SIGPIPE would if nobody reads its output, as after ``| head``."""
     try:
         try:
             yield
@@ -81,7 +82,7 @@ def _broken_pipe_is_quiet() -> Iterator[None]:
             sys.stdout.flush()
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # for the last flush of Python
+        os.dup2(nowhere, sys.stdout.fileno())  # for Python's last flush
         sys.exit(128 + signal.SIGPIPE)
 
 
@@ -91,12 +92,19 @@ def _run(given: Sequence[str]) -> None:
     if given[:1] == ["--version"]:
         print(f"fl-edge {version('fl-edge-env')}")
         return
+    if given and not given[0].startswith("-") and given[0] not in _COMMANDS:
+        nearest = difflib.get_close_matches(given[0], _COMMANDS, n=1)
+        meant = f": did you mean {nearest[0]!r}?" if nearest else ""
+        commands = ", ".join(_COMMANDS)
+        print(f"error: command must be one of {commands}, got {given[0]!r}{meant}", file=sys.stderr)
+        sys.exit(2)
     # Only the name, so that the other commands need not be imported.
     chosen = tyro.extras.subcommand_cli_from_dict(
         _COMMANDS,
         prog="fl-edge",
-        description="FLEdge: federated learning at the wireless edge. `fl-edge COMMAND --help` "
-        "lists the options of a command, and `fl-edge --version` prints the version.",
+        description="FLEdge: a benchmark for federated learning at the wireless edge.\n\n"
+        "`fl-edge COMMAND --help` lists the options of a command.\n\n"
+        "`fl-edge --version` prints the version.",
         args=given[:1],
     )
     options = parse(chosen, given[1:], f"fl-edge {given[0]}")
@@ -111,7 +119,7 @@ def _run(given: Sequence[str]) -> None:
 
 
 def parse(command: _Command, given: Sequence[str], program: str | None = None) -> Any:
-    """The options of a command as it takes them."""
+    """The options of a command, read from words of the command line."""
     import tyro
     from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
@@ -119,7 +127,7 @@ def parse(command: _Command, given: Sequence[str], program: str | None = None) -
 
     @registry.primitive_rule
     def optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        """An option that is None by default takes the words of its other type alone."""
+        """Read an option that is None by default as its other type."""
         kinds = get_args(info.type)
         if NoneType not in kinds:
             return None

@@ -24,17 +24,17 @@ RUN_OPTIONS = ("eval_every", "on_non_finite", "device", "threads")
 
 @dataclass(frozen=True)
 class PlaceFlags:
-    """How often models are evaluated, where they are trained, and where their data are."""
+    """Evaluation, device and data of the training."""
 
     eval_every: int = 10
-    """Rounds between two evaluations on the test set; the last
+    """Rounds between evaluations on the test set. The last
     round is always evaluated."""
     device: str = "cpu"
-    """cpu, cuda, cuda:1, and so on, as PyTorch names it."""
+    """PyTorch's device, such as cpu, cuda or cuda:1."""
     data_dir: Path = Path("data")
-    """Folder with the files of the data set."""
+    """Folder of the data sets."""
     download: bool = False
-    """Fetch missing data from the internet."""
+    """Download missing data. The digits need no download."""
 
 
 @dataclass(frozen=True)

@@ -13,24 +13,23 @@ Backend = Literal["processes", "ray"]
 
 
 def shown(metavar: str, default: str) -> Any:
-    """How ``--help`` shows an option that is None unless it is given."""
+    """How ``--help`` shows an option that is None by default."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How and where to run; none of it changes a result."""
+    """Execution and folder; none of these options changes a result."""
 
     workers: int = os.cpu_count() or 1
     """Number of processes."""
     backend: Backend = "processes"
-    """Run on this machine, or on the Ray cluster that
-    RAY_ADDRESS names."""
+    """Processes of this machine, or the Ray cluster at
+    RAY_ADDRESS."""
     checkpoint_every: int = 50
-    """Rounds between two checkpoints, from which an interrupted training run continues."""
+    """Rounds between checkpoints of a training run."""
     out: Annotated[Path | None, shown("PATH", "in runs, named by the options")] = None
-    """Folder for the results; runs finished there are not
-    repeated. Rerun a command to resume it."""
+    """Folder for the results. Finished runs in it are not
+    repeated."""
     overwrite: bool = False
-    """Replace what the folder holds, such as results of other
-    options."""
+    """Replace other results in the folder."""

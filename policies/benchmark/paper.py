@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -58,15 +58,13 @@ _POLICIES = {"LROA": "lroa", "Uni-D": "uni-d", "Uni-S": "uni-s", "DivFL": "divfl
 class Options:
     """A figure, and its options."""
 
-    figure: tyro.conf.Positional[
-        Literal["baselines", "lambda-sweep", "v-sweep", "k-sweep", "bound"]
-    ]
-    """The figure.
-    baselines: LROA, Uni-D, Uni-S and DivFL (the paper's Figures 1 and 2);
-    lambda-sweep: LROA under different lambda (Figure 3);
-    v-sweep: energy and objective under different V (Figure 4);
-    k-sweep: LROA and Uni-D for different K, each at its best mu and nu (Figures 5 and 6);
-    bound: distance of LROA from the lower bound."""
+    figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE")]
+    """baselines: LROA, Uni-D, Uni-S and DivFL (Figures 1, 2);
+    lambda-sweep: LROA for different lambda (Figure 3);
+    v-sweep: energy and objective for different V (Figure 4);
+    k-sweep: LROA and Uni-D for different K, each at its best
+    mu and nu (Figures 5, 6);
+    bound: LROA's distance from the lower bound."""
     scenarios: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = (
         "cifar10",
         "femnist",

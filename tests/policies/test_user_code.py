@@ -48,8 +48,9 @@ def test_own_policy__is_made_from_a_module_of_the_working_directory(mine, monkey
 
 
 def test_own_selector__is_given_resources(mine):
-    static = make_policy(f"{mine}:Last", SCENARIO, resources="static")
-    assert static.name == "Last, static"
+    static = make_policy(f"{mine}:Last:static", SCENARIO)
+    by_keyword = make_policy(f"{mine}:Last", SCENARIO, resources="static")
+    assert static.name == by_keyword.name == "Last, static"
     assert make_policy(f"{mine}:Last", SCENARIO).name == "Last, dynamic"
     job = Job(static, SCENARIO, (0, 1))
     assert run_jobs([job], workers=1)[0].rounds["never_seen"].iloc[-1] == 3

@@ -45,7 +45,8 @@ def test_main__prints_the_version(capsys):
     ("arguments", "fragment"),
     [
         ("", "Expected one of {compare, leaderboard, reproduce}"),
-        ("contrast", "Available subcommands: compare, leaderboard"),
+        ("contrast", "command must be one of compare, leaderboard, reproduce, got 'contrast'"),
+        ("comapre --seeds 3", "got 'comapre': did you mean 'compare'?"),
         ("compare --seed 3", "--seeds INT"),
         ("leaderboard", "Required options"),
         ("compare --rounds many", "--rounds"),

@@ -58,22 +58,24 @@ _OVERVIEW = (
 class Options:
     """Rank schedulers in the settings of a file.
 
-    With the same seed all schedulers meet the same channel. Rerun a command to resume it.
+    All schedulers have the same channels under each seed.
+
+    Rerun a command to resume it.
     """
 
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """TOML file with the settings and the schedulers, or
-    suite-1: frozen, with stored results."""
+    """TOML file with settings and schedulers, or suite-1:
+    fixed settings with stored results."""
     policies: Annotated[
         tuple[str, ...],
         tyro.conf.Positional,
         tyro.conf.arg(metavar="NAME", help_behavior_hint="(repeatable)"),
     ] = ()
-    """Newcomers to suite-1, such as my_file.py:MyPolicy, to be
-    run and ranked among the stored results. Without any, its
-    own schedulers are run."""
+    """New policies for suite-1, such as my_file.py:MyPolicy.
+    They are ranked among its stored results. Without names
+    its own schedulers are run again."""
     data_dir: Path = Path("data")
-    """Folder with the files of the data sets."""
+    """Folder of the data sets."""
     run: RunOptions = field(default_factory=RunOptions)
     output: OutputOptions = field(default_factory=OutputOptions)
 

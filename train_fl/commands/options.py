@@ -21,7 +21,7 @@ from train_fl.options import ModelFlags, PlaceFlags, TrainingOptions
 
 @dataclass(frozen=True)
 class SystemOptions:
-    """The system that is simulated."""
+    """The simulated system."""
 
     scenario: Annotated[str, tyro.conf.arg(metavar="NAME")] = "digits"
     """digits, fashion_mnist, cifar10, femnist, cell, phones,
@@ -33,18 +33,18 @@ class SystemOptions:
         tyro.conf.UseAppendAction,
         tyro.conf.arg(metavar="FIELD=VALUE ...", help_behavior_hint="(repeatable)"),
     ] = ()
-    """Fields of the scenario by name, such as num_devices=60
+    """Fields of the scenario, such as num_devices=60
     cohort_size=4 mu=0.1 csi=delayed channel=markov:0.9.
-    Without any, --set lists all."""
+    --set alone lists all fields."""
     tiers: Annotated[str | None, shown("KIND", "the scenario's devices")] = None
-    """Unequal devices: hardware (older and newer ones) or
-    phones (of measured speeds)."""
+    """Unequal devices: hardware (older and newer devices) or
+    phones (measured speeds)."""
     work: Annotated[str | None, shown("KIND", "equal")] = None
-    """Local epochs: equal, or proportional to the device's
+    """Local epochs: equal, or proportional to each device's
     speed with the same total."""
 
     def fields(self, kinds: Mapping[str, type]) -> dict[str, Any]:
-        """The fields that ``--rounds`` and ``--set`` give, each of one of `kinds` by its name.
+        """The fields that ``--rounds`` and ``--set`` give, of the types that `kinds` lists by name.
 
         `ValueError` if a field is unknown, given twice, or not of its type.
         """
@@ -68,13 +68,13 @@ class SystemOptions:
         return found
 
     def make_scenario(self, given: Mapping[str, Any], *, trained: bool = False) -> Scenario:
-        """The preset or the file with the fields of a scenario among those given.
+        """The preset or the scenario of the file, with those given fields that a scenario has.
 
-        `ValueError` if one of them is wrong.
+        `ValueError` if a value is wrong.
         """
         given = {name: value for name, value in given.items() if name in SCENARIO_FIELDS}
         if trained and names_own(given.get("compression", "none")):
-            del given["compression"]  # its size is known when it is loaded for training
+            del given["compression"]  # training loads it and determines its size
         if self.scenario.endswith(".toml"):
             devices = given.pop("num_devices", None)
             scenario = Scenario.load(self.scenario, num_devices=devices).replace(**given)
@@ -85,7 +85,7 @@ class SystemOptions:
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """The policies that are compared. All meet the same channel under the same seed."""
+    """The policies to compare, on the same channels under each seed."""
 
     policies: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = (
         "lroa",
@@ -95,27 +95,26 @@ class PolicyOptions:
         "best-channel:static",
         "opportunistic",
     )
-    """Names such as lroa, or best-channel:static with a
-    scheduler's resources, or uni-d@qsgd:4 with other uploads;
-    folders of trained agents; my_file.py:MyPolicy."""
+    """Names, separated by spaces: lroa; best-channel:static,
+    a selector with its resources; uni-d@qsgd:4, with other
+    uploads; agent.zip, a trained agent; my_file.py:MyPolicy."""
     seeds: Annotated[int | None, shown("INT", "5 with training, 30 without")] = None
     """Number of seeds."""
     first_seed: int = 0
-    """The seeds are first_seed, first_seed + 1, and so on."""
+    """The first of the consecutive seeds."""
 
 
 @dataclass(frozen=True)
 class _TrainOptions:
     train: Annotated[bool, tyro.conf.arg(help_behavior_hint="(default: train)")] = True
-    """Train no models. Only the data of digits come with the
-    libraries."""
+    """Simulate time and energy only."""
     target_accuracy: float = 0.9
-    """Test accuracy; the table shows when it is first reached."""
+    """Test accuracy. Policies are ranked by the time to it."""
     fit_scenario: bool = False
-    """Take model size and sample numbers from the network and
+    """Take upload size and data sizes from the network and
     the data, even if a scenario file or --set gives others."""
     save_models: bool = False
-    """Write the last global model of each run to
+    """Save the final global model of each run in
     <out>/models, as a state dict of PyTorch."""
     dataset: Annotated[str | None, shown("NAME", "the scenario's")] = None
     """digits, fashion_mnist, cifar10, femnist, or
@@ -124,12 +123,12 @@ class _TrainOptions:
 
 @dataclass(frozen=True)
 class TrainOptions(PlaceFlags, ModelFlags, _TrainOptions):
-    """Real models in every round; --set also takes fields such as partition=iid server=fednova."""
+    """Training of real models; --set also takes fields such as partition=iid server=fednova."""
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Files in addition to the results."""
+    """Additional files."""
 
     latex: bool = False
     """Write <out>/table.tex, for LaTeX with booktabs."""
@@ -138,12 +137,12 @@ class OutputOptions:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """The formats of figures."""
+        """The formats of the figures."""
         return ("png", "pdf") if self.pdf else ("png",)
 
 
 def _kinds(options: type) -> dict[str, type]:
-    """The type of each field that a word can give: a channel is a word, an array a number."""
+    """The type of each field on the command line: str for a channel, float for an array."""
     hints = get_type_hints(options)
     kinds: dict[str, type] = {}
     for one in fields(options):
@@ -161,7 +160,7 @@ TRAINING_FIELDS = {n: kind for n, kind in _kinds(TrainingOptions).items() if n n
 class CompareOptions:
     """Compare policies for federated learning at the wireless edge.
 
-    Prints a table, with the first policy as the reference, and writes plots.
+    Prints a table and writes results and figures. Rerun a command to resume it.
     """
 
     system: SystemOptions = field(default_factory=SystemOptions)
@@ -171,11 +170,11 @@ class CompareOptions:
     output: OutputOptions = field(default_factory=OutputOptions)
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the scenario and of training that are given."""
+        """The given fields of the scenario and of training."""
         return self.system.fields(SCENARIO_FIELDS | TRAINING_FIELDS)
 
     def fields_given(self) -> set[str]:
-        """Names of the fields that the options or the TOML file give, and no preset."""
+        """Names of the fields that the options or the TOML file give, but not a preset's."""
         name = self.system.scenario
         in_file = toml.read(Path(name)) if name.endswith(".toml") else {}
         return {*in_file, *self.fields()}
@@ -185,7 +184,7 @@ class CompareOptions:
         return self.system.make_scenario(self.fields(), trained=self.training.train)
 
     def check_used(self) -> None:
-        """Refuse options that have no effect without training; `ValueError` names the first."""
+        """Raise `ValueError` for the first option that has no effect without training."""
         if self.training.train:
             return
         unused = flags_given(self.training, *(name for name in _FLAGS if name != "train"))
@@ -195,7 +194,7 @@ class CompareOptions:
             raise ValueError(f"{unused[0]} needs training: remove --no-train")
 
     def training_options(self) -> dict[str, Any]:
-        """The options of training alone, as keywords of `TrainingOptions`."""
+        """The options of training, as keywords of `TrainingOptions`."""
         given = vars(self.training) | self.fields()
         if not names_own(given.get("compression", "none")):
             given["compression"] = None  # the scenario has it
@@ -203,12 +202,13 @@ class CompareOptions:
         return {name: given[name] for name in names if name in given}
 
     def seed_range(self) -> range:
-        """The seeds; `ValueError` if there are none."""
+        """The seeds; `ValueError` if the options give none."""
         number = number_of_seeds(self.policy.seeds, self.training.train)
-        return range(self.policy.first_seed, self.policy.first_seed + number)
+        first = integer_at_least(0, "first_seed", self.policy.first_seed)
+        return range(first, first + number)
 
     def decisive(self) -> dict[str, Any]:
-        """The options that decide on results and are not the default, in one level."""
+        """The options that determine results and differ from their defaults, in one level."""
         groups = (self.system, self.policy, self.training)
         given = {
             one.name: getattr(group, one.name)
@@ -221,13 +221,13 @@ class CompareOptions:
 
 
 def number_of_seeds(given: int | None, train: bool) -> int:
-    """The number that is given, or by default fewer with training; `ValueError` if it is none."""
+    """The given number of seeds, or the default; `ValueError` if it is not positive."""
     if given is None:
         return 5 if train else 30
     return integer_at_least(1, "seeds", given)
 
 
 def flags_given(group: object, *names: str) -> list[str]:
-    """The flags among some of a group that are not the default."""
+    """Those of the named flags that differ from their defaults."""
     changed = [name for name in names if getattr(group, name) != getattr(type(group), name)]
     return [f"--{name.replace('_', '-')}" for name in changed]

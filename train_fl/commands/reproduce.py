@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fl_edge_env.checks import one_of
 from policies.benchmark import paper
 from policies.benchmark.experiment import Setting, run_settings
 from policies.benchmark.figures import save_figure
@@ -22,7 +23,7 @@ from train_fl.commands.options import flags_given, number_of_seeds
 from train_fl.commands.settings import Scheduler, make_entrant, make_training
 from train_fl.options import PlaceFlags
 
-# The figures by name, and the options that not all of them have.
+# The figures by name, and the options that only some of them have.
 _FIGURES: dict[str, tuple[Callable[[paper.Options, str], Figure], tuple[str, ...]]] = {
     "baselines": (paper.baselines, ()),
     "lambda-sweep": (paper.lambda_sweep, ("mu",)),
@@ -34,10 +35,11 @@ _FIGURES: dict[str, tuple[Callable[[paper.Options, str], Figure], tuple[str, ...
 
 @dataclass(frozen=True, kw_only=True)
 class Options(paper.Options):
-    """Reproduce the figures of the paper's Section VII, one at a time.
+    """Reproduce a figure of the paper's Section VII.
 
-    Models are trained only with --train. Rerun a command to resume it. Figures (PNG and PDF) and
-    their data (CSV) go to runs/paper.
+    Writes the figure (PNG, PDF) and its data (CSV) to runs/paper.
+
+    Rerun a command to resume it.
     """
 
     training: PlaceFlags = field(default_factory=PlaceFlags)
@@ -46,7 +48,7 @@ class Options(paper.Options):
 
 def reproduce(options: Options, console: Console) -> None:
     """Run an experiment, draw its figure and print its table."""
-    make, own = _FIGURES[options.figure]
+    make, own = _FIGURES[one_of("figure", options.figure, tuple(_FIGURES))]
     stem = options.figure.removesuffix("-sweep")
     files = tuple(f"{stem}.{kind}" for kind in ("png", "pdf", "csv"))
     kind = Kind("reproduction", files, config=f"{stem}.json")
@@ -55,7 +57,7 @@ def reproduce(options: Options, console: Console) -> None:
         if value == ():
             raise ValueError(f"{name} must be one or more, got none")
         if name not in ("scenarios", *own) and value is not None:
-            raise ValueError(f"{options.figure} has no option {name}, got {value!r}")
+            raise ValueError(f"{options.figure} has no option --{name}: remove it")
     unused = flags_given(options.training, *(one.name for one in fields(PlaceFlags)))
     unused += flags_given(options.run, "checkpoint_every")
     if unused and not options.train:
@@ -85,7 +87,7 @@ def reproduce(options: Options, console: Console) -> None:
 
 
 def setting(options: Options, figure: Figure, name: str) -> Setting:
-    """The setting of a system, with training fitted to the data of its name."""
+    """The setting of a system, trained on the data set of the same name."""
     entrants = []
     for label, policy, scenario in figure.curves:
         training = None

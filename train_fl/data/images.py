@@ -69,11 +69,11 @@ def cifar10(source: DataSource) -> Dataset:
 
 def _read(source: DataSource, kind: Any, place: str) -> tuple[Any, Any]:
     """The training and test split of one of torchvision's data sets, whose files are in `place`."""
-    with as_value_error(
-        f"cannot read {kind.__name__} (",
-        f"): put its files into {str(source.folder / place)!r} or use the option --download; "
-        "--no-train compares without training",
-    ):
+    folder, name = source.folder / place, kind.__name__
+    remedy = "put its files there, give --download, or run without training (--no-train)"
+    if not source.download and not folder.is_dir():
+        raise ValueError(f"there is no folder {str(folder)!r} with the data of {name}: {remedy}")
+    with as_value_error(f"cannot read {name} in {str(folder)!r} (", f"): {remedy}"):
         train = kind(source.folder, train=True, download=source.download)
         return train, kind(source.folder, train=False)
 

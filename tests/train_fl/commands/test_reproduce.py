@@ -124,7 +124,7 @@ def test_matching_mu__is_where_lroa_saves_what_the_paper_states(monkeypatch):
     [
         ("v-sweep --scenarios", "scenarios must be one or more, got none"),
         ("v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' comes twice among the policies"),
-        ("v-sweep --mu 2", "v-sweep has no option mu, got (2.0,)"),
+        ("v-sweep --mu 2", "v-sweep has no option --mu"),
         ("v-sweep --download", "--download needs training: add --train"),
     ],
 )

@@ -109,7 +109,7 @@ def test_download__is_tried_if_asked_for_and_told_where_it_fails(
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     folder = re.escape(repr(str(tmp_path / place)))
     for download in (False, True):
-        message = rf"^cannot read {name} \(.+\): put its files into {folder} or use the option"
+        message = rf"{name}( in {folder} \(.+\))?: put its files there, give --download, or "
         with pytest.raises(ValueError, match=message):
             load(DataSource(tmp_path, download=download))
         assert bool(tried) == download

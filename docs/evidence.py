@@ -4,7 +4,8 @@ python docs/evidence.py [RESULT …]
 
 Runs the commands of these results of the index, docs/evidence/index.toml, and copies what they
 leave to the files that it names. Rerun an interrupted call to resume it. Then, also without
-results, redraws the figures of `evidence_pages` and rewrites its blocks on the pages.
+results, redraws the figures of `evidence_pages`, and rewrites the pages' tables, each between
+``<!-- evidence: NAME -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from typing import Any
 
 import pandas as pd
 import tomli_w
-from evidence_pages import FIGURES, PAGES, ROOT, block
+from evidence_pages import FIGURES, PAGES, ROOT, TABLES
 
 from fl_edge_env.files import atomic_path
+from policies.benchmark.figures import save_figure
 from policies.benchmark.results_folder import made_with, write_text
 
 INDEX = ROOT / "docs/evidence/index.toml"
@@ -38,36 +40,28 @@ def index() -> dict[str, dict[str, Any]]:
 
 
 def run(name: str, made: dict[str, Any]) -> None:
-    """Run a result's command in the folder runs/evidence/<name>, and copy its files.
-
-    `made` describes code and libraries. Raises `subprocess.CalledProcessError` if the command
-    fails.
-    """
+    """Run a result's command in runs/evidence/<name>, and copy its files; `made` is the code."""
     result, folder = index()[name], ROOT / "runs/evidence" / name
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    environment = os.environ | {
-        "COLUMNS": "110",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     print(f"{name} ({result['minutes']} min): {result['command']}", flush=True)
     with (folder / PRINTED).open("w", encoding="utf-8") as file:
-        subprocess.run(
-            ["bash", "-ec", result["command"]], cwd=ROOT, env=environment, stdout=file, check=True
-        )
-    for path, source in result["files"].items():
-        _copy(folder / source, ROOT / path)
+        environment = os.environ | {"COLUMNS": "110", "PATH": path}
+        bash = ["bash", "-ec", result["command"]]
+        subprocess.run(bash, cwd=ROOT, env=environment, stdout=file, check=True)
+    for target, source in result["files"].items():
+        _copy(folder / source, ROOT / target)
+    packages = ("numpy", "scipy", "torch")
     result |= {
         "commit": made["commit"] or "unknown",
         "date": datetime.now(UTC).date().isoformat(),
-        "versions": ", ".join(
-            f"{package} {made['versions'][package]}" for package in ("numpy", "scipy", "torch")
-        ),
+        "versions": ", ".join(f"{each} {made['versions'][each]}" for each in packages),
     }
     if new:  # a resumed run took longer
-        minutes = (time.monotonic() - begun) / 60
-        result |= {"minutes": max(round(minutes), 1), "cores": os.cpu_count()}
+        minutes = max(round((time.monotonic() - begun) / 60), 1)
+        result |= {"minutes": minutes, "cores": os.cpu_count()}
     write_text(INDEX, tomli_w.dumps(index() | {name: result}))
 
 
@@ -84,7 +78,7 @@ def _copy(source: Path, target: Path) -> None:
 
 def rewritten(text: str) -> str:
     """The text of a page, with its blocks made anew from the stored files."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{found[2]}{block(found[1])}", text)
+    return _BLOCK.sub(lambda found: f"{found[1]}{found[2]}{TABLES[found[1]]()}", text)
 
 
 def main(names: list[str]) -> None:
@@ -94,8 +88,8 @@ def main(names: list[str]) -> None:
     made = made_with()  # before results change the checkout
     for name in names:
         run(name, made)
-    for path, draw in FIGURES.items():
-        draw(ROOT / path)
+    for path, (rows, size) in FIGURES.items():
+        save_figure(rows, [ROOT / path], panel_size=size)
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         write_text(ROOT / page, rewritten(text))

@@ -1,8 +1,4 @@
-"""The pages' tables and figures, from the stored files.
-
-A block is on a page between ``<!-- evidence: NAME -->`` and ``<!-- end -->``: the table of `TABLES`
-with this name, or else the output of a command, stored as docs/evidence/NAME.txt.
-"""
+"""The pages' tables and figures, from the stored files."""
 
 from __future__ import annotations
 
@@ -10,12 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from policies.benchmark.figures import save_figure
-from policies.benchmark.intervals import Interval, rounded
+from fl_edge_env import Scenario
 from policies.benchmark.styles import looks
 
 if TYPE_CHECKING:
@@ -23,99 +18,127 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/results.md")
-_UNITS = {"d": 86_400.0, "min": 60.0, "s": 1.0, "%": 0.01}
+_UNITS = {
+    "total_time": (86_400.0, "total time [days]"),
+    "time_to_target": (60.0, "time to 90 % [minutes]"),
+    "outcome_gap": (0.01, "distance above the outcome bound [%]"),
+    "worst_tenth_accuracy": (0.01, "accuracy, worst tenth of devices [%]"),
+}
 _BITS = (2, 4, 8, 32)
 
 
 def standings(name: str) -> pd.DataFrame:
-    """The rows of a stored leaderboard by setting and scheduler.
-
-    The columns `time`, `time_low` and `time_high` are the time to the target if models are
-    trained, and the total time otherwise.
-    """
+    """The rows of a stored leaderboard, by setting and scheduler."""
     table = pd.read_csv(ROOT / f"docs/leaderboards/{name}.csv")
-    trained = table.groupby("setting")["time_to_target"].transform("count") > 0
-    for end in ("", "_low", "_high"):
-        table[f"time{end}"] = table[f"time_to_target{end}"].where(
-            trained, table[f"total_time{end}"]
-        )
     return table.set_index(["setting", "scheduler"])
 
 
-def shown(row: pd.Series, column: str, unit: str, most_decimals: int = 3) -> str:
-    """A mean of a leaderboard with half of its interval, in a unit."""
-    mean, low, high = (row[f"{column}{end}"] / _UNITS[unit] for end in ("", "_low", "_high"))
-    half = (high - low) / 2 * (1 - 1e-6)  # files have eight digits
-    return rounded(Interval(mean, mean - half, mean + half), most_decimals)
+def stored_text(name: str) -> str:
+    """The stored output of a command."""
+    return (ROOT / f"docs/evidence/{name}.txt").read_text(encoding="utf-8").strip("\n")
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown, with its numbers to the right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def printed(name: str) -> str:
-    """The output of a command, without progress bars, run time and paths of results."""
-    text = (ROOT / f"docs/evidence/{name}.txt").read_text(encoding="utf-8")
-    text = re.sub(r"real time of a round: (.* s, ?\n)*.* s\n", "", text)
-    lines = [line.rstrip() for line in text.splitlines() if "━" not in line]
-    left = r"\n(Results|Figures|Written)\b[^\n]*: [^\n]+\s*$"
-    return re.sub(r"\n{3,}", "\n\n", re.sub(left, "\n", "\n".join(lines))).strip("\n")
+def system_table() -> str:
+    """Days of five schedulers in four systems, in brackets if not ok."""
+    stored = standings("system")
+    days = (stored["total_time"] / 86_400).map("{:.1f}".format)
+    days = days.where(stored["status"] == "ok", "(" + days + ")")
+    settings = list(stored.index.unique("setting"))
+    names = ("Opportunistic", "Quickest", "LROA", "Uni-D", "Best channel, static")
+    rows = [[name, *(days[setting, name] for setting in settings)] for name in names]
+    return markdown(["total time, days", *settings], rows)
 
 
-def measured() -> str:
-    """Times and distances from the outcome bound in five systems."""
-    rows, stored = [], standings("opportunistic")
-    names = "LROA", "Opportunistic", "Quickest"
-    for setting in dict.fromkeys(stored.index.get_level_values("setting")):
-        unit = "min" if "digits" in setting else "d"
-        times = [shown(stored.loc[(setting, name)], "total_time", unit) for name in names]
-        gaps = [f"{stored.loc[(setting, name), 'outcome_gap']:.3g}" for name in names]
-        rows.append([f"{setting}, {unit}", *times, *gaps])
-    return table(["", *names, *(f"{name}'s gap" for name in names)], rows)
+def paper_table() -> str:
+    """LROA's savings against the paper's, and the lambda at which they are equal."""
+    pattern = r"(cifar10|femnist) +LROA +(Uni-[DS])" + r" +([\d.]+)" * 3
+    rows = []
+    for name, other, paper, ours, mu in re.findall(pattern, stored_text("paper-baselines")):
+        lambda_ = float(mu) * Scenario.preset(name).lambda_
+        rows.append([f"{name}, against {other}", paper, ours, f"{lambda_:.0f}"])
+    return markdown(["time saved by LROA", "paper, %", "ours, %", "the paper's at λ, s"], rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"measured": measured}
+TABLES: dict[str, Callable[[], str]] = {"system": system_table, "paper": paper_table}
 
 
-def block(name: str) -> str:
-    """The text of a block by its name."""
-    return TABLES[name]() if name in TABLES else f"```text\n{printed(name)}\n```"
-
-
-def draw_uploads(path: Path) -> None:
-    """Time against the bits of an upload: a panel for each system and a line for each policy."""
-    stored = standings("uploads")
-    systems = ("CIFAR-10", "cell", "phones", "digits")
-    panels = [partial(_draw_bits, stored=stored, system=system) for system in systems]
-    save_figure([panels[:2], panels[2:]], [path], panel_size=(3.5, 2.3))
-
-
-def _draw_bits(axes: Axes, stored: pd.DataFrame, system: str) -> None:
-    unit, column = ("min", "time_to_target") if system == "digits" else ("d", "total_time")
-    names = list(dict.fromkeys(stored.index.get_level_values("scheduler")))
-    for name, look in looks(names).items():
+def _draw_bits(system: str, column: str, axes: Axes) -> None:
+    """A time against the bits of an upload, with a line for each policy."""
+    stored, (unit, label) = standings("uploads"), _UNITS[column]
+    for name, look in looks(list(stored.index.unique("scheduler"))).items():
         keys = [(f"{system}, {bits} bits", name) for bits in _BITS]
-        if keys[0] not in stored.index:
-            continue
-        rows = stored.loc[keys]
-        times, ok = rows[column].to_numpy() / _UNITS[unit], (rows["status"] == "ok").to_numpy()
-        axes.plot(_BITS, times, color=look.color, linestyle=look.linestyle, label=name)
-        for kept, face in ((ok, look.color), (~ok, "white")):
-            dots = [(bits, each) for bits, each, one in zip(_BITS, times, kept, strict=True) if one]
-            axes.plot(
-                *zip(*dots, strict=True) if dots else ([], []),
-                "o",
-                color=look.color,
-                markerfacecolor=face,
-            )
-    axes.plot([], [], "o", color="grey", markerfacecolor="white", label="not ok")
+        if keys[0] in stored.index:
+            times, ok = stored.loc[keys, column] / unit, stored.loc[keys, "status"] == "ok"
+            axes.plot(_BITS, times, color=look.color, linestyle=look.linestyle, label=name)
+            axes.plot(_BITS, times.where(ok), "o", color=look.color)
+            axes.plot(_BITS, times.mask(ok), "o", color=look.color, markerfacecolor="white")
+    _dot(axes, [], [], "grey", "not ok", label="not ok")
     axes.set_xscale("log", base=2)
     axes.set_xticks(_BITS, [str(bits) for bits in _BITS])
-    what = "time to 90 %" if system == "digits" else "total time"
-    axes.set(title=system, xlabel="bits for each parameter", ylabel=f"{what} [{unit}]")
-    axes.set_ylim(bottom=0.0)
+    axes.set(title=system, xlabel="bits for each parameter", ylabel=label, ylim=(0, None))
 
 
-FIGURES: dict[str, Callable[[Path], None]] = {"examples/figures/uploads.png": draw_uploads}
+def _draw_rows(board: str, system: str, column: str, axes: Axes) -> None:
+    """Means with intervals: a row for each setting of a system, with a dot for each policy."""
+    stored, (unit, label) = standings(board), _UNITS[column]
+    settings = [each for each in stored.index.unique("setting") if each.startswith(system)]
+    for place, (name, look) in enumerate(looks(sorted(stored.index.unique("scheduler"))).items()):
+        for row, setting in enumerate(settings):
+            one, y = stored.loc[(setting, name)], row + 0.18 * (place - 1)
+            x = [one[f"{column}{end}"] / unit for end in ("", "_low", "_high")]
+            _dot(axes, x, y, look.color, one["status"], "os^D"[place], "" if row else name)
+    _dot(axes, [], [], "grey", "not ok", label="not ok")
+    _label_rows(axes, [each.removeprefix(system) for each in settings])
+    axes.set(title=system.strip(", "), xlabel=label)
+    axes.set_xscale("log" if column == "outcome_gap" else "linear")
+    axes.xaxis.set_major_formatter("{x:g}")
+
+
+def _draw_scores(task: str, axes: Axes) -> None:
+    """Scores of agents and rules on a frozen task, with a grey line at LROA's."""
+    lines = [re.split(r"\s{2,}", line) for line in stored_text(f"task-{task}").split("\n")[1:]]
+    for row, (name, score, _, status) in enumerate(lines):
+        if status == "ok":
+            x = [float(part) for part in re.findall(r"-?[\d.]+", score)]
+            _dot(axes, x, row, "black", status)
+            if name == "LROA":
+                axes.axvline(x[0], color="0.75", linewidth=2.5, zorder=0.5)
+        else:
+            axes.text(0.5, row, "over budget", ha="center", va="center", size="x-small")
+    _label_rows(axes, [name for name, *_ in lines])
+    axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score", xlim=(-0.1, 1.1))
+
+
+def _dot(
+    axes: Axes, x: list[float], y: Any, color: str, status: str, marker: str = "o", label: str = ""
+) -> None:
+    """A mean and the ends of its interval, hollow if not ok."""
+    face = color if status == "ok" else "white"
+    axes.plot(x[1:], [y] * len(x[1:]), color=color)
+    axes.plot(x[:1], [y] * len(x[:1]), marker, color=color, mfc=face, label=label or None)
+
+
+def _label_rows(axes: Axes, labels: list[str]) -> None:
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+
+
+# Rows of panels of each figure, and the size of a panel in inches.
+_SYSTEMS = [partial(_draw_bits, name, "total_time") for name in ("CIFAR-10", "cell", "phones")]
+_UPLOADS = [*_SYSTEMS, partial(_draw_bits, "digits", "time_to_target")]
+_PHONES = partial(_draw_rows, "work", "phones, ", "total_time")
+_LABELS = partial(_draw_rows, "work", "digits, labels by speed, ", "worst_tenth_accuracy")
+_DISTANCES = partial(_draw_rows, "opportunistic", "", "outcome_gap")
+_SCORES = [partial(_draw_scores, task) for task in ("paper", "longest", "blind")]
+FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
+    "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.5, 2.3)),
+    "examples/figures/work.png": ([[_PHONES, _LABELS]], (3.5, 1.7)),
+    "examples/figures/distances.png": ([[_DISTANCES]], (5.0, 2.4)),
+    "examples/figures/agents.png": ([_SCORES], (2.4, 2.2)),
+}

@@ -1,4 +1,4 @@
-"""Blocks of pages equal the stored files, and every file belongs to a result."""
+"""Tables of pages equal the stored files, and every file belongs to a result."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ LEADERBOARDS = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_blocks__equal_the_stored_files(page):
+def test_tables__equal_the_stored_files(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert evidence.rewritten(text) == text
 
 
-def test_rewritten__replaces_blocks_and_nothing_else(monkeypatch):
+def test_rewritten__replaces_tables_and_nothing_else(monkeypatch):
     page = "4\n\n<!-- evidence: a-b -->\n\n{}\n\n<!-- end -->\n\n4\n\n<!-- end -->\n"
-    monkeypatch.setattr(evidence, "block", lambda name: f"| {name} |\n\\1")
-    assert evidence.rewritten(page.format("| 4 |\n\n4")) == page.format("| a-b |\n\\1")
+    monkeypatch.setitem(evidence.TABLES, "a-b", lambda: "| 5 |\n\\1")
+    assert evidence.rewritten(page.format("| 4 |\n\n4")) == page.format("| 5 |\n\\1")
 
 
 def test_files__belong_to_results():

@@ -1,4 +1,4 @@
-"""The code blocks of README and documentation run, and what they link to exists."""
+"""The code blocks of pages run and print the output shown, and what pages link to exists."""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
 
 
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """The blocks of Python, each with the output that the page shows before the next one."""
+    pattern = r"^```python\n(.*?)^```(?:(?:(?!```).)*?^```output\n(.*?)^```)?"
+    return re.findall(pattern, page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda p: p.stem)
-def test_page__code_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
+def test_page__code_blocks_run_and_print_what_is_shown(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": page.stem}
-    for block in blocks(page):
+    for block, output in blocks(page):
         exec(compile(block, str(page), "exec"), namespace)
+        printed = capsys.readouterr().out.split()
+        for word, expected in zip(printed, output.split(), strict=bool(output)):
+            # The last digits of what is trained are the processor's.
+            assert word == expected or float(word) == pytest.approx(float(expected), 0.2, 0.01)
 
 
 def test_pages__links_and_names_of_programs_lead_to_files():

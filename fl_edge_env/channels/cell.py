@@ -1,4 +1,4 @@
-"""Users in a cell: path loss and shadowing that stay, fading that changes."""
+"""Users in a cell, with fixed path loss and shadowing, and fading."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ _LOSS_PER_DECADE_DB = 36.7
 
 @dataclass(frozen=True)
 class CellChannel:
-    """Users at rest in a cell around the server, whose gains differ in the long run.
+    """Stationary users in a cell around the server, with different mean gains.
 
-    Each user has a place, uniform over the area of a ring, and a shadowing, both of which stay.
-    The path loss is that of the 3GPP urban micro cell without line of sight [3GPP]_,
+    Each user has a fixed position, uniform over the area of a ring, and fixed shadowing. The path
+    loss follows the 3GPP urban micro cell without line of sight [3GPP]_,
     ``36.7 log10(d) + 22.7 + 26 log10(f_c / GHz)`` dB at distance d in metres; only its first term
-    counts, as all gains are scaled so that the users' long-run means average to `mean`. The gain
-    of a round is the user's mean times the power of the fading, which has mean one and is kept
-    in [0.1, 5] by default, as the paper's interval [0.01, 0.5] is to its mean of 0.1.
+    matters, as all gains are scaled so that the users' mean gains average to `mean`. The gain of a
+    round is the user's mean times the fading power, which has mean one and is clipped to [0.1, 5]
+    by default, the paper's interval [0.01, 0.5] divided by its mean of 0.1.
 
     Parameters
     ----------
     mean : float
-        Average over the users of their mean gains, before the fading is cut.
+        Average of the users' mean gains, before the fading is clipped.
     radius_m, least_distance_m : float
         Outer and inner radius of the ring [m], ``0 < least_distance_m <= radius_m``. The default
         ring spans 14.6 dB of path loss.
     shadowing_db : float
-        Standard deviation of the normal shadowing [dB] before it is cut, at least zero. It is cut
-        where the user would lose more than one at the outer radius does without shadowing, who
-        would be served by a neighbouring cell, or less than one at the inner radius.
+        Standard deviation of the normal shadowing [dB] before truncation, at least zero. Path loss
+        and shadowing together are kept between the path losses at the inner and outer radius: with
+        more loss, a neighbouring cell would serve the user.
     fading : {"rayleigh", "rician"}
-        Without line of sight, or with.
+        Without or with line of sight.
     rician_factor : float
-        Power of the line of sight over that of the scattered waves. It belongs to
-        ``fading="rician"``, and may not be given otherwise.
+        Power of the line of sight over the power of the scattered waves, for ``fading="rician"``
+        only.
     persistence : float
-        Probability in [0, 1) that a user keeps the fading of the round before; otherwise the user
-        gets a new one. It is the correlation of a user's gains in two successive rounds.
+        Probability in [0, 1) that a user keeps the fading of the previous round instead of drawing
+        a new one; the correlation of a user's gains in successive rounds.
     place_seed : int
-        Seed of the places and of the shadowing, which no other seed moves. A user's place does
+        Seed of positions and shadowing, independent of the episode's seed. A user's position does
         not depend on the number of users.
     fading_min, fading_max : float
-        The interval in which the power of the fading is kept.
+        Interval to which the fading power is clipped.
 
     Raises
     ------
@@ -69,7 +69,7 @@ class CellChannel:
     References
     ----------
     .. [3GPP] TR 36.814, "Further advancements for E-UTRA physical layer aspects", table
-       B.1.2.1-1. The shadowing of 4 dB is that table's, too.
+       B.1.2.1-1. The shadowing of 4 dB is from the same table.
     """
 
     mean: float = 0.1
@@ -102,49 +102,49 @@ class CellChannel:
             )
         if self.fading == "rayleigh" and self.rician_factor != type(self).rician_factor:
             raise ValueError(
-                "rician_factor belongs to fading='rician', "
+                "rician_factor needs fading='rician', "
                 f"got {self.rician_factor!r} with fading={self.fading!r}"
             )
 
     @property
     def gain_min(self) -> float:
-        """A bound below all gains, whoever the other users are."""
+        """Lower bound on all gains, for any set of users."""
         return self.mean * self.fading_min / self._ratio
 
     @property
     def gain_max(self) -> float:
-        """A bound above all gains, whoever the other users are."""
+        """Upper bound on all gains, for any set of users."""
         return self.mean * self.fading_max * self._ratio
 
     @property
     def _ratio(self) -> float:
-        """The best mean gain that can occur over the worst, with some room for rounding."""
+        """Ratio of the best possible mean gain to the worst, with a margin for rounding."""
         decades = 0.1 * self._ring_loss_db
         return float(10.0**decades) * (1 + 1e-9) if decades < 300 else math.inf
 
     @property
     def _ring_loss_db(self) -> float:
-        """Path loss at the outer radius beyond that at the inner one [dB]."""
+        """Path loss at the outer radius less the path loss at the inner one [dB]."""
         return _LOSS_PER_DECADE_DB * math.log10(self.radius_m / self.least_distance_m)
 
     def distances(self, num_devices: int) -> FloatArray:
         """Distance of each user to the server [m], shape (N,)."""
-        # Areas are uniform where squares of radii are.
+        # Uniform over the area means a uniform squared radius.
         share = self._places(num_devices)[:, 0]
         inner, outer = self.least_distance_m**2, self.radius_m**2
         return np.sqrt(inner + share * (outer - inner))
 
     def device_mean(self, num_devices: int) -> FloatArray:
-        """Mean gain of each user before the fading is cut, shape (N,); their average is `mean`."""
+        """Mean gain of each user before clipping, shape (N,); their average is `mean`."""
         loss = _LOSS_PER_DECADE_DB * np.log10(self.distances(num_devices) / self.least_distance_m)
         if self.shadowing_db > 0:
-            # A normal number out of [loss - most, loss], by its distribution function.
+            # Normal truncated to [loss - most, loss], by inverting its distribution function.
             most = self._ring_loss_db
-            with np.errstate(over="ignore"):  # of a tiny shadowing
+            with np.errstate(over="ignore"):  # tiny shadowing
                 low, high = (special.ndtr(end / self.shadowing_db) for end in (loss - most, loss))
             share = self._places(num_devices)[:, 1]
             shadowing = self.shadowing_db * special.ndtri(low + share * (high - low))
-            loss = np.clip(loss - shadowing, 0.0, most)  # rounding, and a ring without a width
+            loss = np.clip(loss - shadowing, 0.0, most)  # rounding, or a ring of zero width
         gain = 10.0 ** (-0.1 * loss)
         mean: FloatArray = self.mean * gain / gain.mean()
         return mean
@@ -159,7 +159,7 @@ class CellChannel:
         **_: object,
     ) -> FloatArray:
         """Draw the gains of the next rounds; see `ChannelModel.draw`."""
-        # One kind of number only, so that rounds are consumed one after the other.
+        # Only uniform numbers, so that the stream is consumed round by round.
         uniform = rng.random((rounds, 3, num_devices))
         gain = self._gain(uniform[:, :2])
         keep = uniform[:, 2] < self.persistence
@@ -174,11 +174,11 @@ class CellChannel:
         return self._gain(rng.random((count, 2, num_devices)))
 
     def _places(self, num_devices: int) -> FloatArray:
-        """Uniform numbers that give each user's place and shadowing, shape (N, 2)."""
+        """Uniform numbers for each user's position and shadowing, shape (N, 2)."""
         return np.random.default_rng(self.place_seed).random((num_devices, 2))
 
     def _gain(self, uniform: FloatArray) -> FloatArray:
-        """Gains of new fadings, shape (rounds, N), out of uniform numbers, shape (rounds, 2, N)."""
+        """Gains with new fading, shape (rounds, N), from uniform numbers, shape (rounds, 2, N)."""
         power = -np.log1p(-uniform[:, 0])  # of the scattered waves, exponential
         if self.fading == "rician":
             amplitude = np.sqrt(self.rician_factor)

@@ -60,7 +60,7 @@ class ExponentialChannel:
         if self.filter == "clip":
             gain = self.mean * rng.standard_exponential((rounds, num_devices))
         else:
-            # Inverse distribution function: beyond its least value an exponential starts anew.
+            # Inverse distribution function: above gain_min an exponential is memoryless.
             span = (self.gain_max - self.gain_min) / self.mean
             uniform = rng.random((rounds, num_devices))
             gain = self.gain_min - self.mean * np.log1p(uniform * math.expm1(-span))

@@ -16,7 +16,7 @@ from fl_edge_env.typing import FloatArray
 
 @dataclass(frozen=True)
 class MarkovChannel:
-    """Each device's gain follows a finite-state Markov chain of its own.
+    """Each device's gain follows an independent finite-state Markov chain.
 
     The chains start from their stationary distribution. The paper's performance analysis covers
     such channels if the chain is irreducible and aperiodic.
@@ -26,7 +26,7 @@ class MarkovChannel:
     gains : sequence of float, length S
         Gain in each state, positive and ascending.
     transition : sequence of sequences of float, shape (S, S)
-        Probability of going from the row's state to the column's.
+        Probability of moving from the row's state to the column's.
 
     Raises
     ------
@@ -57,7 +57,7 @@ class MarkovChannel:
             )
         if np.linalg.matrix_rank(matrix.T - np.eye(size), tol=1e-9) < size - 1:
             raise ValueError(
-                "transition must lead to one stationary distribution, got a chain that falls apart"
+                "transition must have one stationary distribution, got a chain that has several"
             )
         object.__setattr__(self, "gains", tuple(gains.tolist()))
         object.__setattr__(self, "transition", tuple(map(tuple, matrix.tolist())))
@@ -70,22 +70,22 @@ class MarkovChannel:
         num_states: int = 16,
         marginal: ExponentialChannel | None = None,
     ) -> MarkovChannel:
-        """Discretise an exponential channel and let it keep its state with some probability.
+        """Discretise an exponential channel whose gains persist with some probability.
 
         A device keeps its gain with the probability `persistence`, in [0, 1), which is the
-        correlation of the gains of two successive rounds; otherwise it draws a new one, of
-        `num_states` equally likely, at least two. They discretise the `marginal`, truncated to its
-        interval whatever its `filter` is; by default with the paper's mean and interval. Raises
+        correlation of the gains in successive rounds; otherwise it draws one of `num_states`
+        equally likely gains, at least two. They discretise the `marginal`, truncated to its
+        interval regardless of its `filter`; by default with the paper's mean and interval. Raises
         `ValueError` if a parameter is outside its range.
         """
         persistence = number_below_one("persistence", persistence)
         integer_at_least(2, "num_states", num_states)
         if not isinstance(marginal, ExponentialChannel | None):
             raise ValueError(f"marginal must be an ExponentialChannel, got {marginal!r}")
-        law = marginal or ExponentialChannel()
+        channel = marginal or ExponentialChannel()
         middle = (np.arange(num_states) + 0.5) / num_states
-        span = (law.gain_max - law.gain_min) / law.mean
-        gains = law.gain_min - law.mean * np.log1p(middle * math.expm1(-span))
+        span = (channel.gain_max - channel.gain_min) / channel.mean
+        gains = channel.gain_min - channel.mean * np.log1p(middle * math.expm1(-span))
         transition = np.full((num_states, num_states), (1 - persistence) / num_states)
         transition[np.diag_indices(num_states)] += persistence
         return cls(gains.tolist(), transition.tolist())

@@ -1,4 +1,4 @@
-"""The protocol of a channel: how the gains between devices and server evolve."""
+"""The protocol of a channel, and checks of user-defined ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fl_edge_env.typing import FloatArray
 
 
 class ChannelModel(Protocol):
-    """The members that a scenario needs of a channel, of which any frozen dataclass may be one.
+    """The members of a channel; any frozen dataclass with them is one.
 
-    A channel whose devices have different means has one more member,
-    ``device_mean(num_devices)``, which returns the nominal mean gain of each device as an array of
-    shape (N,); see `mean_gains`. Without it every device has the channel's `mean`.
+    A channel whose devices have different means also has ``device_mean(num_devices)``, which
+    returns the nominal mean gain of each device, shape (N,). Without it every device has the
+    channel's `mean`.
     """
 
     @property
@@ -41,10 +41,10 @@ class ChannelModel(Protocol):
     ) -> FloatArray:
         """Draw the gains of the next rounds.
 
-        A draw of two blocks must equal two draws, to the bit: rounds are drawn in blocks of any
-        length, and systems of a batch in turn. Therefore random numbers are taken round by round,
-        from the given generator alone, and nothing that changes is kept on the channel. A scenario
-        tests this of channels that are not of this package.
+        Drawing two blocks in one call must give the same gains, bit for bit, as two successive
+        calls: rounds are drawn in blocks of any length, and the systems of a batch take turns. So
+        take random numbers round by round, from the given generator only, and keep no state on the
+        channel. A scenario checks this for user-defined channels.
 
         Parameters
         ----------
@@ -55,7 +55,7 @@ class ChannelModel(Protocol):
         first_round : int
             Index of the first of these rounds in the episode.
         previous : ndarray, shape (N,), optional
-            Gains of the round before; None at the start of an episode.
+            Gains of the previous round; None at the start of an episode.
 
         Returns
         -------
@@ -68,9 +68,9 @@ class ChannelModel(Protocol):
 
 
 def mean_gains(channel: ChannelModel, num_devices: int) -> FloatArray:
-    """The nominal mean gain of each device, shape (N,): its channel's `device_mean` or `mean`.
+    """Nominal mean gain of each device, shape (N,): the channel's `device_mean` or `mean`.
 
-    Raises `ValueError` if `device_mean` returns other than positive, finite numbers.
+    Raises `ValueError` unless `device_mean` returns positive, finite numbers.
     """
     device_mean = getattr(channel, "device_mean", None)
     if device_mean is None:
@@ -80,7 +80,7 @@ def mean_gains(channel: ChannelModel, num_devices: int) -> FloatArray:
 
 
 def check_range(what: str, gains: FloatArray, channel: ChannelModel) -> None:
-    """Raise `ValueError` where gains are outside the channel's range."""
+    """Raise `ValueError` if gains are outside the channel's range."""
     # Written so that NaN fails the comparisons.
     if not all_true((gains >= channel.gain_min) & (gains <= channel.gain_max)):
         raise ValueError(
@@ -92,7 +92,7 @@ def check_range(what: str, gains: FloatArray, channel: ChannelModel) -> None:
 def check_gains(
     channel: ChannelModel, gains: object, rounds: int, num_devices: int, *, method: str = "draw"
 ) -> None:
-    """Raise `ValueError` where a channel of the user's own draws what it must not."""
+    """Raise `ValueError` if a user-defined channel returns invalid gains."""
     kind, shape = type(channel).__name__, (rounds, num_devices)
     if not isinstance(gains, np.ndarray) or gains.shape != shape or gains.dtype.kind != "f":
         got = f"{gains.dtype} of shape {gains.shape}" if isinstance(gains, np.ndarray) else gains
@@ -101,9 +101,9 @@ def check_gains(
 
 
 def check_channel(channel: Any, num_devices: int) -> None:
-    """Refuse what is no `ChannelModel` of positive, finite gains that draws them as it says.
+    """Raise `ValueError` unless `channel` is a `ChannelModel` with positive, finite gains.
 
-    How it draws is tested for classes that are not of this package.
+    The draws of user-defined classes are tested.
     """
     members = ("gain_min", "gain_max", "mean", "draw", "sample")
     if isinstance(channel, type) or not all(hasattr(channel, member) for member in members):
@@ -123,14 +123,14 @@ def check_channel(channel: Any, num_devices: int) -> None:
 
 
 def _check_draw(channel: ChannelModel, num_devices: int) -> None:
-    """Refuse a channel of which a draw of two blocks is not two draws, or that has no samples."""
+    """Raise `ValueError` if one call differs from two successive ones, or samples are invalid."""
 
     def draw(rng: np.random.Generator, rounds: int, **place: Any) -> FloatArray:
         gains = channel.draw(rng, rounds, num_devices, **place)
         check_gains(channel, gains, rounds, num_devices)
         return gains.copy()
 
-    # Another system's draw comes between the blocks: what a draw leaves behind must not matter.
+    # Another system draws between the two blocks, which must not matter.
     split = np.random.default_rng(0)
     first = draw(split, 1, first_round=0, previous=None)
     whole = draw(np.random.default_rng(0), 4, first_round=0, previous=None)
@@ -140,8 +140,8 @@ def _check_draw(channel: ChannelModel, num_devices: int) -> None:
         index, device = np.argwhere(differs)[0]
         raise ValueError(
             f"draw of {type(channel).__name__} must give the same gains for 4 rounds as for 1 and "
-            f"then 3, to the bit, but differs in round {index} for device {device}: take random "
-            "numbers from the given generator alone, round by round, keep nothing on the channel, "
+            f"then 3, bit for bit, but differs in round {index} for device {device}: take random "
+            "numbers from the given generator only, round by round, keep no state on the channel, "
             "and compute each round as if it were alone"
         )
     sampled = channel.sample(np.random.default_rng(0), 2, num_devices)

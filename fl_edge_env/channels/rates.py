@@ -14,20 +14,20 @@ from fl_edge_env.typing import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class RateTraceChannel(TraceChannel):
-    """Replays recorded upload rates, from the start again after the last round.
+    """Replay recorded upload rates, starting over after the last round.
 
-    A rate is no gain: the gain is the one with which a device that sends with `reference_power_w`
-    in a bandwidth of `share_hz` has the rate, see `fl_edge_env.channels.uplink.gain_of_rate`. With
-    other powers and shares the rates of a round are others.
+    A rate is converted to the gain with which a device that transmits with `reference_power_w` in a
+    bandwidth of `share_hz` has this rate; see `fl_edge_env.channels.uplink.gain_of_rate`. With
+    another power or bandwidth its rate differs.
 
     Parameters
     ----------
     path : str
-        File as of `TraceChannel`, with the column ``rate_bps`` [bit/s] instead of ``gain``.
+        File as in `TraceChannel`, with the column ``rate_bps`` [bit/s] instead of ``gain``.
     share_hz : float
-        Bandwidth in which the rates were measured, or are taken to have been [Hz].
+        Bandwidth in which the rates were measured, or are assumed to have been [Hz].
     reference_power_w : float
-        Transmission power at which they were [W].
+        Transmission power of the measurement, or the assumed one [W].
     noise_power_w : float
         Noise power in a bandwidth of `share_hz` [W]. It should be `share_hz` times the scenario's
         `noise_density_w_hz`, or its `noise_power_w` if it has no density.
@@ -35,7 +35,7 @@ class RateTraceChannel(TraceChannel):
     Raises
     ------
     ValueError
-        If the file is missing or not of this form, or a parameter is outside its range.
+        If the file is missing or malformed, or a parameter is outside its range.
     """
 
     share_hz: float = 5e6

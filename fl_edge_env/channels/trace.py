@@ -16,7 +16,7 @@ from fl_edge_env.typing import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class UnorderedChannel:
-    """Draws from the recorded gains of each device, independently over rounds and devices.
+    """Draw from the recorded gains of each device, independently over rounds and devices.
 
     `gains`, shape (rounds, N), are sorted for each device; `means`, shape (N,), are their means.
     """
@@ -48,7 +48,7 @@ class UnorderedChannel:
 
 @dataclass(frozen=True, eq=False)
 class TraceChannel:
-    """Replays recorded gains, and starts over after the last round.
+    """Replay recorded gains, starting over after the last round.
 
     An episode begins at a recorded round drawn from its seed, so seeds give different episodes.
 
@@ -61,7 +61,7 @@ class TraceChannel:
     Raises
     ------
     ValueError
-        If the file is missing or not of this form.
+        If the file is missing or malformed.
     """
 
     path: str
@@ -112,7 +112,7 @@ class TraceChannel:
     def draw(
         self, rng: object, rounds: int, num_devices: int, *, first_round: int = 0, **_: object
     ) -> FloatArray:
-        """Give the gains of the next rounds; see `ChannelModel.draw`."""
+        """Return the gains of the next rounds; see `ChannelModel.draw`."""
         index = np.arange(first_round, first_round + rounds) % len(self.trace)
         return self.trace[index]
 
@@ -122,10 +122,7 @@ class TraceChannel:
 
 
 def read_trace(path: Path, column: str = "gain") -> FloatArray:
-    """A column of a file as `TraceChannel` describes it, shape (rounds, N).
-
-    Raises `ValueError`, which names the file and what is wrong.
-    """
+    """Read a column of a trace file, shape (rounds, N); see `TraceChannel`."""
     with as_value_error(f"cannot read the trace {str(path)!r}: "):
         table = read_table(path, ("round", "device", column))
         rounds, devices = (table.numbers(name, COUNTED) for name in ("round", "device"))

@@ -1,4 +1,4 @@
-"""Measured uplinks, as channel gains."""
+"""Measured uplinks, converted to channel gains."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _DEVIATIONS = (
 )
 # fmt: on
 MEASURED_UPLINKS_BPS = tuple((1e3 * m, 1e3 * d) for m, d in zip(_MEANS, _DEVIATIONS, strict=True))
-# Limits of user-defined standard deviations, over their means. Those of the list are 0.08 to 0.69.
+# Limits of user-defined standard deviations over their means; the list above has 0.08 to 0.69.
 LEAST_DEVIATION, MOST_DEVIATION = 0.03, 2.0
-# Nodes of the integral over a rate: the narrowest distribution is wider than one of their gaps.
+# Nodes of the integral over a rate: their spacing resolves the narrowest distribution.
 _NODES = 256
 
 
@@ -42,51 +42,52 @@ def gain_of_rate(
 ) -> FloatArray:
     """Channel gain with which a device uploads at a rate [bit/s], the inverse of equation (5).
 
-    The reference power and bandwidth, at which the rate was measured, are rarely known. With them
-    ``h = (N0 / p) (2**(r / b) - 1)``: in a system with this noise power, a device that sends with p
-    in a share of b has the measured rate.
+    ``h = (N0 / p) (2**(r / b) - 1)``, with the power p and bandwidth b at which the rate was
+    measured, which are rarely known. In a system with this noise power, a device that transmits
+    with p in a bandwidth of b has the measured rate.
     """
-    with np.errstate(over="ignore"):  # infinite gains are refused by name
+    with np.errstate(over="ignore"):  # a later check rejects infinite gains by name
         gain: FloatArray = noise_power_w / power_w * np.expm1(np.log(2.0) * rate_bps / share_hz)
     return gain
 
 
 @dataclass(frozen=True)
 class UplinkChannel:
-    """Each device has an uplink of measured mean and deviation, whose rate changes between rounds.
+    """Uplinks with a measured mean and standard deviation of the rate.
 
-    Each round has a new rate from a gamma distribution with this mean and standard deviation, cut
-    to between a tenth of the mean and five times the mean. For deviations of up to the mean the cut
-    moves the mean by less than 0.2 % and the deviation by less than 4 %; at twice the mean they are
-    0.89 and 1.35 times the mean.
+    In each round a device's rate is drawn from a gamma distribution with its mean and standard
+    deviation, and clipped to between a tenth of the mean and five times the mean. For deviations of
+    up to the mean, clipping moves the mean by less than 0.2 % and the deviation by less than 4 %;
+    for a deviation of twice the mean they become 0.89 and 1.35 times the mean.
 
-    The uplinks are `mean_bps` and `deviation_bps`, one for each device, or by default 19 that were
-    measured [FLASH]_. A rate is no gain: the gain is the one with which a device that sends with
-    `reference_power_w` in a bandwidth of `share_hz` has the rate. Of the 19 neither was measured,
-    so both are assumptions.
+    `mean_bps` and `deviation_bps` describe one uplink for each device; the default is 19 measured
+    uplinks [FLASH]_. A rate is converted to the gain with which a device that transmits with
+    `reference_power_w` in a bandwidth of `share_hz` has this rate. Neither this power nor this
+    bandwidth was measured for the 19 uplinks, so both defaults are assumptions.
 
     Parameters
     ----------
     share_hz : float
-        Bandwidth of one device at the reference [Hz]. With much less than the default the rates
-        of the 19 uplinks would need gains far above one.
+        Reference bandwidth of one device [Hz]. If it is far below the default, the rates of the 19
+        uplinks need gains far above one.
     reference_power_w : float
-        Transmission power at the reference [W], by default the largest of the presets.
+        Reference transmission power [W], by default the largest in the presets.
     noise_power_w : float
         Noise power in a bandwidth of `share_hz` [W]. It should be `share_hz` times the scenario's
         `noise_density_w_hz`, or its `noise_power_w` if it has no density.
     place_seed : int
-        Seed of the order in which devices get the 19 uplinks. Any 19 successive devices have
-        different ones, and a device's uplink does not depend on the number of devices.
+        Seed of the order in which devices get the 19 uplinks. Each group of 19 successive devices
+        has all of them, and a device's uplink does not depend on the number of devices.
     mean_bps, deviation_bps : sequence of float, length N
         Mean and standard deviation of each device's rate [bit/s], instead of the 19 uplinks. A
-        deviation is from 3 % of its mean, as the quadratures do not resolve less, to twice it.
+        deviation must be at least 3 % of its mean, which the quadrature can resolve, and at most
+        twice the mean.
 
     Raises
     ------
     ValueError
-        If a parameter is outside its range, or gains are asked for another number of devices than
-        `mean_bps` has.
+        If a parameter is outside its range, or `mean_bps` has another number of devices than the
+        scenario.
 
     References
     ----------
@@ -118,7 +119,7 @@ class UplinkChannel:
             device = int(wrong.argmax())
             raise ValueError(
                 f"deviation_bps must be from {LEAST_DEVIATION:g} to {MOST_DEVIATION:g} times "
-                "mean_bps, as narrower laws are not resolved and of wider ones most is cut off, "
+                "mean_bps (narrower distributions are not resolved, wider ones mostly clipped), "
                 f"got {float(deviation[device])!r} with the mean {float(mean[device])!r}, first "
                 f"at device {device}"
             )
@@ -127,13 +128,13 @@ class UplinkChannel:
 
     @property
     def gain_min(self) -> float:
-        """Gain at the least rate of the slowest uplink, with some room for rounding."""
+        """Gain at the least rate of the slowest uplink, with a margin for rounding."""
         _, _, least, _ = self._rates
         return float(self._gain(least).min()) * (1 - 1e-9)
 
     @property
     def gain_max(self) -> float:
-        """Gain at the largest rate of the fastest uplink, with some room for rounding."""
+        """Gain at the largest rate of the fastest uplink, with a margin for rounding."""
         _, _, _, most = self._rates
         return float(self._gain(most).max()) * (1 + 1e-9)
 
@@ -187,19 +188,19 @@ class UplinkChannel:
 
     @cached_property
     def _rates(self) -> FloatArray:
-        """Gamma distributions of the uplinks' rates, and the intervals to which they are cut.
+        """Gamma distributions of the uplinks' rates, and the intervals to which they are clipped.
 
         Rows are shape, scale, least and largest rate [bit/s]; columns are uplinks.
         """
         own = zip(self.mean_bps, self.deviation_bps, strict=True)
         mean, deviation = np.array(list(own) or MEASURED_UPLINKS_BPS).T
         shape, scale = (mean / deviation) ** 2, deviation**2 / mean
-        # The interval of each uplink's rate, as the paper's [0.01, 0.5] is to its mean gain of 0.1.
+        # Each uplink's interval: the paper's [0.01, 0.5] divided by its mean gain of 0.1.
         return read_only(np.stack([shape, scale, 0.1 * mean, 5.0 * mean]))
 
     @cached_property
     def _mean_gain(self) -> FloatArray:
-        """Mean gain h(r) of each uplink: h at its least rate and the integral of h' P(R > r)."""
+        """Mean gain h(r) of each uplink: h at its least rate plus the integral of h' P(R > r)."""
         shape, scale, least, most = self._rates
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         half = 0.5 * (most - least)[:, None]

@@ -11,18 +11,18 @@ import numpy as np
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.typing import FloatArray, System
 
-# Root mean square of the excess a0 over that of the budgets, below which the calibration of V
-# is warned of; the presets have 0.2 and more.
+# RMS of the excess a0 over RMS of the budgets, below which calibrating V raises a warning; the
+# presets have 0.2 and more.
 _LEAST_EXCESS = 0.05
 
 
 def calibrate(system: System, *, lambda_: float | None, V: float | None) -> tuple[float, float]:
-    """The weights lambda and V, as given or from the middle of all ranges at the mean gain.
+    """Return lambda and V, as given or calibrated at mid-range f and p and the mean gain.
 
-    ``lambda = mu T0 / F0`` with T0 the mean device time there, and F0 the sampling error at ``q =
-    w``, which is one. ``V = nu mean(a0**2) / (T0 + lambda F0)`` with a0 the energy excess there at
-    ``q = 1/N``. Raises `ValueError` if they are not finite or V is zero, and warns of budgets and
-    deadlines that cannot be met.
+    ``lambda = mu T0 / F0``, where T0 is the mean device time at this point and F0 the sampling
+    error at ``q = w``, which is one. ``V = nu mean(a0**2) / (T0 + lambda F0)``, where a0 is the
+    energy excess at this point and ``q = 1/N``. Raises `ValueError` if they are not finite or V is
+    zero, and warns about budgets and deadlines that cannot be met.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         device_time, device_energy = physics.time_and_energy(
@@ -58,13 +58,13 @@ def check_finite(system: System, least_gain: float) -> None:
     for what, values in (("a time", time), ("an energy", energy)):
         if not np.isfinite(values).all():
             raise ValueError(
-                f"the fields give {what} of {values.max()} in a round of a device, which must be "
-                "finite: choose less extreme fields"
+                f"the fields give {what} of {values.max()} for a device in a round, which must be "
+                "finite: choose less extreme values"
             )
 
 
 def _warn(message: str) -> None:
-    """Warn in the name of the first code outside this package."""
+    """Warn at the line of the first caller outside this package."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("fl_edge_env"):
         level, frame = level + 1, frame.f_back
@@ -72,25 +72,25 @@ def _warn(message: str) -> None:
 
 
 def _warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
-    """Warn where the paper's calibration of V says nothing about the system.
+    """Warn if the paper's calibration of V breaks down.
 
-    V0 is the square of what the nominal point spends beyond the budget. Where it spends just the
-    budget, V vanishes, and with it the weight of time against energy.
+    V0 is proportional to the squared energy excess at the nominal point. If this point just meets
+    the budget, V vanishes, and with it the weight of time against energy.
     """
     scale = float(np.sqrt(np.mean(budget**2)))
     if excess < _LEAST_EXCESS * scale:
         _warn(
-            f"the budget is what the middle of the frequency and power ranges spends, within "
-            f"{excess:.3g} J of {scale:.3g} J: the paper's calibration gives V = {V:.3g} J^2/s, so "
-            "little that controllers hardly value time; give V directly, or another budget"
+            f"at mid-range frequency and power the energy is within {excess:.3g} J of the budget "
+            f"of {scale:.3g} J: the paper's calibration gives V = {V:.3g} J^2/s, so small that "
+            "policies hardly value time; give V directly, or another budget"
         )
 
 
 def _warn_of_budget(system: System) -> None:
-    """Warn where no sampled decision meets the budgets at the mean gain.
+    """Warn if no sampled decision meets the budgets at the mean gain.
 
     A device with energy E at its least f and p meets its budget if it is drawn with a probability
-    of at most ``budget / E``. The budgets can be met where probabilities so small still sum to one
+    of at most ``budget / E``. The budgets can be met if the corresponding q sum to at least one
     over the devices.
     """
     _, least_energy = physics.time_and_energy(system.mean_gain, system.f_min, system.p_min, system)
@@ -100,13 +100,13 @@ def _warn_of_budget(system: System) -> None:
     if total < 1.0:
         _warn(
             "no sampled decision meets the energy budgets: at the mean gain, the least frequency "
-            f"and the least power, devices may be drawn in {100 * total:.3g} % of the rounds; a "
-            f"budget of {float(np.mean(system.energy_budget_j)) / total:.3g} J on average would do"
+            f"and the least power, they cover {100 * total:.3g} % of the draws; budgets of "
+            f"{float(np.mean(system.energy_budget_j)) / total:.3g} J on average would suffice"
         )
 
 
 def _warn_of_deadline(system: System) -> None:
-    """Warn where every device is late at the mean gain, however fast it works."""
+    """Warn if every device is late at the mean gain, even at full speed."""
     least, _ = physics.time_and_energy(system.mean_gain, system.f_max, system.p_max, system)
     if float(least.min()) > system.deadline_s:
         _warn(

@@ -1,6 +1,6 @@
-"""The system that the log of a federation describes.
+"""Scenarios from the logs of federations.
 
-A log is a CSV file with a row for each participation of a device in a round, and the columns of
+A log is a CSV file with a row for each participation of a device in a round, and the columns
 `COLUMNS` in any order, in SI units:
 
 - ``round``: number of the round, an integer from 0;
@@ -10,16 +10,16 @@ A log is a CSV file with a row for each participation of a device in a round, an
 - ``bytes_up``: size of the upload [bytes];
 - ``train_s``, ``up_s``: time of training and of the upload [s]; empty if it was not measured.
 
-`train_fl.federation.PolicyStrategy` writes such logs. Devices are in sorted order, numbers by their
-value and before names. Each has the medians of its own samples, epochs, training time and upload
-rate; if no time of a device was measured, the median of the others. K is the largest number of
-participants in a round.
+`train_fl.federation.PolicyStrategy` writes such logs. Devices are sorted: numbers by value, then
+names. Each device has the medians of its samples, epochs, training time and upload rate; a device
+without a measured time gets the median of the others. K is the largest number of participants in a
+round.
 
-The frequency is 1 GHz and the power 0.1 W for all, and cycles and gains are those that give the
-logged times. The mean rate of an `UplinkChannel` is the logged median. Its relative deviation,
-common to all, is 1.48 times the median distance of a rate from its device's median, and at least
-3 %. The energy budget is a hundred times the energy of a participation, so that it binds no device.
-All else is as in the paper's CIFAR-10 system.
+All devices have a frequency of 1 GHz and a power of 0.1 W; cycles and gains reproduce the logged
+times. The mean rates of the `UplinkChannel` are the logged medians. Their relative deviation, the
+same for all, is 1.48 times the median relative distance of a rate from its device's median, and at
+least 3 %. The energy budget is a hundred times the energy of a participation, so that it never
+binds. All else is as in the paper's CIFAR-10 system.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 COLUMNS = ("round", "device", "samples", "epochs", "parameters", "bytes_up", "train_s", "up_s")
 _TIMES = ("train_s", "up_s")
 
-# What a log does not report: the frequency, and the budget as a multiple of a round's energy.
+# Not in a log: the frequency, and the budget as a multiple of a round's energy.
 _FREQUENCY_HZ = 1e9
 _BUDGET = 100.0
-# The standard deviation of a normal law over its median absolute deviation.
+# Ratio of standard deviation to median absolute deviation of a normal distribution.
 _NORMAL = 1.4826
-# An upload of at least this share of the model is not compressed.
+# An upload of at least this fraction of the model is not compressed.
 _WHOLE = 0.98
 
 
 def system_of_log(path: str | Path, cohort_size: Any, capacitance: Any) -> dict[str, Any]:
-    """Fields of the scenario that a log describes; see `fl_edge_env.Scenario.from_log`."""
+    """Return the fields of the scenario of a log; see `fl_edge_env.Scenario.from_log`."""
     table = _read(Path(path))
     table["cycles"] = _FREQUENCY_HZ * table["train_s"] / (table["samples"] * table["epochs"])
     table["rate"] = 8.0 * table["bytes_up"] / table["up_s"]
@@ -62,12 +62,12 @@ def system_of_log(path: str | Path, cohort_size: Any, capacitance: Any) -> dict[
     model_bits, sent_bits = 32.0 * table["parameters"].iloc[0], 8.0 * table["bytes_up"].median()
     compressed = sent_bits < _WHOLE * model_bits
     upload_bits = round(sent_bits) if compressed else model_bits
-    rate = rate * (upload_bits / sent_bits)  # headers of messages change no time
+    rate = rate * (upload_bits / sent_bits)  # message headers must not change the times
     if cohort_size is None:
         cohort_size = table.groupby("round").size().max()
     cohort_size = positive_integer("cohort_size", cohort_size)
     channel = UplinkChannel(
-        # With a smaller share the fastest rates would need gains far above one.
+        # In a smaller bandwidth the fastest rates would need gains far above one.
         share_hz=max(UplinkChannel.share_hz, float(rate.max())),
         mean_bps=tuple(rate),
         deviation_bps=tuple(_relative_deviation(table) * rate),
@@ -95,7 +95,7 @@ def system_of_log(path: str | Path, cohort_size: Any, capacitance: Any) -> dict[
 
 
 def _relative_deviation(table: pd.DataFrame) -> float:
-    """Standard deviation of a rate over the median of its device: robust, and one for all."""
+    """Robust relative standard deviation of the rates, the same for all devices."""
     rates = table.groupby("device", observed=True)["rate"]
     distance = (table["rate"] / rates.transform("median") - 1.0).abs()
     distance = distance[rates.transform("count") > 1]
@@ -104,8 +104,8 @@ def _relative_deviation(table: pd.DataFrame) -> float:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """The rows of a log, checked; devices are categories in their order."""
-    import pandas as pd  # only here: the environment itself does without
+    """Read and check the rows of a log; devices are categories in their order."""
+    import pandas as pd  # the environment itself does not need it
 
     with as_value_error(f"cannot read the log {str(path)!r}: "):
         rows = read_table(path, COLUMNS)
@@ -114,7 +114,7 @@ def _read(path: Path) -> pd.DataFrame:
             table[name] = rows.numbers(name, POSITIVE, optional=name in _TIMES)
         rows.check("device", table["device"] != "", "be a name")
         again = table.duplicated(["round", "device"])
-        rows.check("device", ~again, "be a name that no other row of this round has")
+        rows.check("device", ~again, "be unique in its round")
         same = table["parameters"] == table["parameters"].iloc[0]
         rows.check("parameters", same, "be the same in all rows")
         for name in _TIMES:
@@ -126,6 +126,6 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _place(device: str) -> tuple[bool, int, str]:
-    """Sorts devices: numbers first, by their value, and then names."""
+    """Sort key of devices: numbers first, by value, then names."""
     number = int(device) if device.isdecimal() else -1
     return number < 0, number, device

@@ -14,11 +14,11 @@ _MEDIAN = 1548
 
 
 def phone_speeds(num_devices: int, *, seed: int = 0) -> FloatArray:
-    """Speeds of phones over that of the median phone, from 0.07 to 2.8, shape (N,).
+    """Speeds of phones relative to the median phone, from 0.07 to 2.8, shape (N,).
 
-    They come from the measured quantiles, with straight lines between them. Each of N equal parts
-    of the distribution gives one phone, so that a few phones already stand for all; the seed is
-    that of their order, and of the place of each within its part.
+    The sampling is stratified: each of N equally likely parts of the distribution, which is linear
+    between the measured quantiles, gives one phone, so that even a few phones are representative.
+    The seed determines their order and each phone's position within its part.
     """
     rng = np.random.default_rng(seed)
     level = (np.arange(num_devices) + rng.random(num_devices)) / num_devices
@@ -26,12 +26,12 @@ def phone_speeds(num_devices: int, *, seed: int = 0) -> FloatArray:
 
 
 def phone_factors(num_devices: int, *, seed: int = 0) -> dict[str, FloatArray]:
-    """Factors on the fields of a system that make its devices phones of measured speeds.
+    """Factors that turn a scenario's devices into phones of measured speeds.
 
-    Frequencies grow with the speed, and the capacitance falls with its third power, so that every
-    phone takes the same power at full speed. A round's computing then takes a slow phone as much
-    longer, and as much more energy, as it is slower; its budget is as much larger, so that it binds
-    one phone like another.
+    Frequencies are proportional to the speed, and the capacitance to its inverse cube, so that
+    every phone draws the same power at full speed. A phone at half the speed then takes twice as
+    long to compute a round and spends twice the energy; its budget doubles, so that it is equally
+    tight for all phones.
     """
     speed = phone_speeds(num_devices, seed=seed)
     return {

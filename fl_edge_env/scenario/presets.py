@@ -1,24 +1,24 @@
-"""The fields of the systems that have a name, for any number of devices.
+"""Fields of the named systems, for any number of devices.
 
 - ``cifar10``: the paper's system with ResNet-18 and 50,000 images split evenly.
 - ``femnist``: the paper's system with a CNN and unequal data. The data set is not needed: the
   writers' sample counts are drawn with a fixed seed from LEAF's statistics, a normal distribution
-  with mean 226.83 and standard deviation 88.94, cut at the 50 samples below which the paper drops a
-  writer. Devices train on nine tenths of them; the others are for testing.
-- ``fashion_mnist``: the FEMNIST system with images that anyone can get. The CNN has ten classes,
-  all devices hold equally many samples, and the budget grows with them.
-- ``digits``: a small system, with model size and sample counts of the network and the split in
-  `train_fl`. With its cycles and budget, computing and uploading take about the same time, and a
-  frequency inside the range, not at its ends, meets the budget.
+  with mean 226.83 and standard deviation 88.94. Writers with fewer than 50 samples are dropped, as
+  in the paper. Devices train on nine tenths of their samples; the others are for testing.
+- ``fashion_mnist``: the FEMNIST system with freely available images. The CNN has ten classes, all
+  devices hold equally many samples, and the budget is scaled with them.
+- ``digits``: a small system, with the model size and sample counts of `train_fl`. With its cycles
+  and budget, computing and uploading take about the same time, and a frequency in the interior of
+  the range meets the budget.
 - ``cell``: the CIFAR-10 system with near and far devices, a default `CellChannel`. Its noise is
   a density, as in the presets below, so K does not change a device's rate in a given bandwidth.
 - ``phones``: the CIFAR-10 system on phones of measured speeds (see `fl_edge_env.scenario.phones`)
   with the uplinks of a default `UplinkChannel`. The median phone is the paper's device, with up to
-  2 GHz and 15 J a round. At full power in half of the bandwidth a device has its measured rate. The
-  bandwidth is 10 MHz: in 1 MHz the rates would need gains far above the paper's; now they are 0.07
-  on average.
-- ``mobile``: ``phones`` with the time of downloads at 28.02 Mbit/s, the mean of mobile downloads in
-  the world in August 2019 by the Speedtest Global Index, from the same time as the phones' speeds.
+  2 GHz and 15 J a round. At full power in half the bandwidth a device has its measured rate. The
+  bandwidth is 10 MHz, with a mean gain of 0.07; in 1 MHz the rates would need gains far above the
+  paper's.
+- ``mobile``: ``phones`` with download times at 28.02 Mbit/s, the global mean of mobile downloads in
+  August 2019 (Speedtest Global Index), from the same time as the phones' speeds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOBILE_DOWNLOAD_BPS = 28.02e6
 
 
 class Preset(NamedTuple):
-    """Fields that differ from the defaults for a number of devices, and the data set's name."""
+    """The fields that differ from the defaults, as a function of N, and the data set's name."""
 
     fields: Callable[[int], dict[str, Any]]
     num_devices: int = 120

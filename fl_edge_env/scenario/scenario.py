@@ -41,7 +41,7 @@ from fl_edge_env.typing import FloatArray
 # A per-device field is given as a scalar or an (N,) array and is kept as an (N,) array.
 PerDevice: TypeAlias = Any
 
-# Fields of numbers that may be other than positive and finite, and the words that others may be.
+# Ranges of numeric fields other than positive and finite, and allowed words of text fields.
 _RANGES = {
     "download_rate_bps": POSITIVE_OR_INFINITE,
     "mu": NOT_NEGATIVE,
@@ -56,7 +56,7 @@ _WORDS = {
     "csi": ("full", "delayed", "participants"),
     "objective": ("penalty", "outcome"),
 }
-# Pairs of fields of which only one can be given: it replaces the other.
+# Pairs of fields that replace each other: only one can be given.
 _EITHER = {"lambda_": "mu", "V": "nu", "noise_density_w_hz": "noise_power_w"}
 _NOISE_POWER_W = 0.01  # the paper's
 
@@ -92,7 +92,7 @@ class Scenario:
     cycles_per_sample : float, (N,)
         CPU cycles to process one sample, c_n.
     capacitance : float, (N,)
-        Capacitance coefficient alpha_n [W/Hz^3]; computing at f takes alpha f^3 / 2.
+        Capacitance coefficient alpha_n [W/Hz^3]; computing at f draws the power alpha f^3 / 2.
     f_min, f_max : float, (N,)
         CPU frequency range [Hz].
     p_min, p_max : float, (N,)
@@ -102,21 +102,20 @@ class Scenario:
     download_rate_bps : float, (N,)
         Download rate [bit/s]; infinite (no download time) by default, as in the paper.
     channel : ChannelModel or str
-        How channel gains are drawn; a text such as ``"markov:0.8"`` is the channel it describes.
+        How channel gains are drawn; a text such as ``"markov:0.8"`` describes a channel.
     mu, nu : float
         Scale factors of the calibrated lambda and V.
     lambda_, V : float, optional
-        Weight of the sampling error [s] and of the penalty against the queues [J^2/s], in place
-        of the calibrated ones.
+        Weight of the sampling error [s] and of the penalty against the queues [J^2/s], instead of
+        the calibrated ones.
     latency : {"proxy", "round_time"}
-        What stands for the round time in penalty and reward: the paper's ``sum_n q_n T_n``, or
-        the mean of the longest time in the cohort.
+        Latency in penalty and reward: the paper's ``sum_n q_n T_n``, or the expected longest time
+        in the cohort.
     csi : {"full", "delayed", "participants"}
-        Channel state information, the gains that the server knows when it decides: those of the
-        coming round, those of the round before, or of each device the gain at its last
-        participation.
+        Channel state information, the gains that the server knows when it decides: of the coming
+        round, of the previous round, or from each device's last participation.
     objective : {"penalty", "outcome"}
-        What the reward counts: the paper's drift-plus-penalty; or the time of the round alone, with
+        What the reward measures: the paper's drift-plus-penalty; or the round time alone, with
         energy and participation as constraints (see `FLEdgeEnv`).
     availability : float, (N,)
         Probability that a device is available in a round, in (0, 1]; see
@@ -124,21 +123,20 @@ class Scenario:
     upload_failure : float
         Probability that an upload fails after the device has spent its time and energy, in [0, 1).
     deadline_s : float
-        Time after which the server goes on without the devices that are not finished [s]; infinite
-        by default. A late device has spent the energy of what it did until then, and its update is
-        lost.
+        Time after which the server ends the round, even if devices have not finished [s]; infinite
+        by default. A late device has spent energy until then, and its update is lost.
     compression : str
-        How updates are compressed for the upload: ``"none"``; ``"qsgd:4"``, an unbiased rounding to
-        so many bits a parameter, from 1 to 16, with a scale for each tensor; ``"topk:0.01"``, the
-        share of the parameters with the largest updates; or ``"bits:48720"``, the size of an upload
-        by a user-defined compressor. See `upload_bits` and `train_fl.compression`.
+        How updates are compressed for the upload: ``"none"``; ``"qsgd:4"``, unbiased rounding to
+        this many bits per parameter, from 1 to 16, with a scale for each tensor; ``"topk:0.01"``,
+        this fraction of the parameters, with the largest updates; or ``"bits:48720"``, the upload
+        size of a user-defined compressor. See `upload_bits` and `train_fl.compression`.
     download_compression : str
-        The same for the model that the server sends, without ``"topk"``.
+        The same for the model that the server sends; ``"none"`` or ``"qsgd"``.
     model_tensors : int
-        Number of tensors of parameters in the model.
+        Number of parameter tensors in the model.
     overhead_s : float, (N,)
-        What a participation takes beside download, computing and upload [s], such as messages and
-        the start of a program; spent before them, without energy. Zero by default.
+        Fixed overhead per participation [s], for example messages and program start, before
+        download and computing; it takes no energy. Zero by default.
 
     Attributes
     ----------
@@ -153,7 +151,7 @@ class Scenario:
     ------
     ValueError
         If a field has a wrong value; the message names the field, the value and what is allowed.
-        Also if the fields together give a time or an energy that is not finite, or a V of zero.
+        Also if the fields together give an infinite time or energy, or a V of zero.
     TypeError
         If a keyword is not a field.
 
@@ -251,7 +249,7 @@ class Scenario:
 
     @classmethod
     def preset(cls, name: str, /, **fields: Any) -> Scenario:
-        """A preset by name, with any fields changed; see `fl_edge_env.scenario.presets`.
+        """Make a preset by name, with any fields changed; see `fl_edge_env.scenario.presets`.
 
         The names are ``"cifar10"``, ``"femnist"``, ``"fashion_mnist"``, ``"digits"``, ``"cell"``,
         ``"phones"`` and ``"mobile"``. Raises `ValueError` if there is no preset of that name.
@@ -294,16 +292,16 @@ class Scenario:
 
     @classmethod
     def mobile(cls, **fields: Any) -> Scenario:
-        """The system of `phones` with the time of downloads, at a measured rate."""
+        """The system of `phones` with download times at a measured rate."""
         return cls.preset("mobile", **fields)
 
     @classmethod
     def from_log(cls, path: str | Path, **fields: Any) -> Scenario:
-        """The system of a federation's log, with any fields changed.
+        """Make the scenario of a federation's log, with any fields changed.
 
-        See `fl_edge_env.scenario.from_log`. Raises `ValueError` if the file is missing or has
-        another form, or no time of training or of uploads was measured; the message names the file,
-        row and column.
+        See `fl_edge_env.scenario.from_log`. Raises `ValueError` if the file is missing or
+        malformed, or has no measured training or upload time; the message names the file, row and
+        column.
         """
         cls._check_names(fields)
         capacitance = fields.get("capacitance", cls.capacitance)
@@ -311,11 +309,11 @@ class Scenario:
         return cls(**own | _displaced(fields) | fields)
 
     def replace(self, **fields: Any) -> Scenario:
-        """A copy with some fields changed.
+        """Return a copy with some fields changed.
 
         When `num_devices` changes, per-device fields with one common value keep it; others must be
-        given again. A weight that is given replaces its scale, and a scale its weight; noise power
-        and noise density replace each other likewise. Raises `ValueError` if a value is wrong, or a
+        given again. A given weight (`lambda_`, `V`) replaces its scale (`mu`, `nu`), and vice
+        versa; so do noise power and noise density. Raises `ValueError` if a value is wrong, or a
         per-device field does not fit the new `num_devices`, and `TypeError` if a keyword is not a
         field.
         """
@@ -328,20 +326,20 @@ class Scenario:
         for name in names:
             if name not in known:
                 raise TypeError(
-                    f"got an unexpected keyword argument '{name}', which is no field of Scenario"
+                    f"got an unexpected keyword argument '{name}', which is not a field of Scenario"
                     f"{did_you_mean(name, known)}"
                 )
 
     @classmethod
     def load(cls, path: str | Path, *, num_devices: int | None = None) -> Scenario:
-        """Read a scenario from a TOML file, as `save` writes it.
+        """Read a scenario from a TOML file as written by `save`.
 
         A key ``preset`` names the preset that supplies the fields not given, CIFAR-10 by default.
-        `num_devices` takes the place of the file's; as in a preset, all samples are then shared out
-        among the devices where the file gives one number of samples for all.
+        `num_devices` replaces the file's; if the file gives one number of samples for all devices,
+        the same total is then split among the new number of devices, as in a preset.
 
         Raises `ValueError` if the file is missing, not TOML, has an unknown key or a wrong value,
-        or gives a field for each device and `num_devices` is another number.
+        or has per-device fields that do not fit another `num_devices`.
         """
         values = toml.read(Path(path))
         with as_value_error(f"in the scenario {str(path)!r}: "):
@@ -361,16 +359,17 @@ class Scenario:
         return cls.preset(fields.pop("preset", "cifar10"), **fields)
 
     def save(self, path: str | Path) -> None:
-        """Write all fields, without options that are off, to a TOML file, whole or not at all.
+        """Write all fields, except options that are off, to a TOML file, atomically.
 
-        Raises `ValueError` if the file cannot be made, or the channel is not one of this package.
+        Raises `ValueError` if the channel is user-defined, and `OSError` if the file cannot be
+        written.
         """
         text = toml.dumps(self.saved_fields(), Path(path).parent)
         with atomic_path(Path(path)) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as they were given; one value common to all devices is a scalar."""
+        """Return the fields by name, as given; a value common to all devices is a scalar."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | self._given
         for name in self.per_device_fields:
             if np.all(values[name] == values[name][0]):
@@ -378,7 +377,7 @@ class Scenario:
         return values
 
     def saved_fields(self) -> dict[str, Any]:
-        """The fields as files hold them: those of `to_dict` without options that are off."""
+        """Return the fields of `to_dict` except options that are off, as `save` writes them."""
         options = dataclasses.fields(self)[list(self.__dataclass_fields__).index("csi") :]
         off = {field.name: field.default for field in options}
         return {n: v for n, v in self.to_dict().items() if n not in off or np.any(v != off[n])}
@@ -391,8 +390,8 @@ class Scenario:
         )
         return f"Scenario({', '.join(shown)})"
 
-    # Equality and pickling go by the fields: a dataclass would compare arrays with `==`, and a
-    # pickled array would come back writeable.
+    # Equality and pickling use the fields: a dataclass would compare arrays with `==`, and a
+    # pickled array would become writeable.
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scenario):
@@ -408,7 +407,7 @@ class Scenario:
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Scenario], tuple[dict[str, Any]]]:
         return _from_fields, (self.to_dict(),)
 
-    # As given, otherwise None; not a field, as it follows from the others.
+    # Calibrated or derived fields as they were given, otherwise None.
     _given: ClassVar[dict[str, float | None]]
 
     per_device_fields: ClassVar[tuple[str, ...]]
@@ -448,7 +447,7 @@ class Scenario:
 
     @cached_property
     def energy_per_hz2(self) -> FloatArray:
-        """Energy of a round's computing over f^2, alpha_n / 2 times its cycles, shape (N,)."""
+        """Computing energy of a round over f^2, alpha_n E_n c_n D_n / 2 [J/Hz^2], shape (N,)."""
         return read_only(0.5 * self.capacitance * self.cycles_per_round)
 
     @cached_property
@@ -475,7 +474,7 @@ Scenario.per_device_fields = tuple(
 
 
 def _displaced(fields: dict[str, Any]) -> dict[str, Any]:
-    """New values of the fields that these replace."""
+    """Reset values of the fields that the given ones replace."""
     displaced = {}
     for one, other in _EITHER.items():
         if fields.get(one) is not None:
@@ -487,7 +486,7 @@ def _displaced(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _from_fields(fields: dict[str, Any]) -> Scenario:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warned when the original was made
+        warnings.simplefilter("ignore")  # the original has warned
         return Scenario(**fields)
 
 

@@ -1,4 +1,4 @@
-"""Devices of different hardware."""
+"""Devices with different hardware."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_tiers(
     scenario : Scenario
         The system to vary.
     tiers : sequence of mappings
-        For each tier the factors on per-device fields; a field not named keeps its value.
+        Factors on per-device fields for each tier; a field not named keeps its value.
     shares : sequence of float, optional
         Probability of each tier; equal by default.
     seed : int
@@ -78,10 +78,10 @@ def with_tiers(
 
 
 def with_phones(scenario: Scenario, *, seed: int = 0) -> Scenario:
-    """Make each device a phone of a measured speed, the scenario's own being the median.
+    """Turn the devices into phones of measured speeds; the scenario's device is the median.
 
-    Frequencies, capacitance and budget are scaled; see `fl_edge_env.scenario.phones`. `seed` is
-    that of the draw, an integer of at least zero.
+    Frequencies, capacitance and budget are scaled; see `fl_edge_env.scenario.phones`. `seed`, an
+    integer of at least zero, seeds the draw.
     """
     integer_at_least(0, "seed", seed)
     factors = phone_factors(scenario.num_devices, seed=seed)
@@ -91,13 +91,13 @@ def with_phones(scenario: Scenario, *, seed: int = 0) -> Scenario:
 
 
 def with_proportional_work(scenario: Scenario) -> Scenario:
-    """Give each device work in proportion to its speed, and all together as much as before.
+    """Give each device work in proportion to its speed, with the same total work.
 
-    A device then computes for ``E_n c_n D_n / f_max_n`` seconds, the same for all, at the largest
-    frequencies. Lambda and V are calibrated anew where they are not given.
+    At the largest frequencies all devices then compute for the same time, ``E_n c_n D_n / f_max_n``
+    seconds. Lambda and V are recalibrated unless they are given.
     """
     samples_per_second = scenario.f_max / scenario.cycles_per_sample
-    work = np.sum(scenario.local_epochs * scenario.num_samples)  # samples of one round of all
+    work = np.sum(scenario.local_epochs * scenario.num_samples)  # samples of all devices in a round
     share = samples_per_second / np.sum(samples_per_second)
     return scenario.replace(local_epochs=work * share / scenario.num_samples)
 
@@ -105,10 +105,11 @@ def with_proportional_work(scenario: Scenario) -> Scenario:
 def with_named_devices(
     scenario: Scenario, *, tiers: str | None = None, work: str | None = None
 ) -> Scenario:
-    """Change the devices by name: `tiers` by `with_tiers` or `with_phones`, then their `work`.
+    """Change the devices by named options: first their `tiers`, then their `work`.
 
-    The names are ``"hardware"`` and ``"phones"``, and ``"equal"`` and ``"proportional"``; None
-    changes nothing. Raises `ValueError` for another name.
+    `tiers` is ``"hardware"`` (`with_tiers`) or ``"phones"`` (`with_phones`), `work` is ``"equal"``
+    or ``"proportional"`` (`with_proportional_work`); None changes nothing. Raises `ValueError` for
+    another name.
     """
     if tiers is not None:
         kinds = {"hardware": with_tiers, "phones": with_phones}

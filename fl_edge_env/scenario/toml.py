@@ -1,4 +1,4 @@
-"""Scenarios as TOML files, and channels as texts."""
+"""Scenarios in TOML files, and channels described by text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CHANNELS: dict[str, type[Any]] = {
 
 
 def dumps(fields: Mapping[str, Any], folder: Path) -> str:
-    """Fields as TOML for a file in a folder; `ValueError` for a user-defined channel."""
+    """Write fields as TOML for a file in a folder; `ValueError` for a user-defined channel."""
     channel = describe_channel(fields["channel"])
     if "path" in channel:
         path, root = Path(channel["path"]).resolve(), folder.resolve()
@@ -45,7 +45,7 @@ def dumps(fields: Mapping[str, Any], folder: Path) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The values in a file, not yet checked as a scenario; paths are relative to its folder."""
+    """Read the values in a file, without checks; paths are relative to its folder."""
     with as_value_error(f"cannot read the scenario {str(path)!r}: "):
         values = tomllib.loads(read_text(path))
     channel = values.get("channel")
@@ -57,21 +57,21 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def describe_channel(channel: ChannelModel) -> dict[str, Any]:
-    """The type and the parameters of a channel; `ValueError` if it is not one of this package."""
+    """Return the type and the parameters of a channel; `ValueError` if it is user-defined."""
     for name, kind in _CHANNELS.items():
         names = [each.name for each in fields(kind)]
-        if type(channel) is kind:  # one derived from it would come back as another
+        if type(channel) is kind:  # a subclass would be read back as its base class
             values = {each: getattr(channel, each) for each in names}
             return {"type": name} | {n: v for n, v in values.items() if v != ()}
-    raise ValueError(f"only channels of {', '.join(_CHANNELS)} type can be saved, got {channel!r}")
+    raise ValueError(f"only channels of type {', '.join(_CHANNELS)} can be saved, got {channel!r}")
 
 
 def make_channel(description: Any) -> ChannelModel:
-    """The channel of a text such as ``"markov:0.8"``, or of what `describe_channel` gives."""
+    """Make a channel from a text such as ``"markov:0.8"`` or the output of `describe_channel`."""
     if isinstance(description, str):
         return _channel_of(description)
     if not isinstance(description, dict) or description.get("type") not in list(_CHANNELS):
-        raise ValueError(f"channel needs a type out of {', '.join(_CHANNELS)}, got {description!r}")
+        raise ValueError(f"channel needs a type of {', '.join(_CHANNELS)}, got {description!r}")
     parameters = {name: value for name, value in description.items() if name != "type"}
     channel: ChannelModel = _CHANNELS[description["type"]](**parameters)
     return channel
@@ -104,6 +104,6 @@ def _channel_of(text: str) -> ChannelModel:
 
 
 def _file_of(text: str) -> str:
-    """The file named by a channel's text, empty if it names none."""
+    """Return the file named in a channel's text, empty if it names none."""
     is_file = text.startswith("rates:") or Path(text).suffix == ".csv"
     return text.removeprefix("rates:") if is_file else ""

@@ -157,8 +157,8 @@ ROW = "0,a,10,1,100,400,1.5,2.5"
     ("text", "message"),
     [
         (f"{HEAD}\n0,,9,1,100,400,1,2", "device must be a name, got '' in row 2"),
-        (f"{HEAD}\n\n{ROW}\n{ROW}", "device must be .* no other row .*, got 'a' in row 4"),
-        (f"{HEAD}\n{ROW}\n{ROW.replace('0', '00', 1)}", "device .* no other row of this round"),
+        (f"{HEAD}\n\n{ROW}\n{ROW}", "device must be unique in its round, got 'a' in row 4"),
+        (f"{HEAD}\n{ROW}\n{ROW.replace('0', '00', 1)}", "device must be unique in its round"),
         (f"{HEAD}\n{ROW}\n1,a,9,1,99,400,1,2", "parameters must .* same in all rows, got '99' in"),
         (f"{HEAD}\n0,a,9,1,100,400,,2", "train_s must have been measured at least once"),
     ],

@@ -50,7 +50,7 @@ for name, (single, batch), fields in (
         id=name,
         entry_point=single,
         vector_entry_point=batch,
-        order_enforce=False,  # the environment itself tells when a reset is needed
+        order_enforce=False,  # the environment itself reports a missing reset
         disable_env_checker=True,  # the tests run the checker; here it would slow every step
         kwargs=fields,
     )

@@ -1,4 +1,4 @@
-"""Contributions of a round to the global model: devices and the weights of their updates."""
+"""Contributions of a round to the global model: the updates that arrived, and their weights."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 
 class Contributions(NamedTuple):
-    """The devices whose updates arrived, and their weights in the step of the global model.
+    """The devices whose updates arrived, and their weights in the global update.
 
     Attributes
     ----------
     arrived : ndarray of bool, shape (..., N)
         Devices of the cohort that were not late and whose upload did not fail.
     weight : ndarray, shape (..., N)
-        Zero for the others.
+        Weight of each device's update, zero if it did not arrive.
     """
 
     arrived: BoolArray
@@ -33,9 +33,9 @@ class Contributions(NamedTuple):
 
 
 def in_time(info: Mapping[str, Any]) -> BoolArray:
-    """Devices that took part in a round and were not late, (..., N): x = 1 in the outcome.
+    """Devices that took part in a round and were not late, bool of shape (..., N).
 
-    The info is that of a step. An upload that failed counts.
+    `info` is returned by a step. A failed upload still counts as participation.
     """
     took_part: BoolArray = np.asarray(info["energy_spent"]) > 0
     return took_part & ~info["late"] if "late" in info else took_part
@@ -44,34 +44,34 @@ def in_time(info: Mapping[str, Any]) -> BoolArray:
 def contributions(
     decision: Allocation, info: Mapping[str, Any], scenario: Scenario
 ) -> Contributions:
-    """The contributions of a round, for a single system or a batch.
+    """Return the contributions of a round, for a single system or a batch.
 
-    In a sampled decision each draw counts ``w_n / (K q_n)``, equation (4), with the q of the
-    available devices: the expected update over draws is ``sum_n w_n delta_n`` over them. A device
-    that was drawn twice trains once and counts twice. A chosen cohort is averaged: each device
-    counts its share of the cohort's data, unless the decision gives `weights`.
+    In a sampled decision each draw has the weight ``w_n / (K q_n)``, equation (4), with q
+    renormalised over the available devices, so the expected update is ``sum_n w_n delta_n`` over
+    them. A device drawn twice trains once and counts twice. A chosen cohort is averaged: each
+    device is weighted by its share of the cohort's data, unless the decision gives `weights`.
 
-    A failed upload brings nothing. The weights of draws and those of a decision are divided by
-    ``1 - upload_failure``, which leaves the expected update as it is without failures; shares of a
-    cohort's data are those of the data that arrived. A late device brings nothing either, and
-    nothing makes up for it, as losses are systematic: the late devices are the slow ones.
+    Failed uploads contribute nothing. The weights of draws and of a decision are divided by
+    ``1 - upload_failure``, so the expected update is the same as without failures; data shares are
+    taken over the uploads that arrived. Late devices contribute nothing either, and nothing
+    compensates for them, as these losses are systematic: the late devices are the slow ones.
 
     Parameters
     ----------
     decision : Allocation
         The decision, as given to `step`.
     info : mapping
-        The round's `cohort` of shape (..., K), and where there are such `q`, `failed`
-        and `late`, as in `fl_edge_env.round.Round` and in the info of a step.
+        The round's `cohort`, shape (..., K), and `q`, `failed` and `late` if present, as in
+        `fl_edge_env.round.Round` and in the info of a step.
     scenario : Scenario
-        Supplies the data weights and the probability of a failure.
+        Supplies the data weights and the probability of upload failures.
     """
     data = scenario.weights
     cohort = np.asarray(info["cohort"])
     batch, size = cohort.shape[:-1], cohort.shape[-1]
     decision = decision.of_shape((*batch, scenario.num_devices))
     named = cohort >= 0
-    # The place of each device of the cohorts among those of all systems.
+    # Index of each cohort member into the flattened devices of all systems.
     systems = np.arange(cohort.size // size).reshape(*batch, 1)
     places = (systems * scenario.num_devices + cohort)[named]
     shape = (*batch, scenario.num_devices)

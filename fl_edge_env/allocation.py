@@ -1,4 +1,4 @@
-"""The decision of a round, and how it becomes an action of learning agents and back."""
+"""The decision of a round, and its conversion to and from actions of learning agents."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fl_edge_env.checks import Array, all_true, check_unmasked, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
-# How far a decision may miss its bounds: relative for f, p and bandwidth, so that bounds rounded to
-# 32 bits pass, and absolute for the sum of q. `Allocation.validate` then corrects it.
+# Tolerated violations of a decision's bounds: relative for f, p and bandwidth, so that bounds
+# rounded to 32 bits pass, and absolute for the sum of q. `Allocation.validate` then corrects them.
 _BOUND_TOLERANCE = 1e-7
 _SUM_TOLERANCE = 1e-6
-# Below it the sampling error, w^2 / q, would leave the range of floating-point numbers.
+# With a smaller q the sampling error, w^2 / q, would overflow.
 LEAST_Q = 1e-100
-# Least part of the whole band that a device of a cohort may have: with less its time and energy
-# lose all bounds. Far below what is worth while, so that a split may be clipped to it.
+# Least fraction of the band for a device of a cohort: with less, its time and energy are unbounded.
+# It is far below any useful bandwidth, so that a split may be clipped to it.
 LEAST_SHARE = 1e-12
-# Bands from here on [Hz] in which nobody means a single hertz.
+# In a band of at least this width [Hz], bandwidths that sum to 1 Hz must be fractions by mistake.
 _LEAST_BAND = 100.0
 
 
@@ -35,12 +35,12 @@ class Allocation:
     replacement. A *chosen* decision names the `cohort`, at most K distinct devices. Energies, times
     and reward of the round depend on the kind; see `fl_edge_env.round.Round`.
 
-    Where devices drop out, the environment rescales `q` over the available devices, and a cohort
+    If devices drop out, the environment renormalises `q` over the available devices, and a cohort
     must consist of available devices.
 
-    Fields may be numbers that hold for all devices, and broadcast as in NumPy: ``Allocation(f=1e9,
-    p=0.1, q=1 / 120)``. Once one of them has an entry for each device, all are arrays of the same
-    shape.
+    A field may be a number, which holds for all devices, and fields broadcast as in NumPy:
+    ``Allocation(f=1e9, p=0.1, q=1 / 120)``. Once one of them has an entry for each device, all are
+    arrays of the same shape.
 
     Parameters
     ----------
@@ -52,18 +52,18 @@ class Allocation:
         Sampling probability of each device, in (0, 1], summing to one: a sampled decision.
     cohort : array_like of int, shape (..., k), optional
         Indices of 1 to K distinct devices: a chosen decision. In a batch, rows that name fewer
-        devices than others are filled up with -1.
+        devices than others are padded with -1.
     weights : array_like, shape (..., k), optional
-        How much the update of each device of a chosen cohort counts when the server aggregates;
-        by default its share of the cohort's data. Entries next to a -1 do not count.
+        Aggregation weight of each device of a chosen cohort, by default its share of the cohort's
+        data. Entries next to a -1 are ignored.
     first : int or array_like of int, shape (...), optional
         The round ends when this many devices of a chosen cohort have finished, or at the scenario's
-        deadline. The others are late: they have spent what they did until then, and their updates
-        are lost. By default the round waits for all.
+        deadline. The others are late: they have spent energy until then, but their updates are
+        lost. By default the round waits for all.
     bandwidth : array_like, shape (..., N), optional
-        Part of the band of each device of a chosen cohort [Hz], at least ``1e-12`` of the band and
-        together at most the whole; those of other devices do not count. By default each device has
-        ``B / K``, however many take part.
+        Bandwidth of each device of a chosen cohort [Hz], at least ``1e-12`` of the band for each
+        and at most the whole band together; other devices' entries are ignored. By default each
+        device has ``B / K``, however many take part.
 
     Raises
     ------
@@ -92,13 +92,13 @@ class Allocation:
     ) -> None:
         if (q is None) == (cohort is None):
             raise ValueError(
-                "a decision has either q, from which K devices are drawn, or cohort, the devices "
-                f"chosen; got {'neither' if q is None else 'both'}"
+                "a decision needs either q, to draw K devices, or cohort, to choose devices; "
+                f"got {'neither' if q is None else 'both'}"
             )
         for name, value in (("weights", weights), ("first", first), ("bandwidth", bandwidth)):
             if cohort is None and value is not None:
                 raise ValueError(
-                    f"{name} belongs to a chosen cohort: leave it out, or give cohort, not q"
+                    f"{name} needs a chosen cohort: leave it out, or give cohort instead of q"
                 )
         given = {"f": f, "p": p, "q": q, "bandwidth": bandwidth}
         fields: dict[str, NDArray[Any]] = {
@@ -124,15 +124,15 @@ class Allocation:
 
     @classmethod
     def _trusted(cls, **arrays: NDArray[Any]) -> Allocation:
-        """An allocation of arrays of the right type and shape, without a check."""
+        """Make an allocation from arrays of the right type and shape, without checks."""
         allocation = cls.__new__(cls)
         vars(allocation).update(_NOTHING_GIVEN, **arrays)
         return allocation
 
     def of_shape(self, shape: tuple[int, ...]) -> Allocation:
-        """The decision with f, p, q and bandwidth of a shape (..., N); `ValueError` if none is.
+        """Broadcast f, p, q and bandwidth to a shape (..., N); `ValueError` if they do not fit.
 
-        Numbers hold for all devices, and a decision for one system for all those of a batch.
+        Numbers hold for all devices, and a decision for one system for all systems of a batch.
         """
         if self.f.shape == shape:
             return self
@@ -140,16 +140,16 @@ class Allocation:
             return replace(self, f=np.broadcast_to(self.f, shape))
         except ValueError:
             raise ValueError(
-                f"f, p and q must have shape {shape}, in a batch a row for each system, "
+                f"f, p and q must have shape {shape}, a row for each system of a batch, "
                 f"got {self.f.shape}"
             ) from None
 
     def validate(self, scenario: Scenario) -> Allocation:
-        """The decision that the environment uses: this one, moved exactly to its bounds.
+        """Check the decision, and correct small violations of its bounds.
 
-        Bounds and sums may be missed by 32-bit rounding. f and p are then clipped, q is divided by
-        its sum, and bandwidths that exceed the band are scaled down to it. Errors of 64-bit
-        rounding in a sum stay.
+        Bounds and sums may be violated by 32-bit rounding. f and p are then clipped, q is divided
+        by its sum, and bandwidths that exceed the band are scaled down to it. 64-bit rounding
+        errors in a sum remain.
 
         Raises `ValueError` if a shape, bound, sum or cohort does not fit the scenario.
         """
@@ -176,10 +176,10 @@ class Allocation:
         """
         if self.cohort is None or not self.f.ndim:
             raise ValueError(
-                "the participants of a sampled decision are not known before the draw, nor those "
-                "of one without an entry for each device"
+                "participants need a chosen cohort, as a sampled one is only known after the "
+                "draw, and an f with an entry for each device"
             )
-        # -1 is the last column, which stands for nobody.
+        # An entry of -1 marks the extra last column, which is dropped.
         chosen = np.zeros((*self.cohort.shape[:-1], self.f.shape[-1] + 1), dtype=np.bool_)
         np.put_along_axis(chosen, self.cohort, True, axis=-1)
         return chosen[..., :-1]
@@ -196,12 +196,12 @@ def decode_action(
 ) -> Allocation:
     """Turn an action, an array of numbers in [-1, 1], into an allocation.
 
-    The rows are f, p and q. The first two map linearly to their ranges; the third is a score that a
-    softmax turns into a distribution, so that the zero action is the middle of both ranges with
-    uniform sampling, and q varies over devices by at most ``exp(2 * softmax_scale)``. Where the
-    scenario's objective is the outcome, the scores rank the devices instead: the cohort is the K
-    `available` devices, by default of all, with the highest scores, of equal ones the first.
-    Entries outside the box are clipped.
+    The rows are f, p and q. f and p map linearly to their ranges; a softmax turns the scores in the
+    third row into q. The zero action is the middle of both ranges with uniform sampling, and q
+    varies over devices by a factor of at most ``exp(2 * softmax_scale)``. With
+    ``objective="outcome"`` the scores rank the devices instead: the cohort is the K `available`
+    devices (by default all are) with the highest scores; ties go to the lower index. Entries
+    outside the box are clipped.
 
     Raises `ValueError` if the shape is not (..., 3, N), or an entry is NaN or not a number.
     """
@@ -212,7 +212,7 @@ def decode_action(
             f"with rows f, p, q, got shape {values.shape}"
         )
     unit = values.clip(-1.0, 1.0)
-    if np.isnan(unit.sum()):  # as of NaN alone
+    if np.isnan(unit.sum()):  # only NaN entries cause this
         raise ValueError("action must hold numbers in [-1, 1], got NaN")
     f = _from_unit(unit[..., 0, :], scenario.f_min, scenario.f_mid, scenario.f_max)
     p = _from_unit(unit[..., 1, :], scenario.p_min, scenario.p_mid, scenario.p_max)
@@ -230,21 +230,21 @@ def decode_action(
 def encode_action(
     allocation: Allocation, scenario: Scenario, softmax_scale: float
 ) -> NDArray[np.float32]:
-    """Turn an allocation into the action, (..., 3, N), from which `decode_action` makes it again.
+    """Turn an allocation into an action, shape (..., 3, N); the inverse of `decode_action`.
 
-    Scores are centred in [-1, 1]. Where q varies by more than a factor of ``exp(2 *
-    softmax_scale)``, no action expresses it, and scores are clipped. Where the scenario's objective
-    is the outcome, the devices of the cohort have the score 1 and the others -1. If the cohort has
-    fewer than K devices, `decode_action` fills it up. An action has no bandwidth.
+    Scores are centred in [-1, 1]. If q varies by more than a factor of ``exp(2 * softmax_scale)``,
+    no action expresses it, and the scores are clipped. With ``objective="outcome"`` the score is 1
+    for the devices of the cohort and -1 for the others. `decode_action` completes a cohort of fewer
+    than K devices. Bandwidths are not encoded.
 
-    Raises `ValueError` if the kind of the decision is not that of the scenario's actions: with the
-    objective ``"outcome"`` they are chosen, and sampled otherwise.
+    Raises `ValueError` unless the decision is chosen with ``objective="outcome"``, and sampled
+    otherwise.
     """
     if (allocation.q is None) != (scenario.objective == "outcome"):
         kinds = ("chosen", "sampled") if allocation.q is None else ("sampled", "chosen")
         raise ValueError(
-            f"an action holds a {kinds[1]} decision where the objective is "
-            f"{scenario.objective!r}: a {kinds[0]} decision cannot be encoded"
+            f"with objective={scenario.objective!r} an action encodes a {kinds[1]} decision, "
+            f"got a {kinds[0]} one"
         )
     allocation = allocation.of_shape((*allocation.f.shape[:-1], scenario.num_devices))
     if allocation.q is None:
@@ -263,10 +263,10 @@ def encode_action(
 
 
 def _from_unit(row: FloatArray, low: FloatArray, mid: FloatArray, high: FloatArray) -> FloatArray:
-    """Numbers in [-1, 1] as values of the range from low to high."""
+    """Map numbers in [-1, 1] to the range from low to high."""
     value = 0.5 * (high - low) * row
     value += mid
-    # Near the lower end rounding has the size of the upper one, which may be far larger.
+    # Rounding errors scale with the upper end, which may be far larger than the lower one.
     np.maximum(value, low, out=value)
     return np.minimum(value, high, out=value)
 
@@ -278,7 +278,7 @@ def _to_unit(value: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray
 
 
 def normalized(q: FloatArray) -> FloatArray:
-    """Probabilities divided by their sum, or as given if it is 1 up to rounding."""
+    """Divide probabilities by their sum, unless it is 1 up to rounding."""
     total = q.sum(axis=-1, keepdims=True)
     missed = np.abs(total - 1.0) > physics.ROUNDING
     return q / np.where(missed, total, 1.0) if missed.any() else q
@@ -287,16 +287,16 @@ def normalized(q: FloatArray) -> FloatArray:
 def highest(
     score: NDArray[np.floating], count: int, available: BoolArray | None = None
 ) -> IntArray:
-    """Indices of the `count` highest scores, of equal ones the first, shape (..., count).
+    """Indices of the `count` highest scores, shape (..., count); ties go to the lower one.
 
-    Only `available` devices are named, by default all. Filled up with -1 where there are fewer.
+    Only `available` devices count, by default all. If there are too few, -1 fills the rest.
     """
     rank = -score if available is None else np.where(available, -score, np.inf)
     order = np.argsort(rank, axis=-1, kind="stable")[..., :count]
     named: IntArray = np.where(np.take_along_axis(rank, order, axis=-1) < np.inf, order, -1)
     if (lacking := count - named.shape[-1]) > 0:
-        nobody = np.full((*named.shape[:-1], lacking), -1)
-        named = np.concatenate([named, nobody], axis=-1)
+        padding = np.full((*named.shape[:-1], lacking), -1)
+        named = np.concatenate([named, padding], axis=-1)
     return named
 
 
@@ -314,7 +314,7 @@ def _integers(name: str, value: object) -> IntArray:
 def _broadcast(
     fields: dict[str, FloatArray], cohort: IntArray | None
 ) -> tuple[dict[str, FloatArray], IntArray | None]:
-    """Numbers and arrays as arrays of one shape (..., N), and the cohort of shape (..., k)."""
+    """Broadcast the fields to one shape (..., N), and the cohort to shape (..., k)."""
     shapes = {name: values.shape for name, values in fields.items()}
     batch = () if cohort is None else cohort.shape[:-1]
     try:
@@ -333,7 +333,7 @@ def _broadcast(
 
 
 def _fitted(name: str, values: Array, shape: tuple[int, ...]) -> Array:
-    """Values of a shape, or a number that holds for all; of other shapes `ValueError`."""
+    """Broadcast values to a shape; `ValueError` if they do not fit."""
     if values.shape == shape:
         return values
     try:
@@ -368,8 +368,7 @@ def _probabilities(q: FloatArray) -> FloatArray:
     if not all_true((q >= LEAST_Q) & (q <= 1)):
         raise ValueError(
             f"q must lie in (0, 1] for every device and not be below {LEAST_Q:g}, "
-            f"got {_extremes(q)}; a device that must not take part needs a chosen cohort "
-            "instead of q"
+            f"got {_extremes(q)}; to exclude devices, give cohort instead of q"
         )
     total = q.sum(axis=-1, keepdims=True)
     error = np.abs(total - 1.0)
@@ -397,7 +396,7 @@ def _check_cohort(decision: Allocation, cohort: IntArray, scenario: Scenario) ->
     if np.any(np.count_nonzero(decision.participates, axis=-1) != named):
         raise ValueError(
             f"cohort must name each device once, got {cohort.tolist()}: to draw with "
-            "replacement give q in its place"
+            "replacement, give q instead of cohort"
         )
     weights, first = decision.weights, decision.first
     if weights is not None and not all_true((weights >= 0) & (weights < np.inf)):
@@ -417,9 +416,8 @@ def _bandwidth(bandwidth: FloatArray, member: BoolArray, band: float) -> FloatAr
         where = tuple(np.argwhere(~enough)[0])
         raise ValueError(
             f"bandwidth must be at least {least:g} Hz, {LEAST_SHARE:g} of the band, for every "
-            f"device of the cohort, as it would hardly finish otherwise, got "
-            f"{bandwidth[where]:.9g} for device {where[-1]}: give it more, or leave it out of "
-            "the cohort"
+            f"device of the cohort, got {bandwidth[where]:.9g} for device {where[-1]}: give it "
+            "more, or leave it out of the cohort"
         )
     given = np.where(member, bandwidth, 0.0)
     total = given.sum(axis=-1, keepdims=True)
@@ -428,11 +426,11 @@ def _bandwidth(bandwidth: FloatArray, member: BoolArray, band: float) -> FloatAr
             f"bandwidth must sum to at most bandwidth_hz = {band:g} over the cohort, got a sum "
             f"of {np.max(total):.9g}: multiply it by bandwidth_hz over its sum"
         )
-    # Shares of one would be valid parts of a hertz, with which rounds hardly end.
+    # Fractions of the band would pass as fractions of a hertz, and rounds would hardly end.
     if band >= _LEAST_BAND and np.any(np.abs(total - 1) <= _SUM_TOLERANCE):
         raise ValueError(
-            "bandwidth is in hertz and sums to bandwidth_hz over the cohort, got a sum of 1: "
-            f"multiply shares of the band by bandwidth_hz = {band:g}"
+            "bandwidth must be in hertz and sum to at most bandwidth_hz, got a sum of 1: "
+            f"multiply fractions of the band by bandwidth_hz = {band:g}"
         )
     over = total > band * (1 + physics.ROUNDING)
     return given * np.where(over, band / total, 1.0) if over.any() else bandwidth

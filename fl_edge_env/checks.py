@@ -1,7 +1,4 @@
-"""Checks of the numbers and the observations in the arguments of the packages.
-
-In every function `name` is that of the argument, for the error.
-"""
+"""Checks of arguments and observations; `name` is the argument's name in error messages."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from fl_edge_env.typing import BoolArray, FloatArray
 
 Array = TypeVar("Array", bound=NDArray[Any])
 
-_EXACT = (np.dtype(np.float64), np.dtype(np.float32))  # types that need no check as numbers
+_EXACT = (np.dtype(np.float64), np.dtype(np.float32))  # types that need no further check
 _LARGEST_COUNT = 2**31 - 1
 
 
@@ -34,7 +31,7 @@ def is_real(value: object) -> TypeGuard[float]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of an error message: the known name nearest to a wrong one, empty if none is near."""
+    """Return the end of an error message: the closest known name, or nothing if none is close."""
     nearest = difflib.get_close_matches(name, list(known), n=1)
     return f": did you mean {nearest[0]!r}?" if nearest else ""
 
@@ -47,7 +44,7 @@ def check_unmasked(name: str, value: object) -> None:
 
 
 def real_array(name: str, value: object) -> FloatArray:
-    """Real numbers as a contiguous array of float64.
+    """Return real numbers as a contiguous array of float64.
 
     Contiguous, because the last bit of a sum may depend on the layout.
     """
@@ -58,26 +55,26 @@ def real_array(name: str, value: object) -> FloatArray:
         array = np.asarray(value)
         if array.dtype.kind not in "fiu":
             raise TypeError("not real numbers")
-        with np.errstate(over="ignore"):  # of a wider type, which then become infinite
+        with np.errstate(over="ignore"):  # too large for float64: infinite
             return array.astype(np.float64, order="C", copy=False)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must hold real numbers, got {value!r}") from None
 
 
 def integer_at_least(least: int, name: str, value: object) -> int:
-    """`value` as an int, if it is an integer of that size."""
+    """Return `value` as an int if it is an integer of at least `least`."""
     if not is_integer(value) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)
 
 
 def all_true(condition: BoolArray) -> bool:
-    """Give ``condition.all()``, several times faster."""
+    """Return ``condition.all()``, several times faster."""
     return int(np.count_nonzero(condition)) == condition.size
 
 
 def positive_integer(name: str, value: object) -> int:
-    """`value` as an int, if it is a count: an integer from 1 to what 32 bits hold."""
+    """Return `value` as an int if it is an integer from 1 to 2^31 - 1."""
     count = integer_at_least(1, name, value)
     if count > _LARGEST_COUNT:
         raise ValueError(f"{name} must be at most {_LARGEST_COUNT}, got {value!r}")
@@ -85,14 +82,14 @@ def positive_integer(name: str, value: object) -> int:
 
 
 class Range(NamedTuple):
-    """Numbers that an argument may be: how an error says it, and a test of numbers or arrays."""
+    """A range of allowed numbers: its wording in errors, and a test for numbers or arrays."""
 
     must: str
     holds: Callable[[Any], Any]
 
 
 POSITIVE = Range("be positive and finite", lambda x: (x > 0) & (x < math.inf))
-POSITIVE_OR_INFINITE = Range("be positive, infinity allowed,", lambda x: x > 0)
+POSITIVE_OR_INFINITE = Range("be positive (infinity is allowed)", lambda x: x > 0)
 NOT_NEGATIVE = Range("be at least zero and finite", lambda x: (x >= 0) & (x < math.inf))
 FINITE = Range("be finite", np.isfinite)
 BELOW_ONE = Range("lie in [0, 1)", lambda x: (x >= 0) & (x < 1))
@@ -100,10 +97,10 @@ PROBABILITY = Range("lie in (0, 1]", lambda x: (x > 0) & (x <= 1))
 
 
 def number_in(allowed: Range, name: str, value: object) -> float:
-    """`value` as a float, if it is a real number in a range."""
+    """Return `value` as a float if it is a real number in the range."""
     try:
         number = float(value) if is_real(value) else math.nan
-    except OverflowError:  # an integer that no float can hold
+    except OverflowError:  # an integer too large for a float
         number = math.nan
     if not allowed.holds(number):
         raise ValueError(f"{name} must {allowed.must}, got {value!r}")
@@ -113,13 +110,11 @@ def number_in(allowed: Range, name: str, value: object) -> float:
 finite_number = partial(number_in, POSITIVE)
 finite_or_zero = partial(number_in, NOT_NEGATIVE)
 number_below_one = partial(number_in, BELOW_ONE)
-
-
 natural_number = partial(integer_at_least, 0)
 
 
 def one_of(name: str, value: object, allowed: Sequence[str]) -> str:
-    """`value`, if it is one of the words allowed."""
+    """Return `value` if it is one of the allowed words."""
     if not (isinstance(value, str) and value in allowed):
         meant = did_you_mean(value, allowed) if isinstance(value, str) else ""
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{meant}")
@@ -127,13 +122,13 @@ def one_of(name: str, value: object, allowed: Sequence[str]) -> str:
 
 
 def set_checked(owner: object, check: Callable[[str, object], object], *names: str) -> None:
-    """Let fields of a frozen dataclass be what a check makes of them."""
+    """Replace fields of a frozen dataclass by their checked values."""
     for name in names:
         object.__setattr__(owner, name, check(name, getattr(owner, name)))
 
 
 def per_device(name: str, value: object, num_devices: int, allowed: Range = POSITIVE) -> FloatArray:
-    """A scalar or an (N,) array of numbers in a range, as a read-only (N,) array."""
+    """Return a scalar or an (N,) array of numbers in a range as a read-only (N,) array."""
     values = real_array(name, value)
     if values.shape not in ((), (num_devices,)):
         raise ValueError(
@@ -149,7 +144,7 @@ def per_device(name: str, value: object, num_devices: int, allowed: Range = POSI
 
 
 def read_only(values: Array) -> Array:
-    """`values`, no longer to be changed."""
+    """Make an array read-only, and return it."""
     values.setflags(write=False)
     return values
 
@@ -162,7 +157,7 @@ def freeze(values: Iterable[object]) -> None:
 
 
 def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Channel gains and queues [J] of an observation, as they are."""
+    """Return the channel gains and queues [J] of an observation."""
     try:
         return observation["channel_gain"], observation["queue"]
     except (KeyError, TypeError, IndexError):
@@ -173,11 +168,11 @@ def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatAr
 
 
 def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
-    """Available devices of the coming round, bool, or None if all always are.
+    """Return the available devices of an observation as bool, or None if all always are.
 
-    In an observation ``available``, shape (N,) or (B, N), is 1 for them and 0 for the others; the
-    info of a round holds it under the same name. Raises `ValueError` for other numbers, or if a row
-    names no device.
+    The entry ``available``, shape (N,) or (B, N), is 1 for available devices and 0 for the others;
+    the info of a round has the same entry. Raises `ValueError` for other numbers, or if a row has
+    no available device.
     """
     if "available" not in observation:
         return None

@@ -1,4 +1,4 @@
-"""Sizes of compressed uploads: the number of bits that the encoders of `train_fl` write."""
+"""Sizes of compressed uploads: the number of bits that the encoders in `train_fl` write."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from fl_edge_env.checks import did_you_mean
 
 MOST_BITS = 16
 _NUMBER = 32  # bits of a parameter that is not compressed
-# What stands before the colon, and what is allowed behind it.
+# The kinds before the colon, and the values allowed after it.
 _KINDS = {
     "qsgd": f"an integer from 1 to {MOST_BITS}, the bits of a parameter",
-    "topk": "a number in (0, 1], the share of the parameters that is kept",
+    "topk": "a number in (0, 1], the fraction of the parameters to keep",
     "bits": "a positive integer, the bits of an upload",
 }
 
@@ -19,8 +19,8 @@ _KINDS = {
 class Compression(NamedTuple):
     """A kind of compression and its number.
 
-    ``"none"``; ``"qsgd"`` with the bits of a parameter; ``"topk"`` with the share of the parameters
-    that is kept; or ``"bits"`` with the size of an upload by a user-defined compressor.
+    ``"none"``; ``"qsgd"`` with the bits per parameter; ``"topk"`` with the fraction of the
+    parameters to keep; or ``"bits"`` with the upload size of a user-defined compressor.
     """
 
     kind: str
@@ -28,10 +28,7 @@ class Compression(NamedTuple):
 
     @classmethod
     def parse(cls, name: str, text: object) -> Compression:
-        """What a text such as ``"qsgd:4"`` means; `ValueError` if it means nothing.
-
-        `name` is that of the argument, for the error.
-        """
+        """Parse a text such as ``"qsgd:4"``; a `ValueError` calls the argument `name`."""
         if isinstance(text, str) and text == "none":
             return cls("none")
         kind, _, number = text.partition(":") if isinstance(text, str) else ("", "", "")
@@ -50,7 +47,7 @@ class Compression(NamedTuple):
         return cls(kind, value)
 
     def size(self, model_bits: float, num_tensors: int) -> float:
-        """Size of an upload of a model of so many bits and tensors [bit]."""
+        """Upload size of a model with this many bits and tensors [bit]."""
         if self.kind == "none":
             return model_bits
         if self.kind == "bits":
@@ -63,21 +60,21 @@ class Compression(NamedTuple):
 
 
 def sent_bits(name: str, text: str, model_bits: float, num_tensors: int) -> float:
-    """Size of what is sent of a model of so many bits and tensors [bit].
+    """Size of a model with this many bits and tensors after compression [bit].
 
-    Raises `ValueError` for the field `name` if its text has no meaning or saves nothing.
+    Raises `ValueError` for the field `name` if its text is invalid or makes the model larger.
     """
     compression = Compression.parse(name, text)
     if compression.kind in ("topk", "bits") and name == "download_compression":
         raise ValueError(
-            "download_compression must be none or qsgd:BITS, as a model with most of its "
-            f"parameters left out is none, got {text!r}"
+            "download_compression must be none or qsgd:BITS, as devices need every parameter "
+            f"of the model, got {text!r}"
         )
     bits = compression.size(model_bits, num_tensors)
     if bits > model_bits:
         raise ValueError(
-            f"{name} {text!r} writes {bits:.0f} bits, more than the {model_bits:.0f} of the model "
-            "itself: choose a smaller number, or none"
+            f"{name} {text!r} writes {bits:.0f} bits, more than the uncompressed model's "
+            f"{model_bits:.0f}: choose a smaller number, or none"
         )
     return bits
 
@@ -94,7 +91,7 @@ def kept_parameters(share: float, parameters: int) -> int:
 
 
 def index_width(parameters: int) -> int:
-    """Bits in which the place of a parameter is written."""
+    """Number of bits that encode the index of a parameter."""
     return max(1, (parameters - 1).bit_length())
 
 

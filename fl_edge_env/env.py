@@ -24,18 +24,18 @@ _SCALES = Range("be positive and at most 100", lambda scale: 0 < scale <= 100)
 
 
 class Described:
-    """The problem that single environments and batches share, and a round of it."""
+    """State and round logic shared by `FLEdgeEnv` and `FLEdgeVectorEnv`."""
 
     scenario: Scenario
     simulator: Simulator
     softmax_scale: float
     action_space: gym.Space[Any]
-    cost_limit: float = 1.0  # of the mean of each entry of the info's ``costs``
+    cost_limit: float = 1.0  # on the mean of each entry of the info's ``costs``
     _spec: EnvSpec | None = None
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The recipe of the environment, with the rounds of an episode as max_episode_steps."""
+        """Gymnasium's spec, with max_episode_steps set to the length of an episode."""
         return self._spec
 
     @spec.setter
@@ -46,7 +46,7 @@ class Described:
         self._spec = spec
 
     def _play(self, action: NDArray[np.float32] | Allocation) -> tuple[Allocation, Round]:
-        """Play a round; give the decision too."""
+        """Play a round; return the decision and the outcome."""
         simulator = self.simulator
         if isinstance(action, Allocation):
             return action, simulator.advance(action)
@@ -63,61 +63,61 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
 
     ## Description
     N devices share the uplink of a server. In each round the server observes the channel gains,
-    sets the CPU frequency, transmission power and sampling probability of every device, draws
-    K devices with replacement, and waits for the slowest of them. The aim is a short
-    time-average round and a small sampling error, with each device's time-average energy within
-    its budget. Virtual queues record how far a device is over its budget.
+    sets the CPU frequency, transmission power and sampling probability of every device, draws K
+    devices with replacement, and waits for the slowest of them. The aim is to minimise the
+    time-average round time and the sampling error while each device's time-average energy stays
+    within its budget. Virtual queues track how far each device is over its budget.
 
     ## Action Space
     ``Box(-1, 1, (3, N), float32)`` with rows f, p and q. The rows f and p map linearly to the
-    ranges of the scenario; the row q holds scores that a softmax turns into a distribution. The
-    zero action is the middle of both ranges and uniform sampling. Entries outside the box are
-    clipped; NaN raises `ValueError`. Instead of an array, `step` also takes an `Allocation` in
-    SI units, which may name the cohort. With ``objective="outcome"`` the third row ranks the
-    devices instead, and the K with the highest scores are the cohort.
+    ranges of the scenario; a softmax turns the scores in row q into sampling probabilities. The
+    zero action is the middle of both ranges with uniform sampling. Entries outside the box are
+    clipped; NaN raises `ValueError`. `step` also accepts an `Allocation` in SI units, which may
+    name the cohort. With ``objective="outcome"`` the third row ranks the devices, and the K devices
+    with the highest scores form the cohort.
 
     ## Observation Space
-    ``Dict(channel_gain, queue)``, both of shape (N,) and type float64: the gains of the coming
-    round and the energy queues [J]. With ``csi="delayed"`` the gains are those of the round
-    before; with ``csi="participants"`` each is that of the device's last participation, and
-    ``age`` holds the rounds since. Before the first participation the gain is the channel's mean
-    and the age `fl_edge_env.spaces.NEVER_MEASURED`, 2^31. With ``objective="outcome"`` there is
-    ``participation_queue`` [rounds]. Where devices drop out (``availability`` below 1) there is
-    also ``available``, float64 of shape (N,): 1 for the available devices, 0 for the others.
+    ``Dict(channel_gain, queue)``, both float64 of shape (N,): the gains of the coming round and the
+    energy queues [J]. With ``csi="delayed"`` the gains are one round old. With
+    ``csi="participants"`` each gain is from the device's last participation, and ``age`` counts the
+    rounds since; before the first participation the gain is the channel's mean and the age is
+    `fl_edge_env.spaces.NEVER_MEASURED`, 2^31. ``objective="outcome"`` adds ``participation_queue``
+    [rounds]. If devices can drop out (``availability`` below 1), ``available`` is 1 for available
+    devices and 0 for the others, float64 of shape (N,).
 
     ## Rewards
-    The negative drift-plus-penalty, ``-(V (sum q T + lambda sum w^2/q) + sum Q a)`` [J^2], with
-    its terms in ``info``. With ``latency="round_time"`` the mean of the longest time in the cohort
-    stands in place of ``sum q T``. A decision that names its cohort has no sampling error, and its
-    reward is ``-(V max T + sum Q a)`` with the longest time in the cohort.
+    The negative drift-plus-penalty, ``-(V (sum q T + lambda sum w^2/q) + sum Q a)`` [J^2], with its
+    terms in ``info``. With ``latency="round_time"`` the expected longest time in the cohort
+    replaces ``sum q T``. A decision that names its cohort has no sampling error; its reward is
+    ``-(V max T + sum Q a)`` with the longest time in the cohort.
 
-    With ``objective="outcome"`` the problem is a constrained one (CMDP). The reward is minus the
-    time of the round over the scenario's mean time. The info has ``costs``, of shape (2 N,): the
-    energy of each device over its budget, then its missing participation, ``2 - x / rho``. The mean
-    of each over the rounds must be at most `cost_limit`, 1. ``cost`` is the mean over the devices
-    of the energies over the budgets. ``gym.make("FLEdgeCMDP-v0")`` is this problem with the
-    observations and actions of `FlatEnv`.
+    With ``objective="outcome"`` the problem is a constrained Markov decision process (CMDP). The
+    reward is minus the round time, divided by the scenario's mean time. The info has ``costs``,
+    shape (2 N,): each device's ratio of energy to budget, then its missing participation,
+    ``2 - x / rho`` (see `fl_edge_env.round.Round`). The mean of each over the rounds must be at
+    most `cost_limit`, 1. ``cost`` is the mean of the N energy ratios. ``gym.make("FLEdgeCMDP-v0")``
+    is this problem with the observations and actions of `FlatEnv`.
 
     ## Starting State
-    Empty queues, and the first draw of the channel.
+    Empty queues and the first draw of the channel.
 
     ## Episode End
     An episode is truncated after ``num_rounds`` rounds; it never terminates.
 
     ## Info
-    The fields of `fl_edge_env.round.Round`, for this one system: times [s], energies [J],
-    the cohort and the terms of the reward. What is not defined is left out, and so is what the
-    server cannot know. ``available`` and ``q`` are there if devices drop out, ``failed`` if uploads
-    fail, and ``late`` if the server does not wait for all.
+    The fields of `fl_edge_env.round.Round` for this system: times [s], energies [J], the cohort and
+    the terms of the reward. Undefined fields, and those the server cannot know, are left out.
+    ``available`` and ``q`` are present if devices can drop out, ``failed`` if uploads can fail, and
+    ``late`` if the server does not wait for the whole cohort.
 
     ## Arguments
     ``gym.make("FLEdge-v0", scenario="cifar10", softmax_scale=2.0, **fields)``. Every field of
-    `Scenario` is also a keyword, for example ``cohort_size=4`` or ``channel="markov:0.8"``, and so
-    are ``tiers`` and ``work`` of `fl_edge_env.scenario.tiers.with_named_devices`.
+    `Scenario` is a keyword, for example ``cohort_size=4`` or ``channel="markov:0.8"``, as are
+    ``tiers`` and ``work`` of `fl_edge_env.scenario.tiers.with_named_devices`.
 
     ## Rendering
-    With ``render_mode="rgb_array"``, `render` draws the last round. Gymnasium's wrapper
-    ``HumanRendering`` shows it in a window, and ``RecordVideo`` records a video.
+    With ``render_mode="rgb_array"``, `render` draws the last round. Gymnasium's ``HumanRendering``
+    wrapper shows it in a window; ``RecordVideo`` records a video.
 
     ## Version History
     * v0: initial version
@@ -129,19 +129,19 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
     softmax_scale : float
         Factor on the scores in the q row of an action.
     render_mode : {"rgb_array"}, optional
-        Needed for `render`. Steps take the same time with it and without.
+        Required for `render`; it does not slow down steps.
     **fields
         Fields of the scenario to change.
 
     Raises
     ------
     ValueError
-        If a field or the render mode has a wrong value or the preset does not exist.
+        If a field or the render mode is invalid, or the preset does not exist.
     TypeError
         If a keyword is not a field of `Scenario`.
     """
 
-    metadata = {  # noqa: RUF012 - the attribute Gymnasium prescribes
+    metadata = {  # noqa: RUF012 - Gymnasium requires this attribute
         "render_modes": ["rgb_array"],
         "render_fps": 10,
     }
@@ -172,12 +172,12 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
         seed: int | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start an episode; a seed fixes it and all episodes that follow without one.
+        """Start an episode; a seed also determines the unseeded episodes that follow.
 
-        Returns the observation and an empty info; there are no `options`.
+        Returns the observation and an empty info. No `options` are supported.
         """
         if options:
-            raise ValueError(f"reset has no options, got {options!r}")
+            raise ValueError(f"reset takes no options, got {options!r}")
         super().reset(seed=seed)
         self.simulator.reset([seed])
         self._started = True
@@ -191,9 +191,8 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
         """Play one round; see `gymnasium.Env.step`.
 
         The `action` is an array of shape (3, N) with rows f, p and q, or an `Allocation` with
-        fields of shape (N,). The info holds the fields of `Round`. Raises
-        `ValueError` if the action is not valid, and `gymnasium.error.ResetNeeded` if no episode is
-        under way.
+        fields of shape (N,). The info holds the fields of `Round`. Raises `ValueError` if the
+        action is invalid, and `gymnasium.error.ResetNeeded` if no episode is under way.
         """
         if not self._started or self.simulator.done:
             raise gym.error.ResetNeeded("no episode is under way: call reset() before step()")
@@ -211,39 +210,38 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
 
     @property
     def last_round(self) -> Round:
-        """Everything that happened in the last round, including what the server does not know."""
+        """The last round in full, including what the server does not know."""
         if self._last_round is None:
-            raise gym.error.ResetNeeded("no round was played: call step() first")
+            raise gym.error.ResetNeeded("no round has been played: call step() first")
         return self._last_round
 
     def render(self) -> NDArray[np.uint8]:
         """Draw the last round: every device, the cohort, time and energy.
 
-        Returns a picture of type uint8 and shape (800, 1200, 3). Raises
-        `gymnasium.error.ResetNeeded` if no episode was started, and `gymnasium.error.Error` without
-        a render mode.
+        Returns a uint8 picture of shape (800, 1200, 3). Raises `gymnasium.error.ResetNeeded` before
+        the first reset, and `gymnasium.error.Error` without a render mode.
         """
         if self.render_mode is None:
             raise gym.error.Error(
-                'no render_mode was given: gym.make("FLEdge-v0", render_mode="rgb_array")'
+                'render needs a render_mode: gym.make("FLEdge-v0", render_mode="rgb_array")'
             )
         if not self._started:
-            raise gym.error.ResetNeeded("no episode was started: call reset() before render()")
-        from fl_edge_env.rendering import draw  # matplotlib only where it is needed
+            raise gym.error.ResetNeeded("no episode is under way: call reset() before render()")
+        from fl_edge_env.rendering import draw  # the only code that needs matplotlib
 
         played = int(self.simulator.round_index)
         return draw(self.scenario, played, self._decided_on, self.last_decision, self._last_round)
 
     @property
     def training_seed(self) -> np.random.SeedSequence:
-        """Seed of the training stream in the present episode."""
+        """Seed of the training stream in the current episode."""
         return self.simulator.training_seed()
 
 
 def resolve_scenario(
     scenario: Scenario | str, *, tiers: str | None = None, work: str | None = None, **fields: Any
 ) -> Scenario:
-    """A scenario from an object or a preset's name, with some fields or its devices changed."""
+    """Return a scenario, given as such or by a preset's name, with fields or devices changed."""
     if isinstance(scenario, str):
         scenario = Scenario.preset(scenario, **fields)
     elif not isinstance(scenario, Scenario):
@@ -254,5 +252,5 @@ def resolve_scenario(
 
 
 def check_softmax_scale(value: object) -> float:
-    """`value` as a float, if it leaves the smallest q, exp(-2 softmax_scale) / N, in range."""
+    """Return `value` as a float if the smallest q, exp(-2 softmax_scale) / N, stays in range."""
     return number_in(_SCALES, "softmax_scale", value)

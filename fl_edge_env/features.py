@@ -1,7 +1,7 @@
-"""Observations of order one, and rewards that are so near good policies, for learning agents.
+"""Features and rewards of order one for learning agents.
 
-Every constant follows from the scenario, none from running statistics: what an agent has learned
-does not depend on numbers that must be kept beside it.
+All constants follow from the scenario, none from running statistics, so a trained agent needs no
+stored normalisation. Rewards are of order one near good policies.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from fl_edge_env.typing import FloatArray
 
 Features: TypeAlias = NDArray[np.float32]
 
-# The features of a device in every scenario, those that are added if the objective is the outcome,
-# and those if the server knows the gains of participants alone.
+# Features of a device in every scenario, with objective="outcome", and with csi="participants".
 FEATURES = ("device time", "queue", "compute time", "data weight", "compute power")
 OUTCOME_FEATURES = ("energy", "participation")
 MEMORY_FEATURES = ("age", "measurements", "remembered time")
-# Share of the mean penalty that makes one unit of reward.
+# Fraction of the mean penalty that is one unit of reward.
 _REWARD_UNIT = 0.1
-# Added to the scaled queue before its logarithm is taken: queues start empty.
+# Added to the scaled queue before taking its logarithm, as queues start empty.
 _QUEUE_FLOOR = 0.1
-# Intervals between the participations a device should have, after which a gain is merely old.
+# Cap on a gain's age, in multiples of the device's target interval between participations.
 _OLD = 10.0
 
 
@@ -45,26 +44,25 @@ def feature_names(scenario: Scenario) -> tuple[str, ...]:
 
 
 class Scaling:
-    """Scales of the observation and the reward of a scenario.
+    """Scaling of a scenario's observations and rewards.
 
-    Each device has the features ``FEATURES``, which are logarithms of ratios: its time at the
-    middle of the frequency and power ranges over the mean time at the mean gain; its queue over the
-    one for which Theorem 2 gives the middle of the frequency range with uniform sampling; and,
-    constant, its compute time, data weight and compute power over their geometric means over all
-    devices. Where all devices are alike the constants are 0, whatever their number.
+    Each device has the features ``FEATURES``, which are logarithms of ratios: its time at mid-range
+    frequency and power over the mean such time at the mean gain; its queue over the queue at which
+    Theorem 2 gives the mid-range frequency with uniform sampling; and, constant over rounds, its
+    compute time, data weight and compute power over their geometric means over all devices. The
+    constants are 0 if all devices are alike.
 
-    If the objective is the outcome, the queue is taken over the energy that the budget allows for a
-    participation, and there are also ``OUTCOME_FEATURES``: the logarithm of the energy at the
-    middle of the ranges over the mean one, and the inverse hyperbolic sine of the participation
-    queue.
+    With ``objective="outcome"`` the queue is divided by the energy that the budget allows for a
+    participation, and ``OUTCOME_FEATURES`` are added: the logarithm of the mid-range energy over
+    its mean, and the inverse hyperbolic sine of the participation queue.
 
-    If the server knows the gains of participants alone, all this holds for the gain that the device
-    has measured last, and there are ``MEMORY_FEATURES``: the logarithm of the gain's age over the
-    interval at which the device should take part; of the number of its measurements; and of its
-    time at their mean. The means of single devices, which the server does not know, enter nowhere.
+    With ``csi="participants"`` these features use the last gain that each device measured, and
+    ``MEMORY_FEATURES`` are added: the logarithms of the gain's age over the device's target
+    interval between participations, of one plus the number of its measurements, and of its time at
+    their mean. The devices' true mean gains are not used, as the server does not know them.
 
-    `names` are those of the features; queues are divided by `queue` [J], shape (N,), and times by
-    `time` [s].
+    `names` are the feature names; queues are divided by `queue` [J], shape (N,), times by `time`
+    [s].
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -72,7 +70,7 @@ class Scaling:
         self.names = feature_names(scenario)
         uniform = np.full(scenario.num_devices, 1.0 / scenario.num_devices)
         gain = scenario.mean_gain
-        if scenario.csi == "participants":  # who is far the server does not know
+        if scenario.csi == "participants":  # the server does not know which devices are far
             gain = np.full(scenario.num_devices, float(scenario.channel.mean))
         device_time, device_energy = self._middle(gain)
         self.time = float(device_time.mean())
@@ -82,7 +80,7 @@ class Scaling:
         compute_time = physics.compute_time(scenario.f_mid, scenario)
         constant = np.log(np.stack([compute_time, scenario.weights, compute_power], axis=-1))
         self._constant = constant - constant.mean(axis=0)
-        # The penalty at the middle of everything.
+        # The penalty at mid-range f and p with uniform sampling.
         latency = float(lyapunov.latency(device_time, uniform, scenario))
         error = float(lyapunov.sampling_error(uniform, scenario.weights))
         self._reward_offset = scenario.V * (latency + scenario.lambda_ * error)
@@ -90,7 +88,7 @@ class Scaling:
         self._energy = float(device_energy.mean())
         self._target = lyapunov.participation_target(scenario)
         self._outcome = scenario.objective == "outcome"
-        if self._outcome:  # whose reward is of order one as it is
+        if self._outcome:  # the reward is already of order one
             self.queue = scenario.energy_budget_j / self._target
             self._reward_offset, self._reward_unit = 0.0, 1.0
 
@@ -102,9 +100,9 @@ class Scaling:
     def features(self, observation: Mapping[str, FloatArray]) -> Features:
         """Features of each device, float32 of shape (..., N, F), in the order of `names`.
 
-        The observation is one of the scenario, shape (..., N); where the server knows the gains of
-        participants alone, with what `GainMemory` adds. Raises `ValueError` if it is for another
-        number of devices, lacks something, or holds NaN, infinity or a number of the wrong sign.
+        `observation` is from the scenario, shape (..., N), with ``csi="participants"`` including
+        the entries that `GainMemory` adds. Raises `ValueError` if the number of devices is wrong,
+        an entry is missing, or a number is NaN, infinite or of the wrong sign.
         """
         scenario = self.scenario
         shape = np.shape(observed(observation)[0])
@@ -122,7 +120,7 @@ class Scaling:
         )
 
     def scaled(self, observation: Mapping[str, FloatArray]) -> Features:
-        """`features` of an observation that the environment gave, without a check."""
+        """`features` without checks, for an observation from the environment."""
         gain, queue = observation["channel_gain"], observation["queue"]
         device_time, device_energy = self._middle(gain)
         result = np.empty((*gain.shape, len(self.names)), dtype=np.float32)
@@ -143,10 +141,10 @@ class Scaling:
         return result
 
     def feature_space(self) -> spaces.Box:
-        """The box, of shape (N, F), in which the features lie."""
-        raw: Any = observation_space(self.scenario)  # of boxes
+        """Box of shape (N, F) that contains the features."""
+        raw: Any = observation_space(self.scenario)  # a dict of boxes
         gain, queue = raw["channel_gain"], raw["queue"]
-        # The features are monotonic in each of these.
+        # The features are monotonic in each entry.
         best = {"channel_gain": gain.high, "queue": queue.low}
         worst = {"channel_gain": gain.low, "queue": queue.high}
         if self._outcome:
@@ -166,11 +164,11 @@ class Scaling:
         return spaces.Box(low - 1e-3, high + 1e-3, dtype=np.float32)
 
     def reward(self, reward: Any) -> Any:
-        """The reward of a round, moved and scaled to order one; an array or a number."""
+        """Shift and scale the reward of a round to order one; an array or a number."""
         return (reward + self._reward_offset) / self._reward_unit
 
     def device_reward(self, reward: FloatArray) -> FloatArray:
-        """The contribution of a device to the reward, scaled to order one."""
+        """Scale the contribution of a device to the reward to order one."""
         scaled: FloatArray = reward * (self.scenario.num_devices / self._reward_unit)
         return scaled
 
@@ -178,7 +176,7 @@ class Scaling:
 def _numbers(
     observation: Mapping[str, Any], name: str, shape: tuple[int, ...], allowed: Range
 ) -> FloatArray:
-    """A part of an observation; `ValueError` if it is missing or wrong."""
+    """Return an entry of an observation; `ValueError` if it is missing or wrong."""
     if name not in observation:
         raise ValueError(f"observation must hold {name}, got {list(observation)}")
     values = real_array(name, observation[name])

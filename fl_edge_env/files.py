@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and how large they are."""
+"""Atomic writes, and reads with clear errors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# How names of temporary files begin.
+# Prefix of the names of temporary files.
 _PART = ".part-"
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`, which it replaces when the block ends without error.
+    """Yield a temporary path next to `path`, renamed to `path` if the block succeeds.
 
-    An `OSError` that names no other file, as when the disk is full, names `path`.
+    An `OSError` that names no other file, for example if the disk is full, names `path`.
     """
     temporary = path.with_name(f"{_PART}{path.stem[:40]}-{secrets.token_hex(8)}{path.suffix}")
     try:
@@ -37,7 +37,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(folder: Path, stem: str = "") -> None:
-    """Remove the temporary files that killed processes have left in a folder and below it."""
+    """Remove the temporary files of killed processes from a folder and its subfolders."""
     for path in folder.rglob(f"{_PART}{stem}*"):
         path.unlink(missing_ok=True)
 
@@ -62,14 +62,14 @@ def check_regular(path: Path) -> None:
 def read_text(path: Path) -> str:
     """The text of a regular file."""
     check_regular(path)
-    return path.read_text(encoding="utf-8-sig")  # some editors of Windows begin with a mark
+    return path.read_text(encoding="utf-8-sig")  # some editors on Windows write a mark first
 
 
 @contextmanager
 def as_value_error(before: str, after: str = "") -> Iterator[None]:
-    """Raise whatever goes wrong in the block as a `ValueError` of one line.
+    """Turn any exception in the block into a `ValueError` of one line.
 
-    For what comes from outside: what a damaged or hostile file can raise has no end.
+    For files from outside: a damaged or hostile file can raise almost any exception.
     """
     try:
         yield
@@ -78,6 +78,6 @@ def as_value_error(before: str, after: str = "") -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """The message of an error in one line, without its number; its type where it has none."""
+    """The message of an error in one line, without its number; if empty, the error's type."""
     message = re.sub(r"^\[Errno \d+\] ", "", str(error))
     return " ".join(message.split()) or type(error).__name__

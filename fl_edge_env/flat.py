@@ -1,8 +1,8 @@
-"""One flat box of observations and one of actions, as libraries for reinforcement learning expect.
+"""Flat observations and actions, as reinforcement learning libraries expect them.
 
-``gym.make("FLEdgeFlat-v0")`` is `FlatEnv` of an `FLEdgeEnv`, and ``gym.make_vec`` of the same name
-`FlatVectorEnv` of an `FLEdgeVectorEnv`; both take the keywords of ``FLEdge-v0``. So is
-``"FLEdgeCMDP-v0"``, with ``objective="outcome"``.
+``gym.make("FLEdgeFlat-v0")`` makes a `FlatEnv` around an `FLEdgeEnv`, and ``gym.make_vec`` a
+`FlatVectorEnv` around an `FLEdgeVectorEnv`; both take the keywords of ``FLEdge-v0``.
+``"FLEdgeCMDP-v0"`` is the same with ``objective="outcome"``.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ from fl_edge_env.vector_env import FLEdgeVectorEnv
 class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """An `FLEdgeEnv`, possibly in other wrappers, with flat observations and actions.
 
-    The observation is the features of `fl_edge_env.features.Scaling` one device after the other,
-    float32 of shape (N F,): ``observation.reshape(N, F)`` has a row for each device. The action is
-    the rows of `FLEdgeEnv`'s one after the other, ``Box(-1, 1, (3 N,), float32)``: N frequencies, N
-    powers and N scores. The reward is scaled. `scaling` holds the scales, and the `names` of the
-    features.
+    The observation concatenates the features of all devices (see `fl_edge_env.features.Scaling`),
+    float32 of shape (N F,): ``observation.reshape(N, F)`` has a row for each device. The action
+    concatenates the rows of `FLEdgeEnv`'s action, ``Box(-1, 1, (3 N,), float32)``: N frequencies, N
+    powers and N scores. The reward is scaled. `scaling` holds the scales and the feature `names`.
 
-    Wrappers that change observations belong around it. Raises `TypeError` if there is no
+    Put wrappers that change observations outside this one. Raises `TypeError` if there is no
     `FLEdgeEnv` inside.
     """
 
@@ -70,7 +69,7 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
         return self.scaling.scaled(self._memory.added_to(observation)).ravel()
 
 
-# Older versions of Gymnasium know no type parameters here.
+# In older versions of Gymnasium this class has no type parameters.
 class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
     """An `FLEdgeVectorEnv`, possibly in other wrappers, with flat observations and actions.
 
@@ -108,12 +107,12 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
     ) -> tuple[Features, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
         """See `FLEdgeVectorEnv.step`: actions have shape (B, 3 N), observations (B, N F).
 
-        The reward is scaled, and 0 where a step has only started the next episode. In same-step
-        mode ``final_obs`` is flat, too.
+        The reward is scaled, and 0 if a step only started the next episode. In same-step mode
+        ``final_obs`` is also flat.
         """
         actions = _rows(actions, self.scaling.scenario.num_devices, (self.num_envs,))
         observation, reward, terminated, truncated, info = self.env.step(actions)
-        played = info["_round_time"]  # everywhere but where the step was a reset
+        played = info["_round_time"]  # False if the step was a reset
         self._memory.start(~played)
         if "final_obs" in info:
             info = info | {"final_obs": self._end(observation, info["final_obs"], truncated)}
@@ -125,7 +124,7 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
     def _end(
         self, observation: Mapping[str, FloatArray], final: NDArray[Any], ended: BoolArray
     ) -> NDArray[Any]:
-        """The last observations of the episodes that have ended, flat; then these are forgotten."""
+        """Flatten the last observations of the episodes that have ended, and clear their memory."""
         last = {name: values.copy() for name, values in observation.items()}
         for index in np.flatnonzero(ended):
             for name, values in final[index].items():
@@ -143,17 +142,17 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
 
 
 def make_flat(**keywords: Any) -> FlatEnv:
-    """``FLEdgeFlat-v0``: a `FlatEnv`, with the keywords of `FLEdgeEnv`."""
+    """Make ``FLEdgeFlat-v0``, a `FlatEnv`, with the keywords of `FLEdgeEnv`."""
     return FlatEnv(FLEdgeEnv(**keywords))
 
 
 def make_flat_vector(**keywords: Any) -> FlatVectorEnv:
-    """The native batch of ``FLEdgeFlat-v0``, with the keywords of `FLEdgeVectorEnv`."""
+    """Make the native batch of ``FLEdgeFlat-v0``, with the keywords of `FLEdgeVectorEnv`."""
     return FlatVectorEnv(FLEdgeVectorEnv(**keywords))
 
 
 def flat_spaces(scaling: Scaling) -> tuple[Box, Box]:
-    """The boxes of flat observations, widened to hold 0 (TorchRL fills up with it), and actions."""
+    """Boxes of flat observations, widened to include 0 (TorchRL pads with it), and of actions."""
     box = scaling.feature_space()
     low, high = np.minimum(box.low, 0.0), np.maximum(box.high, 0.0)
     action = Box(-1.0, 1.0, (3 * scaling.scenario.num_devices,), np.float32)
@@ -161,7 +160,7 @@ def flat_spaces(scaling: Scaling) -> tuple[Box, Box]:
 
 
 def _rows(action: Any, devices: int, batch: tuple[int, ...] = ()) -> Any:
-    """An action with its rows apart, shape (*batch, 3, N); an allocation as it is."""
+    """Split a flat action into rows, shape (*batch, 3, N); an allocation stays as it is."""
     if isinstance(action, Allocation):
         return action
     flat, rows = (*batch, 3 * devices), (*batch, 3, devices)
@@ -175,16 +174,12 @@ def _rows(action: Any, devices: int, batch: tuple[int, ...] = ()) -> Any:
 
 
 def _scenario_of(env: Any, wrapper: str, kind: type[FLEdgeEnv] | type[FLEdgeVectorEnv]) -> Scenario:
-    """The scenario of the environment that a wrapper is put around.
-
-    Raises `TypeError` if `env` is another environment, or a batch where the wrapper is for one
-    system or the other way round.
-    """
+    """Return the scenario of the wrapped environment; `TypeError` if it is of another kind."""
     base = getattr(env, "unwrapped", None)
     if not isinstance(base, kind):
         raise TypeError(
-            f"{wrapper} wraps an {kind.__name__}, got {env!s:.200}: FlatEnv is for one system, "
-            "also in wrappers=[FlatEnv] of a batch, FlatVectorEnv for the batch of "
+            f"{wrapper} wraps an {kind.__name__}, got {env!s:.200}: FlatEnv is for one system "
+            "(in make_vec as wrappers=[FlatEnv]), FlatVectorEnv for a batch made with "
             'vectorization_mode="vector_entry_point"'
         )
     return base.scenario

@@ -24,30 +24,27 @@ def sampling_error(
 
 
 def participation_target(system: System) -> FloatArray:
-    """Share of the rounds in which each device's data count their weight, shape (N,).
-
-    It is ``min(K w_n, 1)``: K places in a round, shared out by the data.
-    """
+    """Target participation rate, ``min(K w_n, 1)``, shape (N,): in proportion to the data."""
     return np.minimum(system.cohort_size * system.weights, 1.0)
 
 
 def constraint_costs(
     energy_spent: FloatArray, in_time: BoolArray, system: System
 ) -> tuple[FloatArray, FloatArray]:
-    """Costs of a round in the constrained problem, whose means must be at most 1, each (..., N).
+    """Costs of a round in the constrained problem, each (..., N); their means must be at most 1.
 
-    The energy of each device over its budget; and its missing participation, ``2 - x / rho`` with x
-    = 1 for a device that took part `in_time` and 0 otherwise, and rho its `participation_target`.
+    They are each device's ratio of energy to budget, and its missing participation ``2 - x / rho``:
+    x is 1 if it took part `in_time`, otherwise 0, and rho is its `participation_target`.
     """
     missing: FloatArray = 2.0 - in_time / participation_target(system)
     return energy_spent / system.energy_budget_j, missing
 
 
 def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArray:
-    """The part of the penalty that stands for the round time [s], shape (...).
+    """Latency in the penalty [s], shape (...).
 
-    By default the paper's proxy ``sum_n q_n T_n``, equation (11); in a system with
-    ``latency="round_time"`` the mean of the largest time in the cohort, which is at least as long.
+    By default the paper's proxy ``sum_n q_n T_n``, equation (11); with ``latency="round_time"`` the
+    expected longest time in the cohort, which is at least as long.
     """
     if system.latency == "round_time":
         return physics.expected_maximum(device_time, q, system.cohort_size)
@@ -88,8 +85,8 @@ def drift_plus_penalty(
 ) -> FloatArray:
     """Objective of P2, ``V (latency + lambda sum w^2/q) + sum Q a``, shape (...).
 
-    The reward of the round is its negative. Times and energies end at the system's deadline, if it
-    has one, of which P2 knows nothing.
+    The reward of the round is its negative. Times and energies are cut at the system's deadline, if
+    it has one; P2 itself ignores deadlines.
     """
     device_time, device_energy, _ = physics.by_deadline(channel_gain, f, p, system)
     return objective(device_time, device_energy, queue, q, system)
@@ -105,7 +102,7 @@ def objective(
 ) -> FloatArray:
     """`drift_plus_penalty` from the times [s] and energies [J] of the devices.
 
-    Of devices that are not available q is zero, and the sampling error is that of the others.
+    Unavailable devices must have q = 0 and do not enter the sampling error.
     """
     participation = physics.participation_probability(q, system.cohort_size)
     _, excess = energy_excess(participation, device_energy, system)

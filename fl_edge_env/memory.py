@@ -1,4 +1,4 @@
-"""Memory of the gains that participants have measured."""
+"""Memory of the gains measured by participants."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from fl_edge_env.typing import BoolArray, FloatArray
 class GainMemory:
     """Number and mean of the gains that each device has measured in an episode.
 
-    It follows from the observations alone: an age of 1 means a new measurement. Observations
-    without ages stay as they are, as the server knows all gains. The `shape` is that of the
+    They follow from the observations alone: an age of 1 means a new measurement. Observations
+    without ages stay unchanged, as the server then knows all gains. `shape` is the shape of the
     observed gains, (N,) or (B, N).
     """
 
     def __init__(self, scenario: Scenario, shape: tuple[int, ...]) -> None:
-        # The channel's mean counts as a first measurement of every device, so that a mean is
-        # there from the start, and the first gains are not taken for the device's own mean.
+        # Shrinkage to the channel's mean, which counts as one measurement of every device.
         self._first = float(scenario.channel.mean)
         self.measurements: FloatArray = np.zeros(shape)
         self.total: FloatArray = np.zeros(shape)
 
     def start(self, mask: BoolArray | None = None) -> None:
-        """Forget all; with a mask, shape (B,), in those systems alone."""
+        """Forget all measurements; with a mask, shape (B,), only in those systems."""
         for values in (self.measurements, self.total):
             values[() if mask is None else mask] = 0.0
 
     def note(self, observation: Mapping[str, FloatArray]) -> None:
-        """Take up the measurements of the round before; once for each observation."""
+        """Add the measurements of the previous round; call it once for each observation."""
         if "age" in observation:
             new = np.asarray(observation["age"]) == 1.0
             self.measurements += new

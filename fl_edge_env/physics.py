@@ -24,10 +24,10 @@ def upload_rate(
 ) -> FloatArray:
     """Upload rate of each device [bit/s], equation (5): FDMA with B/K hertz for each draw.
 
-    The paper calls N0 a density; with the bandwidth it states the figures only come out when N0 is
-    the total noise power in the part of a draw, as it is read here. With `bandwidth` [Hz],
-    (..., N), each device has its own part, with noise of the same density, ``N0 K / B``; a device
-    with none is counted as if it had an equal part.
+    The paper calls N0 a density, but its figures are only reproduced if N0 is the total noise power
+    in the part of a draw, as here. With `bandwidth` [Hz], (..., N), each device has its own part,
+    with the same noise density, ``N0 K / B``; a device with none is treated as having an equal
+    part.
     """
     part: FloatArray | float = system.bandwidth_hz / system.cohort_size
     noise: FloatArray | float = system.noise_power_w
@@ -64,9 +64,9 @@ def time_and_energy(
 ) -> tuple[FloatArray, FloatArray]:
     """Time [s] and energy [J] of each device if it takes part in the round, (9) and (15).
 
-    The time is that of overhead, download, computing and upload together, at the channel gains h_n,
-    CPU frequencies f [Hz], transmission powers p [W], and parts of the band [Hz], by default equal
-    ones, all of shape (..., N); the energy is that of computing and upload.
+    The time covers overhead, download, computing and upload, the energy computing and upload.
+    Channel gains h_n, CPU frequencies f [Hz], transmission powers p [W] and bandwidths [Hz], by
+    default equal parts of the band, have shape (..., N).
     """
     upload = upload_time(channel_gain, p, system, bandwidth)
     device_time = compute_time(f, system) + upload + system.waiting_time
@@ -96,11 +96,11 @@ def cut(
     p: FloatArray,
     system: System,
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Times [s] and energies [J] of devices that stop at a time, and which are late then.
+    """Cut times [s] and energies [J] at the end of the round, and mark the late devices.
 
-    A late device has spent what it took to that time; see `energy_until`. Devices that finish
-    together are late together or not at all: rounding makes no device late. `end` [s] is a number,
-    or has shape (..., 1).
+    `end` [s] is a number or has shape (..., 1). A late device has spent the energy of
+    `energy_until`. Rounding makes no device late: devices that finish together are late together or
+    not at all.
     """
     late = device_time > (1.0 + ROUNDING) * end
     device_energy = np.where(late, energy_until(end, f, p, system), device_energy)
@@ -113,10 +113,10 @@ def energy_until(
     p: FloatArray,
     system: System,
 ) -> FloatArray:
-    """Energy [J] that a device which is not done before has spent `end` seconds into the round.
+    """Energy [J] of an unfinished device `end` seconds into the round.
 
-    Overhead and download take no energy. Then the device computes at the power ``alpha f**3 / 2``,
-    the energy of equation (12) over the time of equation (8), and then it uploads at the power p.
+    Overhead and download take no energy. The device then computes at power ``alpha f**3 / 2``, the
+    energy of equation (12) over the time of equation (8), and then uploads at power p.
     """
     working = np.maximum(end - system.waiting_time, 0.0)
     computing = np.minimum(working, compute_time(f, system))
@@ -127,8 +127,8 @@ def energy_until(
 def participation_probability(q: FloatArray, cohort_size: int) -> FloatArray:
     """Probability that a device is drawn at least once, ``1 - (1 - q)**K``, equation (16).
 
-    Built up from one draw by doubling, in sums and products of positive terms: full relative
-    precision for tiny `q`, and the exact limit at q = 1.
+    Computed from one draw by repeated doubling, with sums and products of positive terms only: full
+    relative precision for tiny `q`, and exact at q = 1.
     """
     probability = q
     for bit in f"{cohort_size:b}"[1:]:
@@ -139,11 +139,11 @@ def participation_probability(q: FloatArray, cohort_size: int) -> FloatArray:
 
 
 def expected_maximum(value: FloatArray, q: FloatArray, cohort_size: int) -> FloatArray:
-    """Mean of the largest of K values drawn with replacement with probabilities `q`, shape (...).
+    """Expected largest of K values drawn with replacement by probabilities `q`, shape (...).
 
     With the values in ascending order and F their cumulative probability, it is ``sum_i value_(i)
     (F_i**K - F_(i-1)**K)``. For device times this is the exact expected round time, which the paper
-    replaces by ``sum_n q_n T_n``, equation (11).
+    approximates by ``sum_n q_n T_n``, equation (11).
     """
     if value.shape != q.shape:
         value, q = np.broadcast_arrays(value, q)
@@ -151,7 +151,7 @@ def expected_maximum(value: FloatArray, q: FloatArray, cohort_size: int) -> Floa
     if value.size > value.shape[-1]:  # positions in the flattened arrays
         order += np.arange(0, value.size, value.shape[-1]).reshape(*value.shape[:-1], 1)
     ordered, power = value.take(order), q.take(order).cumsum(axis=-1) ** cohort_size
-    # Summed by parts: the largest value, less what the others fall short of it.
+    # Summation by parts: the largest value less the expected shortfall.
     shortfall = ((ordered[..., 1:] - ordered[..., :-1]) * power[..., :-1]).sum(axis=-1)
     mean: FloatArray = ordered[..., -1] * power[..., -1] - shortfall
     return mean

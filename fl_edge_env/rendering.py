@@ -1,4 +1,4 @@
-"""A picture of a round: what was observed of each device, what was decided, and the cohort."""
+"""A picture of a round: the observation of each device, the decision and the cohort."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OTHERS, _COHORT = "#9DB8CC", "#D55E00"
 class _Panel(NamedTuple):
     label: str
     values: FloatArray  # shape (N,)
-    top: float  # of the axis, which begins at `bottom`
+    top: float  # end of the axis, which starts at `bottom`
     bottom: float = 0.0
     scale: str = "linear"
 
@@ -40,18 +40,18 @@ def draw(
 ) -> NDArray[np.uint8]:
     """Draw a bar for each device in each panel, in orange for the cohort.
 
-    Before the first round of an episode there is no decision and no outcome, and the picture shows
+    Before the first round of an episode there is no decision or outcome, and the picture shows only
     the observation. Returns an array of shape (height, width, 3).
     """
     member = np.zeros(scenario.num_devices, dtype=np.bool_)
     if outcome is not None:
         member[outcome.cohort[outcome.cohort >= 0]] = True
-    places = np.argsort(member, kind="stable")  # the cohort in front, where bars overlap
+    places = np.argsort(member, kind="stable")  # the cohort last, in front of the others
     colors = np.where(member[places], _COHORT, _OTHERS)
     panels = _panels(scenario, observation, member, decision, outcome)
     with mpl.rc_context(mpl.rcParamsDefault):
         figure = Figure((_WIDTH / _DPI, _HEIGHT / _DPI), dpi=_DPI)
-        canvas: Any = FigureCanvasAgg(figure)  # without types in matplotlib
+        canvas: Any = FigureCanvasAgg(figure)  # untyped in matplotlib
         rows = figure.subplots(len(panels), sharex=True)
         figure.subplots_adjust(_LEFT, _BOTTOM, _RIGHT, _TOP)
         room = (_RIGHT - _LEFT) * figure.get_figwidth() * 72  # [pt]
@@ -77,8 +77,8 @@ def _panels(
     decision: Allocation | None,
     outcome: Round | None,
 ) -> list[_Panel]:
-    """What the panels show, from top to bottom; always as many, so that a video stands still."""
-    # The bounds of some channels are far beyond all gains that occur.
+    """Panels from top to bottom; their number is fixed, so that a video does not jump."""
+    # The bounds of some channels are far from the gains that occur.
     least = max(scenario.channel.gain_min, 1e-2 * float(scenario.mean_gain.min())) / 1.5
     most = min(scenario.channel.gain_max, 10.0 * float(scenario.mean_gain.max()))
     queue, nothing = observation["queue"], np.zeros(scenario.num_devices)
@@ -102,7 +102,7 @@ def _panels(
 
 
 def _round_up(largest: float) -> float:
-    """1, 2, 5 or 10 times a power of ten, so that an axis seldom changes."""
+    """Round up to 1, 2, 5 or 10 times a power of ten, so that an axis seldom changes."""
     power = 10.0 ** math.floor(math.log10(largest))
     return next((k * power for k in (1.0, 2.0, 5.0) if k * power >= largest), 10.0 * power)
 
@@ -113,6 +113,6 @@ def _title(scenario: Scenario, round_index: int, outcome: Round | None) -> str:
         return title
     ratio = outcome.energy_expected / scenario.energy_budget_j
     return (
-        f"{title}:  {outcome.round_time:,.2f} s,  all rounds: {outcome.elapsed_time:,.2f} s\n"
+        f"{title}:  {outcome.round_time:,.2f} s,  elapsed: {outcome.elapsed_time:,.2f} s\n"
         f"expected energy / budget:  mean {ratio.mean():.2f},  largest {ratio.max():.2f}"
     )

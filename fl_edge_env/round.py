@@ -1,4 +1,4 @@
-"""What happened in a round."""
+"""The outcome of a round."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
-# What a server does not know that knows the gains of participants alone: of any round, and of one
-# whose cohort is drawn, in which anyone might have been.
+# Fields hidden with ``csi="participants"``: in every round, and in sampled rounds, whose expected
+# values depend on the gains of all devices.
 _HIDDEN = {"device_time", "measured"}
 _EXPECTED = _HIDDEN | {
     "energy_expected",
@@ -22,71 +22,68 @@ _EXPECTED = _HIDDEN | {
 class Round(NamedTuple):
     """Outcome of a round, for each of the B systems of a batch.
 
-    For a single system the shapes have no B, and a quantity of shape (B,) is a number. The arrays
-    are read-only. The accounts follow the kind of the decision, sampled or chosen (see
-    `Allocation`). What is not defined is None.
+    A single system has no axis B, and its quantities of shape (B,) are numbers. The arrays are
+    read-only. The accounts follow the kind of the decision, sampled or chosen (see `Allocation`).
+    Undefined fields are None.
 
-    Where devices drop out, a sampled decision is renormalised: ``q_n 1[n is available]`` over its
-    sum takes the place of q in every account, and the sampling error is a sum over the available
-    devices. If the scenario's objective is the outcome, reward, costs and queues count what came of
-    the round for both kinds of decision: `round_time`, `energy_spent`, and the participants.
+    If devices drop out, a sampled decision is renormalised: every account uses q set to zero for
+    unavailable devices and divided by its sum, and the sampling error sums over the available
+    devices. With ``objective="outcome"``, reward, costs and queues of both kinds of decision count
+    realised values: `round_time`, `energy_spent` and the participants.
 
     Attributes
     ----------
     cohort : ndarray of int, shape (B, K)
-        The K devices drawn, of which one may appear more than once, or the devices chosen, then -1
-        if they are fewer.
+        The K devices drawn, possibly repeated, or the devices chosen, padded with -1 to K entries.
     device_time : ndarray, shape (B, N)
-        Time each device takes, or would take, T_n [s], equation (9); at most the time at which the
-        round ends without waiting, by the scenario's deadline or by the decision's `first`.
+        Time T_n that each device takes, or would take [s], equation (9), at most the duration of a
+        round that ends early, by the scenario's deadline or the decision's `first`.
     round_time : ndarray, shape (B,)
         Longest time in the cohort [s].
     elapsed_time : ndarray, shape (B,)
         Sum of `round_time` since the reset [s].
     energy_expected : ndarray, shape (B, N)
-        ``(1 - (1 - q_n)**K) E_n`` [J], equation (16); of a chosen cohort the energy spent.
+        ``(1 - (1 - q_n)**K) E_n`` [J], equation (16); for a chosen cohort `energy_spent`.
     energy_spent : ndarray, shape (B, N)
         Energy of the devices in the cohort, zero for the others [J].
     latency : ndarray, shape (B,)
-        What stands for the round time in the penalty [s]: the paper's proxy ``sum_n q_n T_n``, or
-        with ``latency="round_time"`` the mean of `round_time` over the draw of the cohort from q;
-        of a chosen cohort the `round_time`.
+        Latency in the penalty [s]: the paper's proxy ``sum_n q_n T_n``, or with
+        ``latency="round_time"`` the expected `round_time` over draws of the cohort from q; for a
+        chosen cohort `round_time`.
     reward_latency : ndarray, shape (B,)
-        Term of the reward for the latency, ``-V latency`` [J^2]. If the objective is the outcome,
-        ``-round_time / mean_time``, with the scenario's mean time: the whole reward, without unit.
+        Latency term of the reward, ``-V latency`` [J^2]. With ``objective="outcome"`` it is the
+        whole reward, ``-round_time / mean_time`` with the scenario's mean time, dimensionless.
     sampling_error : ndarray, shape (B,), or None
-        ``sum_n w_n**2 / q_n``, equation (18); None for a chosen cohort, which is not sampled.
+        ``sum_n w_n**2 / q_n``, equation (18); None for a chosen cohort.
     penalty : ndarray, shape (B,), or None
         ``latency + lambda * sampling_error`` [s]; None for a chosen cohort.
     drift : ndarray, shape (B,), or None
-        ``sum_n Q_n a_n``, with the queues at the start of the round [J^2], equation (24). None if
-        the objective is the outcome.
+        ``sum_n Q_n a_n``, with the queues at the start of the round [J^2], equation (24). None with
+        ``objective="outcome"``.
     reward_sampling_error, reward_drift : ndarray, shape (B,), or None
-        The other terms of the reward [J^2]: ``-V lambda sampling_error``, and ``-drift``. None if
-        the objective is the outcome, and the first for a chosen cohort.
+        The other terms of the reward [J^2]: ``-V lambda sampling_error``, and ``-drift``. None with
+        ``objective="outcome"``, the first also for a chosen cohort.
     cost : ndarray, shape (B,), or None
-        Mean over the devices of the energy spent over the budget. None unless the objective is the
-        outcome.
+        Mean over devices of energy spent divided by budget. None unless ``objective="outcome"``.
     costs : ndarray, shape (B, 2 N), or None
-        For each device the energy spent over its budget, and then for each device ``2 - x / rho``,
-        with x = 1 if it took part and was not late, and rho the share of the rounds in which it
-        should. In the mean each must be at most 1. None unless the objective is the outcome.
+        Each device's energy spent divided by its budget, then each device's ``2 - x / rho``: x is 1
+        if it took part and was not late, otherwise 0, and rho is its
+        `fl_edge_env.lyapunov.participation_target`. The mean of each over rounds must be at most 1.
+        None unless ``objective="outcome"``.
     available : ndarray of bool, shape (B, N), or None
-        Available devices; None in scenarios in which everyone always is.
+        Available devices; None if all always are.
     q : ndarray, shape (B, N), or None
-        Probabilities that the cohort was drawn from, zero for the devices that were not available;
-        None for a chosen cohort, and where everyone always is available.
+        Sampling probabilities of the draw, zero for unavailable devices; None for a chosen cohort,
+        or if all devices are always available.
     failed : ndarray of bool, shape (B, N), or None
-        Devices of the cohort whose upload failed: they spent time and energy, and the server got
-        nothing. None in scenarios without failures.
+        Devices of the cohort whose upload failed: they spent time and energy, but their updates are
+        lost. None in scenarios without failures.
     late : ndarray of bool, shape (B, N), or None
-        Devices of the cohort that were not finished when the round ended: they spent energy until
-        then, and the server got nothing. In the terms of the outcome they took no part, x = 0.
-        None where the server waits for all: without a deadline, and without `first` in the
-        decision.
+        Devices of the cohort that had not finished when the round ended: they spent energy until
+        then, but their updates are lost, and they count as absent, x = 0 in `costs`. None if the
+        server waits for all, that is without a deadline and without `first` in the decision.
     measured : ndarray of bool, shape (B, N), or None
-        Devices whose gain the server got to know, the participants; None in scenarios in which it
-        knows all gains.
+        Devices whose gain the server learned, the participants; None unless ``csi="participants"``.
     """
 
     cohort: IntArray
@@ -111,14 +108,14 @@ class Round(NamedTuple):
     measured: BoolArray | None = None
 
     def account(self) -> dict[str, Any]:
-        """All that happened, by name, without the fields that are None, for evaluation."""
+        """All fields by name, except those that are None; for evaluation."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
     def info(self) -> dict[str, Any]:
-        """All that the server gets to know, by name, without the fields that are None.
+        """Fields that the server learns, by name, except those that are None.
 
-        If it knows the gains of participants alone, the times of all devices are left out, and so
-        is what is expected of a sampled round.
+        With ``csi="participants"`` the device times and, if the cohort was sampled, the expected
+        values are left out.
         """
         info = self.account()
         if self.measured is None:
@@ -128,11 +125,11 @@ class Round(NamedTuple):
 
     @property
     def reward(self) -> FloatArray:
-        """Sum of the terms of the reward that are defined, shape (B,).
+        """Sum of the defined reward terms, shape (B,).
 
-        The negative drift-plus-penalty [J^2], ``-(V penalty + drift)`` of a sampled and ``-(V
-        latency + drift)`` of a chosen decision. If the objective is the outcome, minus the time of
-        the round over the scenario's mean time, of both.
+        The negative drift-plus-penalty [J^2]: ``-(V penalty + drift)`` for a sampled decision,
+        ``-(V latency + drift)`` for a chosen one. With ``objective="outcome"`` it is
+        ``-round_time / mean_time`` for both.
         """
         reward = self.reward_latency
         for term in (self.reward_sampling_error, self.reward_drift):

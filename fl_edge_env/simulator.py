@@ -1,7 +1,7 @@
 """The federated round, for one system or a batch of independent ones.
 
-This is the only implementation of the round: the single and the vector environment and the
-evaluation without training all call it.
+This is the only implementation of the round: both environments and the evaluation without training
+use it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fl_edge_env.spaces import NEVER_MEASURED
 from fl_edge_env.streams import Streams
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
-# Size of a block of channel gains that are drawn ahead for each system.
+# Number of channel gains drawn ahead for each system.
 _BLOCK_NUMBERS = 1 << 14
-# Up to so many devices times draws all are compared at once, which is quicker than a search.
+# Up to this many devices times draws, comparing all pairs at once is faster than a search.
 _MOST_COMPARED = 1 << 14
 
 
 class _Account(NamedTuple):
-    """What a decision comes to by its kind, sampled or chosen; fields as in `Round`."""
+    """Accounts of a sampled or a chosen decision; fields as in `Round`."""
 
     cohort: IntArray
     round_time: FloatArray
@@ -40,10 +40,10 @@ class _Account(NamedTuple):
 
 
 class Simulator:
-    """One system of a scenario, or a batch of B independent ones.
+    """Simulate one system of a scenario, or a batch of B independent ones.
 
-    The first episode begins with `reset`. Without `num_envs` there is one system, and the arrays
-    have no batch axis.
+    Call `reset` before the first round. Without `num_envs` there is one system, and the arrays have
+    no batch axis.
     """
 
     def __init__(self, scenario: Scenario, num_envs: int | None = None) -> None:
@@ -57,7 +57,7 @@ class Simulator:
         self._indices = list(np.ndindex(batch))
         self._rows = tuple(np.indices(batch)[..., None])
         self._streams = [Streams(scenario) for _ in self._indices]
-        # Draws are made ahead: a block holds those of a few rounds, for all systems.
+        # Random numbers are drawn ahead: a block holds a few rounds of all systems.
         rounds = max(1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // scenario.num_devices))
         ahead = (rounds, *devices)
         self._block_gains = np.ones(ahead)
@@ -65,26 +65,25 @@ class Simulator:
         self._block_available = np.ones(ahead, dtype=np.bool_) if scenario.drops_out else None
         self._block_uploads = np.zeros(ahead) if scenario.upload_failure > 0 else None
         self._position = 0
-        # The gains that the server knows where these are not the present ones, and the rounds
-        # since the participants' were measured.
+        # Without full CSI: the gains the server knows, and their age in rounds.
         self._known_gain = np.ones(devices)
         self._age = np.ones(devices) if scenario.csi == "participants" else None
 
     @property
     def channel_gain(self) -> FloatArray:
-        """Gains of the coming round, shape (B, N): a view, which later rounds may change."""
+        """Gains of the coming round, shape (B, N): a view that later rounds may overwrite."""
         gain: FloatArray = self._block_gains[self._position]
         return gain
 
     @property
     def available(self) -> BoolArray | None:
-        """Available devices of the coming round, (B, N): a view; None if everyone always is."""
+        """Available devices of the coming round, (B, N): a view; None if all always are."""
         return None if self._block_available is None else self._block_available[self._position]
 
     def measure(self, gain: FloatArray) -> None:
-        """Let measured gains, shape (B, N), take the place of those drawn for the coming round.
+        """Replace the gains drawn for the coming round by measured ones, shape (B, N).
 
-        Raises `ValueError` where they have another shape, or lie outside the channel's range.
+        Raises `ValueError` for another shape, or gains outside the channel's range.
         """
         measured = real_array("gain", gain)
         if measured.shape != self.queue.shape:
@@ -93,7 +92,7 @@ class Simulator:
         self._block_gains[self._position] = measured
 
     def _next_round(self) -> None:
-        """Go on to the next gains and draws."""
+        """Advance to the next gains and draws."""
         self._position += 1
         if self._position == len(self._block_gains):
             self._position = 0
@@ -101,7 +100,7 @@ class Simulator:
                 self._fill_block(system)
 
     def _fill_block(self, system: int) -> None:
-        """Draw the coming round of a system, and those that the block has room for after it."""
+        """Draw the rest of a system's block, from the coming round on."""
         coming = (slice(self._position, None), *self._indices[system])
         rounds = len(self._block_gains) - self._position
         drawn = self._streams[system].next_rounds(rounds)
@@ -112,11 +111,11 @@ class Simulator:
             self._block_uploads[coming] = drawn.uploads
 
     def reset(self, seeds: Sequence[int | None], mask: BoolArray | None = None) -> None:
-        """Start a new episode: empty queues, the first channel gains.
+        """Start a new episode, with empty queues and the first channel gains.
 
-        Of the seeds, one for each system, None goes on to the next episode of the seed given last.
-        `mask`, bool of shape (B,), names the systems to reset, by default all. Raises `ValueError`
-        if the number of seeds or the mask is wrong.
+        `seeds` has one entry for each system; None starts the next episode of the previous seed.
+        `mask`, bool of shape (B,), selects the systems to reset, by default all. Raises
+        `ValueError` if the number of seeds or the mask is wrong.
         """
         check_unmasked("reset_mask", mask)
         chosen = (
@@ -149,11 +148,11 @@ class Simulator:
             self.elapsed_time[index] = 0.0
 
     def training_seed(self, system: int = 0) -> np.random.SeedSequence:
-        """Seed of the training stream in the present episode of one system."""
+        """Seed of the training stream in the current episode of one system."""
         return self._streams[system].training
 
     def observe(self) -> dict[str, FloatArray]:
-        """The observation as `FLEdgeEnv` describes it, of shape (B, N), in read-only copies."""
+        """Return the observation described in `FLEdgeEnv`, shape (B, N), as read-only copies."""
         gain = self.channel_gain if self.scenario.csi == "full" else self._known_gain
         observation = {"channel_gain": gain.copy(), "queue": self.queue.copy()}
         if self._age is not None:
@@ -171,17 +170,17 @@ class Simulator:
         return self.round_index >= self.scenario.num_rounds
 
     def advance(self, allocation: Allocation) -> Round:
-        """Play one round with a decision of fields (B, N), or (N,) for a single system.
+        """Play one round; the decision's fields have shape (B, N), or (N,) for a single system.
 
-        Raises `ValueError` if the decision is not valid in this scenario, or names a device that is
-        not available.
+        Raises `ValueError` if the decision is invalid in this scenario, or names an unavailable
+        device.
         """
         return self.play(allocation.of_shape(self.queue.shape).validate(self.scenario))
 
     def play(self, decision: Allocation) -> Round:
-        """`advance` with a decision that `decode_action` or `Allocation.validate` gave."""
+        """`advance` for a decision returned by `decode_action` or `Allocation.validate`."""
         scenario = self.scenario
-        # A copy, as the coming rounds overwrite it.
+        # A copy, as later rounds overwrite it.
         available = None if self.available is None else self.available.copy()
         device_time, device_energy, late = self._cost(decision)
         if decision.q is None:
@@ -193,7 +192,7 @@ class Simulator:
         excess = account.energy_expected - scenario.energy_budget_j
         terms = self._terms(account, excess, in_time)
         if self.participation_queue is not None or scenario.csi == "participants":
-            # Only the outcome counts, or the server knows the energies of participants alone.
+            # The realised energy: it is what counts, or all that the server knows.
             excess = account.energy_spent - scenario.energy_budget_j
         self.queue = lyapunov.next_queue(self.queue, excess)
         if self.participation_queue is not None:
@@ -213,12 +212,9 @@ class Simulator:
         return outcome
 
     def _cost(self, decision: Allocation) -> tuple[FloatArray, FloatArray, BoolArray | None]:
-        """Times [s] and energies [J] of the devices until the round ends, and the late devices.
-
-        The latter are None if the server waits for all.
-        """
+        """Times [s] and energies [J] at the end of the round, and late devices if any can be."""
         f, p, system, bandwidth = decision.f, decision.p, self.scenario, decision.bandwidth
-        if bandwidth is not None:  # of the others it does not count
+        if bandwidth is not None:  # other devices' entries are ignored
             bandwidth = np.where(decision.participates, bandwidth, 0.0)
         time, energy, late = physics.by_deadline(self.channel_gain, f, p, system, bandwidth)
         if decision.first is None:
@@ -234,7 +230,7 @@ class Simulator:
         device_energy: FloatArray,
         available: BoolArray | None,
     ) -> tuple[BoolArray, _Account]:
-        """Draw the cohort from q; what is expected of the round is a mean over the draw."""
+        """Draw the cohort from q; expected values are means over the draw."""
         scenario = self.scenario
         if available is not None:
             present = np.where(available, q, 0.0)
@@ -254,7 +250,7 @@ class Simulator:
         )
 
     def _terms(self, account: _Account, excess: FloatArray, in_time: BoolArray) -> dict[str, Any]:
-        """The fields of `Round` for penalty, reward and costs that are defined."""
+        """Return the penalty, reward and cost fields of `Round` that are defined."""
         scenario, error = self.scenario, account.sampling_error
         terms: dict[str, Any] = {}
         if error is not None:
@@ -277,7 +273,7 @@ class Simulator:
         return in_time & failed
 
     def _go_on(self, outcome: Round, participates: BoolArray) -> None:
-        """Note the gains that the server gets to know, and go on to the next round."""
+        """Record the gains that the server learns, and advance to the next round."""
         if self.scenario.csi == "delayed":
             self._known_gain[...] = self.channel_gain
         elif self._age is not None:
@@ -288,7 +284,7 @@ class Simulator:
         self._next_round()
 
     def _draw_cohort(self, q: FloatArray, available: BoolArray | None) -> IntArray:
-        """K draws with replacement: invert the distribution function at the uniform numbers."""
+        """Draw K devices with replacement, by inverting the distribution function."""
         draws: FloatArray = self._block_draws[self._position]
         cdf = q.cumsum(axis=-1)
         cdf[..., -1] = np.inf  # rounding must not lead past the last device
@@ -311,15 +307,15 @@ def _chosen(
     device_energy: FloatArray,
     available: BoolArray | None,
 ) -> tuple[BoolArray, _Account]:
-    """The accounts of a chosen cohort, which are known before the round: nothing is sampled."""
+    """Return the accounts of a chosen cohort, in which nothing is random."""
     assert decision.cohort is not None
-    participates = decision.participates.copy()  # the policy keeps its own
+    participates = decision.participates.copy()  # the decision keeps its own array
     if available is not None and (absent := np.argwhere(participates & ~available)).size:
         *system, device = absent[0].tolist()
         where = f" in system {system[0]}" if system else ""
         raise ValueError(
             f"cohort must name available devices, got device {device}{where}, "
-            'which is not: observation["available"] is 1 for those that are'
+            'which is not: choose devices with observation["available"] == 1'
         )
     round_time = np.where(participates, device_time, 0.0).max(axis=-1)
     energy = participates * device_energy
@@ -337,7 +333,7 @@ def _chosen(
 
 
 def _first_finished(allocation: Allocation, device_time: FloatArray) -> FloatArray:
-    """Time at which so many of the cohort have finished as the decision waits for, (..., 1)."""
+    """Time at which `allocation.first` devices of the cohort have finished, (..., 1)."""
     cohort = allocation.cohort
     assert cohort is not None
     assert allocation.first is not None

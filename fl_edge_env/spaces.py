@@ -10,24 +10,23 @@ from gymnasium import spaces
 from fl_edge_env import physics
 from fl_edge_env.scenario import Scenario
 
-# The age of a gain that was not measured yet [rounds]: above that of any other, in episodes of any
-# length.
+# Age of a gain not yet measured [rounds], above every other age in episodes of any length.
 NEVER_MEASURED = 2.0**31
 
 
 def observation_space(scenario: Scenario) -> spaces.Dict:
-    """``Dict(channel_gain, queue)`` and what options add, as `FLEdgeEnv` describes them.
+    """``Dict(channel_gain, queue)`` and the entries that options add; see `FLEdgeEnv`.
 
     A queue grows in a round by at most the largest energy a device can spend (at the largest f and
     p, an equal part of the band and the worst channel) less its budget. Decisions that give a
-    device less bandwidth can lead beyond that.
+    device less bandwidth can exceed this bound.
     """
     shape = (scenario.num_devices,)
     channel = scenario.channel
     worst = np.full(shape, channel.gain_min)
     _, largest_energy = physics.time_and_energy(worst, scenario.f_max, scenario.p_max, scenario)
     overshoot = np.maximum(largest_energy - scenario.energy_budget_j, 0.0)
-    # Adding up rounds rounds; and a queue that never grows still needs an interval of some width.
+    # A margin for rounding; a queue that never grows still needs an interval of positive width.
     queue_max = (1 + 1e-9) * scenario.num_rounds * overshoot
     queue_max = np.maximum(queue_max, np.finfo(np.float64).tiny)
     parts: dict[str, spaces.Space[Any]] = {

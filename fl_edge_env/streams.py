@@ -1,4 +1,4 @@
-"""The random numbers of an episode: a stream for each purpose, all out of one seed."""
+"""The random numbers of an episode: one stream for each purpose, all from one seed."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from fl_edge_env.channels.protocol import check_gains
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
-# Sets the streams of policies apart from those that an environment spawns from the same seed.
+# Separates a policy's stream from those that an environment spawns from the same seed.
 _POLICY = 0x90C1
 
 
 def policy_seed(seed: int) -> int:
-    """Seed for a policy in the episode of a seed, which does not reveal that seed.
+    """Seed for a policy, which does not reveal the seed of its episode.
 
-    An environment's seed is enough to compute its future. So a policy gets a different number for
-    each seed, from which the seed can only be found by trying all: secret ones are out of reach.
+    An environment's seed reveals its future. A policy therefore gets a number derived from it, from
+    which only brute force over all seeds could recover it, so secret seeds stay secret.
     """
     sequence = np.random.SeedSequence(seed, spawn_key=(_POLICY,))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def draw_presence(rng: np.random.Generator, rounds: int, availability: FloatArray) -> BoolArray:
-    """Draw the available devices of some rounds, shape (rounds, N), each with its `availability`.
+    """Draw the available devices of each round, shape (rounds, N), from their `availability`.
 
-    If none is drawn in a round, the device with the largest ``availability - u`` is available, with
-    the uniform number u of its draw.
+    If a round has none, the device with the largest ``availability - u`` is available, where u is
+    the uniform number of its draw.
     """
     margin = availability - rng.random((rounds, availability.size))
     available = margin > 0
@@ -40,19 +40,19 @@ def draw_presence(rng: np.random.Generator, rounds: int, availability: FloatArra
 
 
 class Drawn(NamedTuple):
-    """The random numbers of some rounds; None for what never changes."""
+    """The random numbers of some rounds; None if the scenario needs none."""
 
     gains: FloatArray  # shape (rounds, N)
-    draws: FloatArray  # uniform, of the K draws, shape (rounds, K)
+    draws: FloatArray  # uniform, for the K draws, shape (rounds, K)
     available: BoolArray | None  # shape (rounds, N)
-    uploads: FloatArray | None  # uniform, of the uploads, shape (rounds, N)
+    uploads: FloatArray | None  # uniform, for the uploads, shape (rounds, N)
 
 
 class Streams:
     """The random numbers of one system: each episode has its own streams, one for each purpose.
 
-    The streams of an episode come from one seed sequence, and do not depend on the decisions: every
-    policy meets the same channel under the same seed.
+    The streams of an episode come from one seed sequence and do not depend on the decisions: under
+    one seed every policy sees the same channel.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -60,7 +60,7 @@ class Streams:
         self._root = np.random.SeedSequence()
 
     def start_episode(self, seed: int | None) -> None:
-        """Start the streams of a seed's first episode, or without a seed of the next one."""
+        """Start the first episode of a seed, or the next episode if the seed is None."""
         if seed is not None:
             self._root = np.random.SeedSequence(seed)
         channel, cohort, self.training, presence, uploads, start = self._root.spawn(1)[0].spawn(6)
@@ -68,13 +68,13 @@ class Streams:
         self._cohort = np.random.default_rng(cohort)
         self._presence = np.random.default_rng(presence)
         self._uploads = np.random.default_rng(uploads)
-        self._coming = 0  # the round that the channel gives next
+        self._coming = 0  # index of the channel's next round
         if isinstance(recorded := self._scenario.channel, TraceChannel):
             self._coming = int(np.random.default_rng(start).integers(len(recorded.trace)))
         self._last: FloatArray | None = None
 
     def next_rounds(self, count: int) -> Drawn:
-        """The random numbers of the next `count` rounds."""
+        """Draw the random numbers of the next `count` rounds."""
         scenario = self._scenario
         gains = scenario.channel.draw(
             self._channel,
@@ -98,10 +98,7 @@ class Streams:
 def episode_gains(
     scenario: Scenario, seed: int, *, block_rounds: int = 1024
 ) -> Iterator[FloatArray]:
-    """Yield the true gains of a seed's first episode, shape (rounds, N), some rounds at a time.
-
-    They are the same for every policy.
-    """
+    """Yield the true gains of a seed's first episode, in blocks of shape (rounds, N)."""
     for gains, _ in episode_states(scenario, seed, block_rounds=block_rounds):
         yield gains
 
@@ -109,7 +106,7 @@ def episode_gains(
 def episode_states(
     scenario: Scenario, seed: int, *, block_rounds: int = 1024
 ) -> Iterator[tuple[FloatArray, BoolArray | None]]:
-    """Yield gains as `episode_gains`, and the available devices; None where everyone always is."""
+    """Yield gains as `episode_gains`, and the available devices; None if all always are."""
     streams = Streams(scenario)
     streams.start_episode(seed)
     if scenario.csi == "delayed":

@@ -25,14 +25,14 @@ class Table(NamedTuple):
     rows: list[int]
 
     def check(self, name: str, right: ArrayLike, must: str) -> None:
-        """Raise `ValueError` with a column's text in the first row where `right` is false."""
+        """Raise `ValueError` that quotes a column in the first row for which `right` is false."""
         place = int(np.argmin(right))
         if not np.all(right):
             text, row = self.columns[name][place], self.rows[place]
             raise ValueError(f"{name} must {must}, got {text!r} in row {row}")
 
     def numbers(self, name: str, allowed: Range, *, optional: bool = False) -> FloatArray:
-        """A column's numbers, shape (rows,), checked; NaN for empty fields if `optional`."""
+        """Return a column's numbers, shape (rows,), checked; empty fields are NaN if `optional`."""
         numbers = np.array([_number(text) for text in self.columns[name]])
         right, must = allowed.holds(numbers), allowed.must
         if optional:
@@ -44,7 +44,7 @@ class Table(NamedTuple):
 def read_table(path: Path, names: Sequence[str]) -> Table:
     """Read a table whose first row names these columns, in any order.
 
-    `ValueError` for missing, unknown or repeated columns, missing or surplus fields, or no rows.
+    Raises `ValueError` for wrong or repeated columns, missing or surplus fields, or no rows.
     """
     check_regular(path)
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -65,7 +65,7 @@ def read_table(path: Path, names: Sequence[str]) -> Table:
 
 
 def _number(text: str) -> float:
-    """A text as a number, NaN if it is not one."""
+    """Convert a text to a number; NaN if it is not one."""
     try:
         return math.nan if "_" in text else float(text)  # Python allows underscores in numbers
     except ValueError:

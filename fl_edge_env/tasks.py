@@ -7,25 +7,25 @@ from typing import Any, NamedTuple
 from fl_edge_env.checks import one_of
 from fl_edge_env.scenario import Scenario
 
-SEEDS = range(20)  # held back: agents train, and settings are tuned, on other episodes
+SEEDS = range(20)  # held out: agents train, and settings are tuned, on other seeds
 
 
 class FrozenTask(NamedTuple):
-    """A frozen environment, and what the best static policy reaches in it.
+    """A frozen environment, and the result of the best static policy in it.
 
-    The static policy has the same f and p for all devices in all rounds, and q = 1/N; if the task
-    chooses cohorts, the devices take turns instead.
+    The static policy uses the same f and p for all devices in all rounds, and q = 1/N; if the task
+    chooses cohorts, the devices take turns.
 
     Attributes
     ----------
     fields : dict
         Keywords of ``FLEdgeFlat-v0``.
     measure : str
-        Column of `policies.evaluate` that counts: the distance to the bound with full information.
+        Column of `policies.evaluate` to score: the distance to the bound with full information.
     f, p : float
-        Frequency [Hz] and power [W] of the static policy with the least measure.
+        Frequency [Hz] and power [W] of the best static policy.
     static : float
-        The mean of its measure over ``SEEDS``.
+        Its mean measure over ``SEEDS``.
     """
 
     fields: dict[str, Any]
@@ -36,7 +36,7 @@ class FrozenTask(NamedTuple):
 
     @property
     def scenario(self) -> Scenario:
-        """The system."""
+        """The scenario of the task."""
         fields = dict(self.fields)
         return Scenario.preset(fields.pop("scenario"), **fields)
 
@@ -52,8 +52,8 @@ TASKS = {
 
 
 def normalized_score(task: str, value: Any) -> Any:
-    """The score of a task's measure: 0 for the best static policy, and 1 at the bound.
+    """Turn a task's measure into a score: 0 for the best static policy, 1 at the bound.
 
-    A score counts only if the policy's status is ok. Raises `ValueError` if there is no such task.
+    A score is valid only if the policy's status is ok. Raises `ValueError` for an unknown task.
     """
     return 1.0 - value / TASKS[one_of("task", task, list(TASKS))].static

@@ -1,4 +1,4 @@
-"""Array types shared by the packages, and the system as the equations see it."""
+"""Array types shared by the packages, and the system in the paper's equations."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 class System(Protocol):
-    """The constants of the paper's equations, of which `fl_edge_env.Scenario` is one.
-
-    Arrays have shape (N,).
-    """
+    """The constants of the paper's equations, as in `Scenario`; arrays have shape (N,)."""
 
     @property
     def num_devices(self) -> int: ...  # N

@@ -1,4 +1,4 @@
-"""The batch of environments: the simulator of many systems with Gymnasium's interface."""
+"""The vector environment: the simulator of many systems with Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fl_edge_env.typing import BoolArray, FloatArray
 class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
     """A batch of `FLEdgeEnv`, computed together.
 
-    Each sub-environment equals the single environment with its seed, bit for bit. Made by
+    Each sub-environment equals the single environment with its seed, bit for bit. Make it with
     ``gym.make_vec("FLEdge-v0", num_envs=B, vectorization_mode="vector_entry_point")``.
 
     Parameters
@@ -36,20 +36,20 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
     softmax_scale : float
         As in `FLEdgeEnv`.
     autoreset_mode : AutoresetMode or str
-        When a finished sub-environment starts its next episode: in the next step (the default),
-        in the same step, or only by ``reset(options={"reset_mask": mask})``. The action that the
-        next step ignores must be a valid one.
+        When a finished sub-environment starts its next episode: in the next step (the default), in
+        the same step, or only by ``reset(options={"reset_mask": mask})``. The action that a
+        restarting step ignores must still be valid.
     max_episode_steps : int, optional
-        Rounds of an episode, if these are fewer than the scenario's.
+        Rounds of an episode, if fewer than the scenario's.
     render_mode : None
-        A batch draws nothing.
+        Must be None: a batch is not rendered.
     **fields
         Fields of the scenario to change.
 
     Raises
     ------
     ValueError
-        If a field has a wrong value, the preset does not exist, or another argument is wrong.
+        If an argument or a field is invalid, or the preset does not exist.
     TypeError
         If a keyword is not a field of `Scenario`.
     """
@@ -68,7 +68,7 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
         self.num_envs = num_envs = positive_integer("num_envs", num_envs)
         if render_mode is not None:
             raise ValueError(
-                f"render_mode must be None, as a batch draws nothing, got {render_mode!r}: "
+                f"render_mode must be None, as a batch is not rendered, got {render_mode!r}: "
                 "render a single environment"
             )
         self.scenario = resolve_scenario(scenario, **fields)
@@ -102,7 +102,7 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
         of seeds or the mask does not fit.
         """
         if options and [*options] != ["reset_mask"]:
-            raise ValueError(f"options of reset can only be reset_mask, got {options!r}")
+            raise ValueError(f"the only option of reset is reset_mask, got {options!r}")
         seeds = self._seeds(seed)
         mask = (options or {}).get("reset_mask")
         self.simulator.reset(seeds, mask)
@@ -122,10 +122,10 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
     ) -> tuple[Observation, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
         """Play one round in every sub-environment; see `FLEdgeEnv.step`.
 
-        `actions` have shape (B, rows, N), or are an `Allocation` with fields of shape (B, N). The
-        reward is 0 where the step has only started an episode. The info holds the fields of `Round`
-        for the round just played, with Gymnasium's masks under ``_name``; in same-step mode also
-        ``final_obs`` and ``final_info`` where an episode ended.
+        `actions` have shape (B, 3, N), or are an `Allocation` with fields of shape (B, N). The
+        reward is 0 if the step only started an episode. The info holds the fields of `Round` for
+        the round just played, with Gymnasium's masks under ``_name``; in same-step mode also
+        ``final_obs`` and ``final_info`` of the episodes that ended.
         """
         finished = self.simulator.done
         restarting = bool(finished.any())
@@ -137,7 +137,7 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
         _, outcome = self._play(actions)
         self._last_round = outcome
         reward, info = np.where(finished, 0.0, outcome.reward), _masked(outcome, ~finished)
-        if restarting:  # in next-step mode: what these have just played counts for nothing
+        if restarting:  # in next-step mode: the round they have just played is discarded
             self.simulator.reset([None] * self.num_envs, finished)
         truncated = self.simulator.done
         if truncated.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
@@ -154,9 +154,9 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
 
     @property
     def last_round(self) -> Round:
-        """Everything that happened in the last round, including what the server does not know."""
+        """The last round in full, including what the server does not know."""
         if self._last_round is None:
-            raise gym.error.ResetNeeded("no round was played: call step() first")
+            raise gym.error.ResetNeeded("no round has been played: call step() first")
         return self._last_round
 
 

@@ -40,9 +40,9 @@ def parts(*bandwidth):
         (CHOSEN | {"cohort": [[0], [1, 2]]}, "cohort must hold integers, got"),
         (CHOSEN | {"cohort": 1}, r"cohort must have shape \(..., k\) .*got \(\)"),
         (CHOSEN | {"cohort": np.zeros(0, int)}, r"k of at least 1, got \(0,\)"),
-        (VALID | {"weights": [0.5, 0.5]}, "weights belongs to a chosen cohort: leave it out"),
-        (VALID | {"first": 1}, "first belongs to a chosen cohort: leave it out"),
-        (CHOSEN | DRAWN, "bandwidth belongs to a chosen cohort: .* or give cohort, not q"),
+        (VALID | {"weights": [0.5, 0.5]}, "weights needs a chosen cohort: leave it out"),
+        (VALID | {"first": 1}, "first needs a chosen cohort: leave it out"),
+        (CHOSEN | DRAWN, "bandwidth needs a chosen cohort: .* or give cohort instead of q"),
         # f and p
         (VALID | {"f": [1e9, 3.1e9, 1e9]}, r"lie in \[1000000000, 3000000000\] for device 1"),
         (VALID | {"f": [1e9, np.nan, 1e9]}, "f must lie in .* for device 1, got .*nan"),
@@ -78,7 +78,7 @@ def parts(*bandwidth):
         ([parts(4e5, 0, 6e5), parts(6e5, 0, 8e5)], "sum to at most .* of 1400000: multiply it by"),
         (parts(1, 0, 1e6), "sum to at most .* got a sum of 1000001"),
         (parts(4e5, 0, 0), "at least 1e-06 Hz, 1e-12 .*got 0 for device 2: give it more"),
-        (parts(0.4, 0, 0.6), "in hertz .* got a sum of 1: multiply shares of the band by"),
+        (parts(0.4, 0, 0.6), "in hertz .* got a sum of 1: multiply fractions of the band by"),
     ],
 )
 def test_allocation__says_what_is_wrong(fields, message):
@@ -172,9 +172,9 @@ def test_encode__decodes_to_the_same_decision(f, p, score, scale):
 
 def test_encode__refuses_a_decision_of_the_other_kind():
     chosen = Allocation(VALID["f"], VALID["p"], cohort=[0])
-    with pytest.raises(ValueError, match="'penalty': a chosen decision cannot be encoded"):
+    with pytest.raises(ValueError, match="encodes a sampled decision, got a chosen one"):
         encode_action(chosen, SCENARIO, 2.0)
-    with pytest.raises(ValueError, match="'outcome': a sampled decision cannot be encoded"):
+    with pytest.raises(ValueError, match="encodes a chosen decision, got a sampled one"):
         encode_action(Allocation(**VALID), SCENARIO.replace(objective="outcome"), 2.0)
 
 

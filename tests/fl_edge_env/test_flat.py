@@ -115,7 +115,7 @@ def test_wrappers__refuse_another_environment_and_other_observations():
     single, batch = gym.make("FLEdge-v0"), gym.make_vec("FLEdge-v0", **NATIVE)
     for wrap, env, message in [
         (FlatEnv, PLAIN, "FlatEnv wraps .* got Scenario"),
-        (FlatEnv, batch, "got FLEdgeVectorEnv.*FlatVectorEnv for the batch of"),
+        (FlatEnv, batch, "got FLEdgeVectorEnv.*FlatVectorEnv for a batch made with"),
         (FlatVectorEnv, single, "an FLEdgeVectorEnv, got <FLEdgeEnv.*: FlatEnv is for one system"),
     ]:
         with pytest.raises(TypeError, match=message):

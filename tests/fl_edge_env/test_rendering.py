@@ -95,7 +95,7 @@ def test_picture__of_any_number_of_devices_marks_the_cohort(devices):
 
 
 def test_render__refuses_without_mode_or_episode():
-    with pytest.raises(gym.error.Error, match="no render_mode"):
+    with pytest.raises(gym.error.Error, match="needs a render_mode"):
         make(None).render()
     with pytest.raises(gym.error.ResetNeeded, match="reset"):
         make().render()

@@ -101,7 +101,7 @@ def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
         (ChangesWhatItSees, "read-only"),
         (AddsToInfo, "does not support item assignment"),
         (TooManyDevices, "decide of TooManyDevices is not valid: cohort must have shape"),
-        (Deaf, r'which is not: observation\["available"\]'),
+        (Deaf, r'which is not: choose devices with observation\["available"\]'),
     ],
 )
 def test_check_policy__names_what_is_wrong(kind, message):

@@ -86,8 +86,8 @@ def test_topk__sends_the_largest_in_the_bytes_that_are_counted(share, update):
     ("compression", "message"),
     [
         ("qsgd:0", "an integer from 1 to 16, the bits of a parameter, got 'qsgd:0'"),
-        ("topk:0", r"a number in \(0, 1\], the share of the parameters that is kept, got 'topk:0'"),
-        ("topk:0.9", r"'topk:0.9' writes .* bits, more than the 194880 of the model itself"),
+        ("topk:0", r"a number in \(0, 1\], the fraction of the parameters to keep, got 'topk:0'"),
+        ("topk:0.9", r"'topk:0.9' writes .* bits, more than the uncompressed model's 194880"),
         ("qsdg:4", "must be none, qsgd:BITS, .* got 'qsdg:4': did you mean 'qsgd'"),
     ],
 )
@@ -98,7 +98,7 @@ def test_scenario__names_a_wrong_compression(compression, message):
 
 @pytest.mark.parametrize("compression", ["topk:0.1", "bits:100"])
 def test_scenario__rounds_downloads_alone(compression):
-    with pytest.raises(ValueError, match="must be none or qsgd:BITS, as a model with most"):
+    with pytest.raises(ValueError, match="must be none or qsgd:BITS, as devices need every"):
         Scenario.digits(download_compression=compression)
 
 
@@ -242,7 +242,7 @@ class Broken(Halves):
     ("fault", "message"),
     [
         ("generator", "Broken gives another result for the same update and stream: it must draw"),
-        ("longer", "writes 389760 bits, more than the 194880 of the model itself"),
+        ("longer", "writes 389760 bits, more than the uncompressed model's 194880"),
         ("other size", "must write as many bytes for all updates of the same shapes, got 12181"),
         ("shape", r"must decode to finite float32 of shape \(.*\), got float32 of shape"),
         ("dtype", "must decode to finite float32 of shape .*, got float64"),

@@ -1,10 +1,10 @@
-"""Does a server that waits for nobody save time? The table of docs/results.md.
+"""Does an asynchronous server save time? The table of docs/results.md.
 
 python examples/asynchronous.py
 
-K devices are always at work, each with its K-th of the band. As soon as one has uploaded, the
-server starts an idle one, at the gains of that moment. To a policy each start is a round with one
-participant and a K-th of the budgets.
+K devices are always working, each with 1/K of the band. As soon as one has uploaded, the server
+starts an idle one, with the gains of that moment. The policy sees each start as a round with one
+participant and 1/K of the budgets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from policies.benchmark.intervals import mean_interval
 
 
 def one_lane(scenario: Scenario) -> Scenario:
-    """The system whose rounds are the participations of a scenario, one after another."""
+    """Make the system whose rounds are the participations of a scenario, one after another."""
     lanes = scenario.cohort_size
     return scenario.replace(
         cohort_size=1,
@@ -36,19 +36,19 @@ def one_lane(scenario: Scenario) -> Scenario:
 def without_waiting(
     policy: Policy, lanes: int, seeds: Sequence[int]
 ) -> tuple[FloatArray, FloatArray]:
-    """Simulate that many devices at work at a time, event by event, under each seed.
+    """Simulate `lanes` concurrent devices, event by event, under each seed.
 
-    `policy` controls the system of `one_lane`; of its cohorts and draws idle devices alone count.
-    Returns the seconds that `lanes` participations take, shape (seeds,), and the energy of the
-    devices over their budgets, (seeds, N). As in a round, the energy of those who are drawn is the
-    expected one, and staleness does not count.
+    `policy` is for the system of `one_lane`; only the idle devices in its cohorts and draws count.
+    Returns the seconds that `lanes` participations take, shape (seeds,), and the devices' ratios of
+    energy to budget, (seeds, N). As in a round, sampled devices are charged their expected energy.
+    Staleness is ignored.
     """
     scenario, rows = policy.scenario, np.arange(len(seeds))
     rng = np.random.default_rng([lanes, *seeds])
     policy.reset([policy_seed(seed) for seed in seeds])
     queue, energy = np.zeros((2, len(seeds), scenario.num_devices))
     finish = np.zeros((len(seeds), lanes))
-    working = np.tile(np.arange(lanes), (len(seeds), 1))  # who is, or was last, on a lane
+    working = np.tile(np.arange(lanes), (len(seeds), 1))  # the device now or last on each lane
     gains = np.stack([np.concatenate([*episode_gains(scenario, seed)]) for seed in seeds], axis=1)
     for gain in gains:
         free = finish.argmin(axis=1)
@@ -74,7 +74,7 @@ def without_waiting(
 
 
 def cell(seconds: FloatArray, all_devices: FloatArray, worst_device: FloatArray) -> str:
-    """Seconds with the 95 % interval, and energies in % of the budget."""
+    """Format seconds with their 95 % interval, and energies in % of the budget."""
     mean, low, _ = mean_interval(seconds)
     energies = f"{100 * all_devices.mean():.0f}, {100 * worst_device.mean():.0f}"
     return f"{f'{mean:.0f}±{mean - low:.0f} ({energies})':>23}"
@@ -84,13 +84,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1000, help="times K participations")
     parser.add_argument("--seeds", type=int, default=5, help="channels, the same for all")
-    parser.add_argument("--cohort-size", type=int, default=2, help="devices at work at a time, K")
+    parser.add_argument("--cohort-size", type=int, default=2, help="concurrent devices, K")
     given = parser.parse_args()
     K, seeds, systems = given.cohort_size, range(given.seeds), {}
     for name in ("cifar10", "cell", "phones"):
         preset = Scenario.preset(name, num_rounds=given.rounds)
-        density = preset.noise_power_w * preset.cohort_size / preset.bandwidth_hz  # for every K
-        # A participation may cost as much as in the preset.
+        density = preset.noise_power_w * preset.cohort_size / preset.bandwidth_hz  # for any K
+        # The budget for one participation is the same as in the preset.
         budget = preset.energy_budget_j * K / preset.cohort_size
         systems[name] = preset.replace(
             cohort_size=K, energy_budget_j=budget, noise_density_w_hz=density
@@ -108,6 +108,6 @@ if __name__ == "__main__":
         for column, scenario in enumerate(systems.values()):
             policy = make_policy(name, one_lane(scenario))
             seconds, energy = without_waiting(policy, K, seeds)
-            told = cell(seconds, energy.mean(axis=1), energy.max(axis=1))
-            print(told if column else f"{f'  {policy.name}':22}{told}", end="", flush=True)
+            text = cell(seconds, energy.mean(axis=1), energy.max(axis=1))
+            print(text if column else f"{f'  {policy.name}':22}{text}", end="", flush=True)
         print()

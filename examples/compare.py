@@ -1,10 +1,10 @@
-"""Compare scheduling policies: run them under common random numbers, print a table, draw plots.
+"""Compare policies with common random numbers, print a table and draw figures.
 
-Without options it trains real models on digits:
+By default it trains models on digits:
 
     python examples/compare.py
 
-The system side of the paper's scenarios:
+Without training, on the paper's CIFAR-10 system:
 
     python examples/compare.py --scenario cifar10 --no-train
 """

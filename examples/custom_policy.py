@@ -1,4 +1,4 @@
-"""A policy of your own: one class with one method, compared with the paper's controllers.
+"""A user-defined policy: one class with one method, compared with LROA and Uni-D.
 
 python examples/custom_policy.py
 """
@@ -15,16 +15,16 @@ from policies import LROA, Policy, UniD, evaluate
 
 
 class ChannelThreshold(Policy):
-    """Samples devices with a good channel three times as often as the others.
+    """Sample devices with a good channel three times as often as the others.
 
-    f and p are in the middle of their ranges. A batch of systems arrives with a leading axis, so
-    everything is taken along the last one.
+    f and p are in the middle of their ranges. A batch of systems has a leading axis, so all
+    operations use the last one.
     """
 
     name = "threshold"
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
-        """Give f and p for each device, and q for each device of each system."""
+        """Return f and p for each device, and q for each device of each system."""
         gain = observation["channel_gain"]
         preference = np.where(gain > self.scenario.channel.mean, 3.0, 1.0)
         return Allocation(

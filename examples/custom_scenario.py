@@ -1,4 +1,4 @@
-"""A system of your own: other numbers, another channel, unequal devices.
+"""A user-defined system, with another channel and unequal devices.
 
 python examples/custom_scenario.py
 """
@@ -17,9 +17,9 @@ scenario = Scenario(
     num_samples=300,
     cycles_per_sample=1e8,
     energy_budget_j=0.8,
-    channel=MarkovChannel.correlated(0.8),  # the gain stays as it is in 8 rounds out of 10
+    channel=MarkovChannel.correlated(0.8),  # the gain persists with probability 0.8
 )
-# Half of the devices are slower, have less energy, or both: a tier for each, drawn with a seed.
+# About half of the devices are slower, have less energy, or both.
 scenario = with_tiers(
     scenario,
     [{}, {"f_max": 0.75}, {"energy_budget_j": 0.8}, {"f_max": 0.75, "energy_budget_j": 0.8}],

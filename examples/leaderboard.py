@@ -1,10 +1,10 @@
-"""Rank schedulers in the settings of a TOML file: run them all, print tables, draw a picture.
+"""Rank policies in the settings of a TOML file, print tables and draw a figure.
 
-The system side, in minutes:
+Without training, in minutes:
 
     python examples/leaderboard.py examples/leaderboards/system.toml
 
-With real models trained on digits:
+With models trained on digits:
 
     python examples/leaderboard.py examples/leaderboards/digits.toml
 """

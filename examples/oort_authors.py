@@ -1,4 +1,4 @@
-"""Compares the Oort authors' code with FLEdge's: python examples/oort_authors.py oort.py."""
+"""Compare the Oort authors' code with FLEdge's: python examples/oort_authors.py oort.py."""
 
 import runpy
 import sys
@@ -10,17 +10,17 @@ from fl_edge_env import Scenario
 from policies import Scheduler, evaluate, selection
 from train_fl import TrainingEnvFactory
 
-# FedScale's, with repair 1: if K is 2 or 3, it explores int(0.3 K) = 0, and the empty draw fails.
+# FedScale's, with repair 1: for K of 2 or 3, int(0.3 K) = 0 devices to explore would fail.
 ARGS = SimpleNamespace(exploration_factor=0.9, exploration_decay=0.98, exploration_min=0.5,
     exploration_alpha=0.3, sample_window=5, round_threshold=30, clip_bound=0.9, round_penalty=2,
     pacer_step=20, pacer_delta=5, cut_off_util=0.05, blacklist_rounds=-1)  # fmt: skip
 
 
 class Authors(selection.Oort):
-    """thirdparty/oort/oort.py of github.com/SymbioticLab/FedScale, with the inputs of FLEdge's."""
+    """thirdparty/oort/oort.py of github.com/SymbioticLab/FedScale, with FLEdge's inputs."""
 
     def select(self, candidates):
-        """Let their code choose, after a random first cohort as in FedScale."""
+        """Choose with the authors' code, after a random first cohort as in FedScale."""
         utility, rounds = self.memory["utility"], int(self.memory["number"])
         if not rounds:
             self.theirs = create(ARGS)
@@ -32,12 +32,12 @@ class Authors(selection.Oort):
             self.theirs.update_client_util(device, report | {"duration": 1.0})
         for device, time in enumerate(candidates.time):
             self.theirs.update_duration(device, time)
-        if not self.theirs.unexplored:  # repair 2: else it repeats the last explored devices
+        if not self.theirs.unexplored:  # repair 2: otherwise it repeats the last explored devices
             vars(self.theirs).update(exploreClients=[], exploration=0.0, exploration_min=0.0)
         return np.array(self.theirs.select_participant(self.scenario.cohort_size))
 
 
-sys.modules["authors.utils.lp"] = ModuleType("lp")  # repair 3: its numpy.* hides min, max and sum
+sys.modules["authors.utils.lp"] = ModuleType("lp")  # repair 3: its numpy.* hides min, max, sum
 create = runpy.run_path(sys.argv[1], run_name="authors.oort")["create_training_selector"]
 training = TrainingEnvFactory(Scenario.digits(), "digits", eval_every=5).fitted()
 policies = [Scheduler(rule(training.scenario)) for rule in (Authors, selection.Oort)]

@@ -1,4 +1,4 @@
-"""Data and a network of one's own, which `compare.py` takes by `--dataset` and `--model`."""
+"""A user-defined data set and network, for `compare.py` with `--dataset` and `--model`."""
 
 import numpy as np
 from torch import nn
@@ -7,7 +7,7 @@ from train_fl import Dataset
 
 
 def rings() -> Dataset:
-    """Noisy images of 12 by 12 pixels, each with a ring of one of three sizes."""
+    """Make noisy images of 12 by 12 pixels, each with a ring of one of three sizes."""
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=1500)
     y, x = np.mgrid[:12, :12] - 5.5

@@ -4,8 +4,8 @@ For example:
 
     python examples/reproduce_paper.py baselines
 
-Models are trained only with --train. A killed experiment continues when it is started
-again. Figures (PNG and PDF) and the data of each figure (CSV) go to runs/paper.
+Models are trained only with --train. Rerun the command to resume a killed experiment. Figures (PNG
+and PDF) and the data of each figure (CSV) go to runs/paper.
 """
 
 import sys

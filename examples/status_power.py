@@ -1,9 +1,9 @@
-"""How often chance is taken for a fault, and faults for chance: the tables of docs/ranking.md.
+"""False alarms and detected faults of the status: the tables of docs/ranking.md.
 
 python examples/status_power.py
 
-The simulated schedulers choose devices at random. In expectation, devices without a fault spend
-exactly their budgets and count exactly their share of the data.
+The simulated schedulers choose devices at random. On average, devices without a fault spend exactly
+their budgets, and their influence is exactly their share of the data.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ SEEDS, ROUNDS = (2, 3, 5, 10, 30), (20, 100, 300, 1000)
 
 @dataclass(frozen=True)
 class Lot:
-    """A simulated scheduler, which draws K of N devices in each round.
+    """A simulated scheduler that draws K of N devices in each round.
 
-    `unequal` devices have up to eight times as much data as others and take part so much more
-    often, and use a random energy, 1 to 40 J, each time. A drawn cohort stays for `burst` rounds. A
-    fraction `faulty` of the devices spends `energy` times its budget, or takes part `share` times
-    as often as it should; if `weighted`, their weights make up for it.
+    If `unequal`, devices have up to eight times as much data as others and take part in proportion,
+    and each participation takes a random energy between 1 and 40 J. A drawn cohort stays for
+    `burst` rounds. A fraction `faulty` of the devices spends `energy` times its budget, or takes
+    part `share` times as often as it should; if `weighted`, their aggregation weights compensate
+    for it.
     """
 
     devices: int = 120
@@ -38,18 +39,18 @@ class Lot:
     weighted: bool = False
 
     def accounts(self, rounds: int, seeds: int, rng: np.random.Generator) -> DeviceAccounts:
-        """The accounts of simulated runs."""
+        """Simulate runs, and return their accounts."""
         n, faulty = self.devices, np.arange(self.devices) < self.faulty * self.devices
         data = np.exp(rng.uniform(0, np.log(8), n)) if self.unequal else np.ones(n)
         data /= data.sum()
         share = np.where(faulty, self.share, 1.0)
         share /= np.sum(data * share)
         count = rng.multinomial(rounds * self.cohort // self.burst, data * share, size=seeds)
-        cost = count.astype(float)  # of all participations of a device together, 1 each in the mean
+        cost = count.astype(float)  # of all participations of a device, 1 each on average
         if self.unequal:
-            who = np.repeat(np.arange(count.size), count.ravel())
-            each = np.exp(rng.uniform(0, np.log(40), who.size)) * np.log(40) / 39
-            cost = np.bincount(who, each, count.size).reshape(count.shape)
+            device = np.repeat(np.arange(count.size), count.ravel())
+            each = np.exp(rng.uniform(0, np.log(40), device.size)) * np.log(40) / 39
+            cost = np.bincount(device, each, count.size).reshape(count.shape)
         asked = rounds * self.cohort * data
         times, spent = (value * self.burst / asked for value in (count, cost))
         spent *= np.where(faulty, self.energy, 1.0) / np.maximum(share, 1e-9)
@@ -80,7 +81,7 @@ FAULTS = {
 
 
 def not_ok(lot: Lot, rounds: int, seeds: int, times: int, table: int = 1) -> float:
-    """Share of simulated tables in which a scheduler is not ok; a table has `table` of them."""
+    """Fraction of simulated tables of `table` schedulers each in which one is not ok."""
     rng = np.random.default_rng([rounds, seeds])
     unfound = OK, TOO_SHORT
     runs = (lot.accounts(rounds, seeds, rng) for _ in range(times * table))

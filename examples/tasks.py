@@ -1,13 +1,14 @@
-"""Learning agents and rules on a frozen task: scores with their intervals.
+"""Learning agents and model-based policies on a frozen task: scores with their intervals.
 
 python examples/tasks.py FLEdgePaper-v0
 python examples/tasks.py FLEdgeLongest-v0
 python examples/tasks.py FLEdgeBlind-v0
 
-Each agent is trained with five seeds; all policies then play the held-back seeds. The score is 0
-for the best static policy and 1 at the bound with full information. Rules are shown as they are,
-and tuned on other seeds. An interval of an agent is over its training seeds, one of a rule over the
-seeds of the environment (bootstrap, 95 %). A task takes twenty to forty minutes of one core.
+Each agent is trained with five seeds; all policies then play the held-out seeds. The score is 0 for
+the best static policy and 1 at the bound with full information. Model-based policies are shown with
+their defaults and tuned on other seeds. Intervals are over the training seeds for agents, and over
+the environment's seeds for the other policies (bootstrap, 95 %). A task takes twenty to forty
+minutes on one core.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ from fl_edge_env.tasks import SEEDS, TASKS, normalized_score
 from policies import Policy, evaluate, make_policy
 
 TUNING_SEEDS = range(100, 110)
-# Rules by their names, each with the scales V and mu or the steps that tuning tries.
+# Model-based policies, each with the scales nu and mu or the steps that tuning tries.
 WEIGHTS = [{"nu": nu, "mu": mu} for nu in (1e4, 3e4, 1e5, 3e5, 1e6) for mu in (0.7, 0.85, 1.0, 1.2)]
 RULES = {"lroa": WEIGHTS, "uni-d": WEIGHTS[2::4]}
 BLIND_RULES = RULES | {"opportunistic": [{"step_scale": 4.0**k} for k in range(-2, 6)]}
 
 
 class Static(Policy):
-    """The same f and p for all devices in all rounds, with q = 1/N or in turns."""
+    """The same f and p for all devices in all rounds; devices are drawn uniformly or take turns."""
 
     def __init__(self, scenario: Scenario, f: float, p: float) -> None:
         super().__init__(scenario)
         self.f, self.p, self.round = f, p, 0
 
-    def reset(self, seed: Any) -> None:  # noqa: ARG002 - draws nothing
+    def reset(self, seed: Any) -> None:  # noqa: ARG002 - not random
         """Start with the first devices."""
         self.round = 0
 
     def decide(self, observation: Any) -> Allocation:  # noqa: ARG002 - always the same
-        """Decide for the next devices, or for all alike."""
+        """Choose the next devices, or sample all uniformly."""
         scenario, first = self.scenario, self.round * self.scenario.cohort_size
         self.round += 1
         if scenario.objective == "penalty":
@@ -79,21 +80,21 @@ def with_memory(task: str, seed: int) -> Any:
     return train_gru.train(train_gru.Settings(env=task, seed=seed))
 
 
-# An agent's name in the table, and how it is trained.
+# Agents' names in the table, and their training functions.
 AGENTS: dict[str, Callable[[str, int], Any]] = {"PPO, one file": one_file, "PPO of SB3": plain}
 SAMPLING_AGENTS = AGENTS | {"PPO of SB3, shared network": shared}
 BLIND_AGENTS = AGENTS | {"PPO with memory": with_memory}
 
 
 def score(policy: Policy, task: str, seeds: range) -> tuple[np.ndarray, str]:
-    """Scores of a policy, one for each seed, and its status."""
+    """Return the scores of a policy, one for each seed, and its status."""
     table = evaluate([policy], TASKS[task].scenario, seeds, progress=False)
     values = table[TASKS[task].measure].to_numpy()
     return normalized_score(task, values), table["status"][0]
 
 
 def tuned(name: str, task: str, choices: list[dict[str, float]]) -> Policy:
-    """The rule with the choice that has the best score among those that are ok."""
+    """Return the policy with the best score among the choices with status ok."""
     scenario, rules = TASKS[task].scenario, []
     for choice in choices:
         if "nu" in choice:
@@ -106,13 +107,13 @@ def tuned(name: str, task: str, choices: list[dict[str, float]]) -> Policy:
 
 
 def trained(agent: str, task: str, seed: int) -> tuple[np.ndarray, str]:
-    """Scores and status of an agent that is trained with a seed."""
+    """Train an agent with a seed; return its scores and status."""
     model = (SAMPLING_AGENTS | BLIND_AGENTS)[agent](task, seed)
     return score(make_policy("predict", TASKS[task].scenario, model=model), task, SEEDS)
 
 
 def interval(values: np.ndarray) -> str:
-    """A mean with its bootstrap interval; alone if all values are the same."""
+    """Format a mean with its bootstrap interval, if the values differ."""
     if np.ptp(values) == 0:
         return f"{values[0]:z.3f}"
     low, high = stats.bootstrap((values,), np.mean, rng=0).confidence_interval

@@ -1,8 +1,8 @@
-"""Opportunistic: time against its constraints under different V, and what its parts do.
+"""Opportunistic: round time against its constraints over V, and an ablation.
 
 python examples/tradeoff.py --seeds 10 --out runs/tradeoff
 
-Prints the table of docs/results.md, and writes its numbers and its figure.
+It prints the table of docs/results.md, and writes its numbers and its figure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ResourcesOfUniD(Opportunistic):
     """Opportunistic's cohorts with the f and p of Uni-D."""
 
     def decide(self, observation):
-        """Choose the cohort, and leave f and p to Uni-D; see `Policy.decide`."""
+        """Choose the cohort, and take f and p from Uni-D; see `Policy.decide`."""
         own, other = super().decide(observation), UniD(self.scenario).decide(observation)
         return Allocation(other.f, other.p, cohort=own.cohort, weights=own.weights)
 
@@ -40,13 +40,13 @@ VARIANTS = {
     "no price moves": partial(Opportunistic, step_scale=0.0),
     "resources of Uni-D": ResourcesOfUniD,
 }
-# Each start under weights V of time against the queues, in multiples of Opportunistic's own.
+# Each start with weights V of time against the queues, in multiples of the default.
 LINES = {"settled": "-", "cold": "--"}
 POINTS = {
     f"{start}, {V:g}": (start, V) for start in LINES for V in (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 }
 MEASURES = ["spent_ratio", "worst_spent_ratio", "least_participation", "outcome_gap"]
-# The panels: what they show, and their columns, each with its name and marker.
+# The panels: their labels, and their columns, each with its name and marker.
 PANELS = {
     "time": ("mean time of a round [s]", {"round_time": ("", "o")}),
     "queues": ("mean energy queue [J]", {"queue": ("", "o")}),
@@ -61,7 +61,7 @@ PANELS = {
 
 
 def played(scenario: Scenario, seeds: range, workers: int) -> tuple[pd.DataFrame, float]:
-    """Means over seeds of each variant and point, a row each, and the mean bound of a round [s]."""
+    """Return means over seeds, a row for each variant and point, and the mean bound [s]."""
     makers = {
         label: partial(Opportunistic, start=s, step_scale=1 / V) for label, (s, V) in POINTS.items()
     }
@@ -78,7 +78,7 @@ def played(scenario: Scenario, seeds: range, workers: int) -> tuple[pd.DataFrame
 
 
 def draw(axes, points: pd.DataFrame, what: str, least: float) -> None:
-    """A panel against V with a line for each start and column."""
+    """Draw a panel against V with a line for each start and column."""
     ylabel, columns = PANELS[what]
     color = looks(["Opportunistic"])["Opportunistic"].color
     for column, (name, marker) in columns.items():

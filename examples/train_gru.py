@@ -1,12 +1,12 @@
-"""PPO with memory, for the server that knows only the gains of participants.
+"""PPO with memory, for a server that knows only the gains of participants.
 
 python examples/train_gru.py
 
-Every device has a GRU, all with the same weights, which remembers what the server has seen of the
-device. It differs from train_ppo.py in four ways. The cohort is drawn by Gumbel noise, so that its
+Every device has a GRU, all with the same weights, which remembers what the server has observed of
+the device. It differs from train_ppo.py in four ways. The cohort is drawn by Gumbel noise, so its
 probability is known (Plackett-Luce), and only the members' f and p count. Prices of costs grow with
-what each device has run up in the episode. Advantages look ahead. And an update goes through whole
-sequences of rounds, from the memory at their start.
+each device's accumulated excess in the episode. Advantages look ahead. An update backpropagates
+through whole sequences of rounds, from the memory at their start.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Settings:
     clip: float = 0.2
     first_std: float = 0.25  # of f and p
     last_std: float = 0.05
-    sharpness: float = 6.0  # of the choice of the cohort
-    price_rate: float = 0.01  # of the common price of energy, in each update
+    sharpness: float = 6.0  # of the cohort's distribution
+    price_rate: float = 0.01  # step of the common price of energy in each update
     energy_price: float = 0.05  # of a device's energy above its budget
     participation_price: float = 0.15  # of a device's missing participation
     width: int = 32
@@ -67,7 +67,7 @@ class Agent(nn.Module):
         return nn.Sequential(first, nn.Tanh(), nn.Linear(width, width), nn.Tanh(), last)
 
     def rows(self, observation: Any) -> Tensor:
-        """What the network sees of each device, shape (..., N, 3 F)."""
+        """Inputs of the network for each device, shape (..., N, 3 F)."""
         own = torch.as_tensor(observation).unflatten(-1, (-1, self.features))
         mean, spread = own.mean(-2, keepdim=True), own.std(-2, keepdim=True)
         return torch.cat([own, mean.expand_as(own), spread.expand_as(own)], dim=-1)
@@ -82,7 +82,7 @@ class Agent(nn.Module):
         return means, self.critic(seen).mean(-2).squeeze(-1), memory
 
     def predict(self, observation: np.ndarray, state: Any = None) -> tuple[np.ndarray, Tensor]:
-        """The likeliest action and the memory, as `policies.agents.PredictPolicy` asks for it."""
+        """The likeliest action and the memory, as `policies.agents.PredictPolicy` expects them."""
         with torch.no_grad():
             rows = self.rows(observation)
             means, _, memory = self(
@@ -93,7 +93,7 @@ class Agent(nn.Module):
 
 
 def log_probability(means: Tensor, cohort: Tensor, acted: Tensor, std: float) -> Tensor:
-    """Of each member: of its choice after those before it, and of its f and p; (..., K, 2)."""
+    """Return log-probabilities of each member's choice and of its f and p, shape (..., K, 2)."""
     scores, choices = means[..., 2], []
     for member in cohort.split(1, dim=-1):
         choices.append(scores.gather(-1, member).squeeze(-1) - scores.logsumexp(-1))
@@ -103,13 +103,13 @@ def log_probability(means: Tensor, cohort: Tensor, acted: Tensor, std: float) ->
 
 
 def of_members(values: Tensor, cohort: Tensor) -> Tensor:
-    """Entries of the devices in a cohort, shape (..., K, values)."""
+    """Select the entries of the devices in a cohort, shape (..., K, values)."""
     index = cohort.unsqueeze(-1).expand(*cohort.shape, values.shape[-1])
     return values.gather(-2, index)
 
 
 def as_action(cohort: Tensor, acted: Tensor, devices: int) -> np.ndarray:
-    """The action that chooses a cohort with f and p, shape (B, 3 N)."""
+    """Make the action that chooses a cohort with f and p, shape (B, 3 N)."""
     action = torch.zeros(len(cohort), devices, 3)
     action[..., 2] = -1.0
     members = torch.cat([acted, torch.ones_like(acted[..., :1])], dim=-1)
@@ -120,7 +120,7 @@ def as_action(cohort: Tensor, acted: Tensor, devices: int) -> np.ndarray:
 def train(settings: Settings) -> Agent:
     """Train an agent."""
     torch.manual_seed(settings.seed)
-    torch.set_num_threads(1)  # more would wait for each other in so small a network
+    torch.set_num_threads(1)  # more threads slow down so small a network
     envs = gym.make_vec(
         settings.env,
         num_envs=settings.num_envs,
@@ -134,7 +134,7 @@ def train(settings: Settings) -> Agent:
     optimizer = torch.optim.Adam(agent.parameters(), eps=1e-5)
     observation, _ = envs.reset(seed=10_000 + 1000 * settings.seed)
     memory = torch.zeros(settings.num_envs, count, settings.width)
-    debts = np.zeros((settings.num_envs, 2, count))  # sums of costs above their limit
+    debts = np.zeros((settings.num_envs, 2, count))  # accumulated costs above their limit
     slopes = np.array([[settings.energy_price], [settings.participation_price]]) * size / count
     common = np.array([[0.5], [0.0]])  # prices of all devices' costs
     for update in range(settings.updates):
@@ -195,7 +195,7 @@ def train(settings: Settings) -> Agent:
 
 
 def main(settings: Settings) -> None:
-    """Train, and compare with rules."""
+    """Train, and compare with model-based policies."""
     scenario = gym.make(settings.env).unwrapped.scenario
     policies = [make_policy(name, scenario) for name in ("lroa", "opportunistic")]
     policies.append(make_policy("predict", scenario, model=train(settings)))

@@ -3,12 +3,12 @@
 python examples/train_ppo.py
 python examples/train_ppo.py --env FLEdgeCMDP-v0
 
-It trains for a minute and a half on one core, and compares the agent with rules on new seeds.
+It trains for 1.5 minutes on one core, and compares the agent with other policies on new seeds.
 
 All devices share one network, which decides for each device from the device's features and from
-their mean and spread over all devices. Each device also has its own ratio of probabilities: the
-ratio of the whole action, of 360 numbers, would be clipped at once. In a constrained problem each
-cost has a price (a Lagrangian), which rises while the mean cost is above its limit.
+their mean and spread over all devices. Each device has its own probability ratio, as the ratio of
+the whole action of 360 numbers would be clipped at once. In a constrained problem each cost has a
+price (a Lagrange multiplier), which rises while the mean cost is above its limit.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Settings:
     minibatches: int = 8
     learning_rate: float = 5e-3
     clip: float = 0.2
-    # Standard deviation of actions; PPO would learn a small one too early, as noise costs reward.
+    # Standard deviation of actions, on a schedule, as PPO would shrink it too early.
     first_std: float = 0.25
     last_std: float = 0.15  # at the end
-    price_rate: float = 0.05  # of the prices of costs, in each update
+    price_rate: float = 0.05  # step of the prices of costs in each update
 
 
 class Agent(nn.Module):
@@ -55,7 +55,7 @@ class Agent(nn.Module):
         self.critic = _network(3 * features, 1, gain=1.0)
 
     def rows(self, observation: torch.Tensor) -> torch.Tensor:
-        """What the network sees of each device, shape (..., N, 3 F)."""
+        """Inputs of the network for each device, shape (..., N, 3 F)."""
         own = observation.unflatten(-1, (-1, self.features))
         mean, spread = own.mean(-2, keepdim=True), own.std(-2, keepdim=True)
         return torch.cat([own, mean.expand_as(own), spread.expand_as(own)], dim=-1)
@@ -65,13 +65,13 @@ class Agent(nn.Module):
         return self.critic(rows).mean(-2).squeeze(-1)
 
     def predict(self, observation: np.ndarray) -> np.ndarray:
-        """The mean action, as `policies.agents.PredictPolicy` asks for it."""
+        """The mean action, as `policies.agents.PredictPolicy` expects it."""
         with torch.no_grad():
             return flat(self.actor(self.rows(torch.as_tensor(observation))))
 
 
 def flat(actions: torch.Tensor) -> np.ndarray:
-    """Actions of devices, shape (..., N, 3), as the environment takes them, shape (..., 3 N)."""
+    """Flatten actions of devices, shape (..., N, 3), for the environment, shape (..., 3 N)."""
     return actions.transpose(-1, -2).flatten(-2).numpy()
 
 
@@ -83,9 +83,9 @@ def _network(inputs: int, outputs: int, gain: float) -> nn.Sequential:
 
 
 def train(settings: Settings) -> Agent:
-    """Train an agent, with a discount factor of 0: the reward already counts what queues cost."""
+    """Train an agent, with a discount factor of 0, as the reward already prices energy."""
     torch.manual_seed(settings.seed)
-    torch.set_num_threads(1)  # more would wait for each other in so small a network
+    torch.set_num_threads(1)  # more threads slow down so small a network
     envs = gym.make_vec(
         settings.env, num_envs=settings.num_envs, vectorization_mode="vector_entry_point"
     )
@@ -106,7 +106,7 @@ def train(settings: Settings) -> Agent:
             for _ in range(settings.rollout):
                 rows = agent.rows(torch.as_tensor(observation))
                 actions = Normal(agent.actor(rows), std).sample()
-                # The step after an episode's end, which only starts the next one, is one in 1001.
+                # One step in 1001 only starts the next episode; it is not excluded.
                 observation, reward, *_, info = envs.step(flat(actions))
                 if "costs" in info:
                     reward = reward - np.mean(prices * info["costs"], axis=-1)
@@ -135,7 +135,7 @@ def train(settings: Settings) -> Agent:
 
 
 def main(settings: Settings) -> None:
-    """Train, and compare with rules."""
+    """Train, and compare with model-based policies."""
     scenario = gym.make(settings.env).unwrapped.scenario
     policies = [make_policy(name, scenario) for name in ("lroa", "uni-d", "opportunistic")]
     policies.append(make_policy("predict", scenario, model=train(settings)))

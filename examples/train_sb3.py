@@ -2,10 +2,10 @@
 
 python examples/train_sb3.py
 
-Each device is a row of the batch, so that one small network decides for every device. A device
-learns from the part of the reward that its decision makes (credit "difference", which needs the
-model of the system, in training alone) or from the common reward ("team"). The script saves the
-agent, a policy like the others:
+Each device is a row of the batch, so one small network decides for every device. A device learns
+from its own contribution to the reward (credit "difference", which needs the system's model, but
+only in training) or from the common reward ("team"). The script saves the agent, which then is a
+policy like any other:
 
     fl-edge compare --scenario cifar10 --no-train --policies lroa uni-d runs/agents/cifar10.zip
 """
@@ -40,7 +40,7 @@ class Settings:
 
 def train(scenario: Scenario, settings: Settings) -> PPO:
     """Train an agent."""
-    torch.set_num_threads(1)  # more would wait for each other in so small a network
+    torch.set_num_threads(1)  # more threads slow down so small a network
     rows = BatchVecEnv(settings.num_envs, scenario, credit=settings.credit)
     model = PPO(
         "MlpPolicy",
@@ -49,7 +49,7 @@ def train(scenario: Scenario, settings: Settings) -> PPO:
         n_steps=8,
         batch_size=rows.num_envs,
         n_epochs=5,
-        gamma=0.0,  # the reward of a round already weighs its energy by the queues
+        gamma=0.0,  # the queues already price energy in the reward
         gae_lambda=1.0,
         target_kl=0.05,
         policy_kwargs={"log_std_init": -1.5, "net_arch": [64, 64]},

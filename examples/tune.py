@@ -3,8 +3,8 @@
 python examples/tune.py
 
 A trial trains models under one seed after another. It is pruned once its mean time cannot be the
-least any more, and if it misses the target or its status is not ok. The best setting and the
-default are then compared on seeds that the search has not seen.
+best any more, or if it misses the target or its status is not ok. The best setting and the default
+are then compared on held-out seeds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from policies.benchmark.status import OK
 from train_fl import TrainingEnvFactory
 
 TARGET = 0.9
-# What to try; the default of `fl-edge compare` comes first.
+# The choices; the default of `fl-edge compare` comes first.
 CHOICES: dict[str, list[Any]] = {
     "policy": ["lroa", "opportunistic", "best-channel:static", "proportional-fair:static"],
     "compression": ["none", "qsgd:8", "qsgd:4", "qsgd:2"],
@@ -38,10 +38,10 @@ DEFAULT = {name: values[0] for name, values in CHOICES.items()}
 
 
 def train(setting: dict[str, Any], seeds: Sequence[int], rounds: int, workers: int) -> pd.DataFrame:
-    """The runs of a setting, a row for each seed."""
+    """Return the runs of a setting, a row for each seed."""
     system = dict(setting)
     name, rate = system.pop("policy"), system.pop("learning_rate")
-    # With a fixed noise power instead, a larger cohort would also have a higher noise density.
+    # With a fixed noise power, a larger cohort would have a higher noise density.
     scenario = Scenario.digits(num_rounds=rounds, noise_density_w_hz=2e-8, **system)
     training = TrainingEnvFactory(scenario, "digits", learning_rate=rate, eval_every=5).fitted()
     policy = make_policy(name, training.scenario)
@@ -50,7 +50,7 @@ def train(setting: dict[str, Any], seeds: Sequence[int], rounds: int, workers: i
 
 
 def search(trials: int, seeds: int, rounds: int) -> dict[str, Any]:
-    """The setting with the least mean time to the target."""
+    """Search the setting with the least mean time to the target."""
     least = math.inf
 
     def objective(trial: optuna.Trial) -> float:
@@ -82,8 +82,8 @@ def search(trials: int, seeds: int, rounds: int) -> dict[str, Any]:
 def main(
     trials: int = 40, seeds: int = 3, held_out: int = 10, rounds: int = 300, workers: int = 2
 ) -> None:
-    """Try settings under some seeds, and compare the best with the default under others."""
-    warnings.simplefilter("ignore", UserWarning)  # budgets that cannot be met show in the status
+    """Search settings on some seeds, and compare the best with the default on others."""
+    warnings.simplefilter("ignore", UserWarning)  # the status shows budgets that cannot be met
     best, others = search(trials, seeds, rounds), range(seeds, seeds + held_out)
     default, found = (train(each, others, rounds, workers) for each in (DEFAULT, best))
     for name, setting, runs in (("default", DEFAULT, default), ("best", best, found)):

@@ -1,4 +1,4 @@
-"""A client: it says which device it is, and trains the part of the digits that this device has."""
+"""A client that reports its device number, and trains on this device's part of the digits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ make_digits = lru_cache(maxsize=1)(lambda devices: make_task("digits", num_devic
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Say which device this is."""
+    """Report which device this is."""
     return device_reply(message, context)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train for a round; for data of your own, train on them here, and reply with the model."""
+    """Train for a round; to use your own data, train on them here and reply with the model."""
     task: Task = make_digits(int(context.run_config["devices"]))
     return train_reply(message, context, task)

@@ -1,4 +1,4 @@
-"""The server: Flower's FedAvg under the clock of a scenario, or a policy as the strategy."""
+"""The server: a policy as the strategy, or Flower's FedAvg with the clock of a scenario."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the federation, and print its clock."""
+    """Run the federation, and print the simulated times and energies."""
     config = context.run_config
     name, devices, seed = str(config["strategy"]), int(config["devices"]), int(config["seed"])
     task = make_digits(devices)

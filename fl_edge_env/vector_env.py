@@ -102,7 +102,7 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
         of seeds or the mask does not fit.
         """
         if options and [*options] != ["reset_mask"]:
-            raise ValueError(f"the only option of reset is reset_mask, got {options!r}")
+            raise ValueError(f"reset takes no options but reset_mask, got {options!r}")
         seeds = self._seeds(seed)
         mask = (options or {}).get("reset_mask")
         self.simulator.reset(seeds, mask)

@@ -31,7 +31,7 @@ from policies.benchmark.results_folder import made_with, write_text
 
 INDEX = ROOT / "docs/evidence/index.toml"
 PRINTED = "printed"  # stands for a file: the command's output
-_BLOCK = re.compile(r"(?<=<!-- evidence: )([\w-]+)( -->\n\n)(.*?)(?=\n\n<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- evidence: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def index() -> dict[str, dict[str, Any]]:
@@ -78,7 +78,7 @@ def _copy(source: Path, target: Path) -> None:
 
 def rewritten(text: str) -> str:
     """The text of a page, with its blocks made anew from the stored files."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{found[2]}{TABLES[found[1]]()}", text)
+    return _BLOCK.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", text)
 
 
 def main(names: list[str]) -> None:

@@ -139,6 +139,6 @@ _SCORES = [partial(_draw_scores, task) for task in ("paper", "longest", "blind")
 FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
     "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.5, 2.3)),
     "examples/figures/work.png": ([[_PHONES, _LABELS]], (3.5, 1.7)),
-    "examples/figures/distances.png": ([[_DISTANCES]], (5.0, 2.4)),
+    "examples/figures/distances.png": ([[_DISTANCES]], (7.0, 2.2)),
     "examples/figures/agents.png": ([_SCORES], (2.4, 2.2)),
 }

@@ -2,7 +2,7 @@
 
 python examples/tradeoff.py --seeds 10 --out runs/tradeoff
 
-It prints the table of docs/results.md, and writes its numbers and its figure.
+It prints the ablation's table, and writes its numbers and its figure.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ POINTS = {
     f"{start}, {V:g}": (start, V) for start in LINES for V in (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 }
 MEASURES = ["spent_ratio", "worst_spent_ratio", "least_participation", "outcome_gap"]
-# The panels: their labels, and their columns, each with its name and marker.
+# The panels: their labels, and their columns, with names and markers if there are several.
 PANELS = {
-    "time": ("mean time of a round [s]", {"round_time": ("", "o")}),
-    "queues": ("mean energy queue [J]", {"queue": ("", "o")}),
+    "time": ("mean time of a round [s]", {"round_time": ("", "")}),
+    "queues": ("mean energy queue [J]", {"queue": ("", "")}),
     "constraints": (
         "over target or budget",
         {
-            "least_participation": ("least participation, ", "o"),
-            "worst_spent_ratio": ("worst device's energy, ", "s"),
+            "least_participation": ("least participation", "o"),
+            "worst_spent_ratio": ("worst device's energy", "s"),
         },
     ),
 }
@@ -83,9 +83,12 @@ def draw(axes, points: pd.DataFrame, what: str, least: float) -> None:
     color = looks(["Opportunistic"])["Opportunistic"].color
     for column, (name, marker) in columns.items():
         for start, rows in points.groupby("start", sort=False):
-            (line,) = axes.plot(rows["V"], rows[column], label=f"{name}{start} start")
+            (line,) = axes.plot(rows["V"], rows[column], label=f"{start} start")
             line.set(color=color, linestyle=LINES[start], marker=marker)
-    axes.set(xscale="log", xlabel="V over its default", ylabel=ylabel, title=f"cifar10: {what}")
+        if name:
+            axes.plot([], [], marker, color=color, label=name)
+    axes.set(xscale="log", xlabel="V over its default", ylabel=ylabel, title=what)
+    axes.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
     if what == "time":
         draw_bound(axes, least, "cannot be beaten within the constraints")
     if what == "constraints":

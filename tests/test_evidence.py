@@ -35,7 +35,8 @@ def test_tables__equal_the_stored_files(page):
 def test_rewritten__replaces_tables_and_nothing_else(monkeypatch):
     page = "4\n\n<!-- evidence: a-b -->\n\n{}\n\n<!-- end -->\n\n4\n\n<!-- end -->\n"
     monkeypatch.setitem(evidence.TABLES, "a-b", lambda: "| 5 |\n\\1")
-    assert evidence.rewritten(page.format("| 4 |\n\n4")) == page.format("| 5 |\n\\1")
+    for old in ("| 4 |\n\n4", ""):
+        assert evidence.rewritten(page.format(old)) == page.format("| 5 |\n\\1")
 
 
 def test_files__belong_to_results():

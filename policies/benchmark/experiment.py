@@ -61,8 +61,8 @@ class Setting:
         labels = [entrant.label for entrant in self.entrants] + list(self.left_out)
         if twice := [label for label in labels if labels.count(label) > 1]:
             raise ValueError(
-                f"{twice[0]!r} comes twice among the policies, whose results are told apart by "
-                "their names: give one another attribute `name`, or a label of its own"
+                f"{twice[0]!r} occurs twice among the policies, and names must be distinct: give "
+                "one a different attribute `name`, or a different label"
             )
         object.__setattr__(self, "seeds", _seeds(self.seeds))
         for _, policy, scenario, training in self.entrants:

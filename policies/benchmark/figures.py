@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
     Panel: TypeAlias = Callable[[Axes], None]
 
-# Sizes are those of print, where a column is 3.3 inches wide and a page 7. Publishers ask for fonts
-# as type 42, TrueType.
+# Print sizes: a column is 3.3 inches wide and a page 7. Publishers require TrueType fonts, type 42.
 _PAGE = 7.0
 _PRINT: dict[Any, Any] = {
     "axes.grid": True,
@@ -211,7 +210,7 @@ def _note(axes: Axes, label: str, **look: Any) -> None:
 
 
 def draw_average(axes: Axes, rounds: pd.DataFrame, column: str) -> None:
-    """The time average of a column so far, for each policy over rounds."""
+    """The running time average of a column, for each policy over rounds."""
     for style, (values,) in _curves(rounds, column):
         _draw_runs(axes, style, _time_average(values))
     axes.set_xlabel("round")
@@ -222,7 +221,7 @@ class Dot(NamedTuple):
 
     label: str  # at the left
     value: Interval | None
-    note: str  # in place of a missing value
+    note: str  # instead of a missing value
     color: str
     marker: str = "o"
     filled: bool = True
@@ -396,7 +395,7 @@ def draw_bound(axes: Axes, level: float, label: str = "lower bound") -> None:
 
 
 def log_ticks(axis: Axis) -> None:
-    """A few plain numbers as ticks of a logarithmic axis, whatever its range."""
+    """Set a few plain numbers as the ticks of a logarithmic axis of any range."""
     low, high = axis.get_view_interval()
     for least, subs in _TICKS:
         locator: ticker.Locator = ticker.LogLocator(subs=subs)

@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 def mean_interval(values: ArrayLike) -> Interval:
     """Mean of independent values, one for each seed, with Student's 95 % interval.
 
-    A single value says nothing about the spread: the ends of its interval are NaN.
+    The ends of a single value's interval are NaN.
     """
     sample = np.asarray(values, dtype=np.float64)
     mean = float(sample.mean())
@@ -44,16 +44,16 @@ def half_width(sample: FloatArray) -> FloatArray:
 def relative_interval(values: ArrayLike, reference: ArrayLike) -> Interval:
     """Mean of ``values / reference - 1`` over seeds, with its 95 % interval.
 
-    Under common random numbers a seed means the same luck for both, and much of it cancels in the
-    ratio: the interval is that of the mean of the ratios, not of a ratio of means.
+    Under common random numbers, much of a seed's chance variation cancels in the ratio. So this is
+    the interval of the mean ratio, not of a ratio of means.
     """
     return mean_interval(np.asarray(values) / np.asarray(reference) - 1.0)
 
 
 def rounded(interval: Interval, most_decimals: int) -> str:
-    """A mean and half of its interval, which is rounded up to two digits: ``"102.0±5.0"``.
+    """A mean and half of its interval: ``"102.0±5.0"``.
 
-    The mean has no more digits than the interval.
+    The half is rounded up to two digits, and the mean has no more decimals.
     """
     mean, half = interval.mean, (interval.high - interval.low) / 2
     if not half > 1e-12 * abs(mean):  # all values are the same, except for rounding
@@ -71,7 +71,7 @@ def digits(value: float, most_decimals: int) -> str:
 
 
 def superscripts(text: str) -> str:
-    """A text with its powers of ten as they are written by hand: ``"1e+03"`` becomes ``"10³"``."""
+    """A text with powers of ten written out: ``"1e+03"`` becomes ``"10³"``."""
 
     def written(found: re.Match[str]) -> str:
         power = str(int(found[2])).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

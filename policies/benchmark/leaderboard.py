@@ -22,7 +22,7 @@ from policies.benchmark.tables import Board, by_policy, judged_by, ranked, ranke
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Columns of a summary whose means and intervals are in the standings.
+# Columns of a summary with means and intervals in the standings.
 _MEASURES = (
     "time_to_target",
     "total_time",
@@ -38,19 +38,19 @@ _MEASURES = (
     "gap",
 )
 _MOST_COLUMNS = 4  # of panels
-# The policy that others are drawn against.
+# The policy to which the figure compares the others.
 _REFERENCE = "LROA"
 
 
 def standings(board: Board) -> pd.DataFrame:
-    """The schedulers of a setting by rank, then those that are not ok, and those that were not run.
+    """The schedulers of a setting by rank, then those that are not ok, then those not run.
 
-    A row for each has its `rank`, if it is ok (see `policies.benchmark.tables.ranked`), `status`
-    (or why it was not run) and `status_reason`, number of `seeds`, with a target the number of runs
-    that `reached` it, and for each measure its mean and, in columns `_low` and `_high`, the ends of
-    its 95 % interval over seeds. `longer_than_leader` is how much longer its time is than that of
-    the leader on the same seed, relative: its total time, or with a target its time to the target.
-    A measure that some run lacks is NaN. The columns are the same in every setting.
+    The row of a scheduler has its `rank` if it is ok (see `policies.benchmark.tables.ranked`), its
+    `status` (or why it was not run) and `status_reason`, the number of `seeds`, and with a target
+    the number of runs that `reached` it. For each measure it has the mean and, in columns `_low`
+    and `_high`, the ends of its 95 % interval over seeds. `longer_than_leader` is its total time,
+    or with a target its time to the target, over the leader's on the same seed, less one. A measure
+    that some run lacks is NaN. The columns are the same in every setting.
     """
     summary = board.summary
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
@@ -85,7 +85,7 @@ def _columns(measure: str) -> tuple[str, str, str]:
 
 
 def _paired(values: pd.Series, reference: pd.Series) -> Interval:
-    """The relative interval of values, paired with those of the same seed."""
+    """The relative interval of values, paired with a reference by seed."""
     return relative_interval(values, reference.reindex(values.index))
 
 
@@ -94,7 +94,7 @@ def save_overview(
 ) -> None:
     """Draw each scheduler's time relative to LROA's, a panel for each setting, in rows.
 
-    The picture is written next to `path`, once for each format, which is its suffix.
+    The figure is written next to `path`, once for each format, with the format as its suffix.
     """
     order = ranked_overall([board.summary for board in boards.values()])
     columns = math.ceil(len(boards) / math.ceil(len(boards) / _MOST_COLUMNS))

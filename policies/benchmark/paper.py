@@ -154,7 +154,8 @@ def order_found(name: str, what: str, values: Mapping[str, float], stated: Seque
     """The order of some values on a system, least first, and whether the paper has the same."""
     order = sorted(stated, key=lambda label: values[label])
     papers = "as in the paper" if order == [*stated] else f"in the paper {', '.join(stated)}"
-    return f"{name}, {what} first: {', '.join(order)}{f'; {papers}' * (name in PAPER_SAVINGS)}."
+    found = f"{name}, {what} first: {', '.join(order)}{f'; {papers}' * (name in PAPER_SAVINGS)}."
+    return superscripts(found)
 
 
 def matching_mu(name: str, time: Mapping[str, float]) -> dict[str, str]:
@@ -203,7 +204,7 @@ def lambda_sweep(options: Options, name: str) -> Figure:
 
     comment = (
         "Paper: the total time grows with lambda, and so does the accuracy; a small lambda "
-        "makes the training volatile. The sampling error is what drives the latter."
+        "makes training volatile, because the sampling error is larger."
     )
     return Figure("LROA under different lambda", comment, curves, draw)
 
@@ -287,7 +288,7 @@ def k_sweep(options: Options, name: str) -> Figure:
         "* No point is good enough: this is the nearest. Paper: LROA beats Uni-D for every K; a "
         "larger K takes longer and is more accurate. The noise power in B/K is the same for all K."
     )
-    title = f"Fastest point of the grid whose {quality_of} is good enough"
+    title = f"Fastest point of the grid with a good enough {quality_of}"
     return Figure(title, comment, curves, draw)
 
 

@@ -30,16 +30,16 @@ DEVICE_ENERGY, ALL_ENERGY = 1.10, 1.03
 INFLUENCE, PARTICIPATION, LACKING, FILLED = 0.5, 0.5, 0.05, 0.9
 WEIGHT, ASKED = 1.1, 2.0
 
-# The limits of energy in the rounds until a target. They are wider than those of the whole run, as
+# The limits of energy in the rounds until a target. They are wider than in the whole run, because
 # virtual queues that start empty let a policy overspend at first: LROA by 9 % on the digits.
 DEVICE_ENERGY_UNTIL_TARGET, ALL_ENERGY_UNTIL_TARGET = 1.25, 1.15
 
-# In influence, a weight that a policy sets counts up to this many times w / rho, the weight at
-# which a device that meets its target counts exactly its share of the data. Without this limit,
-# large weights could make up for devices that hardly ever take part.
+# In influence, a weight that a policy sets counts up to this many times w / rho. With the weight
+# w / rho, a device that meets its participation target has exactly its data share in the aggregate.
+# Without this limit, large weights could make up for devices that hardly ever take part.
 MOST_WEIGHT = 1.25
 
-# Chance comes in lumps of at most this many participations times the channel's coherence time: of
+# Chance comes in lumps of at most this many participations times the channel's coherence time. For
 # energies from 1 to 40 J, the largest is about 4 times the mean. In the variance of many devices a
 # lump counts half of that.
 _LUMP = 4.0
@@ -54,28 +54,28 @@ class DeviceAccounts(NamedTuple):
     Attributes
     ----------
     energy : ndarray, shape (S, N)
-        Energy of each device over its budget: the expected energy in rounds whose cohort is drawn,
+        Energy of each device over its budget: the expected energy in rounds with a sampled cohort,
         which does not depend on chance, and the energy spent in the others.
     influence : ndarray, shape (S, N)
-        Each device's weights in the aggregate, over its shares of the data in the rounds in which
-        it is available: of the available data for a chosen cohort, of all data for draws, and of
-        all data at most. A weight that the policy sets counts up to `MOST_WEIGHT`. 1 for a device
-        that was never available.
+        Each device's weights in the aggregate, over its data shares in the rounds in which it is
+        available: its share of the available data for a chosen cohort, of all data for draws, and
+        at most of all data. A weight that the policy sets counts up to `MOST_WEIGHT`. 1 for a
+        device that was never available.
     participation : ndarray, shape (S, N)
-        Participations relative to those that are asked.
+        Participations relative to `asked`.
     asked : ndarray, shape (S, N)
-        Participations that a device's data ask for in a run: in rounds in which it is available K
-        times its share of the available data, and no more than for all data in all rounds.
+        A device's fair number of participations in a run: K times its share of the available data
+        in each round in which it is available, but no more than for all data in all rounds.
     filled : ndarray, shape (S,)
-        Share of the places of the rounds, K or as many as devices are available, that are filled.
-        For draws, the expected number of distinct devices, relative to draws in proportion to the
-        data. Late devices fill no place and do not count as taking part.
+        Number of participants over the possible cohort size, which is K or the number of available
+        devices. For draws, the expected number of distinct devices, relative to draws in proportion
+        to the data. Late devices do not count as taking part.
     weight : ndarray, shape (S,)
         Mean over the rounds of the sum of the weights; for draws the expected sum, which is 1.
     lasting : ndarray, shape (S,)
-        Rounds for which a device's luck lasts, 1 if gains are independent over the rounds.
+        Rounds for which a device's good or bad channel lasts; 1 for gains independent over rounds.
     drawn : bool
-        True if all decisions drew their cohort, so `energy` does not depend on chance.
+        True if all decisions sampled their cohort, so `energy` does not depend on chance.
     """
 
     energy: FloatArray
@@ -109,7 +109,7 @@ class Milestones(NamedTuple):
     devices: DeviceAccounts
 
     def until(self, target: float) -> DeviceAccounts | None:
-        """The accounts up to the first round at the target, or None if it is not reached."""
+        """The accounts up to the first round at the target, or None if it is never reached."""
         reached = np.flatnonzero(self.accuracy >= target)[:1]
         if not len(reached):
             return None
@@ -118,14 +118,14 @@ class Milestones(NamedTuple):
 
 
 class Status(NamedTuple):
-    """One of the names above, and the reason in words and numbers, empty for `OK`."""
+    """One of the names above, and a reason for the reader, empty for `OK`."""
 
     name: str
     reason: str
 
 
 class Sensitivity(NamedTuple):
-    """What the runs of a policy could hide: means over seeds that chance may explain.
+    """What chance could hide in the runs of a policy: means over seeds that are not significant.
 
     Attributes
     ----------
@@ -143,38 +143,38 @@ class Sensitivity(NamedTuple):
 def judge(accounts: DeviceAccounts, until_target: DeviceAccounts | None = None) -> Status:
     """The status of a policy by the accounts of its runs.
 
-    It is over budget if a device spends more than 10 % over its budget, or all together more than
-    3 %. It leaves out if the influence of a device is below a half, its participation below half of
-    both what its data ask for and an even share, if devices together lack more than 5 % of what
-    their data ask for, or if less than 0.9 of the places are filled. It overweights if on average
-    the weights of a round sum to more than 1.1. The places, the weights, and the energies of a
-    policy that always draws are judged as they are. Everything else must be statistically
-    significant, which takes at least two seeds.
+    A policy is over budget if a device spends more than 10 % over its budget, or all devices
+    together more than 3 %. It leaves out devices if a device's influence is below one half, if its
+    participation is below half of both its fair number and an even split, if devices together lack
+    more than 5 % of their fair participation, or if less than 0.9 of the cohort is filled. It
+    overweights if the weights of a round sum to more than 1.1 on average. The filled cohort, the
+    weights, and the energies of a policy that always samples are judged without a test. Every other
+    excess must be statistically significant, which takes at least two seeds.
 
     If the time to a target ranks the policies, the rounds until the target are judged as well, in
     the runs that reach it (`until_target`) and with wider limits of energy, 25 % and 15 %: later
-    rounds cannot make up for them. Runs are too short to rank a policy if in all of them together a
-    device is asked for fewer than two participations.
+    rounds cannot make up for them. Runs are too short to rank a policy if a device's fair number of
+    participations is below two in all of them together.
 
     Notes
     -----
-    An excess of all together is significant if a one-sided t-test over the seeds says so at
-    `LEVEL`. The seeds of some of N devices agree by chance. So for a single device, the chance
-    variation that all devices have in common must not explain the excess either, at ``LEVEL / N``.
-    Its model is a Poisson number of lumps, whose size follows from the spread of all devices over
+    An excess of all devices together is significant if a one-sided t-test over the seeds says so at
+    `LEVEL`. Among N devices, some have seeds that agree by chance. So for a single device, the
+    chance variation common to all devices must not explain the excess either, at ``LEVEL / N``. Its
+    model is a Poisson number of lumps, whose size follows from the spread of all devices over
     seeds: one participation if cohorts are random, nearly nothing for round robin, 14
     participations for proportional fair scheduling if channels stay good for long. Both tests cap
     the variance at `_LUMP` times the channel's coherence time: otherwise a policy could spread its
     runs by preferring different devices in each.
 
     If devices exceed a limit only together, they are judged as a group: in each seed, the mean of
-    the devices that are beyond it in the mean of the other seeds. What devices lack together is
-    measured likewise, by the devices that have less than they should in the other seeds: of their
-    participation, up to a whole number, or of their influence if all decisions are draws, whose
-    weights make up for it.
+    the devices that exceed it on average in the other seeds. Missing participation is measured in
+    the same way, by the devices that have too little in the other seeds: in participations, up to
+    a whole number, or in influence if all decisions are draws, because weights make up for rare
+    draws.
 
-    A device takes part a whole number of times: its energy may be one participation per run above
-    the budget, its influence and participation one in all runs below what is asked.
+    Participations are whole numbers: a device's energy may be one participation per run above the
+    budget, its influence and participation one in all runs below the limit.
     """
     pooled = accounts.asked.sum(axis=0)
     least = float(np.min(pooled, where=pooled > 0, initial=np.inf))

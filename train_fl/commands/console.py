@@ -1,4 +1,4 @@
-"""Errors of commands in one line, and tables that are printed whole."""
+"""One-line errors of commands, and tables that are printed whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from policies.benchmark.runner import JobsFailedError, WorkerKilledError, is_interrupt
 
-# The extra that installs a package whose import says no more than that it is missing.
+# The extras that install packages whose import error names no remedy.
 _EXTRAS = {"stable_baselines3": "rl", "torch": "train"}
 
 
@@ -23,8 +23,8 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
     """End the program with a message, not a traceback.
 
     The status is 1 for failed runs, a killed worker or a full disk, and 2 for wrong input, a
-    missing package or a path that cannot be used. Compiled functions turn an interrupt into a
-    `SystemError`; here it is a `KeyboardInterrupt` again.
+    missing package or an unusable path. Compiled functions turn an interrupt into a `SystemError`;
+    here it becomes a `KeyboardInterrupt` again.
     """
     try:
         yield
@@ -55,7 +55,7 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
 
 
 def print_whole(table: Table, notes: Sequence[str], console: Console) -> None:
-    """Print a table so that no number is cut off, however narrow the terminal, and its notes."""
+    """Print a table with its notes; a narrow terminal cuts off no number."""
     whole = Measurement.get(console, console.options.update(width=1000), table).maximum
     Console(markup=False, emoji=False, width=max(console.width, whole)).print(table)
     for note in notes:

@@ -1,4 +1,4 @@
-"""Ranking schedulers in the settings of a file: tables, a picture and files."""
+"""Ranking schedulers in the settings of a file: tables, a figure and files."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def leaderboard(options: Options, console: Console) -> None:
     if options.policies:
         if stored is None:
             raise ValueError(
-                f"{str(path)!r} has no stored results for {', '.join(options.policies)} to be "
-                "ranked among: add them to its schedulers"
+                f"{str(path)!r} has no stored results to rank {', '.join(options.policies)} among: "
+                "add them to its schedulers"
             )
         read = _newcomers(read, options.policies, stored)
     settings = [_setting(one, stored) for one in read]
@@ -120,7 +120,7 @@ def leaderboard(options: Options, console: Console) -> None:
 
 
 def _setting(read: FileSetting, stored: pd.DataFrame | None) -> Setting:
-    """The setting of a file; with stored runs it has their seeds, and no bounds."""
+    """The setting of a file; with stored runs it has their seeds and no bounds."""
     try:
         setting = make_setting(read.name, read.options, read.schedulers, in_file=True)
     except ValueError as error:
@@ -141,7 +141,7 @@ def _newcomers(
         scenario = one.options.make_scenario()
         entrants = [make_entrant(scheduler, scenario, None) for scheduler in schedulers]
         if taken := {each.label for each in entrants} & set(stored["policy"]):
-            raise ValueError(f"stored results have the name {taken.pop()!r}: rename the policy")
+            raise ValueError(f"stored results already have {taken.pop()!r}: rename the policy")
         return one.options.training.train or not all(
             each.policy.needs_training for each in entrants
         )
@@ -150,7 +150,7 @@ def _newcomers(
 
 
 def _among(stored: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """One summary of stored runs and newcomers' runs, with the columns that both have."""
+    """One summary of stored and new runs, with the columns that both have."""
     known = stored.drop(columns="setting").dropna(axis="columns", how="all")
     return pd.concat([known, runs], ignore_index=True)[known.columns]
 
@@ -164,7 +164,7 @@ def _described(read: FileSetting, setting: Setting) -> dict[str, object]:
 
 
 def _write(boards: dict[str, Board], sentences: Sequence[str], folder: Path, title: str) -> None:
-    """Write the numbers, and the page with their tables."""
+    """Write the numbers, and a page with their tables."""
     summaries = {name: board.summary for name, board in boards.items()}
     ranks = {name: standings(board) for name, board in boards.items()}
     for file, each in (("summary", summaries), ("leaderboard", ranks)):

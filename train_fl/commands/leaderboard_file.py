@@ -22,10 +22,10 @@ from train_fl.commands.options import (
 )
 from train_fl.commands.settings import Scheduler
 
-# Leaderboards of this package, and next to each the runs of its schedulers.
+# Leaderboards of this package, each next to the stored runs of its schedulers.
 SUITES = Path(benchmark.__file__).parent / "suites"
 
-# The options of ``fl-edge compare`` that a setting has, by group, and the types of all its keys.
+# The options of ``fl-edge compare`` that a setting may have, by group, and the types of its keys.
 _GROUPS: dict[str, Any] = {
     "system": SystemOptions,
     "policy": PolicyOptions,
@@ -53,9 +53,9 @@ class FileSetting:
 
 
 def find_leaderboard(file: Path) -> tuple[Path, pd.DataFrame | None]:
-    """The path of a leaderboard, with its stored runs if `file` names one of this package's.
+    """The path of a leaderboard, with its stored runs if `file` names one of this package.
 
-    `ValueError` for a name without suffix that is neither a leaderboard's nor a file's.
+    `ValueError` for a name without suffix that is neither a leaderboard nor a file.
     """
     names = sorted(path.stem for path in SUITES.glob("*.toml"))
     if str(file) in names:
@@ -88,7 +88,7 @@ def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[FileSett
     settings = [_setting(defaults, table, where, data_dir) for table in tables]
     names = [setting.name for setting in settings]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"settings must have distinct names, {twice[0]!r} comes twice in {where}")
+        raise ValueError(f"settings must have distinct names, {twice[0]!r} occurs twice in {where}")
     return settings
 
 
@@ -123,7 +123,7 @@ def _setting(
 
 
 def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[str, Any]:
-    """The values, if each has one of the keys and is of its type."""
+    """The values, if each has an allowed key and the type of the key."""
     for key, value in values.items():
         if key not in keys:
             nearest = did_you_mean(key, keys) or f": it may have {', '.join(keys)}"
@@ -148,7 +148,7 @@ def _scheduler(entry: object, where: str) -> Scheduler:
     own = ("name", "label")
     options = {key: value for key, value in entry.items() if key not in own}
     if "scenario" in options:
-        raise ValueError(f"{where}: a scheduler has the scenario of its setting, got {entry!r}")
+        raise ValueError(f"{where}: remove the scenario, which is the setting's, from {entry!r}")
     label = entry.get("label")
     if label is not None and (not isinstance(label, str) or not label.isprintable() or not label):
         raise ValueError(f"{where}: a label must be a string of one line, got {label!r}")

@@ -1,4 +1,4 @@
-"""Settings out of options, with training of real models where it is asked for."""
+"""Make settings from options, with training of real models if requested."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A policy by its name, as `policies.make_policy` takes it, and how it is entered.
+    """A policy by its name, as `policies.make_policy` takes it, with its options and label.
 
-    Behind an ``@`` the name may say how updates are compressed: ``"uni-d@qsgd:4"``.
+    The name may end with the compression of the updates after an ``@``: ``"uni-d@qsgd:4"``.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Scheduler:
 def make_entrant(
     scheduler: Scheduler, scenario: Scenario, training: TrainingEnvFactory | None
 ) -> Entrant:
-    """A policy as the commands run it; DivFL chooses its cohorts by the labels of the task."""
+    """A policy as the commands run it; DivFL gets the label histograms of the task."""
     options, (name, _, compression) = dict(scheduler.options), scheduler.name.partition("@")
     if compression:
         scenario = scenario.replace(compression=compression)
@@ -66,13 +66,13 @@ def make_setting(
 ) -> Setting:
     """The setting that options describe; `ValueError` if one is wrong.
 
-    In a leaderboard's file, a setting without training leaves out schedulers that need it, and all
-    schedulers have the setting's uploads, because ranks compare only schedulers.
+    In a leaderboard's file, a setting without training leaves out schedulers that need training.
+    There all schedulers have the setting's uploads, because ranks compare schedulers only.
     """
     if in_file and (own := [one.name for one in schedulers if "@" in one.name]):
         raise ValueError(
             f"a leaderboard ranks schedulers with equal uploads, got {own[0]!r}: give the setting "
-            f"compression = {own[0].partition('@')[2]!r}, or compare it with fl-edge compare"
+            f"compression = {own[0].partition('@')[2]!r}, or use fl-edge compare"
         )
     seeds, trained, file = options.seed_range(), options.training.train, options.system.scenario
     scenario, training = options.make_scenario(), None
@@ -82,7 +82,7 @@ def make_setting(
                 f"the scenario file {file!r} names no data set: give one with --dataset, or "
                 "--no-train"
             )
-        # A user-defined compression has its size from the task.
+        # The task determines the size of a user-defined compression.
         keep = set() if options.training.fit_scenario else options.fields_given() - {"compression"}
         task, more = dataset_of(options), options.training_options()
         training = make_training(scenario, task, more, keep)
@@ -100,21 +100,21 @@ def make_setting(
         left_out={one.label: "needs training" for one in learners},
     )
     if training is not None:
-        training(entrants[0].policy)  # refuses a wrong option here, not in a worker
+        training(entrants[0].policy)  # rejects a wrong option here, not in a worker
     return setting
 
 
 def make_training(
     scenario: Scenario, task: str, options: Mapping[str, Any], keep: Collection[str] = ()
 ) -> TrainingEnvFactory:
-    """Training environments for a system, fitted to the data of a set by name but for `keep`."""
+    """Training environments on a named data set; the system is fitted to it except for `keep`."""
     from train_fl import TrainingEnvFactory  # torch takes seconds
 
     return TrainingEnvFactory(scenario, task, **options).fitted(keep)
 
 
 def dataset_of(options: CompareOptions) -> str:
-    """The data set that a setting trains on: the one given, or its scenario's."""
+    """The data set of a setting: the given one, or its scenario's."""
     name = options.system.scenario
     preset = PRESETS.get(name)
     own = Path(name).stem if preset is None else preset.dataset or name
@@ -122,7 +122,7 @@ def dataset_of(options: CompareOptions) -> str:
 
 
 def network_note(options: CompareOptions) -> str:
-    """The network that trains and the one that is uploaded, empty if both are the data set's."""
+    """The trained network and the one with the size of uploads; empty for the data set's."""
     training, parts = options.training_options(), []
     if model := training.get("model"):
         parts.append(f"network {model.rpartition(':')[2]}")

@@ -105,7 +105,7 @@ def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached(
     ("arguments", "message"),
     [
         ({"policies": []}, "policies must be one or more"),
-        ({"policies": 2 * [UniD(Scenario.digits())]}, "'Uni-D' comes twice among the policies"),
+        ({"policies": 2 * [UniD(Scenario.digits())]}, "'Uni-D' occurs twice among the policies"),
         ({"policies": UniD(Scenario.digits())}, r"a sequence, got Uni-D: use \[policy\]"),
         ({"policies": [UniD(Scenario.digits())]}, "made for .* another num_devices.*: make it"),
         ({"policies": ["lroa"]}, "policies must be instances of Policy, got 'lroa'"),

@@ -121,11 +121,11 @@ def test_leaderboard__another_file_leaves_no_results_of_the_first(call, tmp_path
         (ONE + 'mu = "1"', "setting 'a': mu must be a number, got '1'"),
         (ONE + "num_rounds = 3", "setting 'a': num_rounds is given twice"),
         (ONE + "eval_every = 2", "setting 'a': eval_every needs training: give it train = true"),
-        (ONE + '[[settings]]\nname = "a"', "distinct names, 'a' comes twice"),
+        (ONE + '[[settings]]\nname = "a"', "distinct names, 'a' occurs twice"),
         (ONE + "[[settings]]\nrounds = 3", "needs a name in one line, got None"),
         ('[[settings]]\nname = "a"', "setting 'a' needs a list schedulers"),
         (ONE + "schedulers = [3]", "a scheduler must be a name or a table with a name, got 3"),
-        (ONE + 'schedulers = ["lroa", "lroa"]', "'LROA' comes twice among the policies"),
+        (ONE + 'schedulers = ["lroa", "lroa"]', "'LROA' occurs twice among the policies"),
         (
             ONE + 'schedulers = [{ name = "oort", resorces = "static" }]',
             "did you mean 'resources'?",
@@ -220,9 +220,9 @@ def test_suite__a_learner_is_run_where_models_are_trained_and_else_its_own_sched
     ("given", "message"),
     [
         ("tini", "must be a TOML file or one of tiny, got 'tini': did you mean 'tiny'?"),
-        ("tiny lroa", "stored results have the name 'LROA': rename the policy"),
+        ("tiny lroa", "stored results already have 'LROA': rename the policy"),
         ("tiny mine.py:Steady@qsgd:1", "equal uploads, got 'mine.py:Steady@qsgd:1'"),
-        ("suites/tiny.toml mine.py:Steady", "has no stored results for mine.py:Steady to be"),
+        ("suites/tiny.toml mine.py:Steady", "has no stored results to rank mine.py:Steady among"),
     ],
 )
 @pytest.mark.usefixtures("suite")

@@ -48,7 +48,8 @@ def test_reproduce__leaves_its_figure_and_the_data_of_it(call, tmp_path, argumen
         assert f"digits, fastest first: {', '.join(order)}." in printed
     elif stem == "v":
         order = data.groupby("policy").penalty.mean().sort_values().index
-        assert f"digits, smallest objective first: {', '.join(order)}." in printed
+        order = ", ".join(order).replace("e+05", "·10⁵")
+        assert f"digits, smallest objective first: {order}." in printed
     if "--train" in arguments:
         assert data.groupby("policy").test_accuracy.count().tolist() == [2] * 4
 
@@ -123,7 +124,7 @@ def test_matching_mu__is_where_lroa_saves_what_the_paper_states(monkeypatch):
     ("arguments", "fragment"),
     [
         ("v-sweep --scenarios", "scenarios must be one or more, got none"),
-        ("v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' comes twice among the policies"),
+        ("v-sweep --nu 1e5 1.0001e5", "'ν = 1e+05' occurs twice among the policies"),
         ("v-sweep --mu 2", "v-sweep has no option --mu"),
         ("v-sweep --download", "--download needs training: add --train"),
     ],

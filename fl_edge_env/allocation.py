@@ -176,8 +176,8 @@ class Allocation:
         """
         if self.cohort is None or not self.f.ndim:
             raise ValueError(
-                "participants need a chosen cohort, as a sampled one is only known after the "
-                "draw, and an f with an entry for each device"
+                "participants are known before the round only if a cohort is chosen and f has an "
+                "entry for each device: give cohort instead of q, and f of shape (..., N)"
             )
         # An entry of -1 marks the extra last column, which is dropped.
         chosen = np.zeros((*self.cohort.shape[:-1], self.f.shape[-1] + 1), dtype=np.bool_)

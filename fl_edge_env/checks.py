@@ -185,5 +185,5 @@ def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
             f"others, got {observation['available']!r}"
         )
     if not there.any(axis=-1).all():
-        raise ValueError("the observation's available must name one device or more, got none")
+        raise ValueError("the observation's available must be 1 for at least one device, got none")
     return there

@@ -227,7 +227,7 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
             )
         if not self._started:
             raise gym.error.ResetNeeded("no episode is under way: call reset() before render()")
-        from fl_edge_env.rendering import draw  # the only code that needs matplotlib
+        from fl_edge_env.rendering import draw  # only rendering needs matplotlib
 
         played = int(self.simulator.round_index)
         return draw(self.scenario, played, self._decided_on, self.last_decision, self._last_round)

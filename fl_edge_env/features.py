@@ -47,10 +47,10 @@ class Scaling:
     """Scaling of a scenario's observations and rewards.
 
     Each device has the features ``FEATURES``, which are logarithms of ratios: its time at mid-range
-    frequency and power over the mean such time at the mean gain; its queue over the queue at which
-    Theorem 2 gives the mid-range frequency with uniform sampling; and, constant over rounds, its
-    compute time, data weight and compute power over their geometric means over all devices. The
-    constants are 0 if all devices are alike.
+    frequency and power over the devices' average time at their mean gains; its queue over the queue
+    at which Theorem 2 gives the mid-range frequency with uniform sampling; and, constant over
+    rounds, its compute time, data weight and compute power over their geometric means over all
+    devices. The constants are 0 if all devices are alike.
 
     With ``objective="outcome"`` the queue is divided by the energy that the budget allows for a
     participation, and ``OUTCOME_FEATURES`` are added: the logarithm of the mid-range energy over

@@ -62,7 +62,7 @@ def check_regular(path: Path) -> None:
 def read_text(path: Path) -> str:
     """The text of a regular file."""
     check_regular(path)
-    return path.read_text(encoding="utf-8-sig")  # some editors on Windows write a mark first
+    return path.read_text(encoding="utf-8-sig")  # without a byte order mark
 
 
 @contextmanager

@@ -25,9 +25,9 @@ def upload_rate(
     """Upload rate of each device [bit/s], equation (5): FDMA with B/K hertz for each draw.
 
     The paper calls N0 a density, but its figures are only reproduced if N0 is the total noise power
-    in the part of a draw, as here. With `bandwidth` [Hz], (..., N), each device has its own part,
-    with the same noise density, ``N0 K / B``; a device with none is treated as having an equal
-    part.
+    in one draw's part of the band, as here. With `bandwidth` [Hz], (..., N), each device has its
+    own part, with the same noise density, ``N0 K / B``; a device with none is treated as having an
+    equal part.
     """
     part: FloatArray | float = system.bandwidth_hz / system.cohort_size
     noise: FloatArray | float = system.noise_power_w
@@ -98,9 +98,8 @@ def cut(
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Cut times [s] and energies [J] at the end of the round, and mark the late devices.
 
-    `end` [s] is a number or has shape (..., 1). A late device has spent the energy of
-    `energy_until`. Rounding makes no device late: devices that finish together are late together or
-    not at all.
+    `end` [s] is a number or has shape (..., 1). A late device is charged `energy_until`. Rounding
+    makes no device late: devices that finish together are late together or not at all.
     """
     late = device_time > (1.0 + ROUNDING) * end
     device_energy = np.where(late, energy_until(end, f, p, system), device_energy)

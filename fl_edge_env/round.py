@@ -36,8 +36,8 @@ class Round(NamedTuple):
     cohort : ndarray of int, shape (B, K)
         The K devices drawn, possibly repeated, or the devices chosen, padded with -1 to K entries.
     device_time : ndarray, shape (B, N)
-        Time T_n that each device takes, or would take [s], equation (9), at most the duration of a
-        round that ends early, by the scenario's deadline or the decision's `first`.
+        Time T_n that each device takes, or would take [s], equation (9), capped at the end of the
+        round if the scenario's deadline or the decision's `first` ends it early.
     round_time : ndarray, shape (B,)
         Longest time in the cohort [s].
     elapsed_time : ndarray, shape (B,)

@@ -95,11 +95,11 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start an episode in every sub-environment, or in those of ``options["reset_mask"]``.
+        """Start an episode in every sub-environment, or in those that ``reset_mask`` selects.
 
-        An integer seeds sub-environment i with ``seed + i``; a sequence has one seed, or None, for
-        each. The observation has shape (B, N), the info is empty. Raises `ValueError` if the number
-        of seeds or the mask does not fit.
+        ``options`` may hold ``reset_mask``, bool of shape (B,). An integer seeds sub-environment i
+        with ``seed + i``; a sequence has one seed, or None, for each. The observation has shape (B,
+        N), the info is empty. Raises `ValueError` if the number of seeds or the mask does not fit.
         """
         if options and [*options] != ["reset_mask"]:
             raise ValueError(f"reset takes no options but reset_mask, got {options!r}")

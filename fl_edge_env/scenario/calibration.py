@@ -80,8 +80,8 @@ def _warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
     scale = float(np.sqrt(np.mean(budget**2)))
     if excess < _LEAST_EXCESS * scale:
         _warn(
-            f"at mid-range frequency and power the energy is within {excess:.3g} J of the budget "
-            f"of {scale:.3g} J: the paper's calibration gives V = {V:.3g} J^2/s, so small that "
+            f"at mid-range f and p the expected energy is within {excess:.3g} J of the budget of "
+            f"{scale:.3g} J: the paper's calibration gives V = {V:.3g} J^2/s, so small that "
             "policies hardly value time; give V directly, or another budget"
         )
 

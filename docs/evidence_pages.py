@@ -52,7 +52,7 @@ def system_table() -> str:
     settings = list(stored.index.unique("setting"))
     names = ("Opportunistic", "Quickest", "LROA", "Uni-D", "Best channel, static")
     rows = [[name, *(days[setting, name] for setting in settings)] for name in names]
-    return markdown(["total time, days", *settings], rows)
+    return markdown(["days for 1000 rounds", *settings], rows)
 
 
 def paper_table() -> str:

@@ -262,7 +262,7 @@ def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
     if influence <= 0:
         hidden.append("a device left out")
     elif influence < 1 / 3:
-        hidden.append(f"an influence of {100 * influence:.0g} %")
+        hidden.append(f"an influence of {100 * influence:.0f} %")
     if not hidden:
         return ""
     return f"With {seeds} seeds, {' or '.join(hidden)} could still be chance."

@@ -1,4 +1,4 @@
-"""The size of the code: a room that outgrows its limit pays for what is new with what can go."""
+"""The size of code and pages: a room that outgrows its limit pays for what is new."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ ROOMS = {
     "tests": 13_000,
 }
 LONGEST = 500  # lines of a file
+WORDS = 14_000  # of README and pages
 
 
 def lines_of(room: str) -> dict[str, int]:
@@ -42,3 +43,8 @@ def test_scenario__has_no_field_too_many():
 def test_files__are_not_long():
     lines = {path: count for room in ROOMS for path, count in lines_of(room).items()}
     assert not [path for path, count in lines.items() if count > LONGEST]
+
+
+def test_pages__are_not_long():
+    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= WORDS

@@ -39,12 +39,14 @@ def test_rewritten__replaces_tables_and_nothing_else(monkeypatch):
         assert evidence.rewritten(page.format(old)) == page.format("| 5 |\n\\1")
 
 
-def test_files__belong_to_results():
+def test_files__belong_to_results_and_figures_are_shown():
     files = {path for result in INDEX.values() for path in result["files"]}
     kept = {str(p.relative_to(ROOT)) for p in (ROOT / "docs/evidence").glob("*.[ct]*")}
     kept |= {str(p.relative_to(ROOT)) for p in (ROOT / "docs/leaderboards").iterdir()}
     assert kept - {"docs/evidence/index.toml"} <= files
     assert all((ROOT / path).exists() for path in [*files, *FIGURES])
+    pages = "".join(page.read_text() for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
+    assert all(figure.name in pages for figure in (ROOT / "examples/figures").iterdir())
     for name, result in INDEX.items():
         assert re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", result["commit"])
         commands = [part for part in result["command"].split("&&") if "fl-edge" in part]

@@ -265,7 +265,8 @@ def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
         hidden.append(f"an influence of {100 * influence:.0f} %")
     if not hidden:
         return ""
-    return f"With {seeds} seeds, {' or '.join(hidden)} could still be chance."
+    either = " or ".join(filter(None, [", ".join(hidden[:-1]), hidden[-1]]))
+    return f"With {seeds} seeds, {either} could still be chance."
 
 
 def _some(which: BoolArray) -> str:

@@ -176,7 +176,8 @@ def _notes(board: Board, sheet: Sheet, width: int) -> list[str]:
     bad = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in sheet.names[sheet.good :]]
     for shown in range(len(bad), -1, -1):
         left = len(bad) - shown
-        rest = [f"Reasons for {left} more: status_reason in summary.csv."] if left else []
+        whose = f" for {left} more" if shown else ""
+        rest = [f"Reasons{whose}: status_reason in summary.csv."] if left else []
         notes = [*bad[:shown], *rest, *board.caution.splitlines()]
         if sum(len(textwrap.wrap(note, width)) for note in notes) <= _MOST_NOTES:
             break

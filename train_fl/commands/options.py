@@ -64,7 +64,8 @@ class SystemOptions:
                 found[name] = kinds[name](value)
             except ValueError:
                 kind = "an integer" if kinds[name] is int else "a number"
-                raise ValueError(f"{name} must be {kind}, got {value!r}") from None
+                more = ": separate fields with spaces" if "," in value else ""
+                raise ValueError(f"{name} must be {kind}, got {value!r}{more}") from None
         return found
 
     def make_scenario(self, given: Mapping[str, Any], *, trained: bool = False) -> Scenario:

@@ -95,7 +95,7 @@ def save_plots(
     for name, grid in grids.items():
         rows = board.summary["policy"].nunique() if name == "overview" else 0
         paths = [folder / f"{name}.{kind}" for kind in formats]
-        save_figure(grid, paths, panel_size=(3.5, max(2.5, 0.8 + 0.17 * rows)))
+        save_figure(grid, paths, panel_size=(3.5, max(2.5, 0.8 + 0.26 * rows)))
 
 
 def save_figure(
@@ -181,7 +181,7 @@ def _curves(rounds: pd.DataFrame, *columns: str) -> Iterator[tuple[_Style, list[
 
 def _label(name: str, runs: pd.DataFrame) -> str:
     """The name of a policy in a figure, with its status if it is not ok."""
-    status = str(runs["status"].iloc[0])
+    status = str(runs["status"].iloc[0]).replace(" ", "\xa0")  # in one line
     return superscripts(name) + ("" if status == OK else f" ({status})")
 
 
@@ -232,8 +232,9 @@ def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
     """A dot for each value with a line for its interval, one below the other."""
     for row, dot in enumerate(dots):
         if dot.value is None:
-            at_left, box = axes.get_yaxis_transform(), {"facecolor": "white", "linewidth": 0}
-            axes.text(0.02, row, dot.note, va="center", transform=at_left, size="small", bbox=box)
+            box = {"facecolor": "white", "linewidth": 0, "pad": 1}
+            look: Any = {"va": "center", "size": "small", "bbox": box}
+            axes.text(0.02, row, dot.note, transform=axes.get_yaxis_transform(), **look)
             continue
         if np.isfinite(dot.value.low):
             ends = np.clip([dot.value.low, dot.value.high], dot.value.mean / 10, None)
@@ -241,7 +242,7 @@ def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
         face = dot.color if dot.filled else "white"
         axes.plot(
             dot.value.mean, row, dot.marker, color=dot.color, markerfacecolor=face,
-            markersize=5, label=dot.legend, zorder=3,
+            markersize=5, label=dot.legend, zorder=3, clip_on=False,
         )  # fmt: skip
     axes.set_yticks(range(len(dots)), [dot.label for dot in dots], parse_math=False)
     axes.set_ylim(len(dots) - 0.4, -0.6)
@@ -266,7 +267,7 @@ def draw_ranking(axes: Axes, board: Board) -> None:
             value, note = None, f"target missed in {missed} of {len(values)} runs"
         elif len(values) < LEAST_SEEDS:
             value = Interval(float(values.mean()), math.nan, math.nan)
-        label, ok = _label(name, runs[name]), is_ok(runs[name])
+        label, ok = "\n".join(wrapped(_label(name, runs[name]), 26)), is_ok(runs[name])
         dots.append(Dot(label, value, note, chosen[name].color, filled=ok))
     draw_dots(axes, dots)
     goal = "Total time"

@@ -103,7 +103,7 @@ def test_ranking__has_a_dot_with_its_interval_in_the_order_of_the_table():
     axes = Figure().add_subplot()
     draw_ranking(axes, board)
     labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == ["one", "two $x$", "late", "bad (over budget)"]
+    assert labels == ["one", "two $x$", "late", "bad (over\xa0budget)"]
     assert [text.get_text() for text in axes.texts] == ["target missed in 1 of 3 runs"]
     intervals, dots = axes.get_lines()[::2], axes.get_lines()[1::2]
     assert [dot.get_xydata().tolist() for dot in dots] == [[[20, 0]], [[40, 1]], [[2, 3]]]
@@ -126,7 +126,7 @@ def test_names__stand_once_below_the_panels_or_rows_and_policies_first(
     save_figure([[panel, panel]], [tmp_path / "panels.png"])
     (legend,) = drawn[0].legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert names[:3] == ["cost $x$", "Uni-S (over budget)", "no $"]
+    assert names[:3] == ["cost $x$", "Uni-S (over\xa0budget)", "no $"]
     assert sorted(names[3:]) == ["budget", "single runs", "worst device"]
     assert not any(text.get_parse_math() for text in legend.get_texts())
     rows = [[partial(draw_energy, rounds=rounds[rounds.policy == n])] for n in ("no $", "cost $x$")]

@@ -178,9 +178,9 @@ def test_factory__trains_own_data_and_network_by_the_names_of_their_file(own_fil
     ("data", "model", "message"),
     [
         ("{}:number", "{}:Net", "number must return a Dataset, got int"),
-        ("{}:damaged", "{}:Net", "does not give its data: FileNotFoundError: there is no poi"),
+        ("{}:damaged", "{}:Net", r"damaged\(\) fails: FileNotFoundError: there is no poi"),
         ("{}:points", "{}:np", "np in .*mine.py' must be a class or function that makes"),
-        ("point", "{}:Net", "femnist, or a function in a file as my_file.py:function, got 'poi"),
+        ("point", "{}:Net", "or a function in a file, such as my_file.py:function, got 'poi"),
         ("digit", "{}:Net", "got 'digit': did you mean 'digits'"),
     ],
 )
@@ -196,15 +196,15 @@ def test_make_task__names_what_is_wrong_with_own_files(own_file, data, model, me
     [
         (lambda images: images[:1], r"float32 of shape \(64, 1, 4, 4\), got .* \(1, 1, 4, 4\)"),
         (torch.Tensor.double, "torch.float32 .* got torch.float64"),
-        (torch.rand_like, "twice the same inputs and generator"),
-        (lambda images: images / 0, "must give finite inputs"),
+        (torch.rand_like, "two calls with the same inputs and generator"),
+        (lambda images: images / 0, "must return finite inputs"),
     ],
 )
 def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
     data = dataclasses.replace(own_data(), augment=lambda images, _: change(images))
     with pytest.raises(ValueError, match=message):
         make_own(data)
-    with pytest.raises(ValueError, match=r"fails as augment\(inputs, rng\): .* takes 1"):
+    with pytest.raises(ValueError, match=r"augment\(inputs, rng\) fails: .* takes 1"):
         make_own(dataclasses.replace(data, augment=lambda images: change(images)))
 
 
@@ -218,8 +218,8 @@ def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
         ({"model": "smal"}, "one of digits, small, cnn, resnet18, got 'smal': did you mean"),
         ({"upload": "large"}, "one of digits, small, cnn, resnet18, got 'large'"),
         ({"model": "resnet18"}, r"cannot be trained on inputs of shape \(1, 4, 4\)"),
-        ({"partition": "writer"}, "the data set own does not say who its writers are"),
-        ({"partition": "place", "merit": [0.1, 0.2]}, r"of each of 5 devices, got \[0.1, 0.2\]"),
+        ({"partition": "writer"}, "the data set own has no train_writers"),
+        ({"partition": "place", "merit": [0.1, 0.2]}, r"for each of 5 devices, got \[0.1, 0.2\]"),
         ({"partition": "speed", "merit": [0.1] * 5}, "different mean gains, .*got 0.1 for each of"),
         ({"partition": "place", "merit": [-0.1, 1, 1, 1, 1]}, "merit must be positive"),
         ({"dataset": written_data(), "partition": "writer", "num_devices": 4}, "are 5 writers"),

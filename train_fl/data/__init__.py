@@ -1,1 +1,1 @@
-"""Data sets, one loader a file, and how they are split over the devices."""
+"""Data sets and their splits over the devices."""

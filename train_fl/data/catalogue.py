@@ -1,4 +1,4 @@
-"""The data sets by name, one function each, and user-defined ones by file."""
+"""Built-in data sets by name, and user-defined ones loaded from a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from train_fl.data.images import cifar10, digits, fashion_mnist
 
 
 class Known(NamedTuple):
-    """A data set by name: its loader, and how it is trained by default."""
+    """A built-in data set: its loader and its training defaults."""
 
     load: Callable[[DataSource], Dataset]
     model: str
@@ -23,7 +23,7 @@ class Known(NamedTuple):
     partition: str = "dirichlet"
 
 
-# CIFAR-10 and FEMNIST are trained as in the paper.
+# CIFAR-10 and FEMNIST are trained with the paper's settings.
 DATASETS = {
     "digits": Known(digits, "digits", 0.02, num_devices=40),
     "fashion_mnist": Known(fashion_mnist, "cnn", 0.01),
@@ -33,7 +33,7 @@ DATASETS = {
 
 
 def _call(function: Callable[[], object], name: str) -> Dataset:
-    with running_own(f"{name} does not give its data"):
+    with running_own(f"{name}() fails"):
         dataset = function()
     if not isinstance(dataset, Dataset):
         raise ValueError(f"{name} must return a Dataset, got {type(dataset).__name__}")
@@ -41,20 +41,20 @@ def _call(function: Callable[[], object], name: str) -> Dataset:
 
 
 def own_dataset(name: str) -> Dataset:
-    """User-defined data, by ``my_file.py:function`` or ``my_module:function``.
+    """Load user-defined data by ``my_file.py:function`` or ``my_module:function``.
 
-    The function has no arguments and returns a `Dataset`. It is a `ValueError` if there is no such
-    function, it fails, or it returns something else or other data on each call.
+    The function takes no arguments and returns a `Dataset`. Raises `ValueError` if it is missing,
+    fails, returns something else, or returns different data on each call.
     """
     if names_own(name):
         function = load_own(name, kind="function that returns a Dataset", fits=callable)
         dataset = _call(function, name)
-        # Once is enough, and not in each worker.
+        # The main process checks this once; workers need not.
         once = multiprocessing.current_process().name == "MainProcess"
         if once and _call(function, name).fingerprint != dataset.fingerprint:
             raise ValueError(f"{name}() returns different data on each call: seed it")
         return dataset
     raise ValueError(
-        f"data set must be one of {', '.join(DATASETS)}, or a function in a file as "
+        f"data set must be one of {', '.join(DATASETS)}, or a function in a file, such as "
         f"my_file.py:function, got {name!r}{did_you_mean(name, DATASETS)}"
     )

@@ -1,4 +1,4 @@
-"""A data set: inputs and classes, perhaps user-defined, and where its files are."""
+"""Data sets for classification, and where their files are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fl_edge_env.typing import IntArray
 from policies.user_code import running_own
 from train_fl.modes import default_modes
 
-# One wrong label must not fill the memory with classes that have no sample.
+# Keeps one wrong label from filling the memory with empty classes.
 _MOST_CLASSES = 1_000_000
 # Changes a batch of inputs at random, such as images of shape (batch, channels, height, width).
 Augmentation = Callable[[Tensor, np.random.Generator], Tensor]
@@ -28,7 +28,7 @@ Augmentation = Callable[[Tensor, np.random.Generator], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs and their classes for training and for testing; see `from_arrays`, `from_torch`.
+    """Inputs and their classes for training and testing; see `from_arrays` and `from_torch`.
 
     Attributes
     ----------
@@ -38,18 +38,18 @@ class Dataset:
         Inputs of the network, such as normalised images of shape (samples, channels, height,
         width), rows of a table or tokens.
     train_targets : Tensor of int64, shape (samples,)
-        Classes from 0 on.
+        Class of each sample, counted from 0.
     test_inputs : Tensor
-        Inputs for testing.
+        Inputs of the test samples.
     test_targets : Tensor
-        Their classes.
+        Classes of the test samples.
     num_classes : int
-        Number of classes C; networks have an output for each.
+        Number of classes C; a network needs an output for each.
     train_writers : ndarray of int, shape (samples,), optional
-        Who made each training sample, counted from 0, in data that come from several people.
+        Writer of each training sample, counted from 0, if several people made the data.
     augment : callable, optional
-        Random changes of the inputs of a training batch: ``augment(inputs, rng)`` gives inputs of
-        the same shape, and draws its random numbers from the NumPy generator ``rng`` alone.
+        Augments a training batch: ``augment(inputs, rng)`` returns inputs of the same shape and
+        draws random numbers only from the NumPy generator ``rng``.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Dataset:
         )
 
     def __deepcopy__(self, memo: object) -> Dataset:
-        return self  # nothing changes it: copies of an environment share the data
+        return self  # immutable, so copies of an environment share the data
 
     @cached_property
     def fingerprint(self) -> str:
@@ -79,33 +79,34 @@ class Dataset:
         return str(joblib.hash([*arrays, self.num_classes, self.train_writers]))
 
     def examples(self) -> tuple[Tensor, Tensor]:
-        """A few inputs and targets on which networks are tried.
+        """A few inputs and targets for trying a network.
 
-        Where inputs are integers, these are samples with the least and the largest at each place,
-        such as the largest token, of which an embedding might have no row.
+        Integer inputs include the smallest and the largest value at each position, such as the
+        largest token, for which an embedding may lack a row.
         """
         if self.train_inputs.is_floating_point():
             return self.train_inputs[:2], self.train_targets[:2]
         inputs = torch.cat([self.train_inputs, self.test_inputs])
-        places = inputs.flatten(1).numpy()
-        rows = np.unique([places.argmin(axis=0), places.argmax(axis=0)])
+        values = inputs.flatten(1).numpy()
+        rows = np.unique([values.argmin(axis=0), values.argmax(axis=0)])
         return inputs[rows], torch.cat([self.train_targets, self.test_targets])[rows]
 
     def check_augment(self) -> None:
-        """Refuse an `augment` that fails, changes shape or type or draws other random numbers."""
+        """Reject an `augment` that fails, changes shape or type, or ignores its generator."""
         if self.augment is None:
             return
         inputs = self.train_inputs[:64]
-        with running_own("augment fails as augment(inputs, rng)"):
+        with running_own("augment(inputs, rng) fails"):
             one, other = (self.augment(inputs.clone(), np.random.default_rng(0)) for _ in range(2))
         if _kind(one) != _kind(inputs) or not torch.isfinite(one).all():
             raise ValueError(
-                f"augment must give finite inputs like its own, {_kind(inputs)}, got {_kind(one)}"
+                f"augment must return finite inputs of the same kind, {_kind(inputs)}, "
+                f"got {_kind(one)}"
             )
         if not torch.equal(one, other):
             raise ValueError(
-                "augment must draw its random numbers from the generator it is given, as no seed "
-                "names others: twice the same inputs and generator gave different inputs"
+                "augment must draw random numbers only from the generator it is given: two calls "
+                "with the same inputs and generator gave different results"
             )
 
     @classmethod
@@ -121,30 +122,30 @@ class Dataset:
         train_writers: ArrayLike | None = None,
         augment: Augmentation | None = None,
     ) -> Dataset:
-        """A user-defined data set; the arrays are copied.
+        """Make a data set from arrays, which are copied.
 
         Parameters
         ----------
         name, train_writers, augment
             The attributes of `Dataset`.
         train_inputs, test_inputs : array_like, shape (samples, ...)
-            They are taken as they are, not normalised. Integers stay integers, as tokens must,
-            but for images, of shape (samples, channels, height, width).
+            Used as they are, without normalisation. Integers stay integers, such as tokens,
+            unless they are images, of shape (samples, channels, height, width).
         train_targets, test_targets : array_like of int, shape (samples,)
-            Classes from 0 on.
+            Classes, counted from 0.
 
         Raises
         ------
         ValueError
-            If shapes do not fit, a value is not finite, or a target is no class.
+            If shapes do not match, a value is not finite, or a target is not a class.
         """
         train, test = (_inputs("train_inputs", train_inputs), _inputs("test_inputs", test_inputs))
         classes = _classes("train_targets", train_targets, len(train))
         test_classes = _classes("test_targets", test_targets, len(test))
         if classes.min() > 0:
             raise ValueError(
-                "train_targets must be counted from 0, each class with a sample, and the least "
-                f"is {classes.min()}: subtract it"
+                f"train_targets must count classes from 0, but the smallest is {classes.min()}: "
+                "subtract it"
             )
         if train.dtype != test.dtype:
             raise ValueError(
@@ -153,7 +154,7 @@ class Dataset:
             )
         if train.shape[1:] != test.shape[1:]:
             raise ValueError(
-                "train_inputs and test_inputs must be of one shape, "
+                "samples of train_inputs and test_inputs must have the same shape, "
                 f"got {tuple(train.shape[1:])} and {tuple(test.shape[1:])}"
             )
         writers = None
@@ -178,21 +179,21 @@ class Dataset:
         test: torch.utils.data.Dataset[Any],
         **options: Any,
     ) -> Dataset:
-        """A data set out of two of torch's, such as those of torchvision; see `from_arrays`.
+        """Make a data set from two torch data sets, such as torchvision's; see `from_arrays`.
 
-        Both have a length, and pairs of an input and its class. All inputs are tensors or arrays of
-        one shape, such as (channels, height, width) after torchvision's ``ToTensor``. Every sample
-        is read once and kept in memory; one that is something else is a `ValueError`.
+        Both need a length and samples (input, class). All inputs are tensors or arrays of one
+        shape, such as (channels, height, width) after torchvision's ``ToTensor``. Every sample is
+        read once and kept in memory. Raises `ValueError` for any other sample.
         """
         return cls.from_arrays(name, *_read(train, "train"), *_read(test, "test"), **options)
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """The folder of a data set's files, if missing ones are fetched, and the people to draw.
+    """The folder of a data set's files, and whether missing ones are downloaded.
 
-    `num_devices` is their number, in data that come from people, and `seed` that of the draw and of
-    the samples held out for testing.
+    FEMNIST draws `num_devices` writers; `seed` determines this draw and the samples held out for
+    testing.
     """
 
     folder: Path = Path("data")
@@ -207,16 +208,16 @@ def _kind(values: Any) -> str:
 
 
 def _inputs(name: str, given: ArrayLike) -> Tensor:
-    """A copy of inputs, float32 or, as tokens are, int64."""
-    array = _array(name, given, "fiub", "turn words into tokens, and categories into columns")
+    """A copy of inputs as float32, or as int64 if they are tokens."""
+    array = _array(name, given, "fiub", "turn words into tokens and categories into columns")
     if array.ndim < 2 or len(array) == 0:
         raise ValueError(
-            f"{name} must have shape (samples, ...), with a sample and an axis of its own, "
-            f"got {array.shape}: a single column is array[:, None]"
+            f"{name} must have shape (samples, ...), with a sample and at least two axes, "
+            f"got {array.shape}: write a single column as array[:, None]"
         )
     if array.dtype.kind in "iu" and array.ndim != 4:
         return torch.from_numpy(np.array(array, dtype=np.int64, order="C"))
-    with np.errstate(over="ignore"):  # it is refused here
+    with np.errstate(over="ignore"):  # infinite values are rejected below
         values = torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
     if not torch.isfinite(values).all():
         raise ValueError(f"{name} must be finite")
@@ -224,7 +225,7 @@ def _inputs(name: str, given: ArrayLike) -> Tensor:
 
 
 def _classes(name: str, given: ArrayLike, size: int) -> Tensor:
-    """A copy of the classes of samples."""
+    """A copy of the samples' classes."""
     classes = _integers(name, given, size)
     for label in (classes.min(), classes.max()):
         if not 0 <= label < _MOST_CLASSES:
@@ -233,8 +234,8 @@ def _classes(name: str, given: ArrayLike, size: int) -> Tensor:
 
 
 def _integers(name: str, given: ArrayLike, size: int) -> IntArray:
-    """A copy of one integer for each sample."""
-    array = _array(name, given, "iu", "one integer of 64 bits for each sample")
+    """A copy of integers, one for each sample."""
+    array = _array(name, given, "iu", "give one 64-bit integer for each sample")
     if array.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), got {array.shape}")
     return np.array(array, dtype=np.int64, order="C")
@@ -242,7 +243,7 @@ def _integers(name: str, given: ArrayLike, size: int) -> IntArray:
 
 def _array(name: str, given: ArrayLike, kinds: str, instead: str) -> NDArray[Any]:
     check_unmasked(name, given)
-    with as_value_error(f"{name} must make an array: "):
+    with as_value_error(f"{name} must convert to an array: "):
         array = np.asarray(given)
     if array.dtype.kind not in kinds:
         raise ValueError(f"{name} must hold numbers, got {array.dtype}: {instead}")
@@ -250,14 +251,12 @@ def _array(name: str, given: ArrayLike, kinds: str, instead: str) -> NDArray[Any
 
 
 def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Inputs and targets of one of torch's data sets."""
-    with as_value_error(
-        f"{split} must hold samples, pairs of an input, a tensor of one shape, and its class: "
-    ):
+    """Inputs and targets of a torch data set."""
+    with as_value_error(f"{split} must hold samples (input, class) with inputs of one shape: "):
         inputs, targets = zip(*(samples[index] for index in range(len(samples))), strict=True)
         if wrong := [one for one in inputs if not isinstance(one, (Tensor, np.ndarray))]:
             raise TypeError(
-                f"got a {type(wrong[0]).__name__}, give a data set of images transform=ToTensor()"
+                f"got a {type(wrong[0]).__name__}: give an image data set transform=ToTensor()"
             )
         check_unmasked("inputs and targets", [*inputs, *targets])
         classes = np.array([np.asarray(target) for target in targets])

@@ -21,24 +21,23 @@ from train_fl.data.dataset import Dataset, DataSource
 _LEAST_SAMPLES = 50
 _HELD_OUT = 0.1
 _NUM_CLASSES = 62
-# LEAF's scripts split samples into these folders, and repeat the first sample of each writer. A
-# larger share of repeated samples than this means copied files.
+# LEAF's scripts split samples into these folders, and repeat the first sample of each writer.
 _HALVES = {"train", "test"}
-_MOST_REPEATED = 0.1
+_MOST_REPEATED = 0.1  # more repeated samples than this fraction mean copied files
 
 # Pixels in [0, 1] of shape (samples, 1, 28, 28), and classes.
 _Samples = tuple[NDArray[np.float32], IntArray]
 
 
 def femnist(source: DataSource) -> Dataset:
-    """Handwritten digits and letters of 28 by 28 pixels, by writer, in 62 classes.
+    """FEMNIST: handwritten digits and letters of 28 by 28 pixels, by writer, in 62 classes.
 
     The folder holds LEAF's JSON files. If LEAF's scripts have split them, ``train`` and ``test``
-    are read together; otherwise ``all_data`` or the one folder that has files. Hidden files and
-    folders are ignored. Of the writers with at least 50 samples, as many as there are devices are
-    drawn. LEAF's scripts repeat the first sample of a writer, which is used once. A tenth of each
-    writer's samples is held out, and together they are the test set. Pixels are as in LEAF: from 0
-    to 1, on a white background of 1.
+    are read together; otherwise ``all_data``, or the only folder with files. Hidden files and
+    folders are ignored. For each device one writer with at least 50 samples is drawn. The first
+    sample of a writer, which LEAF's scripts repeat, is used once. A tenth of each writer's samples
+    is held out; together they form the test set. Pixels are as in LEAF: from 0 to 1, on a white
+    background of 1.
 
     Raises
     ------
@@ -67,7 +66,7 @@ def _find_files(folder: Path) -> list[Path]:
     if not found:
         raise ValueError(
             f"there are no .json files in {str(folder)!r}: make them with LEAF "
-            "(github.com/TalwalkarLab/leaf) and name their folder by --data-dir; --no-train "
+            "(github.com/TalwalkarLab/leaf) and give their folder with --data-dir; --no-train "
             "compares without training"
         )
     places = {path.parent for path in found}
@@ -79,17 +78,17 @@ def _find_files(folder: Path) -> list[Path]:
         raise ValueError(
             f"the samples must be in one folder, or in its train and test, but the .json files "
             f"of {str(folder)!r} are in {', '.join(sorted(repr(str(place)) for place in places))}: "
-            "name by --data-dir the folder that has each sample once"
+            "point --data-dir at the folder that has each sample once"
         )
     return [path for path in found if path.parent in places]
 
 
 def _naming(path: Path) -> AbstractContextManager[None]:
-    return as_value_error(f"{str(path)!r} is damaged or not a FEMNIST file (", "): get it again")
+    return as_value_error(f"{str(path)!r} is damaged or not a FEMNIST file (", "): regenerate it")
 
 
 def _people(path: Path) -> dict[str, Any]:
-    """Lists of pixels ``x`` and classes ``y`` of each writer in a file."""
+    """The pixels ``x`` and classes ``y`` of each writer in a file."""
     people: dict[str, Any] = json.loads(path.read_bytes())["user_data"]
     return people
 
@@ -98,13 +97,13 @@ def _samples(person: dict[str, Any]) -> _Samples:
     images = np.array(person["x"]).reshape(-1, 1, 28, 28)
     labels = np.array(person["y"])
     if images.dtype.kind not in "if":
-        raise ValueError(f"pixels are {images.dtype}")
+        raise ValueError(f"pixels must be numbers, got {images.dtype}")
     if labels.shape != images.shape[:1] or not all(type(label) is int for label in person["y"]):
-        raise ValueError(f"{len(images)} images have labels {labels.dtype} of {labels.shape}")
+        raise ValueError(f"{len(images)} images have {labels.dtype} labels of shape {labels.shape}")
     if labels.min() < 0 or labels.max() >= _NUM_CLASSES:
-        raise ValueError("a label is not from 0 to 61")
+        raise ValueError("labels must be from 0 to 61")
     if not np.all((images >= 0) & (images <= 1)):  # NaN fails
-        raise ValueError("a pixel is not from 0 to 1")
+        raise ValueError("pixels must be from 0 to 1")
     return images.astype(np.float32), labels
 
 
@@ -113,14 +112,14 @@ def _draw_writers(counts: Counter[str], source: DataSource, rng: np.random.Gener
     if len(eligible) < source.num_devices:
         raise ValueError(
             f"{str(source.folder)!r} has {len(eligible)} writers with at least {_LEAST_SAMPLES} "
-            f"samples, and num_devices is {source.num_devices}"
+            f"samples, but num_devices is {source.num_devices}"
         )
     drawn = rng.choice(len(eligible), size=source.num_devices, replace=False)
     return [eligible[index] for index in np.sort(drawn)]
 
 
 def _distinct(writer: str, parts: list[_Samples]) -> _Samples:
-    """A writer's samples without LEAF's repetition; `ValueError` if they are copies."""
+    """A writer's samples without LEAF's repeated one; `ValueError` if there are more copies."""
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     rows = np.column_stack([images.reshape(len(images), -1), labels])
     first = np.sort(np.unique(rows, axis=0, return_index=True)[1])

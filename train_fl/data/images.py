@@ -1,4 +1,4 @@
-"""Data sets of images: scikit-learn's digits, Fashion-MNIST and CIFAR-10."""
+"""Image data sets: scikit-learn's digits, Fashion-MNIST and CIFAR-10."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from train_fl.data.dataset import Dataset, DataSource
 
 
 def digits(source: DataSource) -> Dataset:  # noqa: ARG001 - it comes with scikit-learn
-    """Handwritten digits of 8 by 8 pixels that come with scikit-learn: 1440 to train, 357 to test.
+    """Scikit-learn's handwritten digits of 8 by 8 pixels: 1440 to train, 357 to test.
 
-    The split is a fixed shuffle. Pixels are standardised with the mean and the deviation of the
-    training images.
+    The split is a fixed shuffle. Pixels are standardised with the training images' mean and
+    standard deviation.
     """
     bunch = load_digits()
     order = np.random.default_rng(0).permutation(len(bunch.target))
@@ -47,8 +47,8 @@ def fashion_mnist(source: DataSource) -> Dataset:
 def cifar10(source: DataSource) -> Dataset:
     """CIFAR-10: 50,000 colour images of 32 by 32 pixels to train and 10,000 to test.
 
-    Training batches are augmented by a random crop out of four more pixels on each side, and by
-    mirroring.
+    Training batches are augmented by random crops, after padding with four zeros on each side, and
+    by random horizontal flips.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def cifar10(source: DataSource) -> Dataset:
 
 
 def _read(source: DataSource, kind: Any, place: str) -> tuple[Any, Any]:
-    """The training and test split of one of torchvision's data sets, whose files are in `place`."""
+    """The training and test split of a torchvision data set whose files are in `place`."""
     folder, name = source.folder / place, kind.__name__
     remedy = "put its files there, give --download, or run without training (--no-train)"
     if not source.download and not folder.is_dir():
@@ -79,14 +79,14 @@ def _read(source: DataSource, kind: Any, place: str) -> tuple[Any, Any]:
 
 
 def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """Images (samples, channels, height, width) less the training mean, over its deviation."""
+    """Standardise images (samples, channels, height, width) by each channel's training values."""
     deviation, mean = torch.std_mean(train, dim=(0, 2, 3), keepdim=True)
-    deviation = torch.where(deviation > 0, deviation, 1.0)  # of a channel that is the same all over
+    deviation = torch.where(deviation > 0, deviation, 1.0)  # for a constant channel
     return (train - mean) / deviation, (test - mean) / deviation
 
 
 def random_crop_and_flip(images: Tensor, rng: np.random.Generator) -> Tensor:
-    """Crop each image at random out of itself with four zero pixels around, and mirror half."""
+    """Pad each image with four zeros, crop it at random, and flip it with probability 1/2."""
     count, _, height, width = images.shape
     margin = 4
     draws = torch.from_numpy(rng.integers([[2 * margin + 1] * 2 + [2]], size=(count, 3)))

@@ -21,7 +21,7 @@ def split(
     merit: ArrayLike | None,
     rng: np.random.Generator,
 ) -> list[IntArray]:
-    """The samples of each device, drawn as the options say.
+    """Split the training samples over the devices as the options say.
 
     Raises
     ------
@@ -38,14 +38,15 @@ def split(
     if kind in ("place", "speed"):
         if merit is None or np.shape(merit) != (num_devices,):
             raise ValueError(
-                f"a split by {kind} needs the merit of each of {num_devices} devices, got {merit!r}"
+                f"a split by {kind} needs merit, one number for each of {num_devices} devices, "
+                f"got {merit!r}"
             )
         return by_rank(labels, merit, options.concentration, rng)
     if kind == "writer":
         if dataset.train_writers is None:
             raise ValueError(
-                f"the data set {dataset.name} does not say who its writers are: give it "
-                "train_writers, a number from 0 on for each sample"
+                f"the data set {dataset.name} has no train_writers, which a split by writer needs: "
+                "give the writer of each sample, counted from 0"
             )
         return by_writer(dataset.train_writers, num_devices)
     return dirichlet_equal(labels, num_devices, options.concentration, rng)
@@ -54,12 +55,12 @@ def split(
 def dirichlet_equal(
     labels: NDArray[np.integer], num_devices: int, concentration: float, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Split samples into parts with a Dirichlet label mix, whose sizes differ by at most one.
+    """Split samples with Dirichlet label mixes into parts whose sizes differ by at most one.
 
-    Each device draws a distribution over classes and then its samples, one after the other and
-    without replacement, from the classes that have samples left [Hsu2019]_. The distribution is the
-    symmetric Dirichlet distribution of the concentration: small for devices with few classes, large
-    for devices that are alike.
+    Each device draws a distribution over classes. It then draws its samples one by one, without
+    replacement, from the classes with samples left [Hsu2019]_. The distribution is drawn from a
+    symmetric Dirichlet distribution: a small concentration gives devices few classes, a large one
+    makes them alike.
 
     References
     ----------
@@ -74,50 +75,50 @@ def dirichlet_equal(
 def by_rank(
     labels: NDArray[np.integer], merit: ArrayLike, concentration: float, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Split samples into parts of equal size whose label mix follows the rank of the device.
+    """Split samples into parts of equal size whose label mix follows the device's rank.
 
-    Devices are ranked by their mean gain or their speed, the best first, and classes by their
-    number: the first devices have more of the first classes and the last more of the last. As in
-    `dirichlet_equal` each device draws a distribution over classes and then its samples; here the
-    mean of that distribution depends on the rank. With u the share of devices that are better and
-    v the share of samples in classes before (each counting half of its own), it is
-    ``1 + (1 - 2 u)(1 - 2 v)`` times the class's share of all samples, so that the devices
-    together ask for the classes in the shares that there are. Devices of equal merit share their
-    rank. With a large concentration a device's mix is the one of its rank, with a small one devices
-    have few classes, whatever their rank.
+    Devices are ranked by mean gain or speed, the best first, and classes by their number: the first
+    devices have more of the first classes, the last devices more of the last. As in
+    `dirichlet_equal`, each device draws a distribution over classes and then its samples; here the
+    mean of that distribution depends on the rank. Let u be the fraction of better devices and v the
+    fraction of samples in earlier classes, both including half of the device or class itself. The
+    mean is ``1 + (1 - 2 u)(1 - 2 v)`` times the class's share of all samples, so all devices
+    together ask for the classes as often as they occur. Devices of equal merit have the same rank.
+    A large concentration gives every device the mean of its rank; a small one gives devices few
+    classes regardless of rank.
 
-    A policy that prefers good channels, or fast devices, then learns the last classes badly.
+    A policy that prefers good channels or fast devices then learns the last classes badly.
 
     Raises
     ------
     ValueError
-        If all devices are alike, or a merit is not positive and finite.
+        If all merits are equal, or one is not positive and finite.
 
     Notes
     -----
-    The joint density of u and v is the copula of Farlie, Gumbel and Morgenstern with its largest
-    parameter, whose rank correlation is 1/3.
+    The joint density of u and v is the Farlie-Gumbel-Morgenstern copula with its largest parameter;
+    its rank correlation is 1/3.
     """
     merits = per_device("merit", merit, np.size(merit))
     if np.all(merits == merits[0]):
         raise ValueError(
-            "a split by place needs devices of different mean gains, as in a CellChannel, and one "
-            f"by speed devices of different speeds, as phones; got {merits[0]:g} for each of "
-            f"{merits.size}"
+            "a split by place needs devices with different mean gains, as in Scenario.cell(), and "
+            "a split by speed different speeds, as in Scenario.phones(); got "
+            f"{merits[0]:g} for each of {merits.size} devices"
         )
     classes = _shuffled_classes(labels, rng)
     share = np.array([len(members) for members in classes]) / len(labels)
     before = np.cumsum(share) - 0.5 * share
     better = (rankdata(-merits) - 0.5) / merits.size
     mean_mix = share * (1.0 + np.outer(1.0 - 2.0 * better, 1.0 - 2.0 * before))
-    # A part so small that it would be zero makes no distribution.
+    # A concentration that underflows to zero gives no distribution.
     concentrations = np.maximum(concentration * len(share) * mean_mix, 1e-12)
-    # The last ones get what is left: in random order, so that it is no matter of the rank.
+    # The last devices get the leftovers, so the order is random and independent of the rank.
     return _draw_parts(classes, concentrations, rng.permutation(merits.size), rng)
 
 
 def iid(num_samples: int, num_devices: int, rng: np.random.Generator) -> list[IntArray]:
-    """Split samples at random into parts of equal size; see `dirichlet_equal`."""
+    """Split samples at random into parts whose sizes differ by at most one."""
     return np.array_split(rng.permutation(num_samples), num_devices)
 
 
@@ -127,12 +128,12 @@ def by_writer(writers: IntArray, num_devices: int) -> list[IntArray]:
     Raises
     ------
     ValueError
-        If there are more or fewer writers than devices, or they are not counted from 0.
+        If there are more or fewer writers than devices, or they are not numbered from 0.
     """
     found = np.unique(writers)
     if not np.array_equal(found, np.arange(num_devices)):
         raise ValueError(
-            f"a split by writer needs as many devices as writers, and writers counted from 0: "
+            f"a split by writer needs as many devices as writers, and writers numbered from 0: "
             f"num_devices is {num_devices} and there are {len(found)} writers from {found[0]} "
             f"to {found[-1]}"
         )
@@ -150,9 +151,9 @@ def _draw_parts(
     order: Iterable[int],
     rng: np.random.Generator,
 ) -> list[IntArray]:
-    """Parts of sizes apart by at most one, drawn from the classes device after device.
+    """Draw each device's samples from the classes; part sizes differ by at most one.
 
-    `concentrations`, shape (N, C), are those of each device's Dirichlet distribution over classes.
+    `concentrations`, shape (N, C), are each device's Dirichlet parameters over classes.
     """
     pools = [members.tolist() for members in classes]
     share, more = divmod(sum(map(len, pools)), len(concentrations))
@@ -162,7 +163,7 @@ def _draw_parts(
         for index in range(len(parts[device])):
             left = np.array([len(pool) for pool in pools])
             odds = np.where(left > 0, mix, 0.0)
-            if odds.sum() == 0.0:  # of this device's classes nothing is left
+            if odds.sum() == 0.0:  # no samples are left in this device's classes
                 odds = left.astype(np.float64)
             cdf = np.cumsum(odds)
             drawn = int(np.searchsorted(cdf, rng.random() * cdf[-1], side="right"))

@@ -62,7 +62,7 @@ def test_from_arrays__classes_reach_to_the_largest_label_of_either_split(test_la
             lambda a: a[:-1],
             r"_targets must have shape \(\d,\), got",
         ),
-        ("targets", lambda a: a > 0, "_targets must hold numbers, got bool: one integer"),
+        ("targets", lambda a: a > 0, "_targets must hold numbers, got bool: give one"),
         ("targets", lambda a: changed(a, 1, -2), "_targets must be at least 0 and .*, got -2"),
         ("targets", lambda a: changed(a, 1, 10**9), "_targets must be .* below 1000000, got 10000"),
         ("targets", lambda a: [2**64] * len(a), "_targets must hold numbers, got object"),
@@ -75,7 +75,7 @@ def test_from_arrays__wrong_input_is_named(split, name, change, message):
 
 
 def test_from_arrays__train_and_test_inputs_must_be_of_one_shape():
-    message = r"must be of one shape, got \(2, 3, 4\) and \(2, 3, 3\)"
+    message = r"must have the same shape, got \(2, 3, 4\) and \(2, 3, 3\)"
     with pytest.raises(ValueError, match=message):
         from_arrays(test_inputs=IMAGES[:3, ..., :3])
 
@@ -100,11 +100,11 @@ IMAGE = torch.zeros(1, 2, 2)
     ("samples", "message"),
     [
         ([], "train must hold samples"),
-        ([IMAGE], "pairs of an input"),
-        ([(IMAGE, 0), ("picture", 1)], "got a str, give .*transform=ToTensor"),
+        ([IMAGE], r"train must hold samples \(input, class\)"),
+        ([(IMAGE, 0), ("picture", 1)], "got a str: give .*transform=ToTensor"),
         ([(IMAGE, "cat")], "train_targets must hold numbers, got <U3"),
         ([(IMAGE, 0), (IMAGE[:, :1], 1)], "must have the same shape"),
-        ([(IMAGE, torch.tensor(1))], "counted from 0, .* the least is 1: subtract it"),
+        ([(IMAGE, torch.tensor(1))], "classes from 0, but the smallest is 1: subtract it"),
     ],
 )
 def test_from_torch__names_what_is_no_sample(samples, message):

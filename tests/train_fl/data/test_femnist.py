@@ -169,7 +169,7 @@ def test_femnist__reads_each_sample_from_one_place(tmp_path, places, read):
             (tmp_path / place / "0.json").write_text("never read")
         assert_equal(load(tmp_path), dataset)
     else:
-        with pytest.raises(ValueError, match="name by --data-dir") as refused:
+        with pytest.raises(ValueError, match="point --data-dir at") as refused:
             load(tmp_path)
         seen = [place for place in places.split() if not place.startswith(".")]
         assert all(repr(str(tmp_path / place)) in str(refused.value) for place in seen)
@@ -191,7 +191,7 @@ def test_femnist__leafs_repetition_is_used_once_and_copies_are_refused(tmp_path,
 
 def test_femnist__what_the_folder_lacks_is_told(folder, tmp_path):
     message = re.escape(f"{str(folder)!r} has 5 writers with at least 50 samples")
-    with pytest.raises(ValueError, match=f"{message}, and num_devices is 6"):
+    with pytest.raises(ValueError, match=f"{message}, but num_devices is 6"):
         load(folder, 6)
     with pytest.raises(ValueError, match=re.escape(f"no .json files in {str(tmp_path)!r}")):
         load(tmp_path)

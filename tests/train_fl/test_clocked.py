@@ -206,10 +206,10 @@ def with_wrong(strategy=None, scenario=SCENARIO, **options):
         (with_wrong(PolicyStrategy(LROA(SCENARIO), SCENARIO)), "without a clock"),
         (with_wrong(policy="lroa"), "policy must be a Policy, got 'lroa'"),
         (with_wrong(resources="dinamic"), "did you mean 'dynamic'"),
-        (lambda: run(FedAvg(**FEW), policy=LROA(SCENARIO)), "LROA gives f and p .* that it draws"),
+        (lambda: run(FedAvg(**FEW), policy=LROA(SCENARIO)), "LROA samples its cohort"),
         (lambda: run(FedAvg(), rounds=11), "the scenario's 10, got 11"),
-        (lambda: run(Fixed([*range(N), 0])), r"got 13 .* those to \[111\] are to the same node"),
-        (lambda: run(Fixed([34])), r"those to \[77\] are to"),
+        (lambda: run(Fixed([*range(N), 0])), r"got 13 .* nodes \[111\] are repeated"),
+        (lambda: run(Fixed([34])), r"nodes \[77\] are repeated or unknown"),
     ],
 )
 def test_clocked__refuses_wrong_use(call, message):

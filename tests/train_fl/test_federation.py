@@ -246,13 +246,13 @@ def ran(devices=range(N), scenario=SCENARIO, rounds=1, **options):
     [
         (ran(range(N - 1)), f"{N} devices and the federation {N - 1} nodes"),
         (ran(range(N + 1)), f"{N} devices and the federation {N + 1} nodes"),
-        (ran([0, *range(N - 1)]), "a partition-id of its own"),
+        (ran([0, *range(N - 1)]), "must report a different partition-id"),
         (made("divfl"), "distances between the gradients"),
         (made("optimal-sampling"), "update norms of all devices"),
         (made("random", server="adam"), "one of fedavg, fednova, fedavgm, fedadam, got 'adam'"),
         (ran(scenario=SCENARIO.replace(model_bits=1e6)), "is 1000000 and must be 194880"),
         (ran(rounds=11), "the scenario's 10, got 11"),
-        (lambda log: ran(log=log)(log), r"cannot begin the log '.*log.csv': File exists"),
+        (lambda log: ran(log=log)(log), r"cannot create the log '.*log.csv': File exists"),
     ],
 )
 def test_strategy__refuses_wrong_use(call, message, tmp_path):

@@ -1,4 +1,4 @@
-"""Federations of Flower under a scenario's clock: their radio is emulated, all else is real."""
+"""Flower federations under a scenario's clock: the radio is emulated, the rest is real."""
 
 from __future__ import annotations
 

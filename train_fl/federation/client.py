@@ -1,4 +1,4 @@
-"""What a client answers: which device it is, and the model that it has trained."""
+"""Client replies: the device number and the trained model."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from train_fl.task import Task, TrainingSeeds
 
 
 def device_reply(message: Message, context: Context) -> Message:
-    """A client's reply to the server's query which device it is.
+    """Reply to the server's query with the client's device number.
 
-    A node whose configuration has no integer ``partition-id`` is a `ValueError`, here and in
-    `train_reply`.
+    Raises `ValueError`, as `train_reply` does, if the node's configuration has no integer
+    ``partition-id``.
     """
     metrics = MetricRecord({DEVICE: _device(context)})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 
 def train_reply(message: Message, context: Context, task: Task) -> Message:
-    """Train a device's part of a task as `TrainingWrapper` does, and reply with the local model.
+    """Train on a device's data as `TrainingWrapper` does, and reply with the local model.
 
-    The task is the same for all clients; the split over the devices is that of the episode. Under a
-    strategy of Flower the message needs `Clocked.train_config`. The reply's ``metrics`` have the
-    time of training as ``train_s``. Add ``up_s`` there for the log of `PolicyStrategy`: only the
-    client's own transport knows it.
+    All clients pass the same task; the episode's seed determines the split over the devices. Under
+    one of Flower's own strategies the message needs `Clocked.train_config`. The reply's ``metrics``
+    have the training time ``train_s`` [s]. For the log of `PolicyStrategy`, add the upload time
+    ``up_s`` [s], which only the client's transport knows.
     """
     config, device = message.content["config"], _device(context)
     epochs, compression = config["local-epochs"], str(config.get("compression", "none"))
@@ -58,8 +58,8 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     )
     metrics["train_s"] = time.perf_counter() - started
     content = RecordDict({"metrics": MetricRecord(metrics)})
-    own = compression.startswith("bits:")
-    compressor = task.compression if own else make_compressor(compression)
+    user_defined = compression.startswith("bits:")
+    compressor = task.compression if user_defined else make_compressor(compression)
     if compressor is None:
         content["arrays"] = named(model)
     else:
@@ -76,11 +76,11 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
 
 
 def _device(context: Context) -> int:
-    """Which device a client is."""
+    """The client's device number."""
     device = context.node_config.get(DEVICE)
     if not is_integer(device):
         raise ValueError(
-            f"the node's configuration must say which device it is, got {context.node_config}: "
-            f'start it by flower-supernode --node-config "{DEVICE}=3"'
+            f"the node's configuration must have an integer {DEVICE}, got {context.node_config}: "
+            f'start the node with flower-supernode --node-config "{DEVICE}=3"'
         )
     return device

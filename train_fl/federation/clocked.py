@@ -1,4 +1,4 @@
-"""Any strategy of Flower under the clock of a scenario."""
+"""Any Flower strategy under a scenario's clock."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from train_fl.federation.rounds import EmulatedRounds
 
 
 class Clocked(EmulatedRounds):
-    """A strategy of Flower whose rounds take the time and energy that a scenario says.
+    """Runs a Flower strategy with the round times and energies of a scenario.
 
-    The devices that the strategy sends messages to are the cohort of the round. If there are more
-    than K, the band is split evenly among them. A device that is away or whose upload fails in the
-    emulation is sent nothing. The strategy does not see the reply of a device that is late or has
-    failed, in the emulation or in fact, and its metrics of the round gain those of the clock.
+    The devices to which the strategy sends messages form the cohort of the round. If there are more
+    than K, they split the band evenly. A device that is unavailable, or whose upload fails in the
+    emulation, gets no message. The strategy does not see replies that are late or fail, in the
+    emulation or in reality. Its metrics of the round gain the clock's metrics.
 
     Parameters
     ----------
     strategy : flwr.serverapp.strategy.Strategy
-        Such as Flower's ``FedAvg(fraction_train=0.1)``.
+        A Flower strategy, such as ``FedAvg(fraction_train=0.1)``.
     scenario : Scenario
-        The system that is emulated, with as many devices as there are clients.
+        The emulated system, with one device for each client.
     seed : int
         Seed of the channel and the failures, as in `FLEdgeEnv.reset`.
     resources : {"static", "dynamic", "static-shared", "dynamic-shared"} or callable
-        The rule for f, p and bandwidths, as in `policies.selection.Scheduler`.
+        How f, p and bandwidths are set, as in `policies.selection.Scheduler`.
     policy : Policy, optional
-        Gives f and p instead. It must choose cohorts, such as Opportunistic; its choice itself does
-        not count.
+        Sets f and p instead. It must choose cohorts, as Opportunistic does; the cohort that it
+        chooses is ignored.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Clocked(EmulatedRounds):
         self._systems = {scenario.cohort_size: scenario}
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the strategy's, such as what it does for evaluation."""
+        """Forward everything else to the strategy, such as its evaluation."""
         return getattr(vars(self).get("strategy"), name)
 
     def _run(self, *arguments: Any, **options: Any) -> Result:
@@ -82,24 +82,24 @@ class Clocked(EmulatedRounds):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The strategy's messages of a round, which is played with their destinations."""
+        """Play a round with the strategy's cohort; return the messages to send."""
         if server_round == 1:
             self._begin(grid)
             if self.policy is not None:
                 self.policy.reset(policy_seed(self.seed))
                 self.policy.feedback({})
-        configure: Any = type(self.strategy).configure_train  # the object has this one
+        configure: Any = type(self.strategy).configure_train  # the instance has this one
         messages = list(configure(self.strategy, server_round, arrays, config, grid))
         nodes = [message.metadata.dst_node_id for message in messages]
         if wrong := {n for n in nodes if n not in grid.get_node_ids() or nodes.count(n) > 1}:
             raise ValueError(
                 f"a strategy must send at most one message to each node in a round, got "
-                f"{len(nodes)} in round {server_round}, of which those to {sorted(wrong)} are to "
-                "the same node or to none: use nodes of grid.get_node_ids()"
+                f"{len(nodes)} in round {server_round}, but nodes {sorted(wrong)} are repeated or "
+                "unknown: use nodes of grid.get_node_ids()"
             )
         for node in set(nodes) & set(self._strangers):
             message = (
-                f"nothing is sent to node {node} in round {server_round}, which is no device: "
+                f"nothing is sent to node {node} in round {server_round}, as it is not a device: "
             )
             warnings.warn(message + self._strangers[node], RuntimeWarning, stacklevel=2)
         there = self._observation.get("available", np.ones(self.scenario.num_devices))
@@ -116,7 +116,7 @@ class Clocked(EmulatedRounds):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """What the strategy makes of the replies in time, with the metrics of the clock."""
+        """Aggregate the replies that are in time with the strategy; add the clock's metrics."""
         clock: dict[str, Any] = {}
         if not self._nobody:
             received, clock = self._close(server_round, replies, lambda reply: reply)
@@ -128,16 +128,16 @@ class Clocked(EmulatedRounds):
         return arrays, MetricRecord({**(metrics or {}), **clock}) if clock else metrics
 
     def _decided(self, cohort: list[int]) -> Allocation:
-        """The decision for a cohort; of more than K devices in a system with a place for each."""
+        """The decision for a cohort; more than K devices get a system with that cohort size."""
         scenario, size = self.scenario, max(len(cohort), self.scenario.cohort_size)
         if size not in self._systems:
             if len(self._systems) == 1:
-                message = f"{size} devices take part, so that each has 1/{size} of the band"
+                message = f"{size} devices take part, so each has 1/{size} of the band"
                 message += f": the scenario has cohort_size={scenario.cohort_size}"
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
             noise = scenario.noise_power_w * scenario.cohort_size / size
             fixed = {"V": scenario.V, "lambda_": scenario.lambda_, "noise_power_w": noise}
-            with warnings.catch_warnings(action="ignore"):  # of sampled decisions
+            with warnings.catch_warnings(action="ignore"):  # these concern sampled decisions
                 self._systems[size] = scenario.replace(cohort_size=size, **fixed)
         self._env.simulator.scenario = system = self._systems[size]
         gain, queue = self._observation["channel_gain"], self._observation["queue"]
@@ -148,10 +148,10 @@ class Clocked(EmulatedRounds):
         decision = self.policy.decide(self._observation)
         if decision.cohort is None:
             raise ValueError(
-                f"{self.policy.name} gives f and p for devices that it draws, by queues of "
-                'expected energies: use resources="dynamic", which is for a given cohort'
+                f"{self.policy.name} samples its cohort and sets f and p for expected energies: "
+                'use resources="dynamic", which takes a given cohort'
             )
         return Allocation(decision.f, decision.p, cohort=cohort)
 
 
-Strategy.register(Clocked)  # it is one for isinstance, and inherits none of its attributes
+Strategy.register(Clocked)  # for isinstance, without inheriting any attributes

@@ -1,4 +1,4 @@
-"""What server and clients write into their messages."""
+"""Contents of the messages between server and clients."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torch import nn
 
 from fl_edge_env.files import reason
 
-# Which device a node is, as Flower's simulation engine names it in a node's configuration.
+# The key of a node's device number in its configuration, as Flower's simulations set it.
 DEVICE = "partition-id"
 
 Read = TypeVar("Read")
 
 
 def named(model: nn.Module) -> ArrayRecord:
-    """A network's parameters under their names."""
+    """A network's parameters by name."""
     return ArrayRecord({name: value.detach() for name, value in model.named_parameters()})
 
 
 def flat(arrays: Mapping[str, Any], like: Mapping[str, Any]) -> NDArray[Any]:
-    """The arrays as one vector, shape (d,), in the order of a model with these names and shapes."""
+    """Join named arrays into one vector, shape (d,), in the order and with the shapes of `like`."""
     for name in {**like, **arrays}:
         due, got = (tuple(each[name].shape) if name in each else None for each in (like, arrays))
         if got != due:
@@ -34,7 +34,7 @@ def flat(arrays: Mapping[str, Any], like: Mapping[str, Any]) -> NDArray[Any]:
 
 
 def shaped(numbers: NDArray[Any], like: ArrayRecord) -> ArrayRecord:
-    """A vector, shape (d,), as arrays with the names, shapes and types of a model's."""
+    """Split a vector, shape (d,), into arrays with the names, shapes and types of `like`."""
     old = like.to_torch_state_dict()
     parts = torch.split(torch.from_numpy(numbers), [value.numel() for value in old.values()])
     pairs = zip(old.items(), parts, strict=True)
@@ -44,7 +44,7 @@ def shaped(numbers: NDArray[Any], like: ArrayRecord) -> ArrayRecord:
 def read_replies(
     replies: Iterable[Message], nodes: Iterable[int], read: Callable[[Message], Read]
 ) -> tuple[dict[int, Read], dict[int, str]]:
-    """Read the replies of nodes; gives the results by node, and the reasons for the other nodes."""
+    """Read the nodes' replies; return results by node, and reasons by node where there is none."""
     received, reasons = dict[int, Read](), dict.fromkeys(nodes, "no reply in time")
     for reply in replies:
         if (node := reply.metadata.src_node_id) in reasons:
@@ -52,6 +52,6 @@ def read_replies(
                 if reply.has_error():
                     raise ValueError(reply.error.reason)
                 received[node] = read(reply)
-            except Exception as error:  # whatever a client sends
+            except Exception as error:  # clients may send anything
                 reasons[node] = reason(error)
     return received, {node: why for node, why in reasons.items() if node not in received}

@@ -1,4 +1,4 @@
-"""The rounds of a federation, played on a scenario: what its strategies have in common."""
+"""The emulated rounds of a federation, shared by its strategies."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from train_fl.task import Task, TrainingSeeds
 
 
 class EmulatedRounds:
-    """Rounds of a federation that take the time and energy that a scenario says."""
+    """Rounds of a federation with the times and energies of a scenario."""
 
-    name: str  # of the run in `result`
+    name: str  # names the run in `result`
     _run: Callable[..., Result]
 
     def __init__(self, scenario: Scenario, seed: int, wait: float = 300.0) -> None:
@@ -39,10 +39,10 @@ class EmulatedRounds:
 
     @property
     def result(self) -> pd.DataFrame:
-        """The run so far in one row, as `policies.evaluate` gives it.
+        """The run so far as one row of the table of `policies.evaluate`.
 
-        The status is a dash, because one run cannot tell it. The influence weights a device's
-        updates by its samples, or by its draws.
+        The status is a dash, as one run does not determine it. The influence assumes that updates
+        are weighted by samples, or by draws in sampled decisions.
         """
         if not self._records.num_rounds:
             raise ValueError("there is no result before the first round: call start")
@@ -50,7 +50,7 @@ class EmulatedRounds:
 
     @property
     def train_config(self) -> ConfigRecord:
-        """What `train_reply` needs in the ``train_config`` of a strategy of Flower."""
+        """The entries that `train_reply` needs in a Flower strategy's ``train_config``."""
         seed = self._env.training_seed
         return ConfigRecord(
             {
@@ -62,14 +62,14 @@ class EmulatedRounds:
         )
 
     def initial_arrays(self, task: Task) -> ArrayRecord:
-        """The model that an episode begins with; `ValueError` if the task does not fit."""
+        """The initial model of an episode; `ValueError` if the task does not fit the scenario."""
         task.check_fit(self.scenario)
         return named(task.initial_model(TrainingSeeds.of(self._env.training_seed).model))
 
     def start(
         self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *rest: Any, **named: Any
     ) -> Result:
-        """Run the federation, for no more rounds than the scenario has; see Flower's `Strategy`."""
+        """Run the federation for at most the scenario's rounds; see Flower's `Strategy`."""
         if num_rounds > self.scenario.num_rounds:
             raise ValueError(
                 f"num_rounds must be at most the scenario's {self.scenario.num_rounds}, "
@@ -78,7 +78,7 @@ class EmulatedRounds:
         return self._run(grid, initial_arrays, num_rounds, *rest, **named)
 
     def _begin(self, grid: Grid) -> None:
-        """Start an episode, and ask the nodes which device each is."""
+        """Start an episode, and query the nodes' device numbers."""
         self._observation, _ = self._env.reset(seed=self.seed)
         self._records = Records(self.scenario, 1, None)
         count, deadline = self.scenario.num_devices, time.monotonic() + self._wait
@@ -87,7 +87,7 @@ class EmulatedRounds:
         if len(nodes) != count:
             raise ValueError(
                 f"the scenario has {count} devices and the federation {len(nodes)} nodes after "
-                f"{self._wait:g} s: start as many, in a simulation by "
+                f"{self._wait:g} s: start {count} nodes, in a simulation with "
                 f"--federation-config num-supernodes={count}"
             )
         asked = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
@@ -96,12 +96,12 @@ class EmulatedRounds:
         self._node_of = {device: node for node, device in sorted(self._device_of.items())}
         if not 0 < len(self._node_of) == len(self._device_of):
             raise ValueError(
-                f"each node needs a {DEVICE} of its own, which device_reply says, got "
-                f"{sorted(self._device_of.values())}, and of nodes {self._strangers}"
+                f"each node must report a different {DEVICE} by device_reply, got "
+                f"{sorted(self._device_of.values())}, and from other nodes {self._strangers}"
             )
 
     def _device(self, reply: Message) -> int:
-        """Which device a node says that it is."""
+        """The device number that a node reports."""
         device: object = reply.content.get("metrics", {}).get(DEVICE)
         last = self.scenario.num_devices - 1
         if not is_integer(device) or not 0 <= device <= last:
@@ -109,7 +109,7 @@ class EmulatedRounds:
         return device
 
     def _play(self, decision: Allocation) -> None:
-        """Play a round, and note which devices' updates arrive if their clients reply."""
+        """Play a round, and record whose updates arrive if all clients reply."""
         self._decision = decision
         self._observation, self._reward, _, _, self._info = self._env.step(decision)
         self._expected = contributions(decision, self._info, self.scenario)
@@ -117,18 +117,18 @@ class EmulatedRounds:
     def _close(
         self, number: int, replies: Iterable[Message], read: Callable[[Message], Read]
     ) -> tuple[dict[int, Read], dict[str, Any]]:
-        """End a round; gives the results of `read` by device, and the metrics.
+        """End a round; return the results of `read` by device, and the metrics.
 
-        A missing device is late if the scenario has a deadline, and has failed otherwise.
+        A missing device counts as late if the scenario has a deadline, and otherwise as failed.
         """
         participants = self._expected.participants.tolist()
         nodes = {self._node_of.get(device, -1 - device): device for device in participants}
         read_of, reasons = read_replies(replies, nodes, read)
         for node, why in reasons.items():
-            why = why if node in self._device_of else f"no node is this device, {self._strangers}"
+            why = why if node in self._device_of else f"no node reported it, {self._strangers}"
             message = f"no update from device {nodes[node]} in round {number}: {why}"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
-        received = {nodes[node]: what for node, what in read_of.items()}
+        received = {nodes[node]: result for node, result in read_of.items()}
         missing, account = self._expected.arrived.copy(), self._env.last_round.account()
         missing[list(received)] = False
         if missing.any():

@@ -1,4 +1,4 @@
-"""A policy as a strategy of Flower."""
+"""A policy as a Flower strategy."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ from train_fl.models import new_model
 from train_fl.server import ServerOptimizer, apply_contributions, make_server_optimizer, norms_of
 from train_fl.task import Task, TrainingSeeds
 
-# What clients call the losses that policies ask for, and what the info of a round calls them.
+# The losses that policies use: their names in the clients' metrics and in a round's info.
 _LOSSES = {"local-loss": "local_losses", "local-loss-rms": "local_loss_rms"}
 
 
 class PolicyStrategy(EmulatedRounds, Strategy):
-    """A strategy of Flower whose rounds a policy decides.
+    """A Flower strategy in which a policy decides every round.
 
-    The new model is the old one plus the sum of the participants' updates, each times the weight
-    that the decision gives it (see `fl_edge_env.aggregation.contributions`). A device that is late
-    or fails in the emulation is sent nothing. A reply that is missing or cannot be used counts as
-    late if the scenario has a deadline, or else as failed, and a warning says why.
+    The server adds the sum of the participants' updates to the model, weighted by the decision (see
+    `fl_edge_env.aggregation.contributions`). A device that is late or fails in the emulation gets
+    no message. A missing or unusable reply counts as late if the scenario has a deadline, and
+    otherwise as failed; a warning gives the reason.
 
     Parameters
     ----------
     policy : Policy
-        Decides. It must not need gradients or update norms of devices that do not take part.
+        Decides the rounds. It must not use gradients or update norms of all devices.
     scenario : Scenario
-        The system that is emulated, with as many devices as there are clients.
+        The emulated system, with one device for each client.
     seed : int
         Seed of channel, cohorts and training, as in `FLEdgeEnv.reset`.
     server : str or ServerOptimizer
-        Turns that sum into the step of the model; for FedNova ``task.server`` of the clients' task.
+        Turns the sum into the model's step; for FedNova pass ``task.server`` of the clients' task.
     compressor : Compressor, optional
-        The clients' own, if the scenario's compression has no name.
+        The clients' user-defined compressor, if the scenario's compression is ``"bits:…"``.
     measure_gains : callable, optional
-        Called before each decision with the grid and the list of the devices' nodes; returns their
-        channel gains in the coming round. By default they are drawn from the scenario's channel.
+        Called before each decision with the grid and the devices' nodes; returns the nodes' channel
+        gains in the coming round. By default the gains come from the scenario's channel.
     log : str or Path, optional
         A new CSV file for `fl_edge_env.Scenario.from_log`, with a row for each reply.
     wait : float
-        How long the server waits for the clients to be there and to say which devices they are [s].
+        How long the server waits for the clients to connect and to report their device numbers [s].
     """
 
     _run = Strategy.start
@@ -98,7 +98,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Decide a round, and give the messages to its participants. Round 1 begins an episode."""
+        """Decide a round; return the messages to its participants. Round 1 starts an episode."""
         scenario, env = self.scenario, self._env
         if server_round == 1:
             self._start_episode(grid)
@@ -136,13 +136,13 @@ class PolicyStrategy(EmulatedRounds, Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord]:
-        """The next model, which is the old one if nobody replied, and the metrics of the round.
+        """The next model, unchanged if there are no replies, and the metrics of the round.
 
         Raises `FloatingPointError` if the model is not finite.
         """
         read, record = self._close(server_round, replies, self._reply)
         scenario, received = self.scenario, [read[device] for device in sorted(read)]
-        updates, told = [update for update, _ in received], [told for _, told in received]
+        updates, rows = [update for update, _ in received], [row for _, row in received]
         participants = np.array(sorted(read), dtype=np.int64)
         balance = self._server.balance(scenario.local_epochs, scenario.num_samples)
         weights = (self._expected.weight * balance)[participants]
@@ -153,29 +153,29 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         )
         reports = {"update_norms": norms_of(together)}
         for name in _LOSSES if self.policy.uses_losses else ():
-            reports[_LOSSES[name]] = np.array([row[name] for row in told])
+            reports[_LOSSES[name]] = np.array([row[name] for row in rows])
         info = self._info | {"participants": np.isin(np.arange(len(balance)), participants)}
         for name, values in reports.items():
             info[name] = np.zeros(len(balance))
             info[name][participants] = values
         record["mean-queue"] = float(np.mean(self._env.simulator.queue))
         record["weights"] = weights.tolist()
-        if told and all("train-loss" in row for row in told):
-            losses, samples = [row["train-loss"] for row in told], scenario.num_samples
+        if rows and all("train-loss" in row for row in rows):
+            losses, samples = [row["train-loss"] for row in rows], scenario.num_samples
             record["train-loss"] = float(np.average(losses, weights=samples[participants]))
         if self._log is not None:
-            table = pd.DataFrame(told, columns=COLUMNS).assign(round=server_round)
+            table = pd.DataFrame(rows, columns=COLUMNS).assign(round=server_round)
             try:
                 table.to_csv(self._log, mode="a", header=False, index=False)
             except OSError as error:
-                message = f"round {server_round} is not in the log {str(self._log)!r}: {error}"
+                message = f"cannot add round {server_round} to the log {str(self._log)!r}: {error}"
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
         freeze(info.values())
         self.policy.feedback(info)
         return shaped(model, self._arrays), MetricRecord(record)
 
     def configure_evaluate(self, *_: Any, **__: Any) -> Iterable[Message]:
-        """No messages: the server evaluates models, see `evaluation`."""
+        """No messages, as the server evaluates; see `evaluation`."""
         return []
 
     def aggregate_evaluate(self, *_: Any, **__: Any) -> MetricRecord | None:
@@ -183,12 +183,12 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         return None
 
     def summary(self) -> None:
-        """Log what is about to run."""
+        """Log the policy and the seed."""
         logging.getLogger("flwr").info("\t└──> %s, seed %d", self.name, self.seed)
 
     def _start_episode(self, grid: Grid) -> None:
         if self._log is not None:
-            with as_value_error(f"cannot begin the log {str(self._log)!r}: "):
+            with as_value_error(f"cannot create the log {str(self._log)!r}: "):
                 pd.DataFrame(columns=COLUMNS).to_csv(self._log, mode="x", index=False)
         self._kept.clear()
         self._begin(grid)
@@ -198,17 +198,17 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         self.policy.feedback({"participants": read_only(nothing > 0), **info})
 
     def _reply(self, reply: Message) -> tuple[NDArray[Any], dict[str, Any]]:
-        """The update of a reply, shape (d,), and its row in the log; an error if it is unusable."""
+        """The update of a reply, shape (d,), and its row in the log; raises if it is unusable."""
         scenario, metrics = self.scenario, reply.content.get("metrics", {})
         device = self._device_of[reply.metadata.src_node_id]
         reported = {name: metrics.get(name) for name in ("num-examples", "train_s", "up_s")}
-        told = {k: x for k, x in reported.items() if is_real(x) and 0 < x < math.inf}
-        told |= {"device": device, "epochs": scenario.local_epochs[device]}
-        told["samples"] = told.get("num-examples", scenario.num_samples[device])
-        told["parameters"] = self._received.size
+        row = {k: x for k, x in reported.items() if is_real(x) and 0 < x < math.inf}
+        row |= {"device": device, "epochs": scenario.local_epochs[device]}
+        row["samples"] = row.get("num-examples", scenario.num_samples[device])
+        row["parameters"] = self._received.size
         losses = [*_LOSSES] if self.policy.uses_losses else []
         for name in losses + ["train-loss"] * ("train-loss" in metrics):
-            told[name] = number_in(FINITE, f"its {name}", metrics.get(name))
+            row[name] = number_in(FINITE, f"its {name}", metrics.get(name))
         if self._compressor is not None and "packed" in reply.content:
             packed = reply.content["packed"].get("update", b"")
             kind = Compression.parse("compression", scenario.compression)
@@ -224,13 +224,13 @@ class PolicyStrategy(EmulatedRounds, Strategy):
             norm = np.linalg.norm(update)
         if not np.isfinite(norm):
             raise ValueError("its update is not finite: choose a smaller learning rate")
-        return update, told | {"bytes_up": size}
+        return update, row | {"bytes_up": size}
 
 
 def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:
-    """A function that evaluates a global model on the task's test set, for `Strategy.start`.
+    """Make a function for `Strategy.start` that evaluates a model on the task's test set.
 
-    It takes the number of a round and the model, and gives ``test-loss`` and ``test-accuracy``.
+    It takes the round's number and the model, and returns ``test-loss`` and ``test-accuracy``.
     """
     model, dataset = new_model(task.make_model), task.dataset
     names, trainer = dict(model.named_parameters()), LocalTrainer(model, task.options)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset", "Task", "TrainingEnvFactory", "TrainingWrapper", "make_task"]
 
-# Imported when they are asked for: the command line needs this package where there is no torch.
+# Imported on first use, as the command line must also work without torch.
 _MODULES = {
     "Dataset": "train_fl.data.dataset",
     "Task": "train_fl.task",
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> object:
         if find_spec(package) is None:
             raise ModuleNotFoundError(
                 f"training models needs the package {package}: install the extra `train`, "
-                'for example by pip install -e ".[train]"'
+                'for example with pip install -e ".[train]"'
             )
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value

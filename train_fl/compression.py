@@ -1,7 +1,7 @@
-"""Between local training and the server: compressors of updates.
+"""Compressors of updates, between local training and the server.
 
-An update is a list of arrays, float32, one for each tensor of the model's parameters. A compressor
-turns it into bytes on the device and back on the server, and the system counts these bytes
+An update is a list of float32 arrays, one for each parameter tensor of the model. A compressor
+encodes it as bytes on the device and decodes it on the server; the system counts these bytes
 (`fl_edge_env.Scenario.upload_bits`).
 
 References
@@ -29,46 +29,46 @@ from policies.user_code import load_own, running_own
 Shape: TypeAlias = tuple[int, ...]
 Update: TypeAlias = list[NDArray[np.float32]]
 
-_FLOAT = np.dtype("<f4")  # as it is sent, whatever the machine
+_FLOAT = np.dtype("<f4")  # the byte order of uploads, on any machine
 
 
 class Compressor(ABC):
-    """Turns updates into bytes and back.
+    """Encodes updates as bytes and decodes them.
 
-    One of your own is a class with these two methods, given as ``make_task(…, compression=…)``. It
-    must write equally many bytes for all updates of the same shapes, since the server plans a round
-    by the size of an upload before devices train, and draw random numbers from `rng` alone.
+    A user-defined compressor is a subclass with these two methods, given as ``make_task(…,
+    compression=…)``. It must write the same number of bytes for all updates of the same shapes, as
+    the server plans a round before devices train, and draw random numbers only from `rng`.
 
     Attributes
     ----------
     error_feedback : bool
-        Whether a device adds to each update what was lost of its updates before [Stich2018]_.
+        Whether a device adds the residual of its earlier updates to each update [Stich2018]_.
     """
 
     error_feedback: ClassVar[bool] = False
 
     @abstractmethod
     def encode(self, update: Update, rng: np.random.Generator) -> bytes:
-        """Write an update of a device; `rng` is its stream of this round."""
+        """Encode a device's update; `rng` is the device's random stream in this round."""
 
     @abstractmethod
     def decode(self, data: bytes, shapes: Sequence[Shape]) -> Update:
-        """Read what `encode` wrote of an update of these shapes, in float32."""
+        """Decode an update with arrays of these shapes, in float32."""
 
 
 @dataclass(frozen=True)
 class QSGD(Compressor):
-    """Unbiased rounding to some bits a parameter, with the largest magnitude of each tensor.
+    """Unbiased rounding to a few bits per parameter, scaled by each tensor's largest magnitude.
 
-    With s this magnitude and ``L = 2**(bits - 1) - 1``, a parameter u becomes one of the multiples
-    of s/L next to it, at random such that u is the mean [Alistarh2017]_. The error of a parameter
-    is at most s/L and its variance at most ``(s / L)**2 / 4``. With one bit the values are s and
-    -s, and the variance is ``s**2 - u**2``.
+    With s this magnitude and ``L = 2**(bits - 1) - 1``, a parameter u is rounded at random to one
+    of the two nearest multiples of s/L, with mean u [Alistarh2017]_. The error of a parameter is at
+    most s/L and its variance at most ``(s / L)**2 / 4``. With one bit the values are s and -s, and
+    the variance is ``s**2 - u**2``.
 
     Parameters
     ----------
     bits : int
-        From 1 to 16.
+        Bits per parameter, from 1 to 16.
     """
 
     bits: int
@@ -93,29 +93,29 @@ class QSGD(Compressor):
 
     @property
     def _steps(self) -> float:
-        """Number of steps from zero to s; with one bit a single step leads from -s to s."""
+        """Number of steps from 0 to s: one half with one bit, as one step leads from -s to s."""
         return max(2.0 ** (self.bits - 1) - 1.0, 0.5)
 
 
 @dataclass(frozen=True)
 class TopK(Compressor):
-    """The parameters with the largest updates; the devices keep what is left for later rounds.
+    """Sends the largest entries of an update; devices keep the rest for later rounds.
 
     Parameters
     ----------
     share : float
-        Share of the parameters that is sent, in (0, 1].
+        Fraction of the parameters that is sent, in (0, 1].
     """
 
     share: float
     error_feedback = True
 
     def encode(self, update: Update, rng: np.random.Generator) -> bytes:  # noqa: ARG002
-        """Write the places, then the values; see `Compressor.encode`."""
+        """Write the indices, then the values; see `Compressor.encode`."""
         flat = _flat(update)
         kept = kept_parameters(self.share, flat.size)
-        places = np.sort(np.argpartition(-np.abs(flat), kept - 1)[:kept])
-        return _pack(places, index_width(flat.size)) + flat[places].astype(_FLOAT).tobytes()
+        indices = np.sort(np.argpartition(-np.abs(flat), kept - 1)[:kept])
+        return _pack(indices, index_width(flat.size)) + flat[indices].astype(_FLOAT).tobytes()
 
     def decode(self, data: bytes, shapes: Sequence[Shape]) -> Update:
         """See `Compressor.decode`."""
@@ -127,18 +127,18 @@ class TopK(Compressor):
 
 
 class Uploads(NamedTuple):
-    """What happens to updates of a model of these shapes between device and server."""
+    """How updates with these shapes get from a device to the server."""
 
     shapes: Sequence[Shape]
     compressor: Compressor | None = None
 
     @property
     def remembers(self) -> bool:
-        """True if a device keeps what was lost of its updates."""
+        """True if devices keep residuals of their updates, for error feedback."""
         return self.compressor is not None and self.compressor.error_feedback
 
     def encoded(self, update: NDArray[np.float32], rng: np.random.Generator) -> bytes:
-        """An update as the compressor writes it."""
+        """An update, shape (d,), as the compressor encodes it."""
         assert self.compressor is not None
         return self.compressor.encode(_split(read_only(update.view()), self.shapes), rng)
 
@@ -148,9 +148,9 @@ class Uploads(NamedTuple):
         left: NDArray[np.float32] | None,
         rng: np.random.Generator,
     ) -> tuple[bytes, NDArray[np.float32] | None]:
-        """What a device sends of an update and of what was left, and what is left then.
+        """Encode an update plus the residual `left`; return the bytes and the new residual.
 
-        Nothing is left, None, where the compressor has no error feedback.
+        Residuals are None if the compressor has no error feedback.
         """
         if left is None:
             return self.encoded(update, rng), None
@@ -159,16 +159,16 @@ class Uploads(NamedTuple):
         return data, whole - self.decoded(data)
 
     def decoded(self, data: bytes) -> NDArray[np.float32]:
-        """What the server makes of it, shape (d,)."""
+        """The update that the server decodes, shape (d,)."""
         assert self.compressor is not None
         return _flat(self.compressor.decode(data, self.shapes))
 
 
 def load_compressor(name: str) -> Compressor:
-    """A user-defined compressor, by ``my_file.py:MyCompressor``; `ValueError` if there is none."""
+    """Load a user-defined compressor by ``my_file.py:MyCompressor``; `ValueError` if it fails."""
     if not names_own(name):
         raise ValueError(
-            "the compression of a task must be a compressor of your own, as "
+            "the compression of a task must be a user-defined compressor, such as "
             f"my_file.py:MyCompressor, got {name!r}: qsgd and topk belong to the scenario"
         )
 
@@ -186,7 +186,7 @@ def make_compressor(compression: str) -> Compressor | None:
     kind, number = Compression.parse("compression", compression)
     if kind == "bits":
         raise ValueError(
-            f"compression {compression!r} says the size of an upload alone: give the compressor "
+            f"compression {compression!r} gives only the size of an upload: give the compressor "
             "itself, a class with encode and decode"
         )
     if kind == "none":
@@ -195,10 +195,10 @@ def make_compressor(compression: str) -> Compressor | None:
 
 
 def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
-    """Number of bytes that a compressor writes for a model of these shapes.
+    """Number of bytes that a compressor writes for updates with these shapes.
 
-    Raises `ValueError` if it writes another number of bytes for another update, decodes to other
-    shapes than the update's in finite float32, or gives another result for the same stream.
+    Raises `ValueError` if the number depends on the update, the result is not finite float32 of the
+    same shapes, or results differ for the same random stream.
     """
     name = f"the compressor {type(compressor).__name__}"
     rng = np.random.default_rng(0)
@@ -213,8 +213,8 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
         raise ValueError(f"{name} must encode to bytes, got {type(first).__name__}")
     if len(nothing) != len(first):
         raise ValueError(
-            f"{name} must write as many bytes for all updates of the same shapes, got "
-            f"{len(first)} and {len(nothing)}: fill the shorter ones up"
+            f"{name} must write the same number of bytes for all updates of the same shapes, got "
+            f"{len(first)} and {len(nothing)}: pad the shorter ones"
         )
     with running_own(name):
         decoded: list[Any] = [compressor.decode(data, shapes) for data in (first, again)]
@@ -230,8 +230,8 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
             )
     if not all(map(np.array_equal, back, back_again)):
         raise ValueError(
-            f"{name} gives another result for the same update and stream: it must draw from the "
-            "rng that encode is given, and remember nothing"
+            f"{name} gives different results for the same update and stream: it must draw only "
+            "from the rng that encode is given, and keep no state"
         )
     return len(first)
 
@@ -249,11 +249,11 @@ def _split(flat: NDArray[np.float32], shapes: Sequence[Shape]) -> Update:
     return parts
 
 
-# Whole numbers are packed one after the other, the highest bit of each first.
+# Integers are packed one after the other, the most significant bit first.
 
 
 def _pack(numbers: NDArray[Any], width: int) -> bytes:
-    if 8 % width == 0:  # quicker by whole bytes
+    if 8 % width == 0:  # faster with whole bytes
         in_byte = 8 // width
         rows = np.zeros((-(-numbers.size // in_byte), in_byte), dtype=np.uint8)
         rows.ravel()[: numbers.size] = numbers

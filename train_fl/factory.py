@@ -1,4 +1,4 @@
-"""Training environments by name, for jobs that run in other processes."""
+"""A factory of training environments, for jobs that run in other processes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from train_fl.wrapper import TrainingWrapper
 class TrainingEnvFactory:
     """Makes the training environment of a policy.
 
-    With a task by name it holds names and numbers only, so that it is cheap to send to other
-    processes and says all that determines the training. A `Task` is sent with its data.
+    If the task is a name, the factory holds only names and numbers, and is cheap to send to other
+    processes. A `Task` is sent with its data.
 
     Parameters
     ----------
@@ -31,13 +31,13 @@ class TrainingEnvFactory:
     task : str or Task
         Name of the data set, as `train_fl.make_task` takes it, or a task.
     **options
-        See `train_fl.options.TrainingOptions`. A task has its own: here only those of
-        `train_fl.options.RUN_OPTIONS` can be others.
+        See `train_fl.options.TrainingOptions`. A `Task` has its own options; only
+        `train_fl.options.RUN_OPTIONS` can be changed here.
 
     Raises
     ------
     ValueError
-        If an option is out of its range, or belongs to the `Task` that is given.
+        If an option is out of range, or belongs to the given `Task`.
     """
 
     def __init__(self, scenario: Scenario, task: str | Task, **options: Any) -> None:
@@ -48,15 +48,15 @@ class TrainingEnvFactory:
             self.options = TrainingOptions(**options)
         else:
             raise ValueError(
-                f"task must be the name of a data set or a Task, got {task!r}: make_task "
-                "makes one of a Dataset"
+                f"task must be the name of a data set or a Task, got {task!r}: use make_task "
+                "to turn a Dataset into a Task"
             )
         self.scenario, self.task = scenario, task
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
-        """Make it; the policy says what it wants to be reported.
+        """Make the environment, with the reports that the policy uses.
 
-        Data that are missing or damaged are a `ValueError`.
+        Raises `ValueError` if data are missing or damaged.
         """
         return TrainingWrapper(
             gym.make("FLEdge-v0", scenario=self.scenario),
@@ -67,19 +67,19 @@ class TrainingEnvFactory:
         )
 
     def fitted(self, keep: Collection[str] = ()) -> TrainingEnvFactory:
-        """The same with the upload size and the sample counts of the task; see `Task.fit`."""
+        """A copy whose scenario has the task's upload size and sample counts; see `Task.fit`."""
         return self.in_system(self.make_task().fit(self.scenario, keep))
 
     def in_system(self, scenario: Scenario) -> TrainingEnvFactory:
-        """The same training in another system, which must fit the task too."""
+        """A copy with another scenario, which must also fit the task."""
         other = copy.copy(self)
         other.scenario = scenario
         return other
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """All that determines the training, apart from the code."""
-        # Where the data come from does not matter: the task has their content.
+        """Everything that determines the training, except the code."""
+        # The location of the data does not matter: the fingerprint has their content.
         options = replace(self.options, download=False, data_dir=Path())
         return self.scenario, options, self.make_task().fingerprint
 
@@ -95,7 +95,7 @@ class TrainingEnvFactory:
         return _cached_task(
             self.task,
             num_devices=scenario.num_devices,
-            merit=None if merit is None else tuple(merit),  # by which the task is kept in the cache
+            merit=None if merit is None else tuple(merit),  # hashable, as a cache key
             **vars(self.options),
         )
 

@@ -1,4 +1,4 @@
-"""Distances between the devices' gradients, which are all that DivFL needs of them."""
+"""Distances between the devices' gradients, for DivFL."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 
 from fl_edge_env.typing import FloatArray, IntArray
 
-# Columns in a step of the scalar products: what is converted to float32 stays in the cache.
+# Columns per step of the inner products, so that the float32 copy stays in the cache.
 _COLUMNS = 1 << 14
-_LONGEST = 1e19  # of a gradient, so that its square is finite in float32
+_LONGEST = 1e19  # largest gradient norm: its square is finite in float32
 
 
 class GradientDistances:
-    """The newest gradient of every device, and Euclidean distances between them.
+    """The latest gradient of every device, and Euclidean distances between them.
 
-    Gradients are kept as bfloat16, two bytes a number: those of 120 devices for the FEMNIST CNN
-    take 1.6 GB. A distance has an error of about 1e-4 of the longer gradient, or 3e-3 where the
-    two are nearly equal.
+    Gradients are stored as bfloat16, two bytes per number: 120 devices with the FEMNIST CNN take
+    1.6 GB. The error of a distance is about 1e-4 of the longer gradient, or 3e-3 if the two are
+    nearly equal.
     """
 
     def __init__(self, num_devices: int, num_parameters: int, device: torch.device) -> None:
@@ -30,9 +30,9 @@ class GradientDistances:
         self._distance = np.zeros((num_devices, num_devices))
 
     def update(self, devices: IntArray, gradients: Iterable[Tensor]) -> FloatArray:
-        """Replace devices' gradients, each of shape (d,); gives the distances of all, (N, N).
+        """Replace devices' gradients, each of shape (d,); return all distances, shape (N, N).
 
-        Each gradient is stored before the next is requested, unless it is not finite.
+        Each gradient is stored before the next is computed, unless it is not finite.
         """
         for device, gradient in zip(devices.tolist(), gradients, strict=True):
             if torch.linalg.vector_norm(gradient) < _LONGEST:  # NaN fails

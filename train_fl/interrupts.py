@@ -1,4 +1,4 @@
-"""A command that is told to end does so in one line, from its first moment on."""
+"""Ctrl-C and SIGTERM end a command with a message of one line."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _HOW: dict[int, str] = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminate
 
 @contextmanager
 def interrupts_in_one_line() -> Iterator[None]:
-    """End the program at Ctrl-C and SIGTERM with a message and the status that shells expect.
+    """End the program on Ctrl-C and SIGTERM with a message and the exit status shells expect.
 
-    Within the block both are a `KeyboardInterrupt`, so that what is begun is cleaned up. One that
-    is raised where Python ignores all exceptions, as in a callback of numba's compiler, comes again
-    a moment later. During an import the program ends at once: libraries in C++ abort at exceptions.
+    Within the block both raise `KeyboardInterrupt`, so unfinished work is cleaned up. If Python
+    ignores the exception, as in a callback of numba's compiler, the signal is sent again. During an
+    import the program ends at once, as C++ libraries abort on exceptions.
     """
     number: int = signal.SIGINT
 
-    def ended(what: int, frame: FrameType | None) -> None:
+    def ended(signum: int, frame: FrameType | None) -> None:
         nonlocal number
-        number = what
+        number = signum
         while frame is not None:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
                 print(f"{_HOW[number]}: rerun the command to resume", flush=True)
@@ -33,18 +33,18 @@ def interrupts_in_one_line() -> Iterator[None]:
             frame = frame.f_back
         raise KeyboardInterrupt
 
-    def ignored(what: sys.UnraisableHookArgs) -> None:
-        if issubclass(what.exc_type, KeyboardInterrupt):
+    def ignored(error: sys.UnraisableHookArgs) -> None:
+        if issubclass(error.exc_type, KeyboardInterrupt):
             main = threading.main_thread().ident
             again = threading.Timer(0.1, signal.pthread_kill, [main, number])
             again.daemon = True
             again.start()
         else:
-            hook(what)
+            hook(error)
 
-    alone = threading.current_thread() is threading.main_thread()  # no other can set a handler
-    heard = [one for one in _HOW if alone and signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, ended) for one in heard}
+    in_main = threading.current_thread() is threading.main_thread()  # others set no handlers
+    handled = [one for one in _HOW if in_main and signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, ended) for one in handled}
     hook, sys.unraisablehook = sys.unraisablehook, ignored
     try:
         yield

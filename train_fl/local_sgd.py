@@ -13,18 +13,17 @@ from torch.nn.functional import cross_entropy
 from train_fl.data.dataset import Augmentation
 from train_fl.options import TrainingOptions
 
-# Samples in a forward pass at most, where the result does not depend on it.
+# Most samples in a forward pass, if the result does not depend on their number.
 _CHUNK = 512
 
 
 class LocalTrainer:
     """Trains a network from given parameters on a device's data.
 
-    All parameters are views of one flat vector, and so is their momentum, which is zero at the
-    start of every device's training: loading a model and taking its update are single operations
-    on vectors of length d. `proximal` times the distance from the global model is added to the
-    gradient, so that a device does not go far on its own data [Li2020]_. The loss is the
-    cross-entropy.
+    All parameters are views of one flat vector of length d, so loading a model and computing its
+    update are single operations. Their momentum is another such vector, and starts at zero for
+    every device. `proximal` times the difference from the global model is added to the gradient,
+    which keeps devices from drifting apart [Li2020]_. The loss is the cross-entropy.
 
     References
     ----------
@@ -37,13 +36,13 @@ class LocalTrainer:
         self._flat = torch.cat([p.detach().flatten() for p in self._parameters])
         self._velocity = torch.zeros_like(self._flat)
         self._values = self._views(self._flat)
-        # Without momentum torch refuses them.
+        # torch rejects them without momentum.
         self._velocities = self._views(self._velocity) if options.momentum else []
         for parameter, value in zip(self._parameters, self._values, strict=True):
             parameter.data = value
 
     def __reduce__(self) -> tuple[type[LocalTrainer], tuple[nn.Module, TrainingOptions]]:
-        """Copy or pickle the network, whose parameters become views of the copy's own vector."""
+        """Copy or pickle the network; the copy's parameters are views of its own vector."""
         return LocalTrainer, (copy.deepcopy(self._model), self._options)
 
     def _views(self, flat: Tensor) -> list[Tensor]:
@@ -51,7 +50,7 @@ class LocalTrainer:
         return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
 
     def initial_parameters(self) -> Tensor:
-        """The network's parameters as they are, shape (d,)."""
+        """A copy of the network's parameters, shape (d,)."""
         return self._flat.clone()
 
     def update(
@@ -65,11 +64,11 @@ class LocalTrainer:
         rng: np.random.Generator,
         augment: Augmentation | None = None,
     ) -> tuple[Tensor, float]:
-        """Run some epochs of SGD from the global model, each in a new order drawn from `rng`.
+        """Run SGD from the global model, with the samples shuffled by `rng` in each epoch.
 
-        A fraction of an epoch is a pass over as large a part of the samples, of one at least.
-        `parameters` have shape (d,), `inputs` (samples, ...). Gives the local
-        model less the global one, shape (d,), and the mean loss over the samples seen.
+        A fraction of an epoch is a pass over that fraction of the samples, at least one sample.
+        `parameters` have shape (d,), `inputs` (samples, ...). Returns the update, the local minus
+        the global model, shape (d,), and the mean loss over the samples seen.
         """
         options = self._options
         self._flat.copy_(parameters)
@@ -87,7 +86,7 @@ class LocalTrainer:
                 if options.proximal:
                     moved = torch._foreach_sub(self._values, received)
                     torch._foreach_add_(gradients, moved, alpha=options.proximal)
-                # One pass over the memory: velocity = momentum * velocity + gradient,
+                # In one pass over memory: velocity = momentum * velocity + gradient,
                 # parameters -= learning rate * velocity.
                 torch._fused_sgd_(
                     self._values,
@@ -126,7 +125,7 @@ class LocalTrainer:
         return loss / len(targets), torch.cat(all_outputs)
 
     def losses(self, parameters: Tensor, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
-        """Mean and root mean square of the losses of the samples."""
+        """Mean and root mean square of the samples' losses."""
         _, outputs = self.evaluate(parameters, inputs, targets)
         losses = cross_entropy(outputs, targets, reduction="none")
         return float(losses.mean()), float(losses.square().mean().sqrt())
@@ -135,12 +134,12 @@ class LocalTrainer:
         """Mean loss and its gradient, one tensor for each parameter."""
         loss = cross_entropy(self._model(inputs), targets)
         gradients = torch.autograd.grad(loss, self._parameters)
-        # Stored as the parameters are, which layers need not do.
+        # Stored like the parameters, which layers do not guarantee.
         return loss.detach(), [gradient.contiguous() for gradient in gradients]
 
 
 def passes(epochs: float, samples: int) -> list[int]:
-    """Number of samples in each pass of some epochs over a device's data."""
+    """Numbers of samples in each pass over a device's data."""
     seen = max(1, round(epochs * samples))
     rest = [seen % samples] if seen % samples else []
     return [samples] * (seen // samples) + rest

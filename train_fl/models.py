@@ -1,4 +1,4 @@
-"""The networks that devices train, and the check of one's own."""
+"""The networks that devices train, and the check of user-defined ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from train_fl.modes import default_modes
 
 
 def _pooled(inputs: int, outputs: int, size: int) -> tuple[nn.Module, ...]:
-    """A convolution that halves the sides; ReLU comes last, where fewer numbers are left."""
+    """A convolution and max pooling, which halves the sides; ReLU is last, on fewer values."""
     return nn.Conv2d(inputs, outputs, size, padding=size // 2), nn.MaxPool2d(2), nn.ReLU()
 
 
@@ -32,7 +32,7 @@ def digits_cnn(num_classes: int = 10) -> nn.Module:
 def femnist_cnn(num_classes: int = 62) -> nn.Module:
     """The paper's CNN for 28 by 28 grey images.
 
-    It has 6,603,710 parameters for the 62 classes of FEMNIST, 6,497,162 for ten.
+    It has 6,603,710 parameters for the 62 classes of FEMNIST, and 6,497,162 for ten classes.
     """
     return nn.Sequential(
         *_pooled(1, 32, 5),
@@ -45,7 +45,7 @@ def femnist_cnn(num_classes: int = 62) -> nn.Module:
 
 
 def small_cnn(num_classes: int = 10) -> nn.Module:
-    """A CNN for 28 by 28 grey images that trains more than ten times as fast.
+    """A CNN for 28 by 28 grey images that trains over ten times faster than `femnist_cnn`.
 
     Two convolutions of stride two and two linear layers: 206,922 parameters for ten classes.
     """
@@ -64,8 +64,8 @@ def small_cnn(num_classes: int = 10) -> nn.Module:
 class SharedGroupNorm(nn.Module):
     """Group normalisation with one scale and one shift for each group of channels.
 
-    torch's own has them for each channel; the paper's parameter count comes out with groups of
-    32 channels that share them.
+    torch's `GroupNorm` has them for each channel. Sharing them in groups of 32 channels gives the
+    paper's number of parameters.
     """
 
     group_size = 32
@@ -77,16 +77,16 @@ class SharedGroupNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(num_groups))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Normalise, shape (batch, channels, height, width)."""
+        """Normalise images of shape (batch, channels, height, width)."""
         weight = self.weight.repeat_interleave(self.group_size)
         bias = self.bias.repeat_interleave(self.group_size)
         return group_norm(images, len(self.weight), weight, bias)
 
 
 def resnet18_group_norm(num_classes: int = 10) -> nn.Module:
-    """Torchvision's ResNet-18 with group instead of batch norm: 11,172,342 parameters.
+    """Torchvision's ResNet-18 with group norm instead of batch norm: 11,172,342 parameters.
 
-    Group norm keeps no statistics of batches, which devices with different data could not share.
+    Group norm keeps no batch statistics, which devices with different data could not share.
     """
     from torchvision.models import resnet18  # takes longer to import than torch
 
@@ -94,7 +94,7 @@ def resnet18_group_norm(num_classes: int = 10) -> nn.Module:
     return network
 
 
-# The networks by name; each is made with the number of classes.
+# The networks by name; each function takes the number of classes.
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "digits": digits_cnn,
     "small": small_cnn,
@@ -104,7 +104,7 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 
 
 def new_model(make_model: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
-    """A network with the initial parameters of a seed; torch's generators stay as they were."""
+    """Make a network with a seed's initial parameters; torch's generators do not change."""
     with torch.random.fork_rng(devices=[]), default_modes(), torch.device("cpu"):
         # Not torch.manual_seed, which reseeds every GPU as well.
         torch.default_generator.manual_seed(seed)
@@ -112,46 +112,46 @@ def new_model(make_model: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
 
 
 def check_maker(make_model: object, inputs: Tensor, targets: Tensor, num_classes: int) -> None:
-    """Refuse what does not make a network for local training, a new one each time.
+    """Check that `make_model` makes a new network for local training each time.
 
-    The initial parameters must come from torch's generator, which is left as it was; the network
-    itself is one for `check_network`. What is refused is a `ValueError`.
+    The initial parameters must come from torch's generator, which does not change, and the network
+    must pass `check_network`. Raises `ValueError` otherwise.
     """
     if isinstance(make_model, nn.Module) or not callable(make_model):
         raise ValueError(
-            "model must be a class or function that makes a network, as each run begins with a "
+            "model must be a class or function that makes a network, as each run starts with a "
             f"new one, got an object of type {type(make_model).__name__}"
         )
-    with running_own("model makes no network"):
+    with running_own("model() fails"):
         first, second = (new_model(make_model) for _ in range(2))
     if not isinstance(first, nn.Module):
-        raise ValueError(f"model must make a torch.nn.Module, got {type(first).__name__}")
+        raise ValueError(f"model must return a torch.nn.Module, got {type(first).__name__}")
     with torch.random.fork_rng(devices=[]):
         check_network(first, inputs, targets, num_classes)
     for (name, one), other in zip(first.named_parameters(), second.parameters(), strict=False):
         if one is other or not torch.equal(one, other):
             raise ValueError(
-                "model must make a new network each time, whose initial parameters come from "
-                f"torch's generator alone: {name} of two networks from one seed "
+                "model must make a new network each time, with initial parameters drawn only from "
+                f"torch's generator: in two networks from one seed {name} "
                 + ("is the same tensor" if one is other else "differs")
             )
 
 
 def check_network(model: nn.Module, inputs: Tensor, targets: Tensor, num_classes: int) -> None:
-    """Refuse what local training cannot treat rightly, with a few samples of the data set.
+    """Check, with a few samples of the data set, that local training can train a network.
 
     Raises
     ------
     ValueError
-        If it has buffers, such as the running statistics of batch norm, which are no parameters
-        and would not be aggregated; dropout, whose random numbers no seed names; parameters that
-        are not trained, not float32 or have no size yet; does not take the inputs, or gives them
-        no output for each class from which finite gradients flow back to all parameters.
+        If it has buffers, such as the running statistics of batch norm, which would not be
+        aggregated; dropout, whose random numbers are not seeded; or parameters that are frozen,
+        not float32 or of unknown size. Also if it does not accept the inputs, does not give an
+        output for each class, or does not give all parameters finite gradients.
     """
     for name, _ in model.named_buffers():
         raise ValueError(f"the network must have no buffers, got {name}: use group norm instead")
     for name, module in model.named_modules():
-        # The passes below may be alike.
+        # Two passes may agree by chance, so dropout is rejected by its type.
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             raise ValueError(f"the network must have no dropout, got {name}: {module}")
     parameters = dict(model.named_parameters())
@@ -162,8 +162,8 @@ def check_network(model: nn.Module, inputs: Tensor, targets: Tensor, num_classes
         if lazy or parameter.dtype != torch.float32 or not parameter.requires_grad:
             kind = "lazy" if lazy else parameter.dtype if parameter.requires_grad else "frozen"
             raise ValueError(
-                "the network must train all its parameters, float32 of a size that is known from "
-                f"the start, and {name} is {kind}"
+                "the network must train all its parameters, as float32 tensors of known size, but "
+                f"{name} is {kind}"
             )
     kind = ", channels first" if inputs.ndim == 4 else ""
     if not inputs.is_floating_point():
@@ -182,14 +182,12 @@ def check_network(model: nn.Module, inputs: Tensor, targets: Tensor, num_classes
         again = model(inputs)
     for name, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:
-            raise ValueError(f"the network must use all its parameters, {name} has no part in it")
+            raise ValueError(f"the network must use all its parameters, but {name} has no effect")
         if gradient.layout != torch.strided or not torch.isfinite(gradient).all():
-            raise ValueError(
-                f"the gradient of {name} must be dense and finite for the first samples"
-            )
+            raise ValueError(f"the gradient of {name} must be dense and finite on a few samples")
     # With the same weights and inputs only random numbers can make a difference.
     if not torch.equal(outputs, again):
         raise ValueError(
-            "the network must give the same outputs for the same inputs, and two passes differed: "
-            "leave out dropout and other random numbers, which no seed names"
+            "the network must give the same outputs for the same inputs, but two passes differed: "
+            "remove dropout and other random numbers, which are not seeded"
         )

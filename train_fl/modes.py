@@ -1,4 +1,4 @@
-"""PyTorch's default modes, whatever the caller has set for its own networks."""
+"""PyTorch's default modes, independent of the caller's settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def default_modes() -> Iterator[None]:
-    """Compute in the block with gradients, outside inference mode, and in float32 by default."""
+    """Run the block with gradients, outside inference mode, and in float32 by default."""
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -22,13 +22,13 @@ def default_modes() -> Iterator[None]:
 
 @contextmanager
 def repeatable(device: torch.device, threads: int) -> Iterator[None]:
-    """Train in the block with this number of threads, full precision and deterministic kernels."""
+    """Run the block with this number of threads, full precision and deterministic kernels."""
     cudnn = torch.backends.cudnn
     before = torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark
     torch.set_num_threads(threads)
     cudnn.deterministic, cudnn.benchmark = True, False
     precision = None
-    with suppress(RuntimeError):  # set by torch's newer interface, which the older one refuses
+    with suppress(RuntimeError):  # raised if the caller has set it by torch's newer interface
         precision = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")
     try:

@@ -1,4 +1,4 @@
-"""The options of training real models: their names, defaults, help and checks."""
+"""Options for training real models: names, defaults, help texts and checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policies.benchmark.options import shown
 
 PARTITIONS = ("dirichlet", "iid", "place", "speed", "writer")
 
-# Options that say how a task is trained, and no part of the task itself.
+# Options of a run, which are not part of the task.
 RUN_OPTIONS = ("eval_every", "on_non_finite", "device", "threads")
 
 
@@ -61,29 +61,27 @@ class TrainingOptions(PlaceFlags, ModelFlags):
     concentration: float = 0.5
     """Parameter of the Dirichlet split: the smaller, the more the devices' data differ."""
     split_seed: int | None = None
-    """Seed of a split that all seeds share. By default each seed has a split of its own."""
+    """Seed of one split for all seeds. By default each seed has a different split."""
     upload: str | None = None
-    """Network whose size is uploaded, such as cnn while small trains; by default the one of
-    --model."""
+    """Network whose size is uploaded, such as cnn while small trains; by default --model."""
     batch_size: int = 32
-    """Samples in a step of local training."""
+    """Batch size of local training."""
     learning_rate: float | None = None
-    """Initial learning rate; by default that of the data set."""
+    """Initial learning rate; by default the data set's."""
     momentum: float = 0.9
     """Momentum of local training."""
     proximal: float = 0.0
-    """FedProx's mu: how strongly devices are held to the global model."""
+    """FedProx's mu: how strongly devices are pulled towards the global model."""
     compression: str | None = None
-    """Your own compressor of the updates, as my_file.py:MyCompressor; by default they are
-    compressed as the scenario says."""
+    """User-defined compressor, such as my_file.py:MyCompressor; by default the scenario's."""
     server: str = "fedavg"
-    """The server's use of the updates: fedavg, fednova (normalised by work), fedavgm or fedadam."""
+    """The server's optimiser: fedavg, fednova (normalised by work), fedavgm or fedadam."""
     server_learning_rate: float | None = None
     """The server's learning rate; by default 1, or 0.01 for fedadam."""
     on_non_finite: str = "raise"
-    """Treatment of an update that is infinite or NaN: raise (stop with an error) or skip."""
+    """If an update is infinite or NaN: raise (stop with an error) or skip it."""
     threads: int = 1
-    """Threads of PyTorch in each process; another number may change the last digits of results."""
+    """PyTorch threads in each process; other numbers may change the last digits of results."""
 
     def __post_init__(self) -> None:
         # Names of data sets, networks, compressors, server optimisers and devices are checked where
@@ -102,7 +100,7 @@ class TrainingOptions(PlaceFlags, ModelFlags):
             finite_number("learning_rate", self.learning_rate)
 
     def for_run(self, **changes: Any) -> TrainingOptions:
-        """These with other `RUN_OPTIONS`; `ValueError` if an option belongs to the task."""
+        """A copy with changed `RUN_OPTIONS`; `ValueError` if an option belongs to the task."""
         for name in changes:
             if name not in RUN_OPTIONS:
                 raise ValueError(

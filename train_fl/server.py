@@ -1,7 +1,7 @@
 """The server's step of the global model, and its optimisers.
 
-The weighted sum of the updates is the step of plain federated averaging. A server optimiser takes
-it for the negative of a gradient [Reddi2021]_.
+In plain federated averaging the step is the weighted sum of the updates. Server optimisers treat
+this sum as a negative gradient [Reddi2021]_.
 
 References
 ----------
@@ -29,9 +29,7 @@ from fl_edge_env.typing import FloatArray
 from train_fl.local_sgd import passes
 from train_fl.options import TrainingOptions
 
-LARGER_MU = (
-    "a larger mu, which keeps the sampling probabilities and with them the aggregation weights even"
-)
+LARGER_MU = "a larger mu, which evens out the sampling probabilities and so the aggregation weights"
 
 
 def apply_contributions(
@@ -42,11 +40,11 @@ def apply_contributions(
     kept: dict[str, Tensor],
     round_number: int,
 ) -> None:
-    """Move the global model (d,) in place by the updates (k, d) that arrived, if there are any.
+    """Apply the updates that arrived, shape (k, d), to the global model, shape (d,), in place.
 
-    `weights` (k,) are those of `fl_edge_env.aggregation.contributions`. What the optimiser keeps
-    is changed in place, and empty before the first round. A model that is then not finite is a
-    `FloatingPointError`, which names the round.
+    `weights`, shape (k,), come from `fl_edge_env.aggregation.contributions`. The optimiser's state
+    `kept` is empty before the first round and changed in place. Raises `FloatingPointError`, which
+    names the round, if the new model is not finite.
     """
     if not len(updates):
         return
@@ -71,12 +69,13 @@ def norms_of(updates: Tensor) -> NDArray[np.float32]:
 class ServerOptimizer(ABC):
     """Turns the weighted sum of a round's updates into the step of the global model.
 
-    A new one is a class with one method, `step`, and the names of the vectors that it keeps.
+    A user-defined one is a subclass with a method `step`, and with its state vectors' names in
+    `keeps`.
 
     Parameters
     ----------
     learning_rate : float
-        Factor of the step, positive and finite; `ValueError` if it is not.
+        Factor of the step, positive and finite; `ValueError` otherwise.
     """
 
     keeps: ClassVar[tuple[str, ...]] = ()
@@ -87,15 +86,15 @@ class ServerOptimizer(ABC):
         finite_number("the server's learning_rate", self.learning_rate)
 
     def balance(self, epochs: FloatArray, num_samples: FloatArray) -> FloatArray:  # noqa: ARG002
-        """Factors on the weights of the devices' updates by their work, all of shape (N,); ones."""
+        """Factors on the updates' weights from the devices' work, shape (N,); ones by default."""
         return np.ones(len(num_samples))
 
     @abstractmethod
     def step(self, update: Tensor, kept: dict[str, Tensor]) -> Tensor:
         """The step of the global model, shape (d,), from the weighted sum of a round's updates.
 
-        `kept` has the vectors of `keeps`, each of shape (d,), zero before the first round; they are
-        changed in place.
+        `kept` has the state vectors named in `keeps`, each of shape (d,) and zero before the first
+        round; change them in place.
         """
 
 
@@ -110,23 +109,23 @@ class FedAvg(ServerOptimizer):
 
 @dataclass(frozen=True)
 class FedNova(FedAvg):
-    """Normalised averaging: a device that does more steps does not pull the model further.
+    """Normalised averaging: more local steps do not give a device more influence.
 
-    Federated averaging with unequal work ends where the gradients vanish in a mean that counts each
-    device by its work [Wang2020]_. Here an update is divided by the length a of its device's path,
-    and the sum multiplied by ``sum_n w_n a_n`` over all devices, so that it is as large as without.
-    With momentum m, a device that does t steps of one gradient has moved by
+    With unequal work, federated averaging converges to the minimum of an objective that weights
+    each device by its work [Wang2020]_. FedNova divides each update by the length a of its device's
+    path, and multiplies the sum by ``sum_n w_n a_n`` over all devices, which preserves its scale.
+    With momentum m, t steps with the same gradient move a device by
     ``a = (t - m (1 - m**t) / (1 - m)) / (1 - m)`` times the learning rate.
 
-    The authors take the mean of a over those who take part. Over all devices it does not depend on
-    the draw, which otherwise would favour devices that meet others with much work.
+    The authors average a over the participants. Averaged over all devices it does not depend on the
+    draw, which would otherwise favour devices drawn together with others that do much work.
 
     Parameters
     ----------
     learning_rate : float
         Factor of the step.
     batch_size, momentum
-        Of local training, as in `train_fl.options.TrainingOptions`.
+        Settings of local training, as in `train_fl.options.TrainingOptions`.
     """
 
     batch_size: int = 32
@@ -153,10 +152,10 @@ class FedNova(FedAvg):
 
 @dataclass(frozen=True)
 class FedAvgM(ServerOptimizer):
-    """Federated averaging with momentum: ``v = momentum * v + update``, and v is the step.
+    """Federated averaging with momentum: the step is ``v = momentum * v + update``.
 
-    A run of rounds that agree moves the model ``1 / (1 - momentum)`` times as far as without
-    [Hsu2019a]_.
+    A long sequence of equal updates moves the model ``1 / (1 - momentum)`` times as far as without
+    momentum [Hsu2019a]_.
 
     Parameters
     ----------
@@ -182,22 +181,22 @@ class FedAvgM(ServerOptimizer):
 
 @dataclass(frozen=True)
 class FedAdam(ServerOptimizer):
-    """FedAdam, Algorithm 2 of Reddi et al., without a correction of the bias, as there.
+    """FedAdam: Algorithm 2 of Reddi et al., which has no bias correction.
 
     With ``m = momentum * m + (1 - momentum) * update`` and
     ``v = decay * v + (1 - decay) * update**2`` the step is
-    ``learning_rate * m / (sqrt(v) + epsilon)``. However large an update is, no parameter moves
-    by more than ``learning_rate * (1 - momentum) / sqrt(1 - decay)`` for it in its round: a large
-    aggregation weight does not throw the model far away.
+    ``learning_rate * m / (sqrt(v) + epsilon)``. In its own round, an update moves no parameter by
+    more than ``learning_rate * (1 - momentum) / sqrt(1 - decay)``, however large it is. A large
+    aggregation weight therefore does not throw the model far off.
 
     Parameters
     ----------
     learning_rate : float
-        About how far a parameter moves in a round.
+        Approximate step of a parameter in a round.
     momentum, decay : float
-        Of the means of the updates and of their squares, in [0, 1).
+        Decay rates of the moving averages of updates and of their squares, in [0, 1).
     epsilon : float
-        Updates below it are taken for small.
+        Added to the denominator; it damps updates that are small compared with it.
     """
 
     keeps = ("mean", "square")
@@ -232,11 +231,11 @@ SERVER_OPTIMIZERS: dict[str, Callable[..., ServerOptimizer]] = {
 def make_server_optimizer(
     server: str | ServerOptimizer, options: TrainingOptions | None = None
 ) -> ServerOptimizer:
-    """A server optimiser by name, with its own learning rate by default; or the one given.
+    """Make a server optimiser by name; an instance is returned as it is.
 
-    FedNova normalises local training with the batch size and the momentum of the options. A name
-    that is none, a learning rate out of its range, or FedNova with a proximal term is a
-    `ValueError`.
+    The learning rate is the optimiser's default unless the options have one. FedNova takes its
+    batch size and momentum from the options. Raises `ValueError` for an unknown name, a learning
+    rate out of range, or FedNova with a proximal term.
     """
     if isinstance(server, ServerOptimizer):
         return server

@@ -1,4 +1,4 @@
-"""A learning task: data, split, network and the settings of local training."""
+"""A learning task: data, split, network and training settings."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ Split: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A learning task: data, split, network and the settings of local training.
+    """A learning task: data, split, network and training settings.
 
     Attributes
     ----------
     dataset : Dataset
         Inputs and their classes.
     parts : list of ndarray of int, length N
-        Training samples of each device.
+        Indices of each device's training samples.
     make_model : callable
-        Makes the network; its random numbers come from torch's generator.
+        Makes the network; its initial parameters come from torch's generator.
     options : TrainingOptions
-        Settings of local training; the learning rate is given.
+        Training settings; the learning rate must be set.
     server : ServerOptimizer
-        What the server does with the weighted sum of the updates.
+        Turns the weighted sum of the updates into the model's step.
     upload_shapes : sequence of tuple of int, optional
-        Shapes of the tensors of the model that is uploaded; those of the network by default. With
-        others, a network trains in place of a larger one whose time and energy the system counts.
+        Tensor shapes of the uploaded model, by default the network's. With other shapes, a small
+        network trains while the system counts the uploads of a larger one.
     split : callable, optional
-        Draws another split of the same sizes from a random generator. With it each episode has
-        its own, and `parts` are an example; without it `parts` are those of every episode.
+        Draws a split of the same sizes from a random generator, for each episode; `parts` is then
+        only an example. By default all episodes use `parts`.
     compression : Compressor, optional
         A user-defined compressor of the updates; by default they are compressed as the scenario
         says.
@@ -75,9 +75,9 @@ class Task:
     compression: Compressor | None = None
 
     def episode(self, seed: np.random.SeedSequence) -> Task:
-        """The task with the split of an episode, by its `TrainingSeeds.split`.
+        """The task with the split of an episode, drawn from its `TrainingSeeds.split`.
 
-        This one, where all episodes share a split.
+        Returns the task itself if all episodes share one split.
         """
         if self.split is None:
             return self
@@ -85,9 +85,9 @@ class Task:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the data, the split and the network's initial parameters for some seed.
+        """Hash of data, split, initial parameters for seed 0, server and compression.
 
-        A network may read these from a file.
+        The initial parameters are included because a network may read them from a file.
         """
         initial = self.initial_model(np.random.SeedSequence(0)).state_dict().values()
         parameters = [tensor.numpy() for tensor in initial]
@@ -100,17 +100,17 @@ class Task:
         return np.array([len(part) for part in self.parts], dtype=np.float64)
 
     def fit(self, scenario: Scenario, keep: Collection[str] = ()) -> Scenario:
-        """The scenario, of as many devices, with what this task is in it.
+        """Fit a scenario, with as many devices, to this task.
 
-        That is the model's size, the sample counts, and the compression if the task has one of its
-        own; without the fields to `keep`.
+        Sets the model's size, the sample counts and, if it is user-defined, the compression, except
+        for the fields to `keep`.
         """
         fields = {name: value for name, value in self._fields.items() if name not in keep}
         return scenario.replace(**fields)
 
     @cached_property
     def _fields(self) -> dict[str, Any]:
-        """The fields of a scenario that follow from the task."""
+        """The scenario fields that the task determines."""
         fields: dict[str, Any] = {
             "model_bits": self.model_bits,
             "model_tensors": len(self._uploaded),
@@ -122,11 +122,11 @@ class Task:
         return fields
 
     def uploads(self, scenario: Scenario) -> Uploads:
-        """What happens to updates on their way in a scenario that this task fits."""
+        """How updates are uploaded in a scenario that this task fits."""
         return Uploads(self._shapes, self.compression or make_compressor(scenario.compression))
 
     def check_fit(self, scenario: Scenario) -> None:
-        """Refuse a scenario of other devices, samples, uploads or costs with a `ValueError`."""
+        """Raise `ValueError` if a scenario has other devices, samples or uploads than the task."""
         if len(self.parts) != scenario.num_devices:
             raise ValueError(
                 f"the task is split over {len(self.parts)} devices and the scenario has "
@@ -134,37 +134,37 @@ class Task:
             )
         if self.compression is None and scenario.compression.startswith("bits:"):
             raise ValueError(
-                f"the scenario's compression is {scenario.compression!r}, of a compressor of one's "
-                "own: make the task with it, make_task(…, compression=…)"
+                f"the scenario's compression is {scenario.compression!r}, which needs a "
+                "user-defined compressor: give it to make_task(…, compression=…)"
             )
         counted = "qsgd" in scenario.compression + scenario.download_compression
         for name, value in self._fields.items():
             if name == "model_tensors" and not counted:
                 continue
             given = getattr(scenario, name)
-            # An even split may leave a scenario with a fraction of a sample.
+            # An even split can give a scenario fractional sample counts.
             alike = np.all(np.abs(given - value) < 1) if name == "num_samples" else given == value
             if not alike:
                 raise ValueError(
-                    f"{name} of the scenario is {_shown(given)} and must be {_shown(value)} for "
+                    f"the scenario's {name} is {_shown(given)} and must be {_shown(value)} for "
                     f"{self.dataset.name} and the network: use task.fit(scenario), or the option "
                     "fit_scenario"
                 )
 
     def initial_model(self, seed: np.random.SeedSequence) -> nn.Module:
-        """The network of `TrainingSeeds.model`; torch's generators are left as they were."""
+        """The initial network for a `TrainingSeeds.model`; torch's generators do not change."""
         return new_model(self.make_model, int(seed.generate_state(1, np.uint64)[0]))
 
     def learning_rate(self, completed_rounds: int, num_rounds: int) -> float:
         """The learning rate of the coming round: halved at 50 % and at 75 % of the rounds."""
         halvings = (completed_rounds >= 0.5 * num_rounds) + (completed_rounds >= 0.75 * num_rounds)
         rate = self.options.learning_rate
-        assert rate is not None  # make_task has put the data set's own in its place
+        assert rate is not None  # make_task fills in the data set's
         return rate * 0.5**halvings
 
     @property
     def model_bits(self) -> float:
-        """Size of an upload that is not compressed [bit]."""
+        """Size of an uncompressed upload [bit]."""
         return 32.0 * sum(map(math.prod, self._uploaded))
 
     @cached_property
@@ -189,10 +189,10 @@ class Task:
 
 
 class TrainingSeeds(NamedTuple):
-    """The streams of random numbers of training in an episode.
+    """The random streams of an episode's training.
 
-    Of the initial parameters, of the order in which devices see their samples (see `sample_order`)
-    and what comes after, and of the split of the samples over the devices (see `Task.episode`).
+    `model` is for the initial parameters, `order` for all that is random in rounds, such as the
+    order of the samples, and `split` for the split of the samples over the devices.
     """
 
     model: np.random.SeedSequence
@@ -201,20 +201,20 @@ class TrainingSeeds(NamedTuple):
 
     @classmethod
     def of(cls, training: np.random.SeedSequence) -> TrainingSeeds:
-        """Those of `FLEdgeEnv.training_seed`, which is not changed."""
+        """The streams of a `FLEdgeEnv.training_seed`, which does not change."""
         fresh = np.random.SeedSequence(training.entropy, spawn_key=training.spawn_key)
         return cls(*fresh.spawn(len(cls._fields)))
 
     def upload(self, completed_rounds: int, device: int) -> np.random.Generator:
-        """The stream of what happens to a device's update in a round."""
+        """The stream that compresses a device's update in a round."""
         return self._stream(completed_rounds, device, 1)
 
     def broadcast(self, completed_rounds: int) -> np.random.Generator:
-        """The stream by which the model is compressed that the server sends in a round."""
+        """The stream that compresses the model that the server sends in a round."""
         return self._stream(completed_rounds)
 
     def sample_order(self, completed_rounds: int, device: int) -> np.random.Generator:
-        """The stream of a device's training in a round: who else takes part changes nothing."""
+        """The stream of a device's training in a round, independent of the other participants."""
         return self._stream(completed_rounds, device)
 
     def _stream(self, *key: int) -> np.random.Generator:
@@ -233,25 +233,25 @@ def make_task(
     compression: str | Compressor | None = None,
     **options: Any,
 ) -> Task:
-    """A task from a data set, split over the devices.
+    """Make a task from a data set, split over the devices.
 
     Parameters
     ----------
     dataset : str or Dataset
-        ``"digits"``, ``"fashion_mnist"``, ``"cifar10"`` or ``"femnist"``. Or one's own data, as a
-        `Dataset` or the name of a function (see `train_fl.data.catalogue.own_dataset`), which need
-        `num_devices`, `learning_rate` and `model`.
+        ``"digits"``, ``"fashion_mnist"``, ``"cifar10"`` or ``"femnist"``, or user-defined data: a
+        `Dataset`, or the name of a function (see `train_fl.data.catalogue.own_dataset`). These also
+        need `num_devices`, `learning_rate` and `model`.
     num_devices : int, optional
         Number of devices N: 40 for digits and 120 for the others by default.
     merit : ndarray, shape (N,), optional
-        Ranks the devices in a split by place, such as `Scenario.mean_gain`, or by speed, such as
-        `Scenario.f_max`.
+        Ranks the devices, larger is better, in a split by place, such as `Scenario.mean_gain`, or
+        by speed, such as `Scenario.f_max`.
     model : str or callable, optional
-        The network: its name, or a class or function without arguments that makes one's own, as
-        `train_fl.models.check_network` wants it. Its initial parameters come from torch's
-        generator. By default that of the data set.
+        The network's name, or a class or function without arguments that makes a network (see
+        `train_fl.models.check_network`), with initial parameters from torch's generator. By default
+        the data set's network.
     server : str or ServerOptimizer
-        The name of a server optimiser, or one itself; see `train_fl.server`.
+        A server optimiser or its name; see `train_fl.server`.
     compression : str or Compressor, optional
         A user-defined compressor, or its name; by default updates are compressed as the scenario
         says. See `train_fl.compression`.
@@ -259,9 +259,9 @@ def make_task(
         Other options of `train_fl.options.TrainingOptions`, such as ``momentum=0.5``. By default
         FEMNIST is split by writer and the others by ``"dirichlet"``, and the learning rate is the
         paper's for CIFAR-10 and FEMNIST, 0.02 for digits and 0.01 for Fashion-MNIST. Without
-        `split_seed` each episode has its own split (see `train_fl.data.partition`), if the devices'
-        numbers of samples do not depend on it; a split by ``"writer"``, and the draw of FEMNIST's
-        writers, are then those of seed 0.
+        `split_seed` each episode has its own split (see `train_fl.data.partition`). A split by
+        ``"writer"`` and the draw of FEMNIST's writers change the sample counts, and therefore use
+        seed 0 in all episodes.
 
     Returns
     -------
@@ -271,7 +271,7 @@ def make_task(
     ------
     ValueError
         If there is no such data set or network, files are missing or damaged, the network does
-        not fit the data, or an argument is out of its range.
+        not fit the data, or an argument is out of range.
     """
     if not isinstance(dataset, (str, Dataset)):
         raise ValueError(f"dataset must be a name or a Dataset, got {dataset!r}")
@@ -289,7 +289,7 @@ def make_task(
         )
     elif num_devices is None or training.learning_rate is None or model is None:
         raise ValueError(
-            "data of one's own need num_devices, learning_rate and model, got "
+            "user-defined data need num_devices, learning_rate and model, got "
             f"{num_devices!r}, {training.learning_rate!r} and {model!r}"
         )
     num_devices = positive_integer("num_devices", num_devices)
@@ -316,7 +316,7 @@ def make_task(
         training,
         server,
         None if upload is None else parameter_shapes(partial(MODELS[upload], classes)),
-        # Each episode has its own split, unless numbers of samples depend on it.
+        # Each episode has its own split, unless sample counts depend on it.
         draw if seed is None and training.partition != "writer" else None,
         compression,
     )
@@ -333,5 +333,5 @@ def _shown(value: Any) -> str:
 
 
 def parameter_shapes(make_model: Callable[[], nn.Module]) -> list[Shape]:
-    """Shapes of the parameters of a network; torch's generator is left as it was."""
+    """Shapes of a network's parameters; torch's generator does not change."""
     return [tuple(p.shape) for p in new_model(make_model).parameters()]

@@ -1,4 +1,4 @@
-"""Real training inside the environment's step."""
+"""Real training inside the environment's steps."""
 
 from __future__ import annotations
 
@@ -32,48 +32,48 @@ from train_fl.task import Task, TrainingSeeds
 class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Trains the cohort of each round from the global model and aggregates the updates.
 
-    Updates are compressed as the scenario says, and so is the model that the server sends; what was
-    lost of an update stays on its device, if the compressor has error feedback (see
-    `train_fl.compression`). The sum of the updates, weighted as in
+    The scenario says how updates and the model that the server sends are compressed. If the
+    compressor has error feedback, devices keep the residuals of their updates
+    (see `train_fl.compression`). The sum of the updates, weighted as in
     `fl_edge_env.aggregation.contributions`, goes to the task's server optimiser, which by default
     adds it to the global model.
 
-    The learning rate is halved after half and after three quarters of the rounds. The initial
-    model, the order of the samples and, unless the task has one for all episodes, their split over
-    the devices come from the training stream of the episode's seed: under the same seed every
-    policy starts from the same model and split, and a device that takes part in a round sees its
-    samples in the same order.
+    The learning rate is halved after half and after three quarters of the rounds. The episode's
+    seed determines the initial model, the order of the samples and their split over the devices,
+    unless the task has one split for all episodes. Under the same seed every policy starts from the
+    same model and split, and a device that takes part in a round sees its samples in the same
+    order.
 
     The info of a step gains these entries, of the same shapes in all rounds. Arrays of shape (N,)
     are zero for devices that are not participants:
 
     - `participants`, bool, shape (N,): the devices whose update arrived and was not skipped. If
-      there are none, the model stays as it is;
-    - `client_updates`, float32, shape (K, d): the local models minus the received model, as they
-      arrived after compression: a row for each participant in ascending order, then zeros;
+      there are none, the model does not change;
+    - `client_updates`, float32, shape (K, d): the local models minus the received model, after
+      compression: a row for each participant in ascending order, then zeros;
     - `update_norms`, shape (N,): the Euclidean norms of these updates;
     - `skipped`, bool, shape (N,): the devices whose update, update norm or reported loss was not
-      finite: they count as if nothing had arrived;
+      finite, so that it was not used;
     - `train_loss`: the mean over the samples that participants trained on, absent if not finite;
     - `test_loss` and `test_accuracy` of the new global model, absent if it was not evaluated;
-    - `device_accuracy`, shape (N,), absent likewise: the accuracy on test samples with the classes
-      mixed as in each device's training data.
+    - `device_accuracy`, shape (N,), absent likewise: the test accuracy with the classes weighted as
+      in each device's training data.
 
-    The info of a reset has the entries of an evaluation, and `participants`: nobody.
+    The info of a reset has the entries of an evaluation, and `participants`, all False.
 
     With `report_gradients` both also have `gradient_distance`, shape (N, N): the distances between
-    the devices' newest gradients over all local data, at the initial model after a reset, and for
-    participants at the model that they received.
+    the devices' latest gradients over all local data. After a reset they are taken at the initial
+    model, and then for participants at the model that they received.
 
     With `report_losses` both have `local_losses` and `local_loss_rms`, shape (N,): mean and root
-    mean square of the losses of a participant's samples under the model that it received. For this
-    a device passes over its data once before it trains.
+    mean square of a participant's sample losses under the model that it received. For this a device
+    passes over its data once before it trains.
 
     With `report_update_norms` all devices are participants in the info of a reset, and report the
     `update_norms` of the first round. For this every device trains once.
 
-    Training gives the same numbers in all of torch's modes, such as `torch.inference_mode`.
-    The simulated times and energies count none of this, as in the papers.
+    The simulated times and energies do not include this extra work, as in the papers. Training
+    gives the same numbers in all of torch's modes, such as `torch.inference_mode`.
 
     Parameters
     ----------
@@ -82,23 +82,23 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
     task : Task
         Data, split, network and training settings.
     report_gradients, report_losses, report_update_norms : bool
-        Put `gradient_distance`, `local_losses`, and after a reset `update_norms` into the info, as
-        policies with `uses_gradients`, `uses_losses` and `uses_update_norms` need.
+        Add `gradient_distance`, `local_losses`, or after a reset `update_norms` to the info, for
+        policies with `uses_gradients`, `uses_losses` or `uses_update_norms`.
     **options
-        `eval_every`, `on_non_finite`, `device` and `threads` instead of those of the task; see
+        `eval_every`, `on_non_finite`, `device` and `threads` override the task's options; see
         `train_fl.options.TrainingOptions`. An update that is not finite ends training with an
-        error, or with ``on_non_finite="skip"`` is left out with a warning.
+        error, or with ``on_non_finite="skip"`` is skipped with a warning.
 
     Attributes
     ----------
     task : Task
-        Once an episode has begun, with the split of that episode.
+        The task; after a reset, with the episode's split.
 
     Raises
     ------
     ValueError
-        If `env` is no FLEdge environment or trains already, `task` is no task or does not fit the
-        scenario, or an option is wrong.
+        If `env` is not an FLEdge environment or already trains, `task` is not a `Task` or does not
+        fit the scenario, or an option is wrong.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
             )
         if not isinstance(task, Task):
             raise ValueError(
-                f"task must be a Task, got {task!r}: make_task makes one, such as "
+                f"task must be a Task, got {task!r}: use make_task, for example "
                 f'make_task("digits", num_devices={env.unwrapped.scenario.num_devices})'
             )
         self._base = env.unwrapped
@@ -148,7 +148,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
             self._take_data()
 
     def _take_data(self) -> None:
-        """Put the test samples and those of each device on torch's device."""
+        """Move the test samples and each device's samples to torch's device."""
         dataset, device = self.task.dataset, self._device
         self._test = dataset.test_inputs.to(device), dataset.test_targets.to(device)
         self._data = [
@@ -157,7 +157,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the samples, which follow from the task."""
+        """Everything except the samples, which come from the task."""
         return {name: v for name, v in vars(self).items() if name not in ("_test", "_data")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -166,7 +166,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 
     @property
     def parameters(self) -> NDArray[np.float32]:
-        """The global model, a flat copy of shape (d,); `ResetNeeded` before the first episode."""
+        """A flat copy of the global model, shape (d,); `ResetNeeded` before the first reset."""
         return _to_numpy(self._global_model())
 
     def _global_model(self) -> Tensor:
@@ -176,20 +176,20 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 
     @default_modes()
     def model(self) -> nn.Module:
-        """The global model as a network of its own, which later rounds do not change."""
+        """A copy of the global model as a network."""
         parameters = self._global_model().cpu().clone()
         network = new_model(self.task.make_model)
         vector_to_parameters(parameters, network.parameters())
         return network
 
     def save_model(self, path: Path) -> None:
-        """Write the state dict of the global model, for ``load_state_dict(torch.load(path))``.
+        """Save the global model's state dict, for ``load_state_dict(torch.load(path))``.
 
-        An `OSError` if it cannot be written, as on a full disk; no part of it is then left.
+        Raises `OSError` if it cannot be written, as on a full disk, and leaves no partial file.
         """
-        # Clones: the parameters are views of one vector, which each of them would be saved with.
+        # Clones, as the parameters are views: torch would save the whole vector with each.
         state = {name: value.clone() for name, value in self.model().state_dict().items()}
-        content = io.BytesIO()  # as torch does not say why a file cannot be written
+        content = io.BytesIO()  # torch does not say why it cannot write a file
         torch.save(state, content)
         with atomic_path(path) as temporary:
             temporary.write_bytes(content.getbuffer())
@@ -210,8 +210,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         Raises
         ------
         FloatingPointError
-            If a device's update is not finite, unless these are skipped, or the new global model
-            is not.
+            If a device's update is not finite, unless such updates are skipped, or the new global
+            model is not finite.
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
         decision = self._base.last_decision
@@ -222,7 +222,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         return observation, float(reward), terminated, truncated, info
 
     def _begin(self) -> dict[str, Any]:
-        """Start training; gives the entries of the info of a reset."""
+        """Start training; return the training entries of a reset's info."""
         self._seeds = TrainingSeeds.of(self._base.training_seed)
         if self._given.split is not None:
             self.task = self._given.episode(self._seeds.split)
@@ -231,7 +231,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         self._trainer = LocalTrainer(model, self._options)
         self._parameters = self._trainer.initial_parameters()
         self._kept: dict[str, Tensor] = {}
-        # What was lost of the updates of each device, where these are to be sent later.
+        # Residuals of each device's updates, for error feedback; empty without it.
         devices = self.scenario.num_devices if self._uploads.remembers else 0
         self._left = np.zeros((devices, len(self._parameters)), dtype=np.float32)
         everyone = np.arange(self.scenario.num_devices)
@@ -243,13 +243,13 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         skipped = self._skip_non_finite(reports, 1)
         return info | reports | {"participants": np.isin(everyone, reporting) & ~skipped}
 
-    def _round(self, came: Contributions, *, last: bool) -> dict[str, Any]:
-        """Train the devices whose upload arrives; gives the entries of the info of a step."""
-        trained, number = came.participants, int(self._base.simulator.round_index)
+    def _round(self, arriving: Contributions, *, last: bool) -> dict[str, Any]:
+        """Train the devices whose upload arrives; return the training entries of a step's info."""
+        trained, number = arriving.participants, int(self._base.simulator.round_index)
         received = self._received(number)
         info, reports = self._gradients(trained, received), self._losses(trained, received)
-        places = self._parameters.new_zeros((self.scenario.cohort_size, len(self._parameters)))
-        client_updates = places[: len(trained)]
+        padded = self._parameters.new_zeros((self.scenario.cohort_size, len(self._parameters)))
+        client_updates = padded[: len(trained)]
         losses = np.empty(len(trained))
         for index, device in enumerate(trained):
             client_updates[index], losses[index] = self._train(device, number - 1, received)
@@ -261,24 +261,24 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         participants = trained[~skipped[trained]]
         if skipped.any():
             kept = client_updates[torch.from_numpy(~skipped[trained])]
-            client_updates = places.zero_()[: len(kept)].copy_(kept)
+            client_updates = padded.zero_()[: len(kept)].copy_(kept)
         server = self.task.server
         balance = server.balance(self.scenario.local_epochs, self.task.num_samples)
-        weights = (came.weight * balance)[participants]
+        weights = (arriving.weight * balance)[participants]
         apply_contributions(self._parameters, client_updates, weights, server, self._kept, number)
         if last or number % self._options.eval_every == 0:
             info |= self._evaluate()
         info |= reports | self._mean_loss(losses, trained)
         return info | {
-            "participants": came.arrived & ~skipped,
+            "participants": arriving.arrived & ~skipped,
             "skipped": skipped,
-            "client_updates": _to_numpy(places),
+            "client_updates": _to_numpy(padded),
         }
 
     def _first_norms(self, devices: IntArray) -> FloatArray:
-        """Norms of the updates that devices would have in the first round, shape (k,)."""
+        """Norms of the devices' updates in a first round before compression, shape (k,)."""
         norms = np.empty(len(devices))
-        for index, device in enumerate(devices):  # one by one, as together they may be large
+        for index, device in enumerate(devices):  # one by one, to save memory
             norms[index] = norms_of(self._train(device, 0, self._parameters)[0][None])[0]
         return norms
 
@@ -301,7 +301,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         return torch.from_numpy(self._broadcast.decoded(sent)).to(self._device)
 
     def _upload(self, update: Tensor, device: int, number: int) -> None:
-        """Let an update be what the server receives of it."""
+        """Replace an update, in place, by the one that the server receives."""
         uploads = self._uploads
         if uploads.compressor is None:
             return
@@ -313,15 +313,15 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         update.copy_(torch.from_numpy(uploads.decoded(data)))
 
     def _skip_non_finite(self, reports: dict[str, FloatArray], number: int) -> BoolArray:
-        """Mask of devices with a report that is not finite, (N,); their reports become zero."""
+        """Mask of devices with a report that is not finite, (N,); sets their reports to zero."""
         skipped = np.zeros(self.scenario.num_devices, dtype=np.bool_)
         for values in reports.values():
             skipped |= ~np.isfinite(values)
         if skipped.any():
             message = (
-                f"the update of device {', '.join(map(str, np.flatnonzero(skipped)))} in round "
-                f"{number}, its norm or its loss is not finite: choose a learning rate below "
-                f"{self._options.learning_rate}, or {LARGER_MU}"
+                f"the update, update norm or loss of device "
+                f"{', '.join(map(str, np.flatnonzero(skipped)))} in round {number} is not finite: "
+                f"choose a learning rate below {self._options.learning_rate}, or {LARGER_MU}"
             )
             if self._options.on_non_finite == "raise":
                 raise FloatingPointError(message)
@@ -331,13 +331,13 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         return skipped
 
     def _mean_loss(self, losses: FloatArray, participants: IntArray) -> dict[str, Any]:
-        """The entry `train_loss`, without the devices whose training diverged."""
+        """The info entry `train_loss`, without the devices whose training diverged."""
         seen = np.isfinite(losses)
         samples = self.task.num_samples[participants][seen]
         return {"train_loss": np.average(losses[seen], weights=samples)} if seen.any() else {}
 
     def _evaluate(self) -> dict[str, Any]:
-        """The entries of the info from an evaluation on the test set."""
+        """Evaluate on the test set; return the info entries."""
         inputs, targets = self._test
         loss, outputs = self._trainer.evaluate(self._parameters, inputs, targets)
         classes = self.task.dataset.num_classes
@@ -352,7 +352,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         }
 
     def _losses(self, devices: IntArray, received: Tensor) -> dict[str, Any]:
-        """The entries of the info that `report_losses` asks for."""
+        """The info entries of `report_losses`."""
         if not self._report_losses:
             return {}
         mean, rms = np.zeros((2, self.scenario.num_devices))
@@ -361,7 +361,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         return {"local_losses": mean, "local_loss_rms": rms}
 
     def _gradients(self, devices: IntArray, received: Tensor) -> dict[str, Any]:
-        """The entries of the info that `report_gradients` asks for."""
+        """The info entries of `report_gradients`."""
         if self._distances is None:
             return {}
         gradients = (self._trainer.gradient(received, *self._data[n]) for n in devices)
@@ -371,10 +371,10 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 def device_accuracy(
     label_histogram: FloatArray, right_of_class: IntArray, tested: IntArray
 ) -> FloatArray:
-    """Accuracy on test samples with the classes mixed as in each device's data, shape (N,).
+    """Test accuracy with the classes weighted as in each device's data, shape (N,).
 
-    From the shares of the classes, (N, C), and the test samples of each class, (C,): those that are
-    classified rightly, and all. NaN for a device none of whose classes is tested.
+    `label_histogram`, shape (N, C), has the devices' class shares; `right_of_class` and `tested`,
+    shape (C,), count correct and all test samples. NaN if no class of a device is tested.
     """
     known = tested > 0
     mix = label_histogram[:, known]
@@ -389,11 +389,11 @@ def _check_device(device: str | torch.device) -> torch.device:
     try:
         torch.zeros(1, device=device).item()
         return torch.device(device)
-    # It asserts where it lacks a backend, and None is of no type that it takes.
+    # Assertions come from missing backends, and type errors from None.
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"device must be one that torch has here, such as 'cpu', got {str(device)!r}: {reason}"
+            f"device must be available to torch here, such as 'cpu', got {str(device)!r}: {reason}"
         ) from None
 
 

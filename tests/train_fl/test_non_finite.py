@@ -61,7 +61,7 @@ def test_report__that_is_not_finite_ends_training_or_counts_as_none(monkeypatch,
 
     for broken in (update, losses, gradient):
         monkeypatch.setattr(LocalTrainer, broken.__name__, broken)
-    message = "update of device 0 in round 1, its norm or its loss is not finite"
+    message = "update norm or loss of device 0 in round 1 is not finite"
     for reports in ({"report_losses": True}, REPORTS):
         training = TrainingWrapper(env, task, **reports)
         with pytest.raises(FloatingPointError, match=message):

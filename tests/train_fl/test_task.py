@@ -212,7 +212,7 @@ def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
     ("changes", "message"),
     [
         *(
-            ({missing: None}, "data of one's own need num_devices, learning_rate and model")
+            ({missing: None}, "user-defined data need num_devices, learning_rate and model")
             for missing in ("num_devices", "learning_rate", "model")
         ),
         ({"model": "smal"}, "one of digits, small, cnn, resnet18, got 'smal': did you mean"),
@@ -225,7 +225,7 @@ def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
         ({"dataset": written_data(), "partition": "writer", "num_devices": 4}, "are 5 writers"),
         ({"num_devices": 0}, "num_devices must be an integer of at least 1, got 0"),
         ({"num_devices": 206}, "num_devices must be at most the 205 samples, got 206"),
-        ({"compression": "qsgd:4"}, "compressor of your own, .*got 'qsgd:4': qsgd and topk belong"),
+        ({"compression": "qsgd:4"}, "user-defined compressor, .*got 'qsgd:4': qsgd and topk bel"),
         # Told before files are read.
         ({"dataset": "cifar10", "data_dir": "/nowhere", "learning_rate": -1.0}, "learning_rate"),
         ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),

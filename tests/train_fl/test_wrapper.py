@@ -264,7 +264,7 @@ def test_gradient_distance__is_between_the_models_that_were_sent_out(scenario, t
         (lambda env, _: TrainingWrapper(env.env, "digits"), r"be a Task, .*num_devices=20\)"),
         (lambda env, task: TrainingWrapper(gym.Wrapper(env), task), "must not train already, got"),
         (lambda env, _: env.parameters, "no global model yet"),
-        (lambda env, task: TrainingWrapper(env.env, task, device="tpu9"), "device must be one th"),
+        (lambda env, task: TrainingWrapper(env.env, task, device="tpu9"), "device must be availa"),
         (lambda env, task: TrainingWrapper(env.env, task, momentum=0.1), "belongs to the task"),
     ],
 )

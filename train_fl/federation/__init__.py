@@ -9,7 +9,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"a federation needs the package {error.name}: install the extra `federation`, "
-        'for example by pip install -e ".[train,federation]"'
+        'for example with pip install -e ".[train,federation]"'
     ) from error
 
 

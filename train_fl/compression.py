@@ -182,7 +182,7 @@ def load_compressor(name: str) -> Compressor:
 
 
 def make_compressor(compression: str) -> Compressor | None:
-    """The compressor of a scenario, None for ``"none"``; `ValueError` for ``"bits"``."""
+    """The compressor for a scenario's setting: None for ``"none"``, `ValueError` for ``"bits"``."""
     kind, number = Compression.parse("compression", compression)
     if kind == "bits":
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a command with a message of one line."""
+"""Ctrl-C and SIGTERM end a command with a one-line message."""
 
 from __future__ import annotations
 

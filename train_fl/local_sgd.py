@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from train_fl.data.dataset import Augmentation
 from train_fl.options import TrainingOptions
 
-# Most samples in a forward pass, if the result does not depend on their number.
+# Batch size of evaluations and of gradients over all samples.
 _CHUNK = 512
 
 
@@ -139,7 +139,7 @@ class LocalTrainer:
 
 
 def passes(epochs: float, samples: int) -> list[int]:
-    """Numbers of samples in each pass over a device's data."""
+    """Number of samples in each pass over a device's data; the last pass may be partial."""
     seen = max(1, round(epochs * samples))
     rest = [seen % samples] if seen % samples else []
     return [samples] * (seen // samples) + rest

@@ -52,7 +52,7 @@ class TrainingOptions(PlaceFlags, ModelFlags):
     Raises
     ------
     ValueError
-        If a value is out of its range; the message names the option.
+        If a value is out of range; the message names the option.
     """
 
     partition: str | None = None
@@ -103,7 +103,5 @@ class TrainingOptions(PlaceFlags, ModelFlags):
         """A copy with changed `RUN_OPTIONS`; `ValueError` if an option belongs to the task."""
         for name in changes:
             if name not in RUN_OPTIONS:
-                raise ValueError(
-                    f"{name} belongs to the task: give it to make_task, which made the task"
-                )
+                raise ValueError(f"{name} belongs to the task: give it to make_task instead")
         return replace(self, **changes)

@@ -69,8 +69,7 @@ def norms_of(updates: Tensor) -> NDArray[np.float32]:
 class ServerOptimizer(ABC):
     """Turns the weighted sum of a round's updates into the step of the global model.
 
-    A user-defined one is a subclass with a method `step`, and with its state vectors' names in
-    `keeps`.
+    A user-defined optimiser is a subclass with a method `step`; `keeps` names its state vectors.
 
     Parameters
     ----------
@@ -109,7 +108,7 @@ class FedAvg(ServerOptimizer):
 
 @dataclass(frozen=True)
 class FedNova(FedAvg):
-    """Normalised averaging: more local steps do not give a device more influence.
+    """Normalised averaging: devices with more local steps get no more weight.
 
     With unequal work, federated averaging converges to the minimum of an objective that weights
     each device by its work [Wang2020]_. FedNova divides each update by the length a of its device's

@@ -100,7 +100,7 @@ class Task:
         return np.array([len(part) for part in self.parts], dtype=np.float64)
 
     def fit(self, scenario: Scenario, keep: Collection[str] = ()) -> Scenario:
-        """Fit a scenario, with as many devices, to this task.
+        """Fit a scenario, with the same number of devices, to this task.
 
         Sets the model's size, the sample counts and, if it is user-defined, the compression, except
         for the fields to `keep`.
@@ -191,7 +191,7 @@ class Task:
 class TrainingSeeds(NamedTuple):
     """The random streams of an episode's training.
 
-    `model` is for the initial parameters, `order` for all that is random in rounds, such as the
+    `model` is for the initial parameters, `order` for the random draws of the rounds, such as the
     order of the samples, and `split` for the split of the samples over the devices.
     """
 

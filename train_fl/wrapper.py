@@ -53,11 +53,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
       compression: a row for each participant in ascending order, then zeros;
     - `update_norms`, shape (N,): the Euclidean norms of these updates;
     - `skipped`, bool, shape (N,): the devices whose update, update norm or reported loss was not
-      finite, so that it was not used;
+      finite; these updates are not used;
     - `train_loss`: the mean over the samples that participants trained on, absent if not finite;
     - `test_loss` and `test_accuracy` of the new global model, absent if it was not evaluated;
-    - `device_accuracy`, shape (N,), absent likewise: the test accuracy with the classes weighted as
-      in each device's training data.
+    - `device_accuracy`, shape (N,), absent in the same rounds: the test accuracy with the classes
+      weighted as in each device's training data.
 
     The info of a reset has the entries of an evaluation, and `participants`, all False.
 
@@ -176,7 +176,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 
     @default_modes()
     def model(self) -> nn.Module:
-        """A copy of the global model as a network."""
+        """A copy of the global model as a network, which later rounds do not change."""
         parameters = self._global_model().cpu().clone()
         network = new_model(self.task.make_model)
         vector_to_parameters(parameters, network.parameters())
@@ -276,7 +276,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         }
 
     def _first_norms(self, devices: IntArray) -> FloatArray:
-        """Norms of the devices' updates in a first round before compression, shape (k,)."""
+        """Norms of the devices' first-round updates before compression, shape (k,)."""
         norms = np.empty(len(devices))
         for index, device in enumerate(devices):  # one by one, to save memory
             norms[index] = norms_of(self._train(device, 0, self._parameters)[0][None])[0]

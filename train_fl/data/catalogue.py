@@ -43,8 +43,8 @@ def _call(function: Callable[[], object], name: str) -> Dataset:
 def own_dataset(name: str) -> Dataset:
     """Load user-defined data by ``my_file.py:function`` or ``my_module:function``.
 
-    The function takes no arguments and returns a `Dataset`. Raises `ValueError` if it is missing,
-    fails, returns something else, or returns different data on each call.
+    The function takes no arguments and returns a `Dataset`. Raises `ValueError` if the function is
+    missing, fails, returns something else, or returns different data on each call.
     """
     if names_own(name):
         function = load_own(name, kind="function that returns a Dataset", fits=callable)

@@ -129,8 +129,8 @@ class Dataset:
         name, train_writers, augment
             The attributes of `Dataset`.
         train_inputs, test_inputs : array_like, shape (samples, ...)
-            Used as they are, without normalisation. Integers stay integers, such as tokens,
-            unless they are images, of shape (samples, channels, height, width).
+            Used without normalisation. Integers, such as tokens, stay integers unless they are
+            images, of shape (samples, channels, height, width).
         train_targets, test_targets : array_like of int, shape (samples,)
             Classes, counted from 0.
 
@@ -181,7 +181,7 @@ class Dataset:
     ) -> Dataset:
         """Make a data set from two torch data sets, such as torchvision's; see `from_arrays`.
 
-        Both need a length and samples (input, class). All inputs are tensors or arrays of one
+        Both have a length and yield samples (input, class). All inputs are tensors or arrays of one
         shape, such as (channels, height, width) after torchvision's ``ToTensor``. Every sample is
         read once and kept in memory. Raises `ValueError` for any other sample.
         """
@@ -212,7 +212,7 @@ def _inputs(name: str, given: ArrayLike) -> Tensor:
     array = _array(name, given, "fiub", "turn words into tokens and categories into columns")
     if array.ndim < 2 or len(array) == 0:
         raise ValueError(
-            f"{name} must have shape (samples, ...), with a sample and at least two axes, "
+            f"{name} must have shape (samples, ...), with at least one sample and two axes, "
             f"got {array.shape}: write a single column as array[:, None]"
         )
     if array.dtype.kind in "iu" and array.ndim != 4:
@@ -256,7 +256,7 @@ def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:
         inputs, targets = zip(*(samples[index] for index in range(len(samples))), strict=True)
         if wrong := [one for one in inputs if not isinstance(one, (Tensor, np.ndarray))]:
             raise TypeError(
-                f"got a {type(wrong[0]).__name__}: give an image data set transform=ToTensor()"
+                f"got a {type(wrong[0]).__name__}: pass transform=ToTensor() to an image data set"
             )
         check_unmasked("inputs and targets", [*inputs, *targets])
         classes = np.array([np.asarray(target) for target in targets])

@@ -82,10 +82,10 @@ def by_rank(
     `dirichlet_equal`, each device draws a distribution over classes and then its samples; here the
     mean of that distribution depends on the rank. Let u be the fraction of better devices and v the
     fraction of samples in earlier classes, both including half of the device or class itself. The
-    mean is ``1 + (1 - 2 u)(1 - 2 v)`` times the class's share of all samples, so all devices
-    together ask for the classes as often as they occur. Devices of equal merit have the same rank.
-    A large concentration gives every device the mean of its rank; a small one gives devices few
-    classes regardless of rank.
+    mean is ``1 + (1 - 2 u)(1 - 2 v)`` times the class's share of all samples, so the devices' total
+    demand matches the class sizes. Devices of equal merit have the same rank. A large concentration
+    gives every device the mean mix of its rank; a small one gives devices few classes regardless of
+    rank.
 
     A policy that prefers good channels or fast devices then learns the last classes badly.
 

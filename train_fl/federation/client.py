@@ -29,10 +29,10 @@ def device_reply(message: Message, context: Context) -> Message:
 def train_reply(message: Message, context: Context, task: Task) -> Message:
     """Train on a device's data as `TrainingWrapper` does, and reply with the local model.
 
-    All clients pass the same task; the episode's seed determines the split over the devices. Under
-    one of Flower's own strategies the message needs `Clocked.train_config`. The reply's ``metrics``
-    have the training time ``train_s`` [s]. For the log of `PolicyStrategy`, add the upload time
-    ``up_s`` [s], which only the client's transport knows.
+    All clients must pass the same task; the episode's seed determines the split over the devices.
+    Under one of Flower's own strategies the message needs `Clocked.train_config`. The reply's
+    ``metrics`` have the training time ``train_s`` [s]. For the log of `PolicyStrategy`, add the
+    upload time ``up_s`` [s], which only the client's transport knows.
     """
     config, device = message.content["config"], _device(context)
     epochs, compression = config["local-epochs"], str(config.get("compression", "none"))

@@ -25,7 +25,7 @@ class Clocked(EmulatedRounds):
     The devices to which the strategy sends messages form the cohort of the round. If there are more
     than K, they split the band evenly. A device that is unavailable, or whose upload fails in the
     emulation, gets no message. The strategy does not see replies that are late or fail, in the
-    emulation or in reality. Its metrics of the round gain the clock's metrics.
+    emulation or in reality. Its metrics of a round also contain the clock's metrics.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class Clocked(EmulatedRounds):
         return arrays, MetricRecord({**(metrics or {}), **clock}) if clock else metrics
 
     def _decided(self, cohort: list[int]) -> Allocation:
-        """The decision for a cohort; more than K devices get a system with that cohort size."""
+        """The decision for a cohort; with more than K devices, in a system with a larger K."""
         scenario, size = self.scenario, max(len(cohort), self.scenario.cohort_size)
         if size not in self._systems:
             if len(self._systems) == 1:

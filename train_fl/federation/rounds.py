@@ -41,7 +41,7 @@ class EmulatedRounds:
     def result(self) -> pd.DataFrame:
         """The run so far as one row of the table of `policies.evaluate`.
 
-        The status is a dash, as one run does not determine it. The influence assumes that updates
+        The status is a dash, as one seed does not determine it. The influence assumes that updates
         are weighted by samples, or by draws in sampled decisions.
         """
         if not self._records.num_rounds:
@@ -125,7 +125,7 @@ class EmulatedRounds:
         nodes = {self._node_of.get(device, -1 - device): device for device in participants}
         read_of, reasons = read_replies(replies, nodes, read)
         for node, why in reasons.items():
-            why = why if node in self._device_of else f"no node reported it, {self._strangers}"
+            why = why if node in self._device_of else f"no node has its number: {self._strangers}"
             message = f"no update from device {nodes[node]} in round {number}: {why}"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
         received = {nodes[node]: result for node, result in read_of.items()}

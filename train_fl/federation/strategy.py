@@ -86,7 +86,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         if policy.uses_gradients or policy.uses_update_norms:
             needed = "distances between the gradients" if policy.uses_gradients else "update norms"
             raise ValueError(
-                f"{policy.name} needs {needed} of all devices, which clients of a federation do "
+                f"{policy.name} needs {needed} of all devices, which clients in a federation do "
                 "not report: run it in a TrainingWrapper"
             )
         self.policy, self.name = policy, policy.name

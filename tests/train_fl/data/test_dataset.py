@@ -101,7 +101,7 @@ IMAGE = torch.zeros(1, 2, 2)
     [
         ([], "train must hold samples"),
         ([IMAGE], r"train must hold samples \(input, class\)"),
-        ([(IMAGE, 0), ("picture", 1)], "got a str: give .*transform=ToTensor"),
+        ([(IMAGE, 0), ("picture", 1)], "got a str: pass transform=ToTensor"),
         ([(IMAGE, "cat")], "train_targets must hold numbers, got <U3"),
         ([(IMAGE, 0), (IMAGE[:, :1], 1)], "must have the same shape"),
         ([(IMAGE, torch.tensor(1))], "classes from 0, but the smallest is 1: subtract it"),

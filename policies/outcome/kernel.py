@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.outcome.search import (
     RENEWED,
@@ -139,7 +141,7 @@ def meet_rows(
         for n in range(t.shape[1]):
             if participates[row, n] and t[LEAST, n] <= latest:
                 reach = latest
-        size = 0
+        size = int(np.int64(0))  # see `select`
         for n in range(t.shape[1]):
             tangents[START, n] = t[P_MAX, n]
             if participates[row, n] and t[LEAST, n] <= reach:

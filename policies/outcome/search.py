@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env.typing import FloatArray, IntArray
-from policies.solvers.compiled import compiled
+from policies.solvers.compiled import compiled, merged
 from policies.solvers.device import (
     FIRST,
     LEAST,
@@ -76,7 +76,7 @@ def new_problem(rounds: Rounds) -> Problem:
     """Room for the rounds of a batch, one after the other."""
     t = begin_table(rounds.constants)
     size = min(rounds.cohort_size, t.shape[1])
-    tangents = np.zeros((5, t.shape[1]))
+    tangents = np.empty((5, t.shape[1]))
     members, costs = np.empty(size, dtype=np.int64), np.empty(size)
     return Problem(rounds.V, t, tangents, members, costs)
 
@@ -145,7 +145,7 @@ def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[floa
     respect to tau, and the number of devices in the cohort.
     """
     V, t, tangents, members, costs = problem
-    size, bar = 0, math.inf
+    size, bar = int(np.int64(0)), math.inf  # for a plain 0 `_offer` is compiled once more
     for n in range(t.shape[1]):
         if t[FIRST, n] > latest:
             continue
@@ -223,7 +223,7 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
 def _least_costs(problem: Problem) -> float:
     """Cost of the best cohort beside its time if it has all the time it wants."""
     _, t, _, members, costs = problem
-    size = 0
+    size = int(np.int64(0))  # see `select`
     for n in range(t.shape[1]):
         if t[FIRST, n] < math.inf:
             _, energy = spent(t[F_MIN, n], t[P_MIN, n], t[LOG_MIN, n], n, t)
@@ -317,7 +317,7 @@ def _reach_left(
     return at, math.inf
 
 
-@compiled
+@merged
 def start(latest: float, problem: Problem) -> float:
     """Take the first tangents, and give a deadline to start from.
 
@@ -338,7 +338,7 @@ def start(latest: float, problem: Problem) -> float:
     return best_deadline(size, tau, latest, problem)
 
 
-@compiled
+@merged
 def search(tau: float, problem: Problem, tolerance: float, latest: float) -> tuple[float, float]:
     """Give the best deadline up to ``latest``, and a lower bound on the optimal value.
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from fl_edge_env.allocation import LEAST_Q
 from fl_edge_env.typing import FloatArray
-from policies.solvers.compiled import compiled, entry, inlined
+from policies.solvers.compiled import compiled, entry, inlined, merged
 from policies.solvers.device import (
     LOG_MAX,
     QUEUE,
@@ -189,7 +189,7 @@ def _minimise_on_simplex(
     return float(nu - least)
 
 
-@compiled
+@merged
 def _descend(
     f: FloatArray,
     p: FloatArray,
@@ -307,7 +307,7 @@ def _device_minimum(
             a, cost_a, b, cost_b = stack[size, 0], stack[size, 1], stack[size, 2], stack[size, 3]
 
 
-@compiled
+@merged
 def _dual(
     nu: float, low: float, high: float, problem: Problem, stack: FloatArray, q: FloatArray
 ) -> tuple[float, float]:
@@ -382,7 +382,7 @@ def _maximise_dual(
     return bound
 
 
-@compiled
+@merged
 def _value_at(q: FloatArray, problem: Problem) -> float:
     """Objective of the allocation that q is in proportion to, with the best f and p."""
     t = problem.t
@@ -394,7 +394,7 @@ def _value_at(q: FloatArray, problem: Problem) -> float:
     return value
 
 
-@compiled
+@merged
 def _prove(
     q: FloatArray,
     objective: float,
@@ -472,8 +472,8 @@ def bound_rows(
     q_low, q_high, bound = results
     for row in range(begin, end):
         begin_round(rounds.gain[row], rounds.queue[row], problem.t)
-        memory = (problem, stack, q_low[row], q_high[row])
-        bound[row] = _prove(q[row], objective[row], branch, *memory)
+        low, high = q_low[row], q_high[row]
+        bound[row] = _prove(q[row], objective[row], branch, problem, stack, low, high)
 
 
 @entry

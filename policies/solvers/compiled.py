@@ -1,16 +1,18 @@
-"""Compile the solvers with numba.
-
-numba is imported with the first file of compiled functions, which happens when a solver is first
-called.
-"""
+"""Compile the solvers with numba, which is imported when a solver is first called."""
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from multiprocessing import current_process
 from pathlib import Path
+from threading import Timer
 from typing import Any, TypeVar
+
+from numba import njit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,24 +27,45 @@ _FILES = [
 ]
 
 
-def compiled(function: F, **options: str) -> F:
+def compiled(function: F, **options: Any) -> F:
     """Compile a function that other compiled functions call."""
-    from numba import njit
-
     compiler: Callable[[F], F] = njit(**_OPTIONS, no_cpython_wrapper=True, **options)
     return compiler(function)
 
 
-# Compiles a function in the place of each call: a call with arrays takes 10 ns.
-inlined = partial(compiled, inline="always")
+# LLVM puts the function in the place of each call: a call with arrays takes 10 ns.
+inlined = partial(compiled, forceinline=True)
+# Makes the function a part of its only caller, which is faster to compile than both.
+merged = partial(compiled, inline="always")
+
+# Seconds after which a terminal shows that the solvers are being compiled.
+_PATIENCE = 2.0
+
+
+@cache
+def _announce() -> None:
+    """Say on a terminal, once, what is waited for; of several workers only the first does so."""
+    if current_process().name in ("MainProcess", "LokyProcess-1") and sys.stderr.isatty():
+        # Wide enough to cover the bar that other processes draw.
+        note = "\rcompiling the solvers takes some seconds, once after installing".ljust(80)
+        print(note, file=sys.stderr)
+
+
+@contextmanager
+def _announced() -> Iterator[None]:
+    timer = Timer(_PATIENCE, _announce)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def entry(function: F) -> F:
     """Compile a function that Python calls through `Rounds.run`; kept on disk if possible."""
-    from numba import njit
-
     try:
         kept = njit(**_OPTIONS, nogil=True, cache=True)(function)
+        kept.compile = _announced()(kept.compile)
         # Numba goes by the entry's own file, and would keep what other files have changed.
         index = kept._cache._cache_file
         changed = [(file.stat().st_mtime, file.stat().st_size) for file in _FILES]

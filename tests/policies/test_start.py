@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from numba.core.caching import CacheImpl
@@ -17,6 +18,7 @@ HEAVY = {"joblib", "matplotlib", "numba", "pandas", "ray", "scipy.stats", "torch
     "code",
     [
         "import policies",
+        "import sys; sys.argv[1:] = ['--help']; import train_fl.command_line as c; c.main()",
         "import train_fl.command_line as c; c._COMMANDS['compare']()",  # what --help needs
     ],
 )
@@ -32,6 +34,19 @@ def test_compiling__where_nothing_can_be_kept_works_and_names_the_folder_to_set(
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])  # as where all folders are read-only
     with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to a folder"):
         assert compiled.entry(lambda x: x + 1.0)(1.0) == 2.0
+
+
+@pytest.mark.parametrize(("terminal", "patience"), [(True, 0.0), (True, 60.0), (False, 0.0)])
+def test_compiling__that_takes_long_is_announced_on_a_terminal(
+    terminal, patience, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiled, "_PATIENCE", patience)
+    monkeypatch.setattr(compiled, "current_process", lambda: SimpleNamespace(name="MainProcess"))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    compiled._announce.cache_clear()
+    compiled.entry(lambda x: 2.0 * x)(1.0)
+    assert ("compiling the solvers" in capsys.readouterr().err) == (terminal and not patience)
 
 
 def test_compiling__is_repeated_when_a_file_with_compiled_functions_has_changed(

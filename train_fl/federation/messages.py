@@ -44,7 +44,7 @@ def shaped(numbers: NDArray[Any], like: ArrayRecord) -> ArrayRecord:
 def read_replies(
     replies: Iterable[Message], nodes: Iterable[int], read: Callable[[Message], Read]
 ) -> tuple[dict[int, Read], dict[int, str]]:
-    """Read the nodes' replies; return results by node, and reasons by node where there is none."""
+    """Read the nodes' replies; return the results by node, and the reasons for missing ones."""
     received, reasons = dict[int, Read](), dict.fromkeys(nodes, "no reply in time")
     for reply in replies:
         if (node := reply.metadata.src_node_id) in reasons:

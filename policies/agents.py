@@ -1,4 +1,4 @@
-"""Agents that any library has trained on ``FLEdgeFlat-v0``, as policies."""
+"""Policies from agents that any library has trained on ``FLEdgeFlat-v0``."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ _GROWING = ("queue", "participation", "measurements")
 
 
 class PredictPolicy(Policy):
-    """Decides by an agent's ``predict(observation)``, the observations and actions of `FlatEnv`.
+    """Decides with an agent's ``predict(observation)``, on the spaces of `FlatEnv`.
 
-    The agent sees one system at a time, float32 of shape (N F,), and gives its action, of shape
-    (3 N,), or a tuple of it and its state. If the agent's spaces are those of `device_spaces`, it
-    sees a row for each device, shape (N, 3 F), and gives a row for each, shape (N, 3).
+    The agent sees one system at a time, float32 of shape (N F,), and returns its action, shape
+    (3 N,), or a tuple of action and state. An agent with the spaces of `device_spaces` sees a row
+    for each device, shape (N, 3 F), and returns a row for each, shape (N, 3).
 
-    If `predict` takes ``deterministic``, by name or in ``**kwargs``, it is True. If it takes
-    ``state``, it is given the state that it returned in the round before, None at the start of an
-    episode; and ``episode_start``, if it takes that.
+    If `predict` takes ``deterministic``, by name or in ``**kwargs``, it gets True. If it takes
+    ``state``, it gets the state that it returned in the previous round, None at the start of an
+    episode. If it takes ``episode_start``, it gets an array that is True in the first round.
 
     Parameters
     ----------
     scenario : Scenario
-        The system it controls: that of its training.
+        The system it controls, the same as in training.
     model : object or str
-        The agent; or the file in which Stable-Baselines3 has saved one, such as ``"agent.zip"``.
-        Such a file may run any code when it is loaded: take only those of people that you trust.
+        The agent, or the path of one saved by Stable-Baselines3, such as ``"agent.zip"``. Loading
+        such a file can run arbitrary code: load only files from sources that you trust.
     softmax_scale : float
-        As that of the environment in which it was trained.
+        The `softmax_scale` of the training environment.
 
     Raises
     ------
     ValueError
-        If `model` has no `predict`, or is no file of Stable-Baselines3; or if it has an
-        `observation_space` and an `action_space` that are not those of the scenario, as after
-        wrappers that scale them.
+        If `model` has no `predict` or is not a file of Stable-Baselines3; or if its
+        `observation_space` and `action_space` do not match the scenario, for example because a
+        wrapper scaled them in training.
     """
 
     def __init__(self, scenario: Scenario, *, model: Any, softmax_scale: float = 2.0) -> None:
@@ -68,8 +68,8 @@ class PredictPolicy(Policy):
             self.model: Any = SavedAgent.read(Path(model))
         elif isinstance(model, type) or not callable(getattr(model, "predict", None)):
             raise ValueError(
-                "model must be an agent with predict(observation), or the path of one that "
-                f"Stable-Baselines3 has saved, got {model!r}"
+                "model must be an agent with predict(observation), or the path of one saved by "
+                f"Stable-Baselines3, got {model!r}"
             )
         else:
             self.name = type(model).__name__
@@ -84,7 +84,7 @@ class PredictPolicy(Policy):
         self.reset(0)
 
     def _decides_by_device(self) -> bool:
-        """Whether the agent sees a row for each device; `ValueError` if its spaces are others."""
+        """Whether the agent sees a row for each device; `ValueError` if its spaces do not match."""
         names = "observation_space", "action_space"
         trained = tuple(getattr(self.model, name, None) for name in names)
         if trained == (None, None):
@@ -98,7 +98,7 @@ class PredictPolicy(Policy):
         ]
         shapes = " or ".join(f"{seen} and {action}" for seen, action in ours)
         theirs = tuple(getattr(space, "shape", space) for space in trained)
-        told = f"{theirs[0]} and {theirs[1]}"
+        trained_shapes = f"{theirs[0]} and {theirs[1]}"
         systems = {name: Scaling(Scenario.preset(name)) for name in PRESETS}
         others = [
             name
@@ -109,14 +109,14 @@ class PredictPolicy(Policy):
             instead = f"it fits the scenario {others[0]}"
         elif theirs in ours:
             instead = (
-                "the shapes are right and the bounds are not, as in another system, or in wrappers "
-                "that scale observations or actions: wrap predict in the same way"
+                "the bounds differ, as after training on another system or in wrappers that scale "
+                "observations or actions: let predict scale them in the same way"
             )
         else:
-            instead = "give it the num_devices, csi and objective of its training"
+            instead = "use the num_devices, csi and objective of its training"
         raise ValueError(
-            f"the agent {self.name!r} was trained with observations and actions of shapes {told}, "
-            f"and those of this scenario are {shapes}: {instead}"
+            f"the agent {self.name!r} was trained with observations and actions of shapes "
+            f"{trained_shapes}, but this scenario has {shapes}: {instead}"
         )
 
     def reset(self, seed: int | Sequence[int]) -> None:
@@ -130,10 +130,10 @@ class PredictPolicy(Policy):
         self._first = True
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
-        """The agent's action as the environment takes it; see `Policy.decide`."""
+        """Decode the agent's action as the environment does; see `Policy.decide`."""
         shape = np.shape(observed(observation)[0])
         if shape != self._shape:
-            self._start(shape[:-1])  # of a batch for which it was not reset
+            self._start(shape[:-1])  # a batch without a reset
         self._memory.note(observation)
         features = self._scaling.features(self._memory.added_to(observation))
         systems = features.reshape(-1, *features.shape[-2:])
@@ -143,7 +143,7 @@ class PredictPolicy(Policy):
         return decode_action(action, self.scenario, self._softmax_scale, available(observation))
 
     def _rows(self, system: int, features: Features) -> FloatArray:
-        """The agent's action for a system, with its rows apart, shape (3, N)."""
+        """The agent's f, p and scores for a system, between -1 and 1, shape (3, N)."""
         seen = device_rows(features) if self._by_device else features.ravel()
         keywords = {
             "deterministic": True,
@@ -160,14 +160,14 @@ class PredictPolicy(Policy):
         values = real_array(f"the action of {self.name}", action)
         if values.shape != expected:
             raise ValueError(
-                f"predict of {self.name} must give an action of shape {expected}, frequencies, "
-                f"powers, scores of {devices} devices, got {values.shape}"
+                f"predict of {self.name} must return an action of shape {expected}, frequencies, "
+                f"powers and scores of {devices} devices, got {values.shape}"
             )
         return values.T if self._by_device else values.reshape(3, devices)
 
 
 def device_spaces(scaling: Scaling) -> tuple[spaces.Box, spaces.Box]:
-    """What an agent that decides for each device alone sees of it, (3 F,), and its action, (3,)."""
+    """Observation space (3 F,) and action space (3,) of an agent that decides for one device."""
     box = scaling.feature_space()
     low, high = box.low.min(axis=0), box.high.max(axis=0)
     context = np.concatenate([low, low, np.zeros_like(low)])
@@ -176,7 +176,7 @@ def device_spaces(scaling: Scaling) -> tuple[spaces.Box, spaces.Box]:
 
 
 def device_rows(features: Features) -> Features:
-    """Features (..., N, F) as rows (..., N, 3 F): beside a device's their mean and spread."""
+    """Features (..., N, F) with their means and standard deviations, shape (..., N, 3 F)."""
     mean = features.mean(axis=-2, keepdims=True)
     context = np.concatenate([mean, features.std(axis=-2, keepdims=True)], axis=-1)
     everywhere = np.repeat(context, features.shape[-2], axis=-2)
@@ -185,7 +185,7 @@ def device_rows(features: Features) -> Features:
 
 
 def _fits(trained: Sequence[Any], scaling: Scaling, *, by_device: bool) -> bool:
-    """Whether spaces are those of a scenario, apart from bounds that grow with its rounds."""
+    """Whether spaces match a scenario's, except for bounds that grow with its rounds."""
     ours = (device_spaces if by_device else flat_spaces)(scaling)
     for theirs, own in zip(trained, ours, strict=True):
         if not isinstance(theirs, spaces.Box) or theirs.shape != own.shape:
@@ -199,41 +199,41 @@ def _fits(trained: Sequence[Any], scaling: Scaling, *, by_device: bool) -> bool:
 
 
 class SavedAgent:
-    """An agent as Stable-Baselines3 saves it, by the content of the file."""
+    """An agent saved by Stable-Baselines3, kept as the content of its file."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
 
     @classmethod
     def read(cls, path: Path) -> SavedAgent:
-        """The agent of a file; `ValueError` if it cannot be read as one."""
+        """Read an agent's file; `ValueError` if it is not one."""
         with as_value_error(f"cannot use the agent {str(path)!r}: "):
             check_regular(path)
             agent = cls(path.read_bytes())
             if not zipfile.is_zipfile(io.BytesIO(agent._content)):
-                raise ValueError("it is not a ZIP file, as Stable-Baselines3 writes them")
-            agent._network  # noqa: B018 - load it now, and refuse it now
+                raise ValueError("it is not a ZIP file written by Stable-Baselines3")
+            agent._network  # noqa: B018 - fail now rather than in the first round
             return agent
 
     @classmethod
     def of(cls, model: object) -> SavedAgent | None:
-        """An agent of Stable-Baselines3 without the environments of its training, else None.
+        """A Stable-Baselines3 agent without its training environments; None for other agents.
 
-        Itself it could not be copied after training, as its tensors lead to gradients.
+        The agent itself cannot be copied after training, because its tensors have gradients.
         """
         library = sys.modules.get("stable_baselines3.common.base_class")  # imported, if it is one
         if library is None or not isinstance(model, library.BaseAlgorithm):
             return None
         if model.get_vec_normalize_env() is not None:
             raise ValueError(
-                "the agent sees what VecNormalize makes of observations: give an object whose "
-                "predict normalises them first, as docs/train_an_agent.md shows"
+                "the agent was trained on observations that VecNormalize scales: give an object "
+                "whose predict normalises them first, as docs/train_an_agent.md shows"
             )
         model.save(content := io.BytesIO())
         return cls(content.getvalue())
 
     def __getstate__(self) -> dict[str, Any]:
-        """The file alone, so that the same agent is always pickled to the same bytes."""
+        """Only the file's content, so that equal agents have equal pickles."""
         return {"_content": self._content}
 
     @cached_property
@@ -242,7 +242,7 @@ class SavedAgent:
 
         made, weights, _ = load_from_zip_file(io.BytesIO(self._content), device="cpu")
         if made is None or "policy" not in weights:
-            raise ValueError("Stable-Baselines3 has saved no policy in it")
+            raise ValueError("it contains no policy of Stable-Baselines3")
         keywords = dict(made["policy_kwargs"])
         if made.get("use_sde"):
             keywords["use_sde"] = True
@@ -255,25 +255,25 @@ class SavedAgent:
 
     @property
     def observation_space(self) -> Any:
-        """The space of what it has seen in training."""
+        """The observation space of its training."""
         return self._network.observation_space
 
     @property
     def action_space(self) -> Any:
-        """The space of its actions."""
+        """The action space of its training."""
         return self._network.action_space
 
     def predict(self, observation: Features, state: Any = None, episode_start: Any = None) -> Any:
-        """The mean of its actions, and the state of a recurrent one."""
+        """The deterministic action, and the state of a recurrent agent."""
         with _one_thread():
             return self._network.predict(observation, state, episode_start, deterministic=True)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Give torch one thread for a block: in small networks more wait for each other.
+    """Limit torch to one thread in a block: more would slow small networks down.
 
-    Their number would change the last digits.
+    The number of threads also changes the last digits of a result.
     """
     import torch
 

@@ -12,24 +12,24 @@ from fl_edge_env.typing import FloatArray
 
 
 def check_scenario(scenario: object) -> None:
-    """Raise `ValueError` for what is no scenario, such as the name of one."""
+    """Raise `ValueError` if this is not a `Scenario`, such as the name of a preset."""
     if not isinstance(scenario, Scenario):
         instead = f": use Scenario.preset({scenario!r})" if isinstance(scenario, str) else ""
         raise ValueError(f"scenario must be a Scenario, got {scenario!r}{instead}")
 
 
 def visible(scenario: Scenario) -> Scenario:
-    """The scenario as policies may see it: recorded gains without their order, the future."""
+    """The scenario that policies may see, without the order of recorded gains: the future."""
     check_scenario(scenario)
     if not isinstance(scenario.channel, TraceChannel):
         return scenario
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warned when the scenario was made
+        warnings.simplefilter("ignore")  # the original scenario has warned already
         return scenario.replace(channel=scenario.channel.unordered())
 
 
 class Named(ABC):
-    """Base of policies and selectors: a scenario, and a name, which is the class's by default."""
+    """Base of policies and selectors: a scenario and a name, by default the class's."""
 
     name: str
 
@@ -46,8 +46,8 @@ class Named(ABC):
 class Policy(Named):
     """Decides each round from the observation and the scenario alone.
 
-    A new policy needs only the method `decide`. An interrupted training run continues if its policy
-    can be pickled.
+    A new policy needs only the method `decide`. An interrupted training run can resume if its
+    policy can be pickled.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Policy(Named):
         Returns
         -------
         Allocation
-            With fields of the observation's shape, or that broadcast to it.
+            Its fields have the observation's shape or broadcast to it.
         """
 
     def reset(self, seed: int | Sequence[int]) -> None:

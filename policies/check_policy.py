@@ -1,4 +1,4 @@
-"""A check of a policy before a benchmark runs for hours."""
+"""A quick check of a policy before a benchmark runs for hours."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 
 _ROUNDS = 5
-_SEEDS = 0, 1, 2  # of the systems; a policy is given others
-# Of a batched network against the same network for one system, relative.
+_SEEDS = 0, 1, 2  # of the systems; the policy's seeds differ
+# Relative tolerance between a network's outputs for a batch and for one system.
 _ROUNDING = 1e-5
 
 
 def check_policy(policy: Policy) -> None:
-    """Check that a policy decides validly and reproducibly, and alike alone and in a batch.
+    """Check that decisions are valid, reproducible, and the same alone and in a batch.
 
-    Like Gymnasium's `check_env`, it plays short episodes without training and raises an error at
-    the first fault. A copy of the policy plays. Observations and infos are read-only: writing into
-    one raises NumPy's or Python's error at the line that writes.
+    Like Gymnasium's `check_env`, it plays short episodes, without training and with a copy of the
+    policy, and raises an error at the first fault. Observations and infos are read-only: writing to
+    one raises NumPy's or Python's error on the line that writes.
 
     Parameters
     ----------
@@ -37,15 +37,15 @@ def check_policy(policy: Policy) -> None:
     Raises
     ------
     ValueError
-        If a decision is no valid `Allocation`; if a decision draws from NumPy's or Python's global
+        If a decision is not a valid `Allocation` or uses NumPy's or Python's global random
         generator; if an episode depends on the previous one; or if decisions for a batch differ
-        from decisions for its systems one by one.
+        from the decisions for each of its systems.
 
     Notes
     -----
-    A network computes a batch in a different order than one system. Numbers of a batch may differ
-    from the systems' own by a relative 1e-5, a hundred times the rounding of float32; cohorts may
-    not. Everything else is compared to the bit.
+    A network rounds differently in a batch than for one system. Real numbers of the two may differ
+    by a relative 1e-5, a hundred times the rounding of float32; cohorts must be equal. All other
+    comparisons are exact.
 
     Examples
     --------
@@ -62,33 +62,33 @@ def check_policy(policy: Policy) -> None:
     batch = _episode(used, system, _SEEDS)
     if _global_state() != before:
         raise ValueError(
-            f"{name} draws from a global random generator, so that a seed does not repeat a run: "
-            "make a numpy.random.Generator from the seed in reset"
+            f"{name} draws from a global random generator, so a seed does not reproduce a run: "
+            "create a numpy.random.Generator from the seed in reset"
         )
     if not _same(_episode(used, system, _SEEDS), batch):
         raise ValueError(
-            f"a second episode of {name} with the same seeds decides otherwise: reset must forget "
-            "what earlier episodes have left, and draw anew from the seed"
+            f"{name} decides differently in a second episode with the same seeds: reset must clear "
+            "the state of earlier episodes and restart random generators from the seed"
         )
     for index, seed in enumerate(_SEEDS):
         alone = _episode(copy.deepcopy(policy), system, (seed,))
         part = [{k: v[index : index + 1] for k, v in one.items()} for one in batch]
         if not _same(alone, part, tolerance=_ROUNDING):
             raise ValueError(
-                f"{name} decides otherwise for a batch of systems than for each alone: take "
-                "everything along the last axis, with one random stream for each seed"
+                f"{name} decides differently for a batch of systems than for each alone: compute "
+                "along the last axis, with one random stream for each seed"
             )
 
 
 def _global_state() -> Any:
-    state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - to see whether it moves
+    state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - to see whether it changes
     return state[1].tobytes(), state[2:], random.getstate()
 
 
 def _episode(
     policy: Policy, scenario: Scenario, seeds: Sequence[int]
 ) -> list[dict[str, FloatArray]]:
-    """Play some rounds; give the decisions by field. What the policy is given is read-only."""
+    """Play some rounds with read-only inputs of the policy; return its decisions by field."""
     env = FLEdgeVectorEnv(len(seeds), scenario.replace(num_rounds=_ROUNDS + 1))
     observation, info = env.reset(seed=list(seeds))
     policy.reset([policy_seed(seed) for seed in seeds])

@@ -18,22 +18,22 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.base import Policy
 from policies.resources import static_resources
 
-# The matrix of the distances between the devices takes 8 N^2 bytes.
+# The matrix of distances between devices takes 8 N^2 bytes.
 _MOST_DEVICES = 4096
 
 
 class DivFL(Policy):
     """Chooses the K devices whose gradients represent all others best.
 
-    With training, a device is described by its full-batch gradient: of all devices at the start,
-    and afterwards the newest of each participant. Without training, the label histogram stands in
-    for the gradient; up to sign it is the output-bias gradient of a classifier that predicts
-    uniformly. The cohort is then the same in every round.
+    With training, a device is represented by its full-batch gradient: all devices report theirs at
+    the start, and participants report a new one in each round. Without training, the label
+    histogram replaces the gradient; up to sign it is the output-bias gradient of a classifier that
+    predicts uniformly. The cohort is then the same in every round.
 
-    If devices drop out, the choice is among the available ones, and they represent all.
+    If devices drop out, the cohort is chosen among the available ones, but still represents all.
 
-    The decision is a chosen cohort with the f and p of Uni-S. Like its authors, the server averages
-    the models of the cohort by their sample counts, which is what a chosen cohort does by default.
+    The decision is a chosen cohort with the f and p of Uni-S. As in the paper, the server averages
+    the cohort's models by sample counts, the default for chosen cohorts.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ class DivFL(Policy):
         self._histogram_distance = pairwise_distance(histogram)
         self.reset(0)
 
-    def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - draws nothing
+    def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - deterministic
         """Forget the gradients of the last episode; see `Policy.reset`."""
         self._distance = self._histogram_distance
 
     def feedback(self, info: Mapping[str, Any]) -> None:
-        """Take in the `gradient_distance` between the devices, (N, N); see `Policy.feedback`."""
+        """Update the `gradient_distance` between devices, (N, N); see `Policy.feedback`."""
         self._distance = info.get("gradient_distance", self._distance)
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
@@ -101,10 +101,10 @@ def pairwise_distance(vectors: NDArray[np.floating]) -> FloatArray:
 def facility_location(
     distance: FloatArray, count: int, allowed: BoolArray | None = None
 ) -> IntArray:
-    """Greedy choice of `count` rows S that lowers ``sum_i min_{j in S} distance[i, j]`` most.
+    """Choose `count` rows S greedily to minimise ``sum_i min_{j in S} distance[i, j]``.
 
-    Only `allowed` rows may be chosen, distinct, the smallest index first where several do equally
-    well; the sum is over all rows.
+    Only `allowed` rows may be chosen, each once; the sum is over all rows. Ties go to the smallest
+    index.
     """
     nearest = np.full(len(distance), np.inf)
     chosen: list[int] = []

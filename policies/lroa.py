@@ -15,9 +15,9 @@ from policies.p2 import P2Solution, Variant, check_variant, solve_p2
 class LROA(Policy):
     """Lyapunov-based resource-efficient online algorithm: solves P2 in every round.
 
-    P2's latency is the paper's proxy of the round time, whatever the scenario counts. P2 ignores a
-    deadline: LROA chooses devices that will be late as if they were not. It takes the observed
-    gains for the present ones.
+    P2's latency is the paper's proxy of the round time, for every objective of the scenario. P2
+    ignores deadlines, so LROA may choose devices that will be late. LROA treats observed gains as
+    current, even if the scenario delays them.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class LROA(Policy):
         self.solution: P2Solution | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """The policy without its last solution, which decides nothing."""
+        """The state without the last solution, on which no decision depends."""
         return vars(self) | {"solution": None}
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:

@@ -1,4 +1,4 @@
-"""Opportunistic: a cohort is chosen that is cheap now, and fair in the long run."""
+"""Opportunistic: chooses cohorts that are cheap now and fair in the long run."""
 
 from __future__ import annotations
 
@@ -33,30 +33,29 @@ _TOLERANCE = 1e-5
 
 
 class Opportunistic(Policy):
-    """Chooses the devices that can take part at the least cost in the present channel.
+    """Chooses the devices whose participation costs least in the current channel.
 
-    A round costs its time, the energy of its devices at a price m of each, and what their
-    participation is worth, z. The decision minimises ``max T + sum (m E - z)`` over cohorts of at
-    most K devices and their f and p, to a proven distance from the optimum. The prices are virtual
-    queues in seconds: m of a device rises by the energy it spends and falls by its budget, and z
-    falls when it takes part and rises by its target, ``min(K w, 1)``. In the long run devices then
-    keep within their budgets, and their data count their weight w. See ``docs/outcome.md``.
+    Each device has a price of energy m [s/J] and a price of participation z [s]. The decision
+    minimises ``max T + sum (m E - z)`` over cohorts of at most K devices and their f and p, to a
+    proven distance from the optimum. The prices are virtual queues: m rises with the energy that
+    the device spends and falls with its budget; z falls when it participates and rises by its
+    target, ``min(K w, 1)``. In the long run, devices then stay within their budgets, and their
+    updates count in proportion to their data. See ``docs/outcome.md``.
 
-    Where devices drop out, the choice is among the available ones. A device that is available less
-    often than its target cannot reach it, and its price of participation then rises for ever. So
-    does that of a device that the scenario's deadline leaves too few rounds: the cohort is chosen
-    among those that can meet the deadline, or among all in rounds in which none can.
+    The cohort is chosen among the available devices that can meet the scenario's deadline, or among
+    all available ones if none can meet it. A device that qualifies less often than its target
+    cannot reach the target, and its z grows without bound.
 
     Parameters
     ----------
     scenario : Scenario
-        The system it controls. Its horizon decides how fast the prices move.
+        The system it controls. Its number of rounds determines how fast the prices move.
     prices : DualPrices, optional
         Prices to use instead of `policies.outcome.initial_prices`.
     start : {"settled", "cold"}
-        Prices at which an episode begins: the dual ones, or zero.
+        Initial prices of an episode: the dual prices, or zero.
     step_scale : float
-        Factor on the steps of the prices, at least zero.
+        Factor on the price steps, at least zero.
 
     Attributes
     ----------
@@ -81,29 +80,29 @@ class Opportunistic(Policy):
             initial_prices(scenario) if prices is None else _checked(prices, scenario.num_devices)
         )
         self._target = participation_target(scenario)
-        # A participation at the energy that the budget allows moves the device's cost by `jump`,
-        # through either price.
+        # A participation with the energy that the budget allows changes the device's cost by `jump`
+        # through each price.
         jump = step_scale * participation_jump(self.prices, scenario)
         allowed = scenario.energy_budget_j / self._target
         self._energy_step, self._participation_step = jump / allowed**2, jump  # [s/J^2], [s]
         self._start = np.zeros((2, scenario.num_devices))
         if start == "settled":
-            # The price of energy jumps with a participation and falls until the next, which comes
-            # when it is low: its low end, not its mean, has to be the dual price.
+            # The energy price jumps at a participation and falls until the next, which happens when
+            # it is low: its low end, not its mean, must be the dual price.
             self._start[:] = self.prices.energy + 0.5 * jump / allowed, self.prices.participation
         self.solution: RoundSolution | None = None
         self.reset(0)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The policy without its last solution, which decides nothing."""
+        """The state without the last solution, on which no decision depends."""
         return vars(self) | {"solution": None}
 
-    def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - draws nothing
-        """Start at the prices of the start; see `Policy.reset`."""
+    def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - deterministic
+        """Reset the prices to their initial values; see `Policy.reset`."""
         self._energy, self._participation = self._start
 
     def feedback(self, info: Mapping[str, Any]) -> None:
-        """Move the prices by the energy that the round took; see `Policy.feedback`."""
+        """Update the prices by the round's energy and participation; see `Policy.feedback`."""
         if "energy_spent" not in info:
             return
         spent = info["energy_spent"]
@@ -127,17 +126,17 @@ class Opportunistic(Policy):
         chosen = self.solution.participates
         size = min(self.scenario.cohort_size, self.scenario.num_devices)
         cohort = highest(chosen.astype(np.float64), size, chosen)
-        # A device that takes part in a share rho of the rounds counts w / rho each time.
+        # A device that participates in a fraction rho of the rounds gets the weight w / rho.
         weights = (self.scenario.weights / self._target)[cohort]
         return Allocation(self.solution.f, self.solution.p, cohort=cohort, weights=weights)
 
 
 def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
-    """Time [s] by which a participation within the budget moves the cost of a device's next one.
+    """Time [s] by which a participation within the budget raises the cost of the device's next one.
 
-    It is a tenth of the mean round time at the prices, over the square root of a device's
-    participations in an episode. Larger steps cost time. Half of it shortens a run by about 1 % at
-    most, but then phones that send 4 bits a parameter are over budget.
+    It is a tenth of the mean round time at the prices, divided by the square root of a device's
+    participations in an episode. Larger steps lengthen a run. Steps half as large shorten it by at
+    most about 1 %, but then phones with 4-bit uploads are over budget.
     """
     rng = np.random.default_rng(np.random.SeedSequence(0).spawn(1)[0])
     time = play_sample(scenario, rng, *prices, tolerance=1e-6).time
@@ -146,7 +145,7 @@ def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
 
 
 def _checked(prices: object, num_devices: int) -> DualPrices:
-    """Give prices, each a number for all devices or one for each."""
+    """Checked prices, with a value for each device."""
     if not isinstance(prices, DualPrices):
         raise ValueError(f"prices must be DualPrices, got {prices!r}")
     energy = per_device("prices.energy", prices.energy, num_devices, NOT_NEGATIVE)

@@ -53,7 +53,7 @@ POLICIES: dict[str, Callable[..., Policy]] = {
 
 
 def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
-    """Make a policy from its name, a trained agent from its file, or your own class.
+    """Make a policy from a name, the file of a trained agent, or a user-defined class.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         One of `POLICIES`, or ``"my_file.py:MyPolicy"`` or ``"my_module:MyPolicy"`` for a subclass
         of `Policy` or `policies.selection.Selector`. A selector's name may end with its resources:
         ``"best-channel:static"``, ``"my_file.py:MySelector:static"``. ``"agent.zip"`` or
-        ``"predict:agent.zip"`` is an agent that Stable-Baselines3 has saved, and ``"predict"`` one
-        of any library, given as `model`; see `policies.agents.PredictPolicy`.
+        ``"predict:agent.zip"`` is an agent saved by Stable-Baselines3, and ``"predict"`` an agent
+        of any library, passed as `model`; see `policies.agents.PredictPolicy`.
     scenario : Scenario
         The system it controls. The policy sees recorded gains without their order.
     **options
@@ -109,14 +109,14 @@ def _is_policy_class(value: object) -> bool:
 
 
 def _predicting(name: str, scenario: Scenario, options: dict[str, Any]) -> Policy:
-    """An agent by ``"predict"`` and its model, ``"predict:agent.zip"`` or ``"agent.zip"``."""
+    """The agent of ``"predict"`` with a model, ``"predict:agent.zip"`` or ``"agent.zip"``."""
     from policies.agents import PredictPolicy
 
     path = "" if name == "predict" else name.removeprefix("predict:")
     if bool(path) == ("model" in options):
         given = options.get("model")
         raise ValueError(
-            'policy "predict" needs the model, or the path of one as predict:agent.zip, and not '
-            f"both, got {name!r} with model={given!r}"
+            'policy "predict" needs either a model or a path, as in predict:agent.zip, '
+            f"got {name!r} with model={given!r}"
         )
     return PredictPolicy(scenario, **({"model": path} if path else {}) | options)

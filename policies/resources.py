@@ -1,4 +1,4 @@
-"""Rules for the f, p and bandwidth of the devices that take part."""
+"""Rules that set the f, p and bandwidth of participating devices."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fl_edge_env.typing import BoolArray, FloatArray
 from policies.p2 import best_resources
 from policies.solvers.inputs import check_rounds, check_state, rows
 
-# Steps of `share_band`, and the part of the band above the whole at which it ends.
+# Most steps of `share_band`, and the relative excess over the band at which it stops.
 _MOST_STEPS = 100
 _EXCESS = 1e-12
 
-# The cohort, as a rule of resources knows it: not yet (None), a mask of its devices (bool), or the
-# probabilities of a draw (float).
+# The cohort passed to a resource rule: None if not yet chosen, a mask of its devices (bool), or
+# sampling probabilities (float).
 TakingPart: TypeAlias = BoolArray | FloatArray | None
 
-# Gives f and p, or f, p and bandwidth, of shape (..., N), for gains, queues, scenario and cohort.
+# Returns f and p, or f, p and bandwidth, shape (..., N), from gains, queues, scenario and cohort.
 ResourceRule: TypeAlias = Callable[
     [FloatArray, FloatArray, Scenario, TakingPart], tuple[FloatArray, ...]
 ]
@@ -36,13 +36,13 @@ def static_resources(
     channel_gain: FloatArray,
     queue: FloatArray,
     scenario: Scenario,
-    taking_part: TakingPart = None,  # noqa: ARG001 - whoever takes part
+    taking_part: TakingPart = None,  # noqa: ARG001 - the same for all cohorts
 ) -> tuple[FloatArray, FloatArray]:
-    """The f and p of Uni-S: mid power, and the frequency that the rest of the energy allows.
+    """The f and p of Uni-S: mid power, and the frequency that the remaining energy allows.
 
-    f solves ``(E_cmp + E_up) (1 - (1 - 1/N)^K) = budget``, moved to its range; where uploading
-    alone exceeds the budget, f is the smallest. A device that takes part as often as under uniform
-    sampling then meets its budget. Queues and cohort do not matter.
+    f solves ``(E_cmp + E_up) (1 - (1 - 1/N)^K) = budget``, clipped to its range; if uploading alone
+    exceeds the budget, f is f_min. A device that participates as often as under uniform sampling
+    then meets its budget. Queues and cohort have no effect.
     """
     channel_gain, _ = check_state(channel_gain, queue, scenario)
     p = np.broadcast_to(scenario.p_mid, channel_gain.shape).copy()
@@ -63,18 +63,17 @@ def deadline_resources(
     """Minimise ``V max T + sum Q E`` over the f and p of a given cohort.
 
     A device that finishes before the slowest wastes energy, so all that can finish together do:
-    each spends the least energy with which it meets the best common deadline. That is at most the
-    scenario's, for the devices that can meet it; the others are late anyway and have the least f
-    and p. With queues of one and V instead of its kappa it is the resource problem of FEDL (Tran et
-    al., "Federated learning over wireless networks: optimization model design and analysis",
-    INFOCOM 2019).
+    each spends the least energy that meets the best common deadline. This is at most the scenario's
+    deadline; devices that cannot meet the scenario's are late anyway and get f_min and p_min. With
+    unit queues and V as kappa, this is the resource problem of FEDL (Tran et al., "Federated
+    learning over wireless networks: optimization model design and analysis", INFOCOM 2019).
 
     Parameters
     ----------
     channel_gain : array_like, shape (N,) or (B, N)
         Channel gains h, positive.
     queue : array_like, shape (N,) or (B, N)
-        Worth of energy Q [J].
+        Energy queues Q [J], the weights of the energies.
     participates : ndarray of bool, shape (N,) or (B, N)
         The cohort, from one to K devices in each row.
     scenario : Scenario
@@ -83,7 +82,7 @@ def deadline_resources(
     Returns
     -------
     f, p : ndarray, shape (N,) or (B, N)
-        Frequencies [Hz] and powers [W]. Devices outside the cohort have those with which they
+        Frequencies [Hz] and powers [W]. Devices outside the cohort get the values with which they
         would meet its deadline.
     """
     rounds, shape = check_rounds(channel_gain, queue, scenario)
@@ -98,7 +97,7 @@ def deadline_resources(
     sizes = np.count_nonzero(members, axis=-1)
     if np.min(sizes) < 1 or np.max(sizes) > most:
         raise ValueError(
-            f"participates must name from 1 to {most} devices, got {np.min(sizes)} to "
+            f"participates must contain 1 to {most} devices in each row, got {np.min(sizes)} to "
             f"{np.max(sizes)}"
         )
     from policies.outcome import kernel  # here, because numba takes half a second to import
@@ -113,10 +112,10 @@ def share_band(
 ) -> FloatArray:
     """Split the band so that a cohort finishes together, at given f and p.
 
-    This makes the round the shortest: a device that finishes earlier has bandwidth to spare. To
-    upload in the time that a deadline leaves, a device needs a signal-to-noise ratio x with a known
-    ``ln(1 + x) / x``, which Lambert's function inverts; the deadline is a root. A row of a batch
-    does not depend on the others.
+    This makes the round shortest: a device that finished earlier would have bandwidth to spare. The
+    round's end fixes ``ln(1 + x) / x`` for the signal-to-noise ratio x of each upload, which
+    Lambert's function inverts. The end is the root at which the bandwidths add up to the band. Each
+    row of a batch is independent of the others.
 
     Parameters
     ----------
@@ -132,7 +131,7 @@ def share_band(
     Returns
     -------
     ndarray, shape (..., N)
-        Parts of the band [Hz]; zero outside the cohort.
+        Bandwidths [Hz]; zero outside the cohort.
     """
     gain, f, p = np.broadcast_arrays(
         *(real_array("channel_gain, f and p", value) for value in (channel_gain, f, p))
@@ -145,16 +144,16 @@ def share_band(
         return np.take_along_axis(values, members, axis=-1)
 
     ready = of_cohort(physics.compute_time(f, scenario) + scenario.waiting_time)
-    snr = of_cohort(gain * p) / (scenario.cohort_size * scenario.noise_power_w)  # in all the band
+    snr = of_cohort(gain * p) / (scenario.cohort_size * scenario.noise_power_w)  # over all the band
     upload = scenario.upload_bits * math.log(2) / scenario.bandwidth_hz  # at one nat/s/Hz [s]
-    least = upload / snr  # no share makes an upload shorter
+    least = upload / snr  # no bandwidth makes an upload shorter
     end = np.where(named, ready + upload / np.log1p(snr), 0.0).max(axis=-1, keepdims=True)
-    # What is bought in all is convex in the end: Newton's method comes from the left.
+    # The total bandwidth is convex in the end, so Newton's method converges from the left.
     for _ in range(_MOST_STEPS):
         rate = least / np.where(named, end - ready, 2.0 * least)  # ln(1 + x) / x
         gap, exact = 1.0 - rate, -lambertw(-rate * np.exp(-rate), -1).real / rate - 1.0
         x = np.where(gap < 1e-3, gap * (2.0 + gap * 8.0 / 3.0), exact)
-        for _ in range(2):  # where x is small, Lambert's function has half of the digits
+        for _ in range(2):  # for small x, Lambert's function loses half of its digits
             x = x - (np.log1p(x) - rate * x) / (1.0 / (1.0 + x) - rate)
         share = np.where(named, snr / x, 0.0)
         slope = np.where(named, share * rate / ((1.0 / (1.0 + x) - rate) * (end - ready)), 0.0)
@@ -165,7 +164,7 @@ def share_band(
         step = (1.0 - total) / slope.sum(axis=-1, keepdims=True)
         end = np.where(open_, end + np.maximum(step, 0.0), end)
     share = np.where(named, np.maximum(share / total, LEAST_SHARE), 0.0)
-    bandwidth = np.zeros((*gain.shape[:-1], gain.shape[-1] + 1))  # the last column is nobody's
+    bandwidth = np.zeros((*gain.shape[:-1], gain.shape[-1] + 1))  # the last column is for -1
     np.put_along_axis(bandwidth, members, scenario.bandwidth_hz * share, axis=-1)
     return bandwidth[..., :-1]
 
@@ -173,9 +172,9 @@ def share_band(
 def _dynamic(
     channel_gain: FloatArray, queue: FloatArray, scenario: Scenario, taking_part: TakingPart = None
 ) -> tuple[FloatArray, FloatArray]:
-    """The f and p that minimise the drift-plus-penalty of those who take part.
+    """The f and p that minimise the participants' drift-plus-penalty.
 
-    While these are unknown, each device is taken by itself.
+    If the cohort is not yet chosen, each device is optimised alone.
     """
     if taking_part is not None and taking_part.dtype == np.bool_:
         return deadline_resources(channel_gain, queue, taking_part.astype(np.bool_), scenario)
@@ -190,9 +189,9 @@ def _shared(
     scenario: Scenario,
     taking_part: TakingPart = None,
 ) -> tuple[FloatArray, ...]:
-    """A rule's f and p, and the bandwidths with which a chosen cohort then finishes together.
+    """A rule's f and p, and bandwidths with which a chosen cohort finishes together.
 
-    The scenario's deadline does not count: if the cohort cannot meet it together, all are late.
+    The scenario's deadline is ignored: if the cohort cannot meet it together, all are late.
     """
     f, p, *_ = rule(channel_gain, queue, scenario, taking_part)
     if taking_part is None or taking_part.dtype != np.bool_:

@@ -1,4 +1,4 @@
-"""Uni-D and Uni-S: uniform sampling with dynamic and with static resources."""
+"""Uni-D and Uni-S: uniform sampling with dynamic or static resources."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class UniS(Policy):
     name = "Uni-S"
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
-        """Spend the round's energy budget; see `Policy.decide`."""
+        """Compute f and p from the energy budget; see `Policy.decide`."""
         f, p = static_resources(*observed(observation), self.scenario)
         return Allocation(f, p, 1.0 / self.scenario.num_devices)

@@ -19,7 +19,7 @@ from typing import Any
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import as_value_error, reason
 
-# The packages with which joblib sends work to its processes: its own copy since 1.6.
+# The picklers with which joblib sends work to its processes; since 1.6 it has its own copy.
 _PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
 
 # The folders of FLEdge's packages.
@@ -46,9 +46,9 @@ def names_own(name: str) -> bool:
 
 
 def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
-    """The object of a name of the form of `names_own`, also from the working directory.
+    """Load the object named ``my_file.py:MyPolicy`` or ``my_module:MyPolicy``.
 
-    `ValueError` if it is missing, cannot be imported, or does not fit: then it is no `kind`.
+    `ValueError` if it is missing, cannot be imported, or `fits` denies that it is a `kind`.
     """
     place, _, wanted = name.rpartition(":")
     module = _load(place)
@@ -63,7 +63,7 @@ def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
 
 @contextmanager
 def running_own(before: str) -> Iterator[None]:
-    """Raise every exception of the user's code as a `ValueError` of one line after `before`."""
+    """Raise each exception of user code as a one-line `ValueError` that begins with `before`."""
     try:
         yield
     except Exception as error:  # user code can raise anything
@@ -84,10 +84,10 @@ def is_own_file(file: str) -> bool:
 
 
 def loaded_code() -> str:
-    """Hash of the user's code: all loaded modules with files of the user's.
+    """Hash of the user's code: all loaded modules from the user's files.
 
-    The hash covers names and contents of files, so moving a project changes nothing. If `__main__`
-    has no file, as in a notebook, it covers the functions and methods defined there.
+    It covers names and contents of files, but not their folders. If `__main__` has no file, as in a
+    notebook, it covers the functions and methods defined there.
     """
     parts = set()
     for module in list(sys.modules.values()):

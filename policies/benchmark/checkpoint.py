@@ -1,4 +1,4 @@
-"""The checkpoint of an unfinished training run, from which the same run continues."""
+"""Checkpoints from which an interrupted training run resumes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fl_edge_env.files import atomic_path, reason, remove_abandoned
 class Checkpoint:
     """The checkpoint of a run: a pickle in the user's cache folder.
 
-    It is written whole or not at all, and carries a checksum.
+    It is written atomically, with a checksum.
 
     Parameters
     ----------
@@ -42,14 +42,14 @@ class Checkpoint:
         return cache / "fl-edge" / f"{self.key}.checkpoint"
 
     def save(self, run: object, given: Mapping[str, object]) -> None:
-        """Replace the checkpoint; warns once if that fails.
+        """Replace the checkpoint; warn once if that fails.
 
         Parameters
         ----------
         run : object
-            The run, as `load` is to return it.
+            The object that `load` returns.
         given : mapping
-            Objects that `load` is given again, by name. The checkpoint holds only their names.
+            Objects by name that `load` also gets. The checkpoint holds only their names.
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,23 +59,23 @@ class Checkpoint:
                 archive.open("run", "w", force_zip64=True) as file,
             ):
                 _Pickler(file, given).dump(run)
-        except Exception as error:  # what a user's object can raise has no end
+        except Exception as error:  # a user's object can raise anything
             if not self._warned:
                 warnings.warn(
                     f"cannot write the checkpoint {str(self.path)!r}: {reason(error)}. The run "
-                    "continues, but starts again if it is interrupted",
+                    "continues, but restarts from the beginning if it is interrupted",
                     RuntimeWarning,
                     stacklevel=2,
                 )
             self._warned = True
 
     def load(self, given: Mapping[str, object]) -> Any:
-        """The run as it was saved; None without a checkpoint, or with a warning if it is damaged.
+        """The saved run; None without a checkpoint, or, with a warning, if it is damaged.
 
         Parameters
         ----------
         given : mapping
-            The objects that `save` was given.
+            The objects that were passed to `save`.
         """
         try:
             with zipfile.ZipFile(self.path) as archive:
@@ -85,24 +85,24 @@ class Checkpoint:
                     return _Unpickler(file, given).load()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except Exception as error:  # what a damaged file can raise has no end
+        except Exception as error:  # a damaged file can raise anything
             warnings.warn(
-                f"cannot read the checkpoint {str(self.path)!r}: {reason(error)}. The run starts "
-                "again",
+                f"cannot read the checkpoint {str(self.path)!r}: {reason(error)}. The run restarts "
+                "from the beginning",
                 RuntimeWarning,
                 stacklevel=2,
             )
             return None
 
     def remove(self) -> None:
-        """Remove the file, if there is one, and what killed processes left of it."""
+        """Remove the file, if there is one, and the temporary files of killed processes."""
         with suppress(OSError):
             remove_abandoned(self.path.parent, self.path.stem)
             self.path.unlink()
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles user-defined classes too, and given objects as their names."""
+    """Pickles user-defined classes by value, and given objects by name."""
 
     def __init__(self, file: Any, given: Mapping[str, object]) -> None:
         super().__init__(file)

@@ -1,4 +1,4 @@
-"""One episode of a policy, as a table of its rounds."""
+"""Plays an episode of a policy and records its rounds in a table."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from policies.benchmark.bounds import Prices, priced_outcome
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.status import MOST_WEIGHT, DeviceAccounts, Milestones, joined
 
-# How far over its budget a device counts as within it, relative: rounding.
+# Relative excess over the budget that is only rounding.
 ENERGY_TOLERANCE = 1e-9
 
 _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty")
 
 
 def seed_column(seeds: Sequence[int]) -> NDArray[Any]:
-    """Seeds for a table: integers of 64 bits, or of any size where these do not hold them."""
+    """Seeds for a table: 64-bit integers, or Python's if one is larger."""
     return np.array(seeds, dtype=np.int64 if max(seeds) < 2**63 else object)
 
 
 class Episodes(NamedTuple):
-    """A row for each round of one or several runs, and the accounts of the devices in each run.
+    """A row for each round of one or several runs, and the devices' accounts in each run.
 
     Only a single run with training has milestones.
     """
@@ -78,33 +78,33 @@ def run_episode(
     prices: Prices | None = None,
     model: Path | None = None,
 ) -> Episodes:
-    """Run a policy for one episode, and give a row for each round and seed.
+    """Run a policy for one episode and return a row for each round and seed.
 
-    The environment is a batch of as many systems as there are seeds, or a single one. A run that
-    has a checkpoint continues from it. `model` is a file for the last global model. A round is
-    noted before the policy hears of it, and the policy's seed does not tell the environment's.
+    The environment is a batch with a system for each seed, or a single system. A run with a
+    checkpoint resumes from it. `model` is a file for the final global model. A round is recorded
+    before the policy's feedback, and the policy's seed does not reveal the environment's.
 
     Returns
     -------
     Episodes
         The rounds with `policy`, `seed`, `round`, the round's scalars, `reward`, `energy_ratio`
-        (mean over devices of expected energy over budget in this round), `spent_ratio` (the same of
-        the energy realized), `mean_queue` and `max_queue` [J]. Of the rounds so far:
-        `worst_energy_ratio` and `worst_spent_ratio` (time average of the device with the largest),
-        `over_budget` (share of devices whose expected energy is above the budget), `influence` and
-        `least_participation` (the least of `policies.benchmark.status.DeviceAccounts`) and
-        `never_seen` (devices that have not taken part). `aggregate_noise` is the sum of the squared
-        weights of the round's aggregate, which for draws is the sampling error of the update in the
-        mean. With prices `priced_objective`, the penalty and the priced energy beyond the budget
-        [s], and `priced_outcome`, the cost of the round to a user [s]. Where models are trained
-        `train_loss`, `test_loss`, `test_accuracy`, `mean_device_accuracy` and
-        `worst_tenth_accuracy` (the mean of the tenth of the devices with the least), and
-        `real_time`, the time the round took on this machine [s].
+        (mean over devices of expected energy over budget in this round), `spent_ratio` (the same
+        for realised energy), `mean_queue` and `max_queue` [J]. Over the rounds so far:
+        `worst_energy_ratio` and `worst_spent_ratio` (time average of the worst device),
+        `over_budget` (fraction of devices whose expected energy exceeds the budget), `influence`
+        and `least_participation` (minima over devices, see
+        `policies.benchmark.status.DeviceAccounts`) and `never_seen` (number of devices that never
+        participated). `aggregate_noise` is the sum of squared weights of the round's aggregate; for
+        sampled decisions its expectation is the sampling error. With prices: `priced_objective`,
+        the penalty plus the priced energy beyond the budget [s], and `priced_outcome`, the round's
+        cost to a user [s]. With training: `train_loss`, `test_loss`, `test_accuracy`,
+        `mean_device_accuracy`, `worst_tenth_accuracy` (mean of the worst tenth of devices), and
+        `real_time`, the round's duration on this machine [s].
 
     Raises
     ------
     ValueError
-        If the policy decides something else than an `Allocation`, or one that is not valid.
+        If a decision is not a valid `Allocation`.
     """
     seed: Any = list(seeds) if isinstance(env, VectorEnv) else seeds[0]
     records = Records(scenario, len(seeds), prices)
@@ -119,14 +119,14 @@ def run_episode(
     for number in range(records.num_rounds + 1, scenario.num_rounds + 1):
         start = time.perf_counter()
         decision: object = policy.decide(observation)
-        # A tuple would be taken as a point of the box, and another class may tell lies.
+        # A tuple would pass as a point of the box, and a subclass may misreport its fields.
         if type(decision) is not Allocation:
             kind = type(decision).__name__
             raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
         decision = decision.of_shape(observation["queue"].shape)
         observation, reward, _, _, info = env.step(decision)
         account = info
-        if scenario.csi == "participants":  # the judge knows more than the server
+        if scenario.csi == "participants":  # status needs more than the server knows
             account = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
         records.add(decision, observation, reward, account, start)
         policy.feedback(info)
@@ -138,7 +138,7 @@ def run_episode(
 
 
 def _given(env: Any) -> dict[str, object]:
-    """The data set, which a new run has before it continues: a checkpoint leaves it out."""
+    """The data set, which checkpoints omit because a resumed run loads it anyway."""
     task: Any = env.get_wrapper_attr("task") if env.has_wrapper_attr("task") else None
     return {"dataset": task.dataset} if hasattr(task, "dataset") else {}
 
@@ -146,32 +146,32 @@ def _given(env: Any) -> dict[str, object]:
 def _save_model(env: Any, path: Path) -> None:
     try:
         env.save_model(path)
-    except (OSError, ValueError) as error:  # of the latter kind where no file can be made
+    except (OSError, ValueError) as error:  # `ValueError` if no file can be created
         warnings.warn(
-            f"the last model is lost, but the rounds are kept: {reason(error)}. The same "
-            "command plays them again for the model",
+            f"the last model is lost, but the rounds are kept: {reason(error)}. Rerunning the "
+            "command repeats the run to save the model",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
 class Records:
-    """The columns of the table, filled in a round at a time: 8 bytes a number, and nothing else."""
+    """The columns of the table, filled round by round, at 8 bytes a number."""
 
     def __init__(self, scenario: Scenario, num_seeds: int, prices: Prices | None) -> None:
         self._scenario = scenario
         self._prices = prices
         self._target = participation_target(scenario)
-        self._lasting = _luck_lasts(scenario)
+        self._lasting = _chance_lasts(scenario)
         shape = (num_seeds, scenario.num_devices)
         # Sums over the rounds so far, by device.
         self._sums: dict[str, FloatArray] = {
             name: np.zeros(shape)
             for name in ("expected", "spent", "participations", "asked", "influence", "fair")
         }
-        self._sums["filled"] = np.zeros(num_seeds)  # shares of the places
+        self._sums["filled"] = np.zeros(num_seeds)  # fractions of the cohort
         self._sums["weight"] = np.zeros(num_seeds)
-        self._sums["chosen"] = np.zeros(())  # rounds in which the decision did not draw
+        self._sums["chosen"] = np.zeros(())  # rounds with a chosen cohort
         self._milestones: list[tuple[float, DeviceAccounts]] = []
         self._num_seeds = num_seeds
         self._columns: dict[str, FloatArray] = {}  # (num_rounds, seeds)
@@ -185,14 +185,14 @@ class Records:
         info: Mapping[str, Any],
         start: float,
     ) -> None:
-        """Note a round of all runs, which began at `start` on the clock of this machine [s]."""
+        """Record a round of all runs, which began at `start` [s] on this machine's clock."""
         seconds = time.perf_counter() - start
         budget = self._scenario.energy_budget_j
         self.num_rounds += 1
         expected, spent = info["energy_expected"], info["energy_spent"]
         weight = contributions(decision, info, self._scenario).weight
         self._sums["participations"] += in_time(info)
-        # Weights of draws follow from q and are right in expectation, so their sum is not judged.
+        # Sampling weights follow from q and are unbiased, so their sum is not checked.
         self._sums["weight"] += np.sum(weight, axis=-1) if decision.q is None else 1.0
         self._count_shares(decision, info, weight)
         self._sums["expected"] += expected
@@ -223,12 +223,12 @@ class Records:
             values |= {name: info.get(name, math.nan) for name in names} | {"real_time": seconds}
             self._note_milestone(values["test_accuracy"])
             accuracy = np.sort(info.get("device_accuracy", [math.nan]))
-            # NaN where none of a device's classes is tested, or nothing was evaluated.
+            # NaN if none of a device's classes is tested, or nothing was evaluated.
             known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
             values["mean_device_accuracy"] = np.mean(known)
             values["worst_tenth_accuracy"] = np.mean(known[: math.ceil(len(known) / 10)])
         if decision.bandwidth is not None and "priced_outcome" in values:
-            values["priced_outcome"] = math.nan  # its bound is for equal parts of the band
+            values["priced_outcome"] = math.nan  # its bound assumes equal bandwidths
         for name, value in values.items():
             if name not in self._columns:
                 self._columns[name] = self._empty()
@@ -237,18 +237,18 @@ class Records:
     def _count_shares(
         self, decision: Allocation, info: Mapping[str, Any], weight: FloatArray
     ) -> None:
-        """Note what the data of the available devices ask for, and what each device got of it.
+        """Record the fair participation and weight of available devices, and their actual weight.
 
-        Also the share of the round's places that are filled; a late device fills none.
+        Also record the filled fraction of the cohort, to which late devices do not contribute.
         """
         scenario, done = self._scenario, in_time(info)
         available = info.get("available", np.True_)
         shares = np.where(available, scenario.weights, 0.0)
         by_data = shares / np.sum(shares, axis=-1, keepdims=True)
         self._sums["asked"] += np.minimum(scenario.cohort_size * by_data, 1.0)
-        # The expected weights of draws sum to the share of the data that is available.
+        # Expected sampling weights sum to the available share of the data.
         self._sums["fair"] += by_data if decision.q is None else shares
-        if decision.weights is not None:  # which may also make up for failed uploads
+        if decision.weights is not None:  # which may also compensate for failed uploads
             most = np.maximum(by_data, 1.0 / scenario.cohort_size) / (1.0 - scenario.upload_failure)
             weight = np.minimum(weight, MOST_WEIGHT * most)
         self._sums["influence"] += weight
@@ -276,7 +276,7 @@ class Records:
         return _over(self._sums["influence"], fair)
 
     def devices(self) -> DeviceAccounts:
-        """The accounts of the rounds so far by device."""
+        """The accounts of each device over the rounds so far."""
         return DeviceAccounts(
             energy=self._sums["expected"] / self._scenario.energy_budget_j / self.num_rounds,
             influence=self._influence(),
@@ -316,20 +316,20 @@ class Records:
 
 
 def _over(got: FloatArray, fair: FloatArray) -> FloatArray:
-    """The ratio, 1 for a device that was never available."""
+    """The ratio of both; 1 for a device that was never available."""
     return np.divide(got, fair, out=np.ones_like(fair), where=fair > 0)
 
 
-def _luck_lasts(scenario: Scenario) -> float:
-    """Rounds that the luck of a device lasts.
+def _chance_lasts(scenario: Scenario) -> float:
+    """Rounds over which a device's chance variation is correlated, at least one.
 
-    That with its channel, by the variance of means over blocks of rounds, over that of as many
-    independent rounds, in the mean over devices, which may differ. And what being available adds to
-    the variance of its participations, which is that of the rounds in which it is.
+    For the channel, this is the variance of block means divided by the variance for independent
+    rounds, averaged over devices. Availability adds what random absences add, relatively, to the
+    variance of a device's participations.
     """
     rng, last, means, squares = np.random.default_rng(0), None, [], 0.0
     blocks, rounds, devices = 16, 64, scenario.num_devices
-    for first in range(0, blocks * rounds, rounds):  # of many devices no more are held at a time
+    for first in range(0, blocks * rounds, rounds):  # one block at a time, for memory
         gains = scenario.channel.draw(rng, rounds, devices, first_round=first, previous=last)
         last = gains[-1]
         means.append(gains.mean(axis=0))

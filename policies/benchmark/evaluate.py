@@ -1,4 +1,4 @@
-"""Evaluate policies: run them under many seeds, and give the results of each run in one row."""
+"""Evaluate policies: run them under many seeds and return a row of results for each run."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def evaluate(
     workers: int = 1,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Run policies under the same seeds, and give a row with the results of each run.
+    """Run policies under the same seeds and return a row of results for each run.
 
     With the same seed every policy meets the same channel (common random numbers).
 
     Parameters
     ----------
     policies : sequence of Policy
-        With distinct names, made for this scenario.
+        Policies with distinct names, made for this scenario.
     scenario : Scenario
         The system.
     seeds : sequence of int
@@ -42,16 +42,16 @@ def evaluate(
         Makes the training environment of a policy, such as `train_fl.TrainingEnvFactory`. Without
         it no models are trained, and all seeds of a policy run as one batch.
     target_accuracy : float, optional
-        Test accuracy in (0, 1]; where models are trained, `time_to_target` is the time at which it
-        is first reached.
+        Test accuracy in (0, 1]. With training, `time_to_target` is the time at which it is first
+        reached.
     gaps : bool
-        Whether to compute `gap` and `outcome_gap`. It takes a solution of P2 and one of the outcome
-        problem for each round of each seed.
+        Whether to compute `gap` and `outcome_gap`, which solves P2 and the outcome problem for each
+        round of each seed.
     workers : int
         Number of processes.
     progress : bool, optional
-        Whether to show a bar on standard error that advances with each finished run and disappears
-        at the end. By default it is shown if that is a terminal.
+        Whether to show a progress bar on standard error while policies run. By default it is shown
+        on terminals.
 
     Returns
     -------
@@ -63,11 +63,11 @@ def evaluate(
     ValueError
         If an argument is wrong.
     JobsFailedError
-        If a run raised, after all others are finished.
+        If a run failed, after all others have finished.
     WorkerKilledError
-        If the system ended a process of several.
+        If the operating system killed a worker process.
     """
-    # What runs policies takes longer to import than what policies need.
+    # Imported here, because policies alone do not need these slow imports.
     from rich.console import Console
 
     from policies.benchmark.experiment import Entrant, Setting, run_settings
@@ -86,7 +86,7 @@ def evaluate(
 
 
 def check_target(target_accuracy: object) -> None:
-    """Raise `ValueError` for an accuracy outside (0, 1], such as one in per cent."""
+    """Raise `ValueError` for an accuracy outside (0, 1], such as a percentage."""
     if target_accuracy is None:
         return
     if not is_real(target_accuracy):

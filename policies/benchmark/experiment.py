@@ -1,4 +1,4 @@
-"""An experiment: policies in one or several settings under some seeds, run in one folder."""
+"""Experiments: policies in one or several settings under common seeds, run in one folder."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from policies.benchmark.status import DeviceAccounts, cannot_tell, judge
 from policies.benchmark.summary import summarise
 from policies.benchmark.tables import by_policy
 
-# Numbers in an array of a batch, one for each seed and device.
+# Most numbers in an array of a batch, which has one for each seed and device.
 _BATCH_NUMBERS = 1 << 20
 
 
 class Entrant(NamedTuple):
-    """A policy under the name that tables give it, and the system in which it runs."""
+    """A policy, its label in tables, and the system in which it runs."""
 
     label: str
     policy: Policy
@@ -39,7 +39,7 @@ class Entrant(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """Entrants that meet the same channels under the same seeds.
+    """Entrants that run under the same seeds, and so with the same channels.
 
     Raises
     ------
@@ -50,10 +50,10 @@ class Setting:
     name: str
     entrants: tuple[Entrant, ...]
     seeds: Sequence[int]
-    # Of the first entrant's system: both bounds, and their prices for all that have the same.
+    # Both bounds of the first entrant's system; entrants in the same system use their prices.
     bounded: bool = True
     target: float | None = None  # test accuracy
-    left_out: Mapping[str, str] = field(default_factory=dict)  # labels, and why
+    left_out: Mapping[str, str] = field(default_factory=dict)  # labels and reasons
 
     def __post_init__(self) -> None:
         if not self.entrants:
@@ -61,7 +61,7 @@ class Setting:
         labels = [entrant.label for entrant in self.entrants] + list(self.left_out)
         if twice := [label for label in labels if labels.count(label) > 1]:
             raise ValueError(
-                f"{twice[0]!r} occurs twice among the policies, and names must be distinct: give "
+                f"{twice[0]!r} occurs twice among the policies, but names must be distinct: give "
                 "one a different attribute `name`, or a different label"
             )
         object.__setattr__(self, "seeds", _seeds(self.seeds))
@@ -79,17 +79,17 @@ class Setting:
         return {entrant.label: entrant.policy for entrant in self.entrants}
 
     def work(self, *, named: bool = False) -> tuple[list[tuple[str, Job]], list[BoundJob]]:
-        """The jobs with their labels, and those of the bounds, whose prices are found here.
+        """The jobs with their labels, and the bounds' jobs, whose prices are computed here.
 
-        Messages about a job can be `named` after the setting, too.
+        With `named`, messages about a job also name the setting.
         """
         prices = find_prices(self.scenario) if self.bounded else None
         jobs: list[tuple[str, Job]] = []
         for label, policy, scenario, training in self.entrants:
-            # No bound counts V.
+            # The bounds do not depend on V.
             known = None if _differences(scenario, self.scenario, ("V", "nu")) else prices
             title = f"{self.name}, {label}" if named else label
-            # One by one where models are trained, else in batches for which memory suffices.
+            # One seed at a time with training, otherwise batches that fit into memory.
             size = 1 if training is not None else max(1, _BATCH_NUMBERS // scenario.num_devices)
             for start in range(0, len(self.seeds), size):
                 seeds = tuple(self.seeds[start : start + size])
@@ -100,7 +100,7 @@ class Setting:
 
 
 def _seeds(seeds: object) -> list[int]:
-    """`seeds` as a list, if they are one or more distinct integers of at least zero."""
+    """`seeds` as a list; `ValueError` unless they are one or more distinct integers >= 0."""
     if is_integer(seeds):
         raise ValueError(f"seeds must be a sequence, got {seeds!r}: use range({seeds!r}) or [...]")
     given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [seeds]
@@ -110,8 +110,8 @@ def _seeds(seeds: object) -> list[int]:
     return [int(seed) for seed in given]
 
 
-# Fields in which a policy's scenario may differ from the one it is run in: how it weighs the
-# objective, and for how long it is made.
+# Fields in which a policy's scenario may differ from the system it runs in: the weights of its
+# objective, and the number of rounds.
 _OWN_FIELDS = ("mu", "nu", "lambda_", "V", "num_rounds")
 
 
@@ -119,14 +119,14 @@ def _check_system(policy: Policy, scenario: Scenario, *, trained: bool) -> None:
     """Raise `ValueError` for a policy that cannot run in a system or was made for another."""
     if not trained and policy.needs_training:
         raise ValueError(
-            f"{policy.name} needs reports of training, and no models are trained here: "
-            "leave it out, or train"
+            f"{policy.name} needs reports of training, but no models are trained here: "
+            "leave it out, or run with training"
         )
     own = visible(getattr(policy, "scenario", scenario))
     if other := _differences(own, visible(scenario), _OWN_FIELDS):
         raise ValueError(
-            f"the policy {policy.name} was made for a scenario with another {', '.join(other)}: "
-            "make it with the scenario that it is run in"
+            f"the policy {policy.name} was made for a scenario with different {', '.join(other)}: "
+            "make it with the scenario in which it runs"
         )
 
 
@@ -138,10 +138,10 @@ def _differences(one: Scenario, other: Scenario, ignored: Sequence[str]) -> list
 
 
 class Results(NamedTuple):
-    """The rounds of a setting with the labels as `policy`, and its bounds, empty if it has none.
+    """The rounds of a setting with labels in `policy`, and its bounds, empty if it has none.
 
-    The rounds also have the `status` of each entrant; `devices` holds the accounts of all its runs,
-    then those until the target if there is one.
+    The rounds also have each entrant's `status`; `devices` holds the accounts of its whole runs
+    and, with a target, its accounts until the target.
     """
 
     setting: Setting
@@ -159,7 +159,7 @@ class Results(NamedTuple):
         return summarise(self.rounds, self.setting.target, bounds, self.devices)
 
     def caution(self) -> str:
-        """Policies with different uploads, and what these runs cannot distinguish from chance."""
+        """Notes on policies with different uploads, and on deviations that may be chance."""
         first, *rest = self.setting.entrants
         uploads = first.scenario.compression
         other = [one.label for one in rest if one.scenario.compression != uploads]
@@ -177,11 +177,11 @@ def run_settings(
     *,
     models: Path | None = None,
 ) -> list[Results]:
-    """Run all, or what is missing in a folder, with a bar that advances with each finished run."""
+    """Run settings, or only the runs that a folder lacks, with a progress bar."""
     finding = "finding the prices of the bounds"
     with console.status(finding, spinner="line") if console.is_terminal else nullcontext():
         work = [setting.work(named=len(settings) > 1) for setting in settings]
-    # The short jobs last, so that no process waits for a long one at the end.
+    # Short jobs last, so that no process waits for a long one at the end.
     jobs: list[Work] = [job for runs, _ in work for _, job in runs]
     jobs += [job for _, bounds in work for job in bounds]
     done: Iterator[Episodes] = iter(

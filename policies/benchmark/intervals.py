@@ -1,4 +1,4 @@
-"""Means over seeds with their 95 % intervals, as numbers and as texts."""
+"""Means over seeds with their 95 % intervals, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 def mean_interval(values: ArrayLike) -> Interval:
     """Mean of independent values, one for each seed, with Student's 95 % interval.
 
-    The ends of a single value's interval are NaN.
+    For a single value, both ends are NaN.
     """
     sample = np.asarray(values, dtype=np.float64)
     mean = float(sample.mean())
@@ -34,7 +34,7 @@ def mean_interval(values: ArrayLike) -> Interval:
 
 
 def half_width(sample: FloatArray) -> FloatArray:
-    """Half of Student's 95 % interval for the mean of n >= 2 samples along the last axis."""
+    """Half-width of Student's 95 % interval for the mean of n >= 2 samples along the last axis."""
     size = sample.shape[-1]
     error = sample.std(axis=-1, ddof=1) / math.sqrt(size)
     half: FloatArray = stdtrit(size - 1, 0.975) * error
@@ -44,23 +44,23 @@ def half_width(sample: FloatArray) -> FloatArray:
 def relative_interval(values: ArrayLike, reference: ArrayLike) -> Interval:
     """Mean of ``values / reference - 1`` over seeds, with its 95 % interval.
 
-    Under common random numbers, much of a seed's chance variation cancels in the ratio. So this is
-    the interval of the mean ratio, not of a ratio of means.
+    Under common random numbers, much of a seed's chance variation cancels in the ratio. The
+    interval is therefore for the mean of the ratios, not the ratio of the means.
     """
     return mean_interval(np.asarray(values) / np.asarray(reference) - 1.0)
 
 
 def rounded(interval: Interval, most_decimals: int) -> str:
-    """A mean and half of its interval: ``"102.0±5.0"``.
+    """A mean and the half-width of its interval: ``"102.0±5.0"``.
 
-    The half is rounded up to two digits, and the mean has no more decimals.
+    The half-width is rounded up to two digits, and the mean to the same decimal place.
     """
     mean, half = interval.mean, (interval.high - interval.low) / 2
     if not half > 1e-12 * abs(mean):  # all values are the same, except for rounding
         return digits(mean, most_decimals)
     up = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(half)
     unit = Decimal(1).scaleb(max(up.adjusted() - 1, -most_decimals))
-    # Adding zero removes the sign of what has become zero.
+    # Adding zero turns -0 into 0.
     return f"{Decimal(mean).quantize(unit) + 0:f}±{up.quantize(unit, ROUND_CEILING):f}"
 
 
@@ -71,7 +71,7 @@ def digits(value: float, most_decimals: int) -> str:
 
 
 def superscripts(text: str) -> str:
-    """A text with powers of ten written out: ``"1e+03"`` becomes ``"10³"``."""
+    """A text with powers of ten as superscripts: ``"1e+03"`` becomes ``"10³"``."""
 
     def written(found: re.Match[str]) -> str:
         power = str(int(found[2])).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

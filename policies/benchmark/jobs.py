@@ -1,4 +1,4 @@
-"""The jobs of a comparison, and the keys under which their results are kept."""
+"""The jobs of a comparison, and the keys under which their results are stored."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from policies.user_code import PACKAGES, loaded_code
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
 
-# Stands for the policy in the table of a `BoundJob`.
+# The policy's name in the table of a `BoundJob`.
 BOUND_NAME = "bound"
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A policy on a scenario under some seeds.
+    """A policy, its scenario and seeds.
 
     The policy is in its state before the first episode. The seeds run as one batch; with
-    `make_env`, which makes an environment that trains models, there is one seed. With `prices` the
-    rounds are also counted at the prices of both bounds. `title` replaces the policy's name in
+    `make_env`, which makes an environment that trains models, there is one seed. With `prices`,
+    rounds are also evaluated at the prices of both bounds. `title` replaces the policy's name in
     messages and file names.
     """
 
@@ -57,16 +57,16 @@ class Job:
 
     @property
     def trains(self) -> bool:
-        """True if it trains models, so that it has checkpoints and a last model."""
+        """True if it trains models and so has checkpoints and a final model."""
         return self.make_env is not None
 
     def inputs(self) -> tuple[Any, ...]:
-        """All that determines the result, apart from the code; resets the policy."""
+        """Everything except code that determines the result; resets the policy."""
         self.policy.reset(self.seeds[0])  # an earlier episode leaves no trace
         state: Any = self.policy.__getstate__() or {}
         if isinstance(state, dict):
-            # Without the job's scenario, which would be hashed twice. Functions, such as
-            # user-defined resources, are their source: pickled they are but names.
+            # Omit the job's scenario, which would be hashed twice. Functions, such as user-defined
+            # resources, are hashed by source: their pickles hold only names.
             state = {
                 name: _source(value) if inspect.isfunction(value) else value
                 for name, value in state.items()
@@ -78,21 +78,21 @@ class Job:
         return kind, state, self.scenario, self.seeds, maker, self.prices
 
     def run(self, checkpoint: Checkpoint | None = None, model: Path | None = None) -> Episodes:
-        """Play the job; see `run_episode`. `model` is a file for the last global model."""
+        """Play the job; see `run_episode`. `model` is a file for the final global model."""
         if self.make_env is not None:
             env: Any = self.make_env(self.policy)
         else:
             env = FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
             )
-        # A copy, which shares no scenario with the environment and the accounts.
+        # A copy that shares no scenario with the environment and the accounts.
         policy = copy.deepcopy(self.policy)
         return run_episode(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)
 
 
 @dataclass(frozen=True, eq=False)
 class BoundJob:
-    """Both bounds along the path of a seed, at some prices."""
+    """Both bounds along a seed's sample path, at given prices."""
 
     scenario: Scenario
     seed: int
@@ -105,13 +105,13 @@ class BoundJob:
         return f"{BOUND_NAME}, seed {self.seed}"
 
     def inputs(self) -> tuple[Any, ...]:
-        """All that determines the result, apart from the code."""
+        """Everything except code that determines the result."""
         return self.scenario, self.seed, self.prices
 
     def run(self, *_: object) -> Episodes:
-        """A row per round with `policy`, which is `BOUND_NAME`, `seed`, `round` and the bounds.
+        """A row per round with `policy`, always `BOUND_NAME`, `seed`, `round` and both bounds [s].
 
-        They are `bound`, for policies that sample, and `outcome_bound`, for all [s].
+        `bound` holds for policies that sample, `outcome_bound` for all policies.
         """
         rounds = self.scenario.num_rounds
         columns = {
@@ -127,24 +127,24 @@ Work: TypeAlias = Job | BoundJob
 
 
 def job_keys(jobs: Sequence[Work]) -> list[str]:
-    """Hashes of all that determines the results: inputs, FLEdge's code and the user's.
+    """Hashes of everything that determines the results: inputs, FLEdge's code and the user's.
 
-    The user's code is what is loaded now, so policies and tasks must have been loaded before.
+    Only code that is loaded is hashed, so policies and tasks must be loaded before.
     """
     code = [code_hash(), loaded_code()]
-    # One by one: a pickle of all would also depend on the objects that they share.
+    # Hashed one by one: a pickle of all would also depend on the objects that they share.
     return [str(joblib.hash([joblib.hash(value) for value in job.inputs()] + code)) for job in jobs]
 
 
 def _source(function: Any) -> str:
-    """Name and source of a function; the name alone where there is no file."""
+    """Name and source of a function; only the name if it has no file."""
     source = f"{function.__module__}.{function.__qualname__}"
     with suppress(OSError, TypeError):
         source += inspect.getsource(function)
     return source
 
 
-# The libraries whose version can change a number.
+# Libraries whose version can change a result.
 _LIBRARIES = (
     "gymnasium",
     "numba",

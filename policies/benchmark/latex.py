@@ -34,9 +34,9 @@ _LATEX = {
 def comparison_latex(boards: Mapping[str, Board], label: str, *, leader: bool = False) -> str:
     """Tables of a comparison for LaTeX, with the package booktabs: one for each named setting.
 
-    They have the main columns. Times are compared with the first policy of a summary or with the
-    `leader`, and policies that are not ok are below a line. A table has the label ``tab:`` and
-    `label`, with its number if there are several tables.
+    They show the main columns. Times are compared with the first policy of a summary or with the
+    `leader`, and policies that are not ok are below a rule. A table's label is ``tab:`` and
+    `label`, followed by a number if there are several tables.
     """
     text = "% Needs \\usepackage{booktabs}.\n"
     label = re.sub(r"[^A-Za-z0-9.-]+", "-", label)
@@ -69,7 +69,7 @@ def comparison_latex(boards: Mapping[str, Board], label: str, *, leader: bool = 
 
 
 def _heads(columns: Sequence[Column]) -> list[str]:
-    """The groups of the columns with rules below them, and the names of the columns in two rows."""
+    """Header rows: groups of columns with rules below them, and two rows of column names."""
     groups, rules, place = "", "", 2
     for group, each in itertools.groupby(columns, lambda column: column.group):
         wide = len(list(each))
@@ -85,7 +85,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _latex(text: str) -> str:
-    """A text in one line with LaTeX's special characters escaped, per cent and minus set well."""
+    """One line of text with LaTeX's special characters escaped; per cent and minus are typeset."""
     line = " ".join(text.split())
     line = "".join(_LATEX.get(sign, sign) for sign in line).replace(r" \%", r"~\%")
     return re.sub(r"(^|, )-(?=\d)", r"\1$-$", line)

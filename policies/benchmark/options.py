@@ -1,4 +1,4 @@
-"""The options of running an experiment."""
+"""Options for running an experiment."""
 
 from __future__ import annotations
 

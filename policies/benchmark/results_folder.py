@@ -1,4 +1,4 @@
-"""The folder of an experiment: whose results it holds, and with what they were made."""
+"""The folder of an experiment: its results, and the options and versions that made them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of experiment, and the files that it leaves in a folder."""
+    """A kind of experiment, and the files that it writes to a folder."""
 
     name: str
     results: tuple[str, ...]
@@ -49,16 +49,16 @@ def claimed(
     given: Mapping[str, Any],
     settings: Sequence[Mapping[str, Any]],
 ) -> Iterator[None]:
-    """Keep a folder for the block, if it is empty or holds the results of the options given.
+    """Lock a folder for the block, if it is empty or holds the results of the same options.
 
-    The configuration that is written says how to repeat the experiment: the command, the options,
-    the `settings` that they describe, and the versions of code and libraries.
+    A configuration file records how to repeat the experiment: the command, its options, the
+    `settings` that they describe, and the versions of code and libraries.
 
     Raises
     ------
     ValueError
-        If the folder holds anything else that would be overwritten, cannot be written, or another
-        command is at work in it.
+        If the folder holds other results that would be overwritten, cannot be written, or is in use
+        by another command.
     """
     check_runner(options.workers, options.backend, options.checkpoint_every)
     given = plain(given)
@@ -75,20 +75,20 @@ def claimed(
     try:
         with FileLock(writable_folder(folder) / ".lock", timeout=0):
             if any(old.get(name) != config[name] for name in ("options", "settings", "code")):
-                for name in kind.results:  # the new configuration is not theirs
+                for name in kind.results:  # they belong to the old configuration
                     (folder / name).unlink(missing_ok=True)
             remove_abandoned(folder)
             write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
             yield
     except Timeout:
         raise ValueError(
-            f"another command is at work in {str(folder)!r}: wait until it has ended, or give "
+            f"another command is using {str(folder)!r}: wait until it has finished, or give "
             "another folder with --out"
         ) from None
 
 
 def _stored(path: Path) -> dict[str, Any]:
-    """The configuration that an experiment has left, empty if there is none."""
+    """The stored configuration of an experiment, empty if there is none."""
     with suppress(OSError, ValueError, AttributeError):
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(config.get("experiment"), str) and isinstance(config.get("options"), dict):
@@ -97,12 +97,12 @@ def _stored(path: Path) -> dict[str, Any]:
 
 
 def _check(folder: Path, kind: Kind, old: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds results of other options, or other files of these names."""
+    """Reject a folder that holds results of other options, or unrelated files of these names."""
     instead = "give another folder with --out, or replace its results with --overwrite"
     if not old:
         if present := [name for name in (kind.config, *kind.results) if (folder / name).exists()]:
             raise ValueError(
-                f"{str(folder)!r} holds {present[0]}, which no {kind.name} has left there: "
+                f"{str(folder)!r} holds {present[0]}, which does not belong to a {kind.name}: "
                 f"{instead}"
             )
     elif old["experiment"] != kind.name:
@@ -111,12 +111,12 @@ def _check(folder: Path, kind: Kind, old: Mapping[str, Any], given: Mapping[str,
         name for name in {**given, **old["options"]} if old["options"].get(name) != given.get(name)
     ]:
         raise ValueError(
-            f"{str(folder)!r} holds a different {kind.name} (other {', '.join(other)}): {instead}"
+            f"{str(folder)!r} holds a {kind.name} with different {', '.join(other)}: {instead}"
         )
 
 
 def made_with() -> dict[str, Any]:
-    """The code and the libraries with which results are made, for JSON."""
+    """The versions of code and libraries that make results, for JSON."""
     packages = ("fl-edge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
     return {
         "commit": _git_commit(),
@@ -133,7 +133,7 @@ def described(scenario: Scenario) -> dict[str, Any]:
 
 
 def default_folder(scenario: str, given: Mapping[str, Any]) -> Path:
-    """``runs/<scenario>``, and every option that changes the result and is not the default."""
+    """``runs/<scenario>``, followed by the options that change results and are not the default."""
     words = [Path(scenario).stem]
     for option, value in given.items():
         name = option.replace("_", "-")
@@ -148,7 +148,7 @@ def default_folder(scenario: str, given: Mapping[str, Any]) -> Path:
 
 
 def plain(value: Any) -> Any:
-    """A value as it comes back from JSON, which knows no arrays, tuples, paths or infinity."""
+    """A value as JSON returns it: without arrays, tuples, paths or infinity."""
     if isinstance(value, Mapping):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -168,9 +168,9 @@ def _version(package: str) -> str | None:
 
 
 def _git_commit() -> str | None:
-    """The commit of this checkout, marked where files differ from it; None outside git."""
+    """The commit of this checkout, marked ``-dirty`` if files differ; None outside git."""
     here = Path(__file__)
-    # An installed copy may lie in a checkout of something else, which does not know its files.
+    # An installed copy may lie in another project's checkout, which does not track its files.
     known = ["git", "ls-files", "--error-unmatch", here.name]
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
@@ -184,12 +184,12 @@ def _git_commit() -> str | None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_csv(path: Path, table: pd.DataFrame) -> None:
-    """Write a table whole or not at all."""
+    """Write a table atomically."""
     with atomic_path(path) as temporary:
         table.to_csv(temporary, index=False)

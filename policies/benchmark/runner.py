@@ -1,4 +1,4 @@
-"""Jobs in parallel; a finished job is a file, so that the same command continues."""
+"""Runs jobs in parallel; finished jobs are files, so the same command resumes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from policies.user_code import is_own_file, own_modules
 
 
 class JobsFailedError(RuntimeError):
-    """Some jobs raised, with their tracebacks in `failures`; the others are finished."""
+    """Some jobs failed, with their tracebacks in `failures`; the others have finished."""
 
     def __init__(self, failures: list[tuple[Work, _Failure]]) -> None:
         self.failures = [(job, failure.traceback) for job, failure in failures]
@@ -44,25 +44,25 @@ class JobsFailedError(RuntimeError):
 
 
 class WorkerKilledError(RuntimeError):
-    """The system has ended one of so many worker processes."""
+    """The operating system has killed a worker process."""
 
     def __init__(self, workers: int) -> None:
         super().__init__(
             "the system has killed a worker process, usually because memory ran out: finished runs "
-            "are kept. Rerun the command to resume, with less memory by "
+            "are kept. Rerun the command to resume; to use less memory, add "
             f"--workers {max(workers // 2, 1)}"
         )
 
 
 class _Failure(NamedTuple):
-    """The error of a job: in one line with the place in the user's own code, and in full."""
+    """The error of a job: one line with its place in the user's code, and the full traceback."""
 
     summary: str
     traceback: str
 
 
 class _Attempt(NamedTuple):
-    """A job that is to be run: its place among all, and the files it writes."""
+    """A job to run: its index among all jobs, and the files it writes."""
 
     place: int
     job: Work
@@ -83,24 +83,24 @@ def run_jobs(
     models: Path | None = None,
     console: Console | None = None,
 ) -> list[Episodes]:
-    """Run jobs and give what was played in the order of the jobs.
+    """Run jobs and return their episodes, in the order of the jobs.
 
-    With a folder each finished job is a file in it, named by its key, and is not run again. A
-    training run also leaves a checkpoint in the user's cache folder every so many rounds, from
-    which it resumes after a kill. With `models` the last global model of each training run is
-    copied there. On a cluster both folders must be shared. On a `console` a bar advances with each
-    finished job; without a folder it disappears at the end.
+    With a folder, each finished job is a file in it, named by its key, and is not run again. Every
+    `checkpoint_every` rounds a training run also saves a checkpoint in the user's cache folder,
+    from which it resumes after a kill. With `models`, the final global model of each training run
+    is copied there. On a cluster, both folders must be shared. A `console` shows a progress bar,
+    which disappears at the end if there is no folder.
 
     Raises
     ------
     ValueError
         If `workers`, `backend` or `checkpoint_every` is wrong, or the folder cannot be written.
     ModuleNotFoundError
-        If the Ray backend is asked for and Ray is not installed.
+        If `backend` is ``"ray"`` and Ray is not installed.
     JobsFailedError
-        If a job raised, after all others are finished.
+        If a job failed, after all others have finished.
     WorkerKilledError
-        If the system ended a worker; what is finished is kept.
+        If the operating system killed a worker; finished jobs are kept.
     """
     check_runner(workers, backend, checkpoint_every)
     results: dict[int, Episodes] = {}
@@ -117,7 +117,7 @@ def run_jobs(
         kept = index in files and (model is None or model.exists())
         if kept and (found := _load(files[index])) is not None:
             results[index] = found
-            if checkpoint is not None:  # the last kill may have come before this
+            if checkpoint is not None:  # an earlier run may have been killed before this
                 checkpoint.remove()
         else:
             attempts.append(_Attempt(index, job, checkpoint, model))
@@ -150,7 +150,7 @@ def run_jobs(
 
 
 def check_runner(workers: int, backend: str = "processes", checkpoint_every: int = 50) -> None:
-    """Raise `ValueError` where `run_jobs` would refuse one of these."""
+    """Raise `ValueError` if `run_jobs` would reject one of these."""
     integer_at_least(1, "workers", workers)
     if backend not in get_args(Backend):
         raise ValueError(f"backend must be 'processes' or 'ray', got {backend!r}")
@@ -158,7 +158,7 @@ def check_runner(workers: int, backend: str = "processes", checkpoint_every: int
 
 
 def _bar(console: Console | None, jobs: int, finished: int, *, transient: bool) -> Progress:
-    """A bar with one task; it is not drawn without a console, nor where it would leave nothing."""
+    """A progress bar with one task; hidden without a console, or if transient on no terminal."""
     hidden = console is None or (transient and not console.is_terminal)
     columns = (
         TextColumn("runs"),
@@ -187,7 +187,7 @@ def _outcomes(
             outcomes = parallel(joblib.delayed(_run)(attempt) for attempt in attempts)
         yield from outcomes
     except BrokenProcessPool:
-        time.sleep(0.5)  # a signal that ended all processes of the group is on its way here too
+        time.sleep(0.5)  # a signal that killed the whole process group will arrive here
         raise WorkerKilledError(workers) from None
 
 
@@ -195,9 +195,9 @@ def _outcomes(
 def _signals_of_workers() -> Iterator[None]:
     """Let processes that start in the block ignore Ctrl-C, which a terminal sends to all.
 
-    The handlers of this process, which ends the others, are the same after the block as before.
+    The handlers of this process, which stops the others, are restored after the block.
     """
-    if threading.current_thread() is not threading.main_thread():  # no other can set a handler
+    if threading.current_thread() is not threading.main_thread():  # others cannot set handlers
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -210,7 +210,7 @@ def _signals_of_workers() -> Iterator[None]:
 
 
 def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
-    # Not joblib's backend for Ray, which gives no result before all jobs are finished.
+    # joblib's backend for Ray returns no result before all jobs have finished.
     if find_spec("ray") is None:
         raise ModuleNotFoundError(
             "backend 'ray' needs the package ray: install the extra `cluster`, "
@@ -223,12 +223,12 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     with _signals_of_workers():
         if (address := os.environ.get("RAY_ADDRESS")) is None:
-            # "local": without it a cluster that someone started on this machine would be joined.
+            # "local": never join a cluster that already runs on this machine.
             ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
         else:
             ray.init(address=address, log_to_driver=False)
-    remote: Any = ray.remote  # whose types know no keywords
-    one_thread = {"env_vars": {"NUMBA_NUM_THREADS": "1"}}  # jobs do not compete, as with joblib
+    remote: Any = ray.remote  # its type stubs lack keywords
+    one_thread = {"env_vars": {"NUMBA_NUM_THREADS": "1"}}  # as with joblib, one core a job
     run = remote(max_retries=0, runtime_env=one_thread)(_run)
     coming = iter(attempts)
     running = [run.remote(attempt) for attempt in islice(coming, workers)]

@@ -1,1 +1,1 @@
-"""The batch for Stable-Baselines3, and the rewards of single devices."""
+"""Batches for Stable-Baselines3, and rewards for single devices."""

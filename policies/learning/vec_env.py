@@ -18,17 +18,17 @@ from fl_edge_env.typing import BoolArray, FloatArray
 from policies.agents import device_rows, device_spaces
 from policies.learning.credit import difference_reward
 
-# Training seed s plays the episodes of the seeds from here times s + 1 on, apart from the small
-# numbers of comparisons.
+# Training seed s plays the episodes of seeds from s + 1 times this, far from the small seeds of
+# comparisons.
 _FIRST_EPISODE = 1_000_000
 
 
 class BatchVecEnv(VecEnv):
     """A batch of systems with a row for each system or for each device.
 
-    A row of a system is an environment of ``FLEdgeFlat-v0``. A row of a device sees the features of
-    the device beside their mean and spread over all devices, shape (3 F,), and its action is the
-    device's column of `FLEdgeEnv`'s: f, p and the score. One agent then decides for every device.
+    A system's row is an ``FLEdgeFlat-v0`` environment. A device's row observes the device's
+    features and their mean and standard deviation over all devices, shape (3 F,); its action is the
+    device's column of `FLEdgeEnv`'s action: f, p and score. One agent then decides for all devices.
 
     Parameters
     ----------
@@ -37,16 +37,16 @@ class BatchVecEnv(VecEnv):
     scenario : Scenario or str
         The system, or the name of a preset.
     rows : {"devices", "systems"}
-        What a row is.
+        A row for each device or for each system.
     credit : {"team", "difference"}
-        Reward of a device: the system's; or the part of it that the device's decision makes, see
-        `difference_reward`, which needs the model of the system.
+        Reward of a device: the system's, or the part due to the device's decision, which is
+        computed from the model of the system; see `difference_reward`.
 
     Raises
     ------
     ValueError
-        If `rows` or `credit` is none of these, or rows of systems or the objective ``"outcome"``
-        are to have the credit ``"difference"``.
+        If `rows` or `credit` is none of these, or `credit` is ``"difference"`` with rows of systems
+        or with the objective ``"outcome"``.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class BatchVecEnv(VecEnv):
         super().__init__(num_envs * self._rows_each, *spaces)
 
     def reset(self) -> NDArray[np.float32]:
-        """Start an episode in every system, after `seed` those of the training seed."""
+        """Start an episode in every system; after a call of `seed`, the first of that seed."""
         seed = self._seeds[0]
         first = None if seed is None else _FIRST_EPISODE * (seed + 1)
         self._reset_seeds()
@@ -85,7 +85,7 @@ class BatchVecEnv(VecEnv):
         return self._seen(observation)
 
     def step_async(self, actions: NDArray[np.float32]) -> None:
-        """Take the actions of the coming step, one for each row."""
+        """Store the actions of the coming step, one for each row."""
         expected = (self.num_envs, 3 * self.scenario.num_devices // self._rows_each)
         if np.shape(actions) != expected:
             raise ValueError(f"actions must have shape {expected}, got {np.shape(actions)}")
@@ -94,12 +94,12 @@ class BatchVecEnv(VecEnv):
     def step_wait(
         self,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], BoolArray, list[dict[str, Any]]]:
-        """Play one round in every system; infos are empty but at the end of an episode."""
+        """Play one round in every system; infos are empty except at the end of an episode."""
         batch, simulator = self.batch.num_envs, self.systems.simulator
         action = self._actions
         if self._by_device:
             action = action.reshape(batch, -1, 3).swapaxes(-1, -2).reshape(batch, -1)
-        if self.credit == "difference":  # by the state in which the action was taken
+        if self.credit == "difference":  # from the state before the step
             before = simulator.channel_gain.copy(), simulator.queue.copy(), simulator.available
         observation, reward, _, truncated, info = self.batch.step(action)
         if self.credit == "difference":
@@ -138,23 +138,23 @@ class BatchVecEnv(VecEnv):
         own = difference_reward(gain, queue, decision, self.scenario, info.get("available"))
         return self.scaling.device_reward(own).ravel()
 
-    # The rest of the interface of `VecEnv`, in which the rows are not objects of their own.
+    # The rest of `VecEnv`'s interface; rows are not separate objects.
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of the batch, the same for every row."""
         return [getattr(self.batch, attr_name)] * len(list(self._get_indices(indices)))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:  # noqa: ARG002
-        """Refused, as the rows share one batch."""
+        """Raise `AttributeError`, because the rows share one batch."""
         raise AttributeError(f"the rows share one batch: {attr_name} cannot be set for each")
 
     def env_method(self, method_name: str, *args: Any, **kwargs: Any) -> list[Any]:  # noqa: ARG002
-        """Refused, as the rows share one batch."""
+        """Raise `AttributeError`, because the rows share one batch."""
         raise AttributeError(f"the rows share one batch: {method_name} cannot be called on each")
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002
-        """The rows are in no wrapper."""
+        """False for all rows, which have no wrappers."""
         return [False] * len(list(self._get_indices(indices)))

@@ -1,4 +1,4 @@
-"""The field's schedulers: selectors of devices, each a class with one method to write."""
+"""The field's schedulers, each a subclass of `Selector`."""
 
 from policies.selection.channel import BestChannel, Fastest, ProportionalFair
 from policies.selection.loss import Oort, PowerOfChoice

@@ -1,4 +1,4 @@
-"""Selectors that look at the channel: gains, gains over their means, and times."""
+"""Selectors that use the channel: gains, gains relative to their means, and times."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class BestChannel(Selector):
 class ProportionalFair(Selector):
     """The K devices with the largest gains compared with their own averages.
 
-    The average is that of the gains observed so far. Devices whose gains differ by a constant
-    factor have equal shares of the rounds.
+    The average is over the gains observed so far. Devices whose gains differ only by a constant
+    factor participate equally often.
 
     Yang et al., "Scheduling policies for federated learning in wireless networks", IEEE
     Transactions on Communications, 2020; after Viswanath, Tse and Laroia, "Opportunistic
@@ -36,7 +36,7 @@ class ProportionalFair(Selector):
     name = "Proportional fair"
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-        """No gain is known yet; see `Selector.start`."""
+        """Begin without known gains; see `Selector.start`."""
         return {"mean_gain": np.zeros((*batch, self.scenario.num_devices))}
 
     def select(self, candidates: Candidates) -> IntArray:
@@ -48,14 +48,14 @@ class ProportionalFair(Selector):
 
 
 class Fastest(Selector):
-    """The K devices that finish first, each at the resources it would be given by itself.
+    """The K devices that finish first, each at the resources it would get alone.
 
     After FedCS: Nishio and Yonetani, "Client selection for federated learning with heterogeneous
-    resources in mobile edge", ICC 2019. There devices upload one after the other, and the greedy
-    choice takes as many devices as meet a deadline; here K devices share the band, so a device's
-    time does not depend on the others.
+    resources in mobile edge", ICC 2019. In FedCS devices upload one after another, and the greedy
+    choice takes as many as meet a deadline. Here the band is split into K parts, so a device's time
+    does not depend on the others.
     """
 
     def select(self, candidates: Candidates) -> IntArray:
-        """Choose the least times; see `Selector.select`."""
+        """Choose the shortest times; see `Selector.select`."""
         return smallest(candidates.time, candidates.available, self.scenario.cohort_size)

@@ -1,4 +1,4 @@
-"""Selectors that look at the losses that participants report."""
+"""Selectors that use the losses reported by participants."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class PowerOfChoice(Selector):
     """The K devices with the largest losses among 2 K drawn in proportion to their data.
 
     Cho, Wang and Joshi, "Towards understanding biased client selection in federated learning",
-    AISTATS 2022. As in their variant "rpow-d", a device's loss is the one that it reported last,
-    and a device that never took part counts as having the largest. Here it is the loss of the
-    received model over all of the device's data, which takes one pass over them.
+    AISTATS 2022. As in their variant "rpow-d", a device's loss is its last reported one, and
+    infinite before its first participation. Here it is the loss of the received model over all of
+    the device's data, which takes one pass over them.
     """
 
     name = "Power of choice"
@@ -52,7 +52,7 @@ _CUT_OFF, _POOL = 0.05, 10
 
 
 class Oort(Selector):
-    """Fast devices with much to learn from, and some new ones.
+    """Fast devices with large losses, and some new ones.
 
     Lai et al., "Oort: efficient federated learning via guided participant selection", OSDI 2021,
     with the rules and defaults of the authors' code in FedScale. A device's utility is
@@ -62,16 +62,16 @@ class Oort(Selector):
     ones are multiplied by ``(T_pref / T)^2`` if the device takes longer than T_pref. This is a
     percentile of all times, at first the 30th; every 20 rounds it rises by 5 points if the utility
     of known participants changed by at most a tenth, or falls by 5 if it grew sixfold. New devices
-    get a fraction of the K places, which falls from 0.9 by 2 % a round to 0.3, and are drawn by
-    utility among the best five for each place. Known devices are drawn by score, among at least the
-    best ten for each place and all that reach 5 % of the first score beyond the places.
+    are a fraction of the cohort, which falls from 0.9 by 2 % a round to 0.3; they are drawn by
+    utility from the best five per slot. Known devices fill the other k slots, drawn by score from
+    the best 10 k + 1 and all that reach 5 % of the (k + 1)-th best score.
 
     Deviations: times are for the coming round, not from the last participation. Losses are the
     received model's on all data, as in the paper, not the last batch's. New devices get at least
-    one place; FedScale rounds to none and fails for cohorts of up to three. Places that new or
-    known devices cannot fill go to the others; FedScale leaves them empty or repeats the last new
+    one slot; FedScale rounds to none and fails for cohorts of up to three. Slots that new or known
+    devices cannot fill go to the others; FedScale leaves them empty or repeats the last new
     devices. The first cohort is drawn like new devices, not uniformly. A late or lost upload
-    changes no utility; FedScale assumes the mean. Devices without loss count as the least utility.
+    changes no utility; FedScale assumes the mean. The minimum utility includes zero losses.
     """
 
     uses_losses = True
@@ -84,7 +84,7 @@ class Oort(Selector):
             "last_round": np.zeros(shape, dtype=np.int64),
             "number": np.zeros(batch, dtype=np.int64),
             "percentile": np.full(batch, _FIRST_PERCENTILE),
-            "taken_in": np.zeros((*batch, 2)),  # by known participants, now and before
+            "taken_in": np.zeros((*batch, 2)),  # of known participants, now and before
         }
 
     def select(self, candidates: Candidates) -> IntArray:
@@ -109,7 +109,7 @@ class Oort(Selector):
         return np.concatenate([_drawn(score, known, pool, exploited, candidates), chosen])
 
     def slowness(self, candidates: Candidates) -> FloatArray:
-        """Factors that lower the scores of slow devices, shape (N,), one for fast devices."""
+        """Factors that lower the scores of slow devices, shape (N,); 1 for fast devices."""
         time = candidates.time
         place = int(time.size * float(self.memory["percentile"]) / 100.0)
         preferred = np.sort(time)[min(place, time.size - 1)]
@@ -151,10 +151,10 @@ class Oort(Selector):
 def _drawn(
     odds: FloatArray, allowed: BoolArray, pool: int, count: int, candidates: Candidates
 ) -> IntArray:
-    """Draw devices by odds, without replacement, among the best `pool` allowed devices."""
+    """Draw devices by odds, without replacement, from the best `pool` allowed devices."""
     best = smallest(-odds, allowed, pool)
     best = best[best >= 0]
-    # Exponential times with rates of the odds: the first to arrive are such a draw.
+    # The smallest of exponential times with the odds as rates are such a draw.
     with np.errstate(divide="ignore", invalid="ignore"):
         arrival = -np.log1p(-candidates.uniform[best]) / odds[best]
     drawn: IntArray = best[np.argsort(arrival)[:count]]

@@ -38,8 +38,8 @@ class Quickest(Selector):
         targets are equal, N / 2 groups are pairs. The cohort comes from the group furthest behind
         its target. If fewer than K of its devices are available, others with small scores join.
     catch_up : float
-        The c of the score, at least zero. If it is small, lucky devices take part more often than
-        their data ask for, and overspend; if it is large, the channel hardly counts.
+        The c of the score, at least zero. If it is small, devices with good channels exceed their
+        targets and overspend; if it is large, the channel hardly matters.
     """
 
     def __init__(self, scenario: Scenario, *, groups: int = 1, catch_up: float = 0.02) -> None:
@@ -62,7 +62,7 @@ class Quickest(Selector):
         self._typical_time = physics.time_and_energy(gain, *self.resources(gain), scenario)[0]
         self._order = np.argsort(self._typical_time, kind="stable")
         ordered = self._target[self._order]
-        # A device's group is where the middle of its part of the sum lies; none remains empty.
+        # The midpoint of a device's target in the cumulative sum gives its group; none is empty.
         middle = (np.cumsum(ordered) - 0.5 * ordered) / ordered.sum()
         group = np.unique((groups * middle).astype(np.int64), return_inverse=True)[1]
         self._starts = np.flatnonzero(np.diff(group, prepend=-1))
@@ -70,7 +70,7 @@ class Quickest(Selector):
         self._group_target = np.add.reduceat(ordered, self._starts)
 
     def resources(self, channel_gain: FloatArray, *_: object) -> tuple[FloatArray, FloatArray]:
-        """The f [Hz] and p [W] of least time at the energy for a participation, each (..., N).
+        """The f [Hz] and p [W] of least time at the energy of a participation, each (..., N).
 
         p is the best of 24 powers from p_min to p_max, and f is what the remaining energy allows,
         at most f_max. If even f_min and p_min need more, they are used.

@@ -1,4 +1,4 @@
-"""Selectors that draw devices with probabilities from the norms of their updates."""
+"""Selectors that sample devices by the norms of their updates."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from fl_edge_env.checks import finite_or_zero
 from fl_edge_env.typing import FloatArray
 from policies.selection.selector import Candidates, Selector
 
-# Share of a uniform draw in the probabilities. Norms are those of a device's last participation:
-# without it a device with a small one would hardly be drawn again, and count without bound if so.
+# Fraction of uniform sampling. Norms date from a device's last participation: without this fraction
+# a device with a small norm would hardly be drawn again, and then with an unbounded weight.
 _UNIFORM_SHARE = 0.1
-# Of the bisection: halvings of the logarithm, and the least relative distance to the shortest time.
+# Bisection: halvings of the logarithm, and the least relative distance to the shortest time.
 _HALVINGS, _LEAST_DISTANCE = 80, 1e-60
 
 
 class _NormSampling(Selector):
-    """Draws by the newest norm of each device's update, and a share uniformly."""
+    """Samples by each device's newest update norm, and a fraction uniformly."""
 
     samples = True
     uses_update_norms = True
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-        """All norms are equal until they are reported; see `Selector.start`."""
+        """Begin with equal norms, until they are reported; see `Selector.start`."""
         return {"norm": np.ones((*batch, self.scenario.num_devices))}
 
     def learn(self, info: Mapping[str, Any]) -> None:
@@ -41,39 +41,39 @@ class _NormSampling(Selector):
 
 
 class OptimalSampling(_NormSampling):
-    """Draws devices by the norms of their weighted updates.
+    """Samples devices in proportion to the norms of their weighted updates.
 
     Chen, Horváth and Richtárik, "Optimal client sampling for federated learning", TMLR 2022:
-    ``q_n ~ w_n ||delta_n||`` has the least variance of the aggregate. There every device trains
-    in every round and reports its norm, and takes part independently of the others; here all
-    report once, before the first round, and then those that take part, which are K draws with
-    replacement. A tenth of the draws is uniform, because norms grow old.
+    ``q_n ~ w_n ||delta_n||`` minimises the variance of the aggregate. In the paper every device
+    trains and reports its norm in every round, and devices are sampled independently. Here all
+    devices report once before the first round, and participants in each round; they are K draws
+    with replacement. A tenth of the draws is uniform, because norms become outdated.
     """
 
     name = "Optimal sampling"
 
     def select(self, candidates: Candidates) -> FloatArray:  # noqa: ARG002 - the norms decide
-        """Draw by the newest norms; see `Selector.select`."""
+        """Sample by the newest norms; see `Selector.select`."""
         return self._mixed(norm_probabilities(self.scenario.weights * self.memory["norm"]))
 
 
 class AdaptiveSampling(_NormSampling):
-    """Draws devices such that the time to converge is least, by their times and updates.
+    """Samples devices by their times and update norms, to minimise the time to converge.
 
     Luo et al., "Tackling system and statistical heterogeneity for federated learning with
-    adaptive client sampling", INFOCOM 2022: the time to a loss is proportional to
-    ``(sum q T) (sum w^2 G^2 / q + C)``, the mean time of a draw times the rounds. G, a bound on a
-    device's gradients, is here its newest update norm, which all report before the first round;
-    a tenth of the draws is uniform, because norms grow old. Times are those at the resources of a
-    device by itself.
+    adaptive client sampling", INFOCOM 2022: the time to reach a loss is proportional to
+    ``(sum q T) (sum w^2 G^2 / q + C)``, the mean time of a draw times the number of rounds. G is a
+    bound on a device's gradients, here its newest update norm; all devices report one before the
+    first round. A tenth of the draws is uniform, because norms become outdated. T is a device's
+    time at the resources it would get alone.
 
     Parameters
     ----------
     scenario : Scenario
         The system.
     constant : float
-        C, what the rounds owe to other things than the draw, in units of G^2; zero by default.
-        The authors estimate it from trial runs.
+        C, the part of the number of rounds that does not depend on sampling, in units of G^2. The
+        authors estimate it from trial runs.
     """
 
     name = "Adaptive sampling"
@@ -83,13 +83,13 @@ class AdaptiveSampling(_NormSampling):
         self._constant = finite_or_zero("constant", constant)
 
     def select(self, candidates: Candidates) -> FloatArray:
-        """Draw by times and newest norms; see `Selector.select`."""
+        """Sample by times and newest norms; see `Selector.select`."""
         error = (self.scenario.weights * self.memory["norm"]) ** 2
         return self._mixed(adaptive_probabilities(candidates.time, error, self._constant))
 
 
 def norm_probabilities(norm: FloatArray) -> FloatArray:
-    """Probabilities in proportion to the norms, (..., N); uniform where all are zero.
+    """Probabilities in proportion to the norms, (..., N); uniform if all are zero.
 
     ``norm / sum norm`` minimises ``sum norm^2 / q``.
     """
@@ -102,9 +102,9 @@ def norm_probabilities(norm: FloatArray) -> FloatArray:
 def adaptive_probabilities(time: FloatArray, error: FloatArray, constant: float) -> FloatArray:
     """Minimise ``(sum q T) (sum B / q + C)`` over the simplex.
 
-    T are positive times [s], B errors of at least zero, shape (..., N), and C is at least zero. At
-    the minimum ``q_n ~ sqrt(B_n / (T_n - m))`` with ``m = T C / (S + C)``, where T is ``sum q T``
-    and S is ``sum B / q``. The root m is in [0, min T), and found by bisection of its distance to
+    The times T [s] are positive, the errors B and the constant C at least zero; T and B have shape
+    (..., N). At the minimum ``q_n ~ sqrt(B_n / (T_n - m))`` with ``m = M C / (S + C)``, M as
+    ``sum q T`` and S as ``sum B / q``. The root m is in [0, min T). Bisection finds its distance to
     min T, which may be tiny.
     """
     shortest = time.min(axis=-1, keepdims=True)

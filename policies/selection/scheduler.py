@@ -1,4 +1,4 @@
-"""A policy from two halves: a selector of devices, and a rule for their resources."""
+"""Policies that combine a selector of devices with a rule for their resources."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from policies.resources import RESOURCES, ResourceName, ResourceRule
 from policies.selection.selector import Candidates, Selector
 from policies.solvers.inputs import check_state
 
-# Sets the streams of schedulers apart from those that the environment spawns from the same seed.
+# Separates the streams of schedulers from those that the environment spawns from the same seed.
 _STREAM = 0x5EC7
 
 
 class Scheduler(Policy):
-    """A selector and a rule for f, p and, if it gives them, bandwidths.
+    """Combines a selector with a rule for f, p and, optionally, bandwidth.
 
     Parameters
     ----------
     selector : Selector
-        The rule that chooses devices.
+        Chooses the devices.
     resources : {"static", "dynamic", "static-shared", "dynamic-shared"} or callable
         The rule for f and p, by default the selector's own if it has one, otherwise ``"dynamic"``.
         ``"static"``: f and p of Uni-S, for any cohort. ``"dynamic"``: f and p that minimise the
         round's drift-plus-penalty, in which a device's energy costs more as its queue grows; the
-        devices of a chosen cohort finish together. ``"static-shared"`` and ``"dynamic-shared"`` add
-        the bandwidths with which a chosen cohort finishes together at this f and p. A callable is a
-        user-defined rule, see `policies.resources.ResourceRule`.
+        devices of a chosen cohort finish together. ``"static-shared"`` and ``"dynamic-shared"``
+        also set bandwidths with which a chosen cohort finishes together at these f and p. A
+        callable is a user-defined rule, see `policies.resources.ResourceRule`.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Scheduler(Policy):
     ) -> None:
         given: object = selector
         if not isinstance(given, Selector):
-            made = ": make one with the scenario" if isinstance(given, type) else ""
+            made = ": create one with the scenario" if isinstance(given, type) else ""
             raise ValueError(f"selector must be a Selector, got {given!r}{made}")
         super().__init__(selector.scenario)
         self.name, own = selector.name, selector.resources
@@ -85,20 +85,20 @@ class Scheduler(Policy):
         self.selector.memory = self.selector.start(self._batch)
 
     def feedback(self, info: Mapping[str, Any]) -> None:
-        """Let the selector learn; refused without the reports it needs. See `Policy.feedback`."""
+        """Let the selector learn; `ValueError` without reports it needs. See `Policy.feedback`."""
         for needed, field in (
             (self.uses_losses, "local_losses"),
             (self.uses_update_norms, "update_norms"),
         ):
             if needed and field not in info:
                 raise ValueError(
-                    f"{self.name} needs the {field} that training reports: run it where models are "
-                    f"trained, in a TrainingWrapper with report_{field.removeprefix('local_')}"
+                    f"{self.name} needs the {field} of training: run it with training, in a "
+                    f"TrainingWrapper with report_{field.removeprefix('local_')}"
                 )
         self.selector.learn(info)
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
-        """Let the selector choose, and give f and p to its choice; see `Policy.decide`."""
+        """Let the selector choose, then compute f and p; see `Policy.decide`."""
         scenario = self.scenario
         gain, queue = check_state(*observed(observation), scenario)
         f, p, *_ = self._resources(gain, queue, scenario, None)
@@ -112,7 +112,7 @@ class Scheduler(Policy):
         if self.selector.samples:
             f, p, *_ = self._resources(gain, queue, scenario, chosen)
             return Allocation(f, p, q=chosen)
-        # Refused here where it is no cohort, with f and p that do not depend on it.
+        # Check the cohort before the rule sees it, with f and p that do not depend on it.
         named = Allocation(f, p, cohort=chosen).of_shape(gain.shape)
         named.validate(scenario)
         f, p, *parts = self._resources(gain, queue, scenario, named.participates)
@@ -124,7 +124,7 @@ class Scheduler(Policy):
         return Allocation(f, p, cohort=chosen, weights=weights, first=first, bandwidth=bandwidth)
 
     def _draw(self) -> FloatArray:
-        """Random numbers of the coming round, shape (N,) or (B, N): a stream for each round."""
+        """Random numbers for the coming round, shape (N,) or (B, N); each round has a stream."""
         num_devices = self.scenario.num_devices
         key = (_STREAM, self._number)
         streams = [np.random.SeedSequence(s, spawn_key=key) for s in self._seeds]

@@ -18,7 +18,7 @@ from policies.base import Named
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The coming round as a selector may know it, for one system or a batch of B.
+    """The information a selector gets about the coming round, for one system or a batch of B.
 
     Attributes
     ----------
@@ -27,13 +27,13 @@ class Candidates:
     queue : ndarray, shape (N,) or (B, N)
         The energy queues [J].
     available : ndarray of bool, shape (N,) or (B, N)
-        The available devices; all in a scenario where none drops out.
+        The available devices; all of them if the scenario has no dropouts.
     time : ndarray, shape (N,) or (B, N)
-        Time of each device [s] at the resources that it would be given by itself.
+        Time of each device [s] at the resources it would get alone.
     energy : ndarray, shape (N,) or (B, N)
-        Its energy [J] at the same resources.
+        Energy of each device [J] at the same resources.
     number : int
-        Number of the coming round in the episode, from one.
+        Number of the coming round in the episode, counted from 1.
     """
 
     channel_gain: FloatArray
@@ -109,8 +109,7 @@ class Selector(Named):
         -------
         ndarray
             A cohort, indices of shape (k,) or (B, k) with at most K distinct available devices,
-            filled up with -1. A selector that `samples` gives probabilities of shape (N,) or
-            (B, N).
+            padded with -1. If `samples` is True, probabilities of shape (N,) or (B, N).
         """
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:  # noqa: ARG002
@@ -125,12 +124,12 @@ class Selector(Named):
 
 
 def smallest(key: FloatArray, allowed: BoolArray, count: int) -> IntArray:
-    """The devices of the smallest keys among the allowed ones, best first.
+    """The allowed devices with the smallest keys, in ascending order.
 
-    `key` and `allowed` have shape (..., N); of equal keys the smaller index comes first. The result
-    has shape (..., min(count, N)), filled up with -1 where fewer are allowed.
+    `key` and `allowed` have shape (..., N); ties go to the smaller index. The result has shape
+    (..., min(count, N)), padded with -1 if fewer are allowed.
     """
-    # The allowed ones first, whatever their keys.
+    # Sort by `allowed` first, then by key.
     order = np.lexsort((key, ~allowed), axis=-1)[..., :count]
     named: IntArray = np.where(np.take_along_axis(allowed, order, axis=-1), order, -1)
     return named

@@ -1,4 +1,4 @@
-"""Selectors that ignore the devices' state: at random, and in turns."""
+"""Selectors that ignore channels and queues: random, and in turns."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Random(Selector):
 
 
 class OverSelection(Random):
-    """K distinct random devices, of which the first to finish count.
+    """K distinct random devices, of which only the first to finish count.
 
-    The server continues when K / 1.3 of them have finished, rounded up, which below K = 5 is K.
-    The others are late: they have spent energy until then, their updates are lost, and it is always
-    the slow ones. Devices that finish at the same time, up to rounding, all count. Resources that
-    let a cohort finish together, as ``"dynamic"`` ones do with all that can, leave little to gain:
-    take ``"static"`` ones.
+    The server continues once K / 1.3 of them, rounded up, have finished; below K = 5 this is K.
+    The others are late: they have spent energy until then, and their updates are lost. They are
+    always the slow devices. Devices that finish at the same time, up to rounding, all count. If a
+    cohort finishes together, as with ``"dynamic"`` resources, over-selection gains little: use
+    ``"static"`` ones.
 
     Bonawitz et al., "Towards federated learning at scale: system design", MLSys 2019, draw 1.3
-    times as many devices as they need. Here K are drawn, as the band has K parts.
+    times as many devices as they need. Here K are drawn, because the band has K parts.
     """
 
     name = "Over-selection"

@@ -89,10 +89,10 @@ def flat(scenario: Scenario, **keywords) -> gym.Env:
     ("make", "message"),
     [
         (lambda: flat(SMALL.replace(num_devices=4)), r"shapes \(20,\) and \(12,\), .* num_devices"),
-        (lambda: flat(SMALL, csi="participants"), "give it the num_devices, csi and objective"),
+        (lambda: flat(SMALL, csi="participants"), "use the num_devices, csi and objective"),
         (lambda: gym.make("FLEdgeFlat-v0", scenario="phones"), "it fits the scenario phones"),
         (lambda: BatchVecEnv(1, Scenario.femnist()), "it fits the scenario femnist"),
-        (lambda: flat(SMALL, noise_power_w=0.02), "the bounds are not, as in another system, or"),
+        (lambda: flat(SMALL, noise_power_w=0.02), "the bounds differ, as after training on"),
         (lambda: RescaleAction(flat(SMALL), *TWICE), "in wrappers that scale observations or"),
         (lambda: NormalizeObservation(flat(SMALL)), "in wrappers that scale observations or"),
     ],
@@ -147,20 +147,20 @@ def test_predict__gives_a_recurrent_agent_its_state_back():
 def test_predict__refuses_an_agent_behind_vec_normalize():
     envs = VecNormalize(BatchVecEnv(1, SMALL, rows="systems"))
     model = PPO("MlpPolicy", envs, n_steps=16, batch_size=16)
-    with pytest.raises(ValueError, match="what VecNormalize makes of observations"):
+    with pytest.raises(ValueError, match="observations that VecNormalize scales"):
         make_policy("predict", SMALL, model=model)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("predict", {}, "needs the model, or the path .* with model=None"),
-        ("predict:a.zip", {"model": Plain()}, "and not both, got 'predict:a.zip' with model=<"),
+        ("predict", {}, "needs either a model or a path.* with model=None"),
+        ("predict:a.zip", {"model": Plain()}, "needs either .* got 'predict:a.zip' with model=<"),
         ("predict", {"model": Plain}, "must be an agent with predict.*, got <class"),
         ("absent.zip", {}, "cannot use the agent 'absent.zip': .*No such file"),
         ("{folder}", {}, "cannot use the agent .*: it is not a regular file"),
         ("{text}", {}, "cannot use the agent .*text.zip': it is not a ZIP file"),
-        ("{other}", {}, "cannot use the agent .*other.zip': .*saved no policy"),
+        ("{other}", {}, "cannot use the agent .*other.zip': .*no policy"),
         ("predict", {"model": Plain(), "softmax_scale": 0}, "softmax_scale must be positive"),
     ],
 )

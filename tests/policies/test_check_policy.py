@@ -95,9 +95,9 @@ def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
     ("kind", "message"),
     [
         (GlobalDraws, "GlobalDraws draws from a global random generator"),
-        (NeverForgets, "a second episode of NeverForgets with the same seeds decides otherwise"),
-        (OneStreamForAll, "OneStreamForAll decides otherwise for a batch"),
-        (BatchedWrongly, "BatchedWrongly decides otherwise for a batch"),
+        (NeverForgets, "NeverForgets decides differently in a second episode"),
+        (OneStreamForAll, "OneStreamForAll decides differently for a batch"),
+        (BatchedWrongly, "BatchedWrongly decides differently for a batch"),
         (ChangesWhatItSees, "read-only"),
         (AddsToInfo, "does not support item assignment"),
         (TooManyDevices, "decide of TooManyDevices is not valid: cohort must have shape"),

@@ -75,7 +75,7 @@ CALLS = [
     (lambda: ROUND(ONES, SYSTEM, available=ONES), "available must be bool with the shape"),
     (lambda: ROUND(ONES, SYSTEM, available=ONES < 1), "one device or more in every round"),
     # Resources of a cohort.
-    (lambda: DEADLINE(participates=ONES < 1), "from 1 to 3 devices, got 0"),
+    (lambda: DEADLINE(participates=ONES < 1), "1 to 3 devices in each row, got 0"),
     (lambda: DEADLINE(participates=ONES > 0), "got 5 to 5"),
     (lambda: DEADLINE(participates=ONES), r"must be bool of shape \(5,\), got float64"),
     (lambda: SPLIT(cohort=[3, 3]), "cohort must name each device once"),
@@ -92,7 +92,7 @@ CALLS = [
     (lambda: DivFL(SYSTEM, label_histogram=np.full((5, 2), math.nan)), "must be finite"),
     (choosing(25, -1), "indices from 0 to 4"),
     (lambda: Scheduler(selection.BestChannel(SYSTEM), "greedy"), "static, dynamic"),
-    (lambda: Scheduler(selection.BestChannel), "make one with the scenario"),
+    (lambda: Scheduler(selection.BestChannel), "create one with the scenario"),
     (lambda: selection.AdaptiveSampling(SYSTEM, constant=math.nan), "at least zero"),
     (lambda: make_policy("quickest:static", SYSTEM), "Quickest sets f and p itself"),
     (lambda: selection.Quickest(SYSTEM, groups=6), "groups must be at most 5, .* got 6"),

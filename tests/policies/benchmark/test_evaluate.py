@@ -107,7 +107,7 @@ def test_summarise__target_is_the_first_arrival_and_missing_where_never_reached(
         ({"policies": []}, "policies must be one or more"),
         ({"policies": 2 * [UniD(Scenario.digits())]}, "'Uni-D' occurs twice among the policies"),
         ({"policies": UniD(Scenario.digits())}, r"a sequence, got Uni-D: use \[policy\]"),
-        ({"policies": [UniD(Scenario.digits())]}, "made for .* another num_devices.*: make it"),
+        ({"policies": [UniD(Scenario.digits())]}, "made for .* different num_devices.*: make it"),
         ({"policies": ["lroa"]}, "policies must be instances of Policy, got 'lroa'"),
         ({"scenario": "digits"}, r"got 'digits': use Scenario.preset\('digits'\)"),
         ({"seeds": []}, "seeds must be one or more"),

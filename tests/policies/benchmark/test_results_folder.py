@@ -87,12 +87,12 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
             "compare",
             "--set mu=0.5",
             folders["compare"],
-            f"holds a different comparison (other mu): {replace}",
+            f"holds a comparison with different mu: {replace}",
         ),
         ("compare", "", folders["leaderboard"], f"holds a leaderboard: {replace}"),
         ("leaderboard", "", folders["compare"], f"holds a comparison: {replace}"),
-        ("compare", "", other, "holds summary.csv, which no comparison has left there"),
-        ("compare", "", mine, "holds config.json, which no comparison has left there"),
+        ("compare", "", other, "holds summary.csv, which does not belong to a comparison"),
+        ("compare", "", mine, "holds config.json, which does not belong to a comparison"),
         ("reproduce", "", tmp_path / "file" / "below", "cannot write to the folder"),
         ("compare", "", long, f"{str(long / 'config.json')!r}: File name too long"),
     ):
@@ -121,6 +121,6 @@ def test_folder__has_one_command_at_a_time(call, tmp_path):
         assert process.stdout.readline() == b"locked\n"
         status, said = call("compare", f"--out {tmp_path}")
         assert status == 2
-        assert f"another command is at work in {str(tmp_path)!r}: wait until" in said
+        assert f"another command is using {str(tmp_path)!r}: wait until" in said
         process.kill()
     assert call("compare", f"--out {tmp_path}")[0] == 0

@@ -314,7 +314,7 @@ def test_scheduler__names_the_training_that_it_needs(name):
     assert policy.needs_training
     with pytest.raises(ValueError, match="no models are trained here"):
         evaluate([policy], SMALL, [0])
-    with pytest.raises(ValueError, match="that training reports"):
+    with pytest.raises(ValueError, match="run it with training"):
         policy.feedback({"energy_spent": np.zeros(7)})
 
 

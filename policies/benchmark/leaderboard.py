@@ -35,6 +35,7 @@ _MEASURES = (
     "least_participation",
     "never_seen",
     "outcome_gap",
+    "accuracy_gap",
     "gap",
 )
 _MOST_COLUMNS = 4  # of panels

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.benchmark.status import DeviceAccounts, judge
+from fl_edge_env.typing import FloatArray
+from policies.benchmark.status import OK, DeviceAccounts, judge
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,18 +44,22 @@ def summarise(
         never took part. The distances: with bounds `gap`, the priced objective over its least
         possible mean on the same path, less one, and `outcome_gap`, the same of the priced outcome,
         for which no policy is below zero: a value of the Lagrangian, in which leaving devices out
-        costs no more than its price, to be read beside the status. And
-        `mean_objective` (time-average penalty [s]), `mean_reward` and `sampling_error`. A column
-        that is not defined for a policy that chooses its cohort is NaN, and so is a distance where
-        prices make the bound negative, and `gap` where devices drop out.
+        costs no more than its price, to be read beside the status. With a target and `devices` also
+        `accuracy_gap`, the time to the target over the sum of the outcome bounds of the first R
+        rounds, less one, where R is the fewest rounds in which a policy that is ok reaches the
+        target on the same seed. It is not below zero for a policy that needs R rounds or more and
+        keeps its budgets and participations in the first R. And `mean_objective` (time-average
+        penalty [s]), `mean_reward` and `sampling_error`. A column that is not defined for a policy
+        that chooses its cohort is NaN, and so is a distance where prices make the bound negative,
+        and `gap` where devices drop out.
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
     table = groups.agg(total_time=("elapsed_time", "last"))
     if "test_accuracy" in rounds:
         if target_accuracy is not None:
             reached = rounds[rounds["test_accuracy"] >= target_accuracy]
-            first = reached.groupby(["policy", "seed"], sort=False)["elapsed_time"].first()
-            table["time_to_target"] = first
+            first = reached.drop_duplicates(["policy", "seed"]).set_index(["policy", "seed"])
+            table["time_to_target"] = first["elapsed_time"]
         table["final_accuracy"] = groups["test_accuracy"].last()
         for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
             table[name] = groups[name].last()
@@ -72,19 +77,26 @@ def summarise(
     table["least_participation"] = groups["least_participation"].last()
     table["never_seen"] = groups["never_seen"].last().astype(int)
     if bounds is not None:
-        for name, priced_name, bound_name in (
-            ("gap", "priced_objective", "bound"),
-            ("outcome_gap", "priced_outcome", "outcome_bound"),
-        ):
-            priced = groups[priced_name].agg(_mean)
-            least = bounds.groupby("seed")[bound_name].agg(_mean)
-            bound = least.reindex(priced.index.get_level_values("seed")).to_numpy()
-            gap = priced / np.where(bound > 0, bound, np.nan) - 1.0
-            table[name] = np.where(np.abs(gap) < 1e-12, 0.0, gap)  # rounding
+        least = bounds.groupby("seed")[["bound", "outcome_bound"]].agg(_mean)
+        table["gap"] = _above(groups["priced_objective"].agg(_mean), least["bound"])
+        table["outcome_gap"] = _above(groups["priced_outcome"].agg(_mean), least["outcome_bound"])
+        if "status" in table and "time_to_target" in table:
+            fewest = first["round"].where(table["status"] == OK).groupby("seed").min()
+            played = bounds[bounds["round"] <= bounds["seed"].map(fewest)]
+            time = table["time_to_target"].where(table["outcome_gap"].notna())
+            table["accuracy_gap"] = _above(time, played.groupby("seed")["outcome_bound"].sum())
     table["mean_objective"] = groups["penalty"].agg(_mean)
     table["mean_reward"] = groups["reward"].agg(_mean)
     table["sampling_error"] = groups["sampling_error"].agg(_mean)
     return table.reset_index()
+
+
+def _above(values: pd.Series, least: pd.Series) -> FloatArray:
+    """Runs' values over the least of their seeds, less one; NaN where that is not positive."""
+    bound = least.reindex(values.index.get_level_values("seed")).to_numpy()
+    gap = values.to_numpy() / np.where(bound > 0, bound, np.nan) - 1.0
+    above: FloatArray = np.where(np.abs(gap) < 1e-12, 0.0, gap)  # rounding
+    return above
 
 
 def _mean(values: pd.Series) -> float:

@@ -281,6 +281,7 @@ def _columns(
         (constraints, "never\nseen", 4, "never_seen", 1, _range),
         (distance, "above\nbound, %", 1, "gap", 100, three),
         (distance, "outcome\nbound, %", 2, "outcome_gap", 100, two),
+        (distance, "accuracy\nbound, %", 4, "accuracy_gap", 100, two),
     ]
 
 

@@ -24,7 +24,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         temporary.touch(exist_ok=False)
         yield temporary
-        with temporary.open("rb") as file:
+        with temporary.open("rb+") as file:  # Windows does not sync what is read-only
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:

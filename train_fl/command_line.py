@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import io
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -83,7 +82,7 @@ def _broken_pipe_is_quiet() -> Iterator[None]:
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # for Python's last flush
-        sys.exit(128 + signal.SIGPIPE)
+        sys.exit(141)  # 128 + SIGPIPE, which Windows does not have
 
 
 def _run(given: Sequence[str]) -> None:

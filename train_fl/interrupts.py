@@ -36,7 +36,9 @@ def interrupts_in_one_line() -> Iterator[None]:
     def ignored(error: sys.UnraisableHookArgs) -> None:
         if issubclass(error.exc_type, KeyboardInterrupt):
             main = threading.main_thread().ident
-            again = threading.Timer(0.1, signal.pthread_kill, [main, number])
+            # Windows has no pthread_kill; elsewhere it also interrupts a system call.
+            send = getattr(signal, "pthread_kill", lambda _, one: signal.raise_signal(one))
+            again = threading.Timer(0.1, send, [main, number])
             again.daemon = True
             again.start()
         else:

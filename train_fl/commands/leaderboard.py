@@ -11,7 +11,7 @@ import pandas as pd
 import tyro
 from rich.console import Console
 
-from policies.benchmark.experiment import Setting, run_settings
+from policies.benchmark.experiment import Results, Setting, run_settings
 from policies.benchmark.latex import comparison_latex
 from policies.benchmark.leaderboard import save_overview, standings
 from policies.benchmark.options import RunOptions
@@ -98,7 +98,11 @@ def leaderboard(options: Options, console: Console) -> None:
     folder = run.out or Path("runs/leaderboard") / default_folder(path.stem, decisive).name
     given = {"file": options.file} | decisive
     with claimed(folder, LEADERBOARD, run, given, [_described(*pair) for pair in pairs]):
-        results = run_settings(settings, folder, run, console)
+        first = 0 if stored is None else int(stored["seed"].max()) + 1
+        seeds = range(first, first + 10)
+        again = [replace(one, seeds=seeds) for one in settings if options.policies]
+        results = run_settings([*settings, *again], folder, run, console)
+        results, fresh = results[: len(settings)], results[len(settings) :]
         boards = {}
         for setting, result in zip(settings, results, strict=True):
             runs = result.summary()
@@ -106,7 +110,8 @@ def leaderboard(options: Options, console: Console) -> None:
                 runs = _among(stored[stored["setting"] == setting.name], runs)
             boards[setting.name] = Board(runs, setting.target, result.caution(), setting.left_out)
         sentences = [_sentence(*pair) for pair in pairs]
-        _write(boards, sentences, folder, f"Leaderboard: {path.stem}")
+        title = f"Leaderboard: {path.stem}\n\n{_changes(results, fresh)}".strip()
+        _write(boards, sentences, folder, title)
         if output.latex:
             text = comparison_latex(boards, folder.resolve().name, leader=True)
             write_text(folder / "table.tex", text)
@@ -116,6 +121,10 @@ def leaderboard(options: Options, console: Console) -> None:
         left_out = [f" Not run: {label} ({why})." for label, why in board.left_out.items()]
         console.print(sentence + "".join(left_out), highlight=False)
         print_whole(*comparison_table(board, width=console.width, leader=True), console)
+    if stored is not None and fresh:
+        ranks = pd.read_csv(folder / "leaderboard.csv", dtype={"rank": "Int64"})
+        console.print(_ranks(ranks[~ranks["scheduler"].isin(stored["policy"])]), highlight=False)
+        console.print(_changes(results, fresh), highlight=False)
     console.print(f"\nResults: {folder}", soft_wrap=True)
 
 
@@ -153,6 +162,30 @@ def _among(stored: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """One summary of stored and new runs, with the columns that both have."""
     known = stored.drop(columns="setting").dropna(axis="columns", how="all")
     return pd.concat([known, runs], ignore_index=True)[known.columns]
+
+
+def _ranks(newcomers: pd.DataFrame) -> str:
+    """Newcomers' ranks in each setting, or the status if it is not ok, and their mean ranks."""
+    cells = newcomers["rank"].astype("string").fillna(newcomers["status"])
+    table = newcomers.assign(cell=cells).pivot(index="setting", columns="scheduler", values="cell")
+    table = table.loc[newcomers["setting"].unique()].rename_axis(index="rank", columns="")
+    means = newcomers.groupby("scheduler")["rank"].mean()
+    table.loc["mean"] = means.map("{:.3g}".format, na_action="ignore")
+    return f"\n{table.fillna('–').to_string()}\n"
+
+
+def _changes(results: Sequence[Results], fresh: Sequence[Results]) -> str:
+    """A sentence on newcomers whose status differs on fresh seeds; empty without these."""
+    if not fresh:
+        return ""
+    changes = [
+        f"{name} is {now} instead of {runs['status'].iloc[0]} in {one.setting.name!r}"
+        for one, other in zip(results, fresh, strict=True)
+        for name, runs in one.runs().items()
+        if (now := other.runs()[name]["status"].iloc[0]) != runs["status"].iloc[0]
+    ]
+    seeds, what = fresh[0].setting.seeds, "; ".join(changes) or "no status changes"
+    return f"On {len(seeds)} fresh seeds, {seeds[0]} to {seeds[-1]}: {what}."
 
 
 def _described(read: FileSetting, setting: Setting) -> dict[str, object]:

@@ -159,6 +159,18 @@ name = "digits"
 scenario = "digits"
 train = true
 target_accuracy = 0.01
+rounds = 4
+"""
+# The latter chooses the same two devices in every round of a batch of ten.
+MORE = """
+class Student(Steady):
+    needs_training = True
+
+class Fitted(Steady):
+    def decide(self, observation):
+        f, p, q = self.scenario.f_mid, self.scenario.p_max, 1 / self.scenario.num_devices
+        fitted = observation["queue"].shape == (10, 6)
+        return Allocation(f, p, cohort=[0, 1]) if fitted else Allocation(f, p, q)
 """
 
 
@@ -167,8 +179,7 @@ def suite(tmp_path, monkeypatch) -> pd.DataFrame:
     """The stored runs of a suite called tiny, in a folder with user-defined policies."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("train_fl.commands.leaderboard_file.SUITES", tmp_path / "suites")
-    student = "\n\nclass Student(Steady):\n    needs_training = True\n"
-    (tmp_path / "mine.py").write_text(Path(own_policies.__file__).read_text() + student)
+    (tmp_path / "mine.py").write_text(Path(own_policies.__file__).read_text() + MORE)
     seeds = {"iid": [7, 8, 20], "digits": [3]}
     stored = [
         {"setting": setting, "policy": policy, "seed": seed, "total_time": 1e-3 * (place + seed)}
@@ -188,7 +199,7 @@ def suite(tmp_path, monkeypatch) -> pd.DataFrame:
 
 
 def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call):
-    printed = call("leaderboard tiny mine.py:Steady mine.py:Student --workers 1 --out out")
+    printed = call("leaderboard tiny mine.py:Fitted mine.py:Student --workers 1 --out out")
     assert "3 seeds from 7 to 20, 12 rounds" in printed
     assert "Not run: Student (needs training)" in printed
     summary = pd.read_csv("out/summary.csv").fillna({"status_reason": ""})
@@ -196,12 +207,19 @@ def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call):
     pd.testing.assert_frame_equal(kept[suite.columns], suite)
     scenario = Scenario.cifar10(num_devices=6, num_rounds=12, energy_budget_j=10000.0)
     alone = evaluate([make_policy("mine.py:Steady", scenario)], scenario, [7, 8, 20], gaps=False)
-    mine = summary[(summary["setting"] == "iid") & (summary["policy"] == "Steady")]
+    mine = summary[(summary["setting"] == "iid") & (summary["policy"] == "Fitted")]
     np.testing.assert_allclose(mine["total_time"], alone["total_time"], rtol=1e-12)
     ranks = pd.read_csv("out/leaderboard.csv")
-    assert ranks["scheduler"].tolist()[:4] == ["LROA", "Steady", "Uni-S", "Student"]
+    assert ranks["scheduler"].tolist()[:4] == ["LROA", "Fitted", "Uni-S", "Student"]
     trained = ranks[ranks["setting"] == "digits"].set_index("scheduler")
-    assert trained.loc[["Steady", "Student"], "reached"].tolist() == [1, 1]
+    assert trained.loc[["Fitted", "Student"], "reached"].tolist() == [1, 1]
+    lines = [line.split() for line in printed.split("\nrank")[1].splitlines()[1:4]]
+    assert lines[0] == ["iid", "2", "needs", "training"]
+    assert lines[1] == ["digits", *2 * trained["status"]["Student"].split()]
+    assert lines[2] == ["mean", "2", "–"]
+    changes = "On 10 fresh seeds, 21 to 30: Fitted is over budget instead of ok in 'iid'."
+    assert changes in printed
+    assert changes in Path("out/leaderboard.md").read_text()
 
 
 def test_suite__a_learner_is_run_where_models_are_trained_and_else_its_own_schedulers(suite, call):

@@ -168,7 +168,7 @@ def _ranks(newcomers: pd.DataFrame) -> str:
     """Newcomers' ranks in each setting, or the status if it is not ok, and their mean ranks."""
     cells = newcomers["rank"].astype("string").fillna(newcomers["status"])
     table = newcomers.assign(cell=cells).pivot(index="setting", columns="scheduler", values="cell")
-    table = table.loc[newcomers["setting"].unique()].rename_axis(index="rank", columns="")
+    table = table.loc[newcomers["setting"].unique()].rename_axis(index=None, columns="rank")
     means = newcomers.groupby("scheduler")["rank"].mean()
     table.loc["mean"] = means.map("{:.3g}".format, na_action="ignore")
     return f"\n{table.fillna('–').to_string()}\n"

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 # The most lines of Python in each room, all folders below it included.
 ROOMS = {
     "fl_edge_env": 5_185,
-    "policies": 8_430,
+    "policies": 8_450,
     "policies/benchmark": 3_840,
     "train_fl": 4_610,
     "docs": 313,

@@ -1,4 +1,4 @@
-"""The problem of a round as a user counts it: the longest time in a cohort that is chosen."""
+"""The outcome problem of a round: choose a cohort to minimise its longest time."""
 
 from policies.outcome.prices import DualPrices, initial_prices, outcome_prices
 from policies.outcome.solver import RoundSolution, bound_rounds, solve_round

@@ -1,14 +1,14 @@
 """Prices of energy and of participation at which the outcome problem's bound is nearly tight.
 
-Over many rounds a policy is to keep each device's mean energy within its budget, and the share of
-the rounds in which a device takes part at the target rho that its data ask for. With a price m of
-energy and a price z of participation the two constraints become part of what a round costs,
+In the long run a policy must keep each device's mean energy within its budget, and the fraction of
+rounds in which a device participates at the target rho, which follows from its data. A price m of
+energy and a price z of participation move both constraints into the cost of a round,
 
     g(m, z) = E_h[ min over cohorts, f and p of  max T + sum m (E - budget) + sum z (rho - x) ],
 
-where x is 1 for a device that takes part and 0 otherwise. For any prices g bounds from below the
-mean time of a round of every policy that meets the constraints (weak duality), and it is concave.
-The best prices are found by stochastic ascent on rounds that are drawn from the channel.
+where x is 1 for participants and 0 otherwise. For any prices, g is a lower bound on the mean round
+time of every policy that meets the constraints (weak duality). g is concave; stochastic ascent on
+rounds that are drawn from the channel finds the best prices.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from fl_edge_env.streams import draw_presence
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.outcome.solver import solve_round
 
-# Iterations of the ascent, in stages that begin where the one before has ended. Another stage
-# follows only where the constraints are not yet met.
+# Iterations of the ascent in each stage. A stage continues from the previous one, and is skipped
+# once the constraints are met.
 _STAGES = (50, 200, 300)
-# Rounds that are drawn for an iteration, and the numbers that they may have: of very many devices
-# there are fewer rounds.
+# Rounds drawn in each iteration, and the most rounds times devices: with very many devices there
+# are fewer rounds.
 _BATCH = 64
 _BATCH_NUMBERS = _BATCH * 2000
 _LEAST_BATCH = 2
-# Proven relative distance to the optimum of each of those rounds.
+# Proven relative distance of each of these rounds to its optimum.
 _TOLERANCE = 1e-4
-# What a device's constraints may be missed by, relative, in the root mean square over devices.
+# Tolerated relative violation of the constraints, as root mean square over devices.
 _SETTLED = 0.02
-# Steps of the ascent: of a participation's price, in shares of the time of a round, and of the
-# logarithm of the price of energy, each for a constraint that is missed by 100 %.
+# Steps of the ascent for a constraint that is violated by 100 %: of the price of participation, as
+# a fraction of the round time, and of the logarithm of the price of energy.
 _TIME_STEP, _LOG_STEP = 0.02, 2.0
 
 
 class DualPrices(NamedTuple):
-    """Prices at which energy and participation are counted in seconds.
+    """Prices that convert energy and participation into seconds.
 
     Attributes
     ----------
@@ -56,31 +56,31 @@ class DualPrices(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Means over some rounds that are decided at given prices."""
+    """Means over sampled rounds that are solved at given prices."""
 
     time: float  # of the longest time in the cohort [s]
     participation: FloatArray  # (N,)
     energy: FloatArray  # (N,) [J]
 
 
-@lru_cache(maxsize=64)  # a comparison asks for the same ones more than once
+@lru_cache(maxsize=64)  # a comparison needs the same prices repeatedly
 def outcome_prices(scenario: Scenario) -> DualPrices:
-    """Dual prices at which the long-run bound of the outcome problem is nearly the largest.
+    """Dual prices that nearly maximise the long-run bound of the outcome problem.
 
-    A common price of energy at which all devices together meet their budgets is found by
-    bisection. From there each device's prices follow the ascent of the dual function g, in the
-    coordinates m and u with ``z = u + m e + level``, where e is the energy that the budget allows
-    for a participation: u then decides who takes part, and m how much energy a participation
-    takes. Devices that are slow even in their best rounds begin with a higher u. Devices whose
-    gradients have the same mean share them.
+    Bisection finds a common price of energy at which all devices together meet their budgets. From
+    there, each device's prices ascend the dual function g, in coordinates m and u. With
+    ``z = u + m e + level``, where e is the energy that the budget allows for a participation, u
+    determines how often a device participates, and m the energy that it spends. Devices that are
+    slow even in their best rounds start with a higher u. Devices with equal expected gradients
+    share an estimate.
 
-    The work is bounded, so that in a difficult scenario the prices may stop short of the best.
-    Any prices give valid bounds; four significant digits keep them the same on every machine.
+    The number of iterations is limited, so prices may be suboptimal in difficult scenarios, but any
+    prices give valid bounds. They are rounded to four digits, and so equal on every machine.
 
     Parameters
     ----------
     scenario : Scenario
-        The system. Its number of rounds and its lambda and V do not matter.
+        The system. Its number of rounds, lambda and V have no effect.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def outcome_prices(scenario: Scenario) -> DualPrices:
 
     Notes
     -----
-    Steps fall with the iterations, and the second half of the iterates is averaged (Polyak and
+    Steps decrease over the iterations, and the second half of the iterates is averaged (Polyak and
     Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
     """
     rng = np.random.default_rng(0)
@@ -97,14 +97,14 @@ def outcome_prices(scenario: Scenario) -> DualPrices:
     time, energy = physics.time_and_energy(
         scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario
     )
-    # The dual function is concave. Where devices with the same fields can be exchanged for each
-    # other in the distribution of the gains, it is largest where their prices are equal. Of a
-    # channel of the user's own that is not known.
+    # The dual function is concave. If devices with the same fields are exchangeable in the
+    # distribution of gains, it has a maximum with equal prices for them. For user-defined channels
+    # this is unknown.
     exchangeable = type(scenario.channel) in (ExponentialChannel, MarkovChannel)
     groups = _groups_alike(scenario) if exchangeable else np.arange(scenario.num_devices)
-    # The level makes cohorts full; beyond that it only costs digits of the solutions.
+    # The level fills the cohorts; a higher level would only cost precision.
     level = 2.0 * float(np.median(time))
-    # Far above what energy can be worth; reached only where the budgets cannot be met.
+    # Far above any useful price of energy; reached only if the budgets cannot be met.
     most = 1e3 * level / float(np.median(energy))
     common = _common_price(scenario, rng, energy, level, most)
     m = np.full(scenario.num_devices, common)
@@ -114,7 +114,7 @@ def outcome_prices(scenario: Scenario) -> DualPrices:
         sums = np.zeros((4, scenario.num_devices))  # of m, u, participation and energy
         for index in range(length):
             sample = play_sample(scenario, rng, m, u + m * allowed + level)
-            # What a participation is short of, and what its energy is above the budget.
+            # Relative lack of participation, and relative excess of energy per participation.
             missing = _pooled(1.0 - sample.participation / target, groups)
             excess = sample.energy - sample.participation * allowed
             excess = _pooled(excess / scenario.energy_budget_j, groups)
@@ -132,10 +132,10 @@ def outcome_prices(scenario: Scenario) -> DualPrices:
 
 
 def initial_prices(scenario: Scenario) -> DualPrices:
-    """Dual prices at which a server begins, from `outcome_prices`.
+    """Dual prices at the start of an episode, from `outcome_prices`.
 
-    A server that knows only the participants' gains cannot know which prices fit a device's mean
-    gain: devices with the same fields begin at their mean price.
+    A server that observes only participants' gains does not know a device's mean gain, so devices
+    with the same fields start at their mean price.
     """
     prices = outcome_prices(scenario)
     if scenario.csi == "participants":
@@ -147,10 +147,10 @@ def initial_prices(scenario: Scenario) -> DualPrices:
 def _head_start(
     scenario: Scenario, rng: np.random.Generator, target: FloatArray, groups: IntArray
 ) -> FloatArray:
-    """Extra worth of a slow device's participation, at a guess [s].
+    """Heuristic extra price for the participation of slow devices [s].
 
-    In the best of its rounds, as many as it should take part in, it still takes longer than the
-    others, and a round that it makes long is shared by K devices.
+    It is the excess of a device's time over the median device's in the best fraction rho of its
+    rounds, divided among the K devices of a round.
     """
     gains = scenario.channel.sample(rng, _BATCH, scenario.num_devices)
     time, _ = physics.time_and_energy(gains, scenario.f_max, scenario.p_max, scenario)
@@ -165,9 +165,9 @@ def _head_start(
 
 
 def _groups_alike(scenario: Scenario) -> IntArray:
-    """Index of the group of each device, (N,): the devices of a group have the same fields.
+    """Index of each device's group, (N,): the devices of a group have the same fields.
 
-    Where their queues begin does not count.
+    Initial queues are ignored.
     """
     names = [name for name in scenario.per_device_fields if not name.startswith("initial_")]
     fields = [getattr(scenario, name) for name in names]
@@ -178,13 +178,13 @@ def _groups_alike(scenario: Scenario) -> IntArray:
 
 
 def _pooled(values: FloatArray, groups: IntArray) -> FloatArray:
-    """The mean over the group of each device, (N,)."""
+    """The mean over each device's group, (N,)."""
     mean: FloatArray = (np.bincount(groups, values) / np.bincount(groups))[groups]
     return mean
 
 
 def _sample_size(scenario: Scenario) -> int:
-    """Number of rounds that are drawn at a time to try prices: fewer of very many devices."""
+    """Number of rounds in a sample, which is smaller with very many devices."""
     return min(_BATCH, max(_LEAST_BATCH, _BATCH_NUMBERS // scenario.num_devices))
 
 
@@ -195,7 +195,7 @@ def play_sample(
     z: FloatArray,
     tolerance: float = _TOLERANCE,
 ) -> Sample:
-    """Means over rounds that are drawn from the channel and decided at given prices."""
+    """Means over rounds that are drawn from the channel and solved at given prices."""
     rounds = _sample_size(scenario)
     gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
     present = draw_presence(rng, rounds, scenario.availability) if scenario.drops_out else None
@@ -211,7 +211,7 @@ def play_sample(
 def _common_price(
     scenario: Scenario, rng: np.random.Generator, energy: FloatArray, level: float, most: float
 ) -> float:
-    """The price of energy, the same for all, at which all together meet their budgets [s/J]."""
+    """The common price of energy at which all devices together meet their budgets [s/J]."""
     budget = float(np.sum(scenario.energy_budget_j))
     target = float(np.sum(lyapunov.participation_target(scenario)))
     low, high = 1e-7 * most, 0.1 * most
@@ -219,7 +219,7 @@ def _common_price(
         middle = float(np.sqrt(low * high))
         m = np.full(scenario.num_devices, middle)
         sample = play_sample(scenario, rng, m, level + m * energy)
-        spent = np.sum(sample.energy) / np.sum(sample.participation)  # of a participation
+        spent = np.sum(sample.energy) / np.sum(sample.participation)  # per participation
         if spent > budget / target:
             low = middle
         else:
@@ -235,9 +235,9 @@ def _is_settled(
     groups: IntArray,
     scenario: Scenario,
 ) -> bool:
-    """Test whether the averaged iterates meet the constraints, as far as chance tells.
+    """Whether the averaged iterates meet the constraints, up to sampling error.
 
-    Energy that is left over counts as far as it has a price, which is relative to the highest.
+    Unspent energy is weighted by its price, relative to the highest price.
     """
     target = lyapunov.participation_target(scenario)
     missing = _pooled(1.0 - participation / target, groups)
@@ -250,5 +250,5 @@ def _is_settled(
 
 def _rounded(prices: FloatArray) -> FloatArray:
     rounded = np.array([float(f"{price:.4g}") for price in prices])
-    rounded.flags.writeable = False  # shared by all who ask
+    rounded.flags.writeable = False  # the cache shares it
     return rounded

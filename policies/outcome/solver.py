@@ -1,13 +1,12 @@
 """The outcome problem of a round, solved to a proven distance from its global optimum.
 
-It chooses a cohort S of at least one and at most K distinct devices and their f and p, to minimise
+It chooses a cohort S of 1 to K distinct devices and their f and p, to minimise
 
     V max_{n in S} T_n + sum_{n in S} (Q_n E_n - Z_n),
 
-with T_n and E_n the time and energy of a device, Q_n its energy queue and Z_n its participation
-queue. A device has B/K of the bandwidth however many take part. Where the scenario has a deadline,
-all devices of S meet it; in rounds in which nobody can, it is left out. The work is in
-`policies.outcome.search`.
+where T_n and E_n are a device's time and energy, Q_n is its energy queue and Z_n its participation
+queue. A device has B/K of the bandwidth for every size of S. If the scenario has a deadline, all
+devices of S must meet it, unless no device can. `policies.outcome.search` has the algorithm.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class RoundSolution:
     Attributes
     ----------
     f, p : ndarray, shape (N,) or (B, N)
-        Frequencies [Hz] and powers [W]: the least energy with which a device meets the deadline,
-        or its least time if it cannot meet it. Only the cohort's count.
+        Frequencies [Hz] and powers [W] of least energy with which a device meets the deadline, or
+        of least time if it cannot. Only the cohort's are used.
     participates : ndarray of bool, shape (N,) or (B, N)
         Whether a device is in the cohort.
     deadline : float or ndarray, shape (B,)
@@ -44,8 +43,8 @@ class RoundSolution:
     objective : float or ndarray, shape (B,)
         Value of the decision [J^2].
     lower_bound : float or ndarray, shape (B,)
-        A lower bound on the value of every decision that meets the scenario's deadline, or of every
-        decision if none does [J^2].
+        A lower bound on the values of all decisions that meet the scenario's deadline, or of all
+        decisions if none does [J^2].
     """
 
     f: FloatArray
@@ -78,11 +77,11 @@ def solve_round(
     tolerance: float = 1e-6,
     available: BoolArray | None = None,
 ) -> RoundSolution:
-    """Choose a cohort, its frequencies and its powers, and prove how good the choice is.
+    """Choose a cohort, its frequencies and powers, and prove the distance to the optimum.
 
-    For a given deadline each device has a least energy, and the best cohort is the cheapest
-    devices. Branch and bound over the deadline finds the global optimum: the energies
-    are convex in the deadline, and their tangents bound every cohort from below.
+    For a given deadline each device has a least energy, and the cheapest devices are the best
+    cohort. Branch and bound over the deadline finds the global optimum: the energies are convex in
+    the deadline, and their tangents bound every cohort from below.
 
     Parameters
     ----------
@@ -97,10 +96,10 @@ def solve_round(
     V : float, optional
         Weight of the time [J^2/s]; by default the scenario's.
     tolerance : float
-        Relative distance to the optimum that the proof has to reach; see `RoundSolution.gap`.
+        Relative distance to the optimum that must be proven; see `RoundSolution.gap`.
     available : ndarray of bool, shape (N,) or (B, N), optional
-        Devices that may be in the cohort, at least one in each round; all by default. The others
-        might as well not exist; K stays the same.
+        Devices that may be in the cohort, at least one in each round; all by default. K does not
+        depend on it.
 
     Returns
     -------
@@ -132,12 +131,12 @@ def bound_rounds(
     tolerance: float = 1e-4,
     available: BoolArray | None = None,
 ) -> FloatArray:
-    """Bound the least priced time of each of many rounds from below.
+    """Lower bounds on the priced times of many rounds.
 
-    The bound is the value of `solve_round` with V = 1 and prices instead of queues, to within the
-    tolerance and never above. If the scenario has a deadline, it also holds for cohorts with late
-    devices, and for rounds that end when the first devices have finished; it is then at most the
-    deadline.
+    A bound is the optimal value of `solve_round` with V = 1 and prices instead of queues, to within
+    the tolerance and never above. If the scenario has a deadline, it also holds for cohorts with
+    late devices, and for rounds that end once the first devices have finished; it is then at most
+    the deadline.
 
     Parameters
     ----------
@@ -160,14 +159,14 @@ def bound_rounds(
         The bounds [s].
     """
     rounds, shape = check_rounds(channel_gain, energy_price, scenario, V=1.0)
-    # A little later, as rounding makes no device late.
+    # Slightly later, because rounding must not make a device late.
     latest = scenario.deadline_s * (1.0 + 2.0 * physics.ROUNDING)
     options = (participation_price, available, latest, tolerance)
     bound = _search(rounds, shape, *options, bound_only=True).lower
-    # Take a round that ends at tau <= D, by the deadline or when the first of the cohort have
-    # finished. A late device costs m E >= 0 and earns no z. Without the late ones the others are a
-    # cohort that finishes by tau, and so cost no less than the best one that finishes by D. If no
-    # others are left the round has ended at D, and costs D or more.
+    # Consider a round that ends at tau <= D, by the deadline or once the first devices have
+    # finished. A late device costs m E >= 0 and earns no z. The other devices are a cohort that
+    # finishes by tau, and so cost at least as much as the best one that finishes by D. If there are
+    # no others, the round ends at D and costs at least D.
     return np.minimum(bound, scenario.deadline_s)
 
 
@@ -181,7 +180,7 @@ def _search(
     *,
     bound_only: bool = False,
 ) -> Decisions:
-    """Check what was given beside the rounds, and run the search of the kernel over them."""
+    """Check the other arguments, and run the kernel's search over the rounds."""
     from policies.outcome import kernel  # here, because numba takes half a second to import
 
     queues = like_gains("participation_queue", participation, shape, FINITE)
@@ -194,7 +193,7 @@ def _search(
                 f"got {mask.dtype} of shape {np.shape(available)}"
             )
         if not mask.any(axis=-1).all():
-            raise ValueError("available must name one device or more in every round, got none")
+            raise ValueError("available must contain at least one device in every round, got none")
     tolerance = number_in(PROBABILITY, "tolerance", tolerance)
     options = kernel.Options(rows(queues), mask, latest, tolerance, bound_only)
     f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)

@@ -1,11 +1,11 @@
-"""The per-round problem P2, solved by Algorithm 2 of the paper, and a proof of optimality.
+"""The per-round problem P2, solved by Algorithm 2 of the paper, with an optimality certificate.
 
 P2 minimises over f and p in their ranges and q on the simplex
 
     V sum_n (q_n T_n + lambda w_n^2 / q_n) + sum_n Q_n (pi_n E_n - budget_n),
 
-with T_n and E_n the time and energy of a device and pi_n = 1 - (1 - q_n)^K. The work is done in
-`policies.p2.kernel`.
+where T_n and E_n are a device's time and energy and pi_n = 1 - (1 - q_n)^K. `policies.p2.kernel`
+has the algorithm.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class P2Solution:
     Attributes
     ----------
     f, p, q : ndarray, shape (N,) or (B, N)
-        The decision, in hertz and watt.
+        The decision: frequencies [Hz], powers [W] and sampling probabilities.
     objective : float or ndarray, shape (B,)
         Its drift-plus-penalty [J^2].
     """
@@ -48,12 +48,12 @@ class P2Solution:
 
     @cached_property
     def lower_bound(self) -> float | FloatArray:
-        """A lower bound on P2's optimal value [J^2], computed when first asked for.
+        """A lower bound on P2's optimal value [J^2], computed on first access.
 
-        It is the largest value found of the Lagrangian dual of ``sum q = 1``, in which each
-        device's (f, p, q) is minimised globally. If P2 is not convex, that may leave a gap of up to
-        a quarter of the objective. Then the duals of parts of P2, by the range of the largest q_n,
-        raise it. That it is a lower bound is proven; how near it comes to the optimum is not.
+        It is the largest value found of the Lagrangian dual of ``sum q = 1``, which minimises over
+        each device's (f, p, q) globally. If P2 is not convex, this may leave a gap of up to a
+        quarter of the objective. The duals of parts of P2, split by the range of the largest q_n,
+        then raise the bound. It is proven to be a lower bound, but may be below the optimum.
         """
         decision = np.atleast_2d(self.q), np.atleast_1d(self.objective)
         bound = _bound(self._rounds, *decision, branch=True).bound
@@ -94,12 +94,12 @@ def solve_p2(
     scenario : Scenario
         The system and its weights lambda and V.
     variant : {"derived", "paper"}
-        P2.2 as it follows from P2, or as the paper prints it, where the concave term lost
-        the queue.
+        P2.2 as it follows from P2, or as the paper prints it, without the queue in the concave
+        term.
     exact : bool
-        Also start from the points that the dual suggests and from single devices, and return
-        the best solution. Only where P2 is not convex does this find a better one, by up to 7 %
-        where 60 devices of the CIFAR-10 system settle.
+        Also start from the points that the dual suggests and from single devices, and return the
+        best solution. This can improve the solution only if P2 is not convex, by up to 7 % at the
+        settled queues of 60 devices of the CIFAR-10 system.
 
     Returns
     -------
@@ -144,7 +144,7 @@ def _bound(rounds: Rounds, q: FloatArray, objective: FloatArray, *, branch: bool
 
 
 def _resources(rounds: Rounds, q: FloatArray) -> tuple[FloatArray, ...]:
-    """Give the best f and p at q, and the times and energies there."""
+    """Return the best f and p at q, with their times and energies."""
     from policies.p2 import kernel
 
     resources = np.empty_like(q), np.empty_like(q), np.empty_like(q), np.empty_like(q)
@@ -159,19 +159,19 @@ def _errors(rounds: Rounds, q: FloatArray) -> FloatArray:
 
 
 def _improve(rounds: Rounds, paper: bool, decisions: Decisions) -> None:
-    """Replace rows of a solution by better ones if other starts lead to them.
+    """Replace rows of a solution for which other starts give better ones.
 
-    P2 has several local minima only where some devices' costs are not convex. At the best
-    multiplier such a device has two minimisers, and the optimum gives what is left of the
-    probability to few of them. The starts are the minimisers at both ends of the bracket, the
-    lower ones with the rest given to one device, and single devices.
+    P2 has several local minima only if some devices' costs are not convex. At the best multiplier
+    such a device has two minimisers, and the optimum gives the remaining probability to few such
+    devices. The starts are the minimisers at both ends of the bracket, the lower ones with the
+    remaining probability on one device, and single devices.
     """
     q, objective, num_devices = decisions.q, decisions.objective, decisions.q.shape[1]
     low, high, bound = _bound(rounds, q, objective, branch=False)
     scale = np.abs(objective) + _errors(rounds, q)
     *_, time, energy = _resources(rounds, np.ones_like(q))
     alone = rounds.V * time + rounds.queue * energy
-    with np.errstate(invalid="ignore"):  # of infinities nothing is proven
+    with np.errstate(invalid="ignore"):  # infinities prove nothing
         closed = objective - bound <= 1e-9 * scale
     for row in np.flatnonzero(~closed):
         jumping, cheapest = np.argsort(low[row] - high[row])[:8], np.argsort(alone[row])[:8]
@@ -190,7 +190,7 @@ def _improve(rounds: Rounds, paper: bool, decisions: Decisions) -> None:
 
 
 def check_variant(variant: object, exact: object) -> None:
-    """Raise `ValueError` for options that `solve_p2` does not know."""
+    """Raise `ValueError` for invalid options of `solve_p2`."""
     one_of("variant", variant, get_args(Variant))
     if not isinstance(exact, bool):
         raise ValueError(f"exact must be True or False, got {exact!r}")
@@ -201,7 +201,7 @@ def best_resources(
 ) -> tuple[FloatArray, FloatArray]:
     """Minimise P2 over f [Hz] and p [W] for a given q in (0, 1], Theorems 2 and 3.
 
-    Gains, queues [J] and q have shape (N,) or (B, N); those of one system may serve a batch.
+    Gains, queues [J] and q have shape (N,) or (B, N); queues and q of one system may serve a batch.
     """
     rounds, shape = check_rounds(channel_gain, queue, scenario)
     f, p, *_ = _resources(rounds, rows(like_gains("q", q, shape, PROBABILITY)))

@@ -73,7 +73,7 @@ CALLS = [
     (lambda: ROUND(ONES, SYSTEM, V=0.0), "V must be positive and finite, got 0.0"),
     (lambda: ROUND(ONES, SYSTEM, tolerance="1"), r"tolerance must lie in \(0, 1\], got '1'"),
     (lambda: ROUND(ONES, SYSTEM, available=ONES), "available must be bool with the shape"),
-    (lambda: ROUND(ONES, SYSTEM, available=ONES < 1), "one device or more in every round"),
+    (lambda: ROUND(ONES, SYSTEM, available=ONES < 1), "at least one device in every round"),
     # Resources of a cohort.
     (lambda: DEADLINE(participates=ONES < 1), "1 to 3 devices in each row, got 0"),
     (lambda: DEADLINE(participates=ONES > 0), "got 5 to 5"),

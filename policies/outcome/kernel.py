@@ -1,4 +1,4 @@
-"""The outcome problem compiled: rows of a batch, with the search of `policies.outcome.search`."""
+"""The outcome problem for the rows of a batch, compiled; `policies.outcome.search` solves a row."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from policies.solvers.inputs import F_MIN, P_MAX, P_MIN, Rounds
 
 
 class Options(NamedTuple):
-    """Who may be in the cohorts, by when, and how good the solutions have to be."""
+    """Participation queues, limits on cohorts and deadlines, and the accuracy of solutions."""
 
     participation: FloatArray  # (B, N), the participation queues
     available: BoolArray  # (B, N)
-    latest: float  # the most that a round may take
+    latest: float  # the longest that a round may take
     tolerance: float
     bound_only: bool
 
 
 class Decisions(NamedTuple):
-    """Decisions of a batch of rounds, their values, and bounds on the least values."""
+    """Decisions of a batch of rounds, their values, and lower bounds on the optimal values."""
 
     f: FloatArray  # (B, N)
     p: FloatArray  # (B, N)
@@ -57,7 +57,7 @@ class Decisions(NamedTuple):
 
 @compiled
 def _admit(row: int, options: Options, problem: Problem) -> float:
-    """Write who may come in, and give the time by which they finish: infinity if nobody can."""
+    """Write which devices may participate; return their deadline, infinity if none meets it."""
     t, latest = problem.t, options.latest
     reach = math.inf
     for n in range(t.shape[1]):
@@ -73,10 +73,10 @@ def _admit(row: int, options: Options, problem: Problem) -> float:
 
 @entry
 def solve_rows(begin: int, end: int, rounds: Rounds, options: Options, results: Decisions) -> None:
-    """Solve the problem of each round, or bound its least value alone.
+    """Solve the problem of each round, or only bound its optimal value.
 
-    Where nobody can finish by ``latest`` the bound is infinite, and the decision is one without
-    it.
+    If no device can finish by ``latest``, decisions ignore it, and with `bound_only` the bound is
+    infinite.
     """
     rounds, options = Rounds(*rounds), Options(*options)
     problem = new_problem(rounds)
@@ -125,9 +125,9 @@ def meet_rows(
 ) -> None:
     """Write the f and p of a given cohort that minimise ``V max T + sum Q E``.
 
-    Options are the mask of the cohort and the latest deadline; the least energy that finishes by a
-    deadline is convex in it. A member that cannot meet the latest gets the least f and p, and the
-    others the best ones without it; if nobody can, all get the best ones without a latest deadline.
+    Options are the cohort's mask and the latest deadline. The least energy for a deadline is convex
+    in the deadline. A member that cannot meet the latest deadline gets f_min and p_min, and the
+    others are optimised without it. If no member can meet it, the deadline has no limit.
     """
     rounds = Rounds(*rounds)
     participates, latest = options

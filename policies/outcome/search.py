@@ -1,9 +1,8 @@
-"""The outcome problem compiled: the search for the best cohort and its deadline.
+"""The outcome problem, compiled: the search for the best cohort and its deadline.
 
-A device that must finish by the deadline tau and spends as little energy as it can has one price
-of energy in time at which Theorems 2 and 3 give its f and p (see `policies.solvers.device`). Its
-least energy e_n(tau) is convex and decreasing, and for every price y the device's minimum of
-T + y E gives a tangent of it:
+For a device that must finish by the deadline tau at the least energy, Theorems 2 and 3 give f and p
+at one price of energy in time (see `policies.solvers.device`). This least energy e_n(tau) is convex
+and decreasing, and for every price y the device's minimum of T + y E gives a tangent:
 
     e_n(tau) >= E(y) + (T(y) - tau) / y.
 
@@ -11,14 +10,13 @@ With costs c_n(tau) = Q_n e_n(tau) - Z_n the round's problem is
 
     minimise over tau  V tau + (sum of the K smallest c_n(tau) below zero, or the least of all).
 
-Put a tangent in the place of each c_n: for a fixed cohort the sum is linear in tau, so its least
-value over the cohorts is concave, and on an interval it is smallest at an end. The search covers
-the axis of tau with intervals on which that bound reaches the best value found, less the
-tolerance. A bound is off by the square of an interval's length, so a few dozen do. A tangent
-taken elsewhere stays valid: a device's tangent is renewed only where its old one would put it
-into the cohort. Devices that are absent never come in, nor those that cannot meet the deadline of
-the system: their least time is infinite. The axis of tau ends at that deadline, and all bounds stay
-what they are.
+Replace each c_n by a tangent: for a fixed cohort the sum is linear in tau, so its minimum over the
+cohorts is concave, and on an interval it is smallest at an end. The search covers the range of tau
+with intervals on which this bound reaches the best value found, minus the tolerance. The error of a
+bound is quadratic in the interval's length, so a few dozen intervals suffice. A tangent taken
+elsewhere stays valid: a device's tangent is renewed only if the old one would put the device into
+the cohort. Absent devices, and devices that cannot meet the system's deadline, have an infinite
+least time and are never chosen. The range of tau ends at that deadline; all bounds stay valid.
 """
 
 from __future__ import annotations
@@ -43,9 +41,9 @@ from policies.solvers.device import (
 )
 from policies.solvers.inputs import F_MIN, P_MIN, Rounds
 
-# Intervals that the search may spend; what is then left open gets a plain bound.
+# The most intervals of the search; remaining ones get a simple bound.
 _MOST_INTERVALS = 2000
-# Relative rounding error of a bound, as a share of the magnitudes that are added up in it.
+# Rounding error of a bound, relative to the sum of the magnitudes in it.
 _ROUNDING = 1e-13
 
 # A finite number above all deadlines.
@@ -63,7 +61,7 @@ class Problem(NamedTuple):
     V: float
     t: FloatArray  # the table of the devices
     tangents: FloatArray  # (5, N)
-    # The cheapest devices found, a heap with the dearest on top; arrays of shape (K,).
+    # The cheapest devices found, a heap with the most expensive on top; arrays of shape (K,).
     members: IntArray
     costs: FloatArray
 
@@ -73,7 +71,7 @@ class Problem(NamedTuple):
 
 @compiled
 def new_problem(rounds: Rounds) -> Problem:
-    """Room for the rounds of a batch, one after the other."""
+    """Allocate the memory that the rounds of a batch use in turn."""
     t = begin_table(rounds.constants)
     size = min(rounds.cohort_size, t.shape[1])
     tangents = np.empty((5, t.shape[1]))
@@ -93,8 +91,8 @@ def _bar(size: int, costs: FloatArray) -> float:
 
 @compiled
 def _offer(n: int, cost: float, size: int, members: IntArray, costs: FloatArray) -> int:
-    """Take in device n, which improves the cohort, and give the new size."""
-    if size == costs.size or (size == 1 and costs[0] >= 0.0):  # in the place of the dearest
+    """Add device n, which improves the cohort, and return the new size."""
+    if size == costs.size or (size == 1 and costs[0] >= 0.0):  # replace the most expensive
         at = 0
         while 2 * at + 1 < size:
             child = 2 * at + 1
@@ -117,10 +115,10 @@ def _offer(n: int, cost: float, size: int, members: IntArray, costs: FloatArray)
 
 @compiled
 def _renew(n: int, at: float, tau: float, problem: Problem) -> float:
-    """Take the tangent of device n at the deadline ``at`` if it is higher at tau; its cost there.
+    """Renew device n's tangent at the deadline ``at`` if that raises its cost at tau; return that.
 
-    By duality a tangent bounds the cost from below at every deadline, whatever its slope. For a
-    device that cannot meet the deadline it is the one at its least time.
+    By duality a tangent bounds the cost from below at every deadline, for any slope. A device that
+    cannot meet the deadline gets the tangent at its least time.
     """
     t, tangents = problem.t, problem.tangents
     _, tangents[START, n], rate, _ = on_time(at, tangents[START, n], n, t)
@@ -137,20 +135,20 @@ def _renew(n: int, at: float, tau: float, problem: Problem) -> float:
 
 @compiled
 def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[float, float, int]:
-    """The best cohort for the deadline tau with tangents in the place of the costs.
+    """Select the best cohort for the deadline tau, with tangents instead of costs.
 
-    Only devices whose least time is at most ``latest`` take part. A tangent that puts its device
-    into the cohort is first renewed at the deadline ``at``, unless that is infinite. Gives ``V
-    tau`` and the costs of the cohort, less what rounding may have added, the derivative with
-    respect to tau, and the number of devices in the cohort.
+    Only devices whose least time is at most ``latest`` are considered. A tangent that puts its
+    device into the cohort is first renewed at the deadline ``at``, unless that is infinite. Returns
+    ``V tau`` plus the costs of the cohort, minus the possible rounding error, the derivative with
+    respect to tau, and the size of the cohort.
     """
     V, t, tangents, members, costs = problem
-    size, bar = int(np.int64(0)), math.inf  # for a plain 0 `_offer` is compiled once more
+    size, bar = int(np.int64(0)), math.inf  # with a plain 0, `_offer` compiles twice
     for n in range(t.shape[1]):
         if t[FIRST, n] > latest:
             continue
         cost = tangents[VALUE, n] + tangents[SLOPE, n] * (tangents[TIME, n] - tau)
-        if cost >= bar:  # not so for NaN, which then shows in the value
+        if cost >= bar:  # False for NaN, which the value then shows
             continue
         if tangents[RENEWED, n] != at < math.inf:
             cost = _renew(n, at, tau, problem)
@@ -170,11 +168,11 @@ def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[floa
 
 @compiled
 def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> float:
-    """The deadline that is best for the cohort found last; the search starts at tau.
+    """The best deadline for the last selected cohort; the search starts at tau.
 
-    It is at most ``latest``, which all of the cohort can meet. Up to there the energy that the
-    cohort saves by a second more is worth V at the optimum. Newton's method on that worth to the
-    power -1/3, which is nearly linear: computing alone would make it so.
+    It is at most ``latest``, which the whole cohort can meet. At an optimum below ``latest`` the
+    energy that the cohort saves by a second more is worth V. Newton's method solves for this worth
+    to the power -1/3, which is nearly linear, and exactly linear without uploads.
     """
     V, t, tangents, members, _ = problem
     least = 0.0
@@ -202,12 +200,12 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
         new = tau - 3.0 * saved * (ratio - 1.0) / (bend * ratio)
         if new > latest:
             new = latest
-        if not (low <= new <= high and new < math.inf):  # also where the worth jumps or vanishes
+        if not (low <= new <= high and new < math.inf):  # also if the worth jumps or vanishes
             if not above and not new > low:
                 new = least
             else:
                 new = 2.0 * low if high == math.inf else 0.5 * (low + high)
-        # Newton's method can circle around a kink of the worth, as where f reaches its least.
+        # Newton's method can cycle around a kink of the worth, as where f reaches f_min.
         if step >= 10 and step % 2 == 0 and above and high < math.inf:
             new = 0.5 * (low + high)
         if abs(new - tau) <= 1e-9 * tau:
@@ -221,7 +219,7 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
 
 @compiled
 def _least_costs(problem: Problem) -> float:
-    """Cost of the best cohort beside its time if it has all the time it wants."""
+    """Cost of the best cohort, without the cost of time, if there is no deadline."""
     _, t, _, members, costs = problem
     size = int(np.int64(0))  # see `select`
     for n in range(t.shape[1]):
@@ -241,7 +239,7 @@ def _least_costs(problem: Problem) -> float:
 def _descend(tau: float, best: float, latest: float, problem: Problem) -> tuple[float, float]:
     """Alternate between the best cohort for a deadline and the best deadline for a cohort.
 
-    Gives the best deadline and the value there, if it is below ``best``.
+    Returns the best deadline and its value if that is below ``best``, otherwise tau and ``best``.
     """
     best_tau = tau
     for _ in range(100):
@@ -262,17 +260,17 @@ def _reach_right(
 ) -> tuple[float, float]:
     """Deadline to the right, at most ``end``, up to which tangents at ``at`` meet the goal.
 
-    Newton's method on the bound, which is concave: it comes from beyond. ``aim`` is a little
-    above the goal, so that the method ends. Returns the place, and the bound up to it.
+    Newton's method on the concave bound approaches from the right. ``aim`` is slightly above the
+    goal, so that the method ends. Returns that deadline and the bound up to it.
 
-    Proof of the bound. Let the cost of each device on [at, end] be a line that is at most its true
-    cost c_n. For a fixed cohort, ``V tau`` plus the sum of its lines is linear in tau. The least of
-    them over all cohorts of devices with a least time of at most ``end`` is a minimum of linear
-    functions, hence concave, and on the interval it is at least the smaller of its two ends. Every
-    cohort that can finish by a tau in the interval is one of these, and costs no less than its
-    lines. So the smaller end bounds the problem from below, provided that both ends are read with
-    the same lines. A reading that renews tangents may lower them at the other end, so the end that
-    is read last renews none.
+    Proof of the bound. Replace the cost of each device on [at, end] by a line that is at most its
+    true cost c_n. For a fixed cohort, ``V tau`` plus the sum of its lines is linear in tau. The
+    minimum over all cohorts of devices with a least time of at most ``end`` is a minimum of linear
+    functions, hence concave, and on the interval it is at least the smaller of its end values.
+    Every cohort that can finish by a tau in the interval is one of these, and costs at least the
+    sum of its lines. So the smaller end value is a lower bound, provided that both are computed
+    with the same lines. Renewing tangents at one end may lower them at the other, so the end that
+    is computed last renews none.
     """
     t, members = problem.t, problem.members
     for _ in range(100):
@@ -282,7 +280,7 @@ def _reach_right(
         end = end - (value - aim) / slope if slope < 0.0 else at
         end = max(end, at)
     while end > at:
-        # At `at` the tangents of those that come in only later count as well: they may be too low.
+        # At `at`, tangents of devices that can finish only later also count; they may be too low.
         near, _, size = select(at, end, at, problem)
         if near >= goal:
             far, slope, _ = select(end, end, math.inf, problem)
@@ -303,7 +301,7 @@ def _reach_right(
 def _reach_left(
     at: float, end: float, goal: float, aim: float, problem: Problem
 ) -> tuple[float, float]:
-    """The same to the left, where nobody comes in."""
+    """The same to the left, where no further devices can finish."""
     for _ in range(100):
         far, slope, _ = select(end, at, at, problem)
         if far >= goal:
@@ -319,9 +317,9 @@ def _reach_left(
 
 @merged
 def start(latest: float, problem: Problem) -> float:
-    """Take the first tangents, and give a deadline to start from.
+    """Initialise the tangents, and return a deadline to start from.
 
-    The tangents are those at the prices at which K devices would share the worth of time evenly.
+    The tangents are at the prices at which K devices would split the worth of time evenly.
     """
     V, t, tangents, members, costs = problem
     share, slowest = V / costs.size, 0.0
@@ -340,9 +338,9 @@ def start(latest: float, problem: Problem) -> float:
 
 @merged
 def search(tau: float, problem: Problem, tolerance: float, latest: float) -> tuple[float, float]:
-    """Give the best deadline up to ``latest``, and a lower bound on the optimal value.
+    """Return the best deadline up to ``latest``, and a lower bound on the optimal value.
 
-    The search starts at the deadline tau, and with the tangents that were taken.
+    The search starts at the deadline tau, with the present tangents.
     """
     V, t = problem.V, problem.t
     least = math.inf
@@ -352,7 +350,7 @@ def search(tau: float, problem: Problem, tolerance: float, latest: float) -> tup
     tau, best = _descend(tau, math.inf, latest, problem)
     floor = _least_costs(problem)
     if not (abs(best) < math.inf and abs(floor) < math.inf):
-        return tau, -math.inf  # beyond the range of floats nothing is proven
+        return tau, -math.inf  # an overflow proves nothing
     lower, at = best, tau
     stack = np.empty((128, 2))  # intervals of deadlines
     stack[0, 0], stack[0, 1] = least, latest

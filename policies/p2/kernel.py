@@ -1,16 +1,16 @@
-"""P2 compiled: Algorithm 2, and the dual bound.
+"""P2, compiled: Algorithm 2 and the dual bound.
 
-`policies.solvers.device` has a device's best f and p at a price of energy. Two facts carry this
-file. The ratio pi_n / q_n = sum_{k<K} (1 - q_n)^k has no cancellation and makes the best f and p
-functions of one number, the price of energy. And for a device alone,
+`policies.solvers.device` has a device's best f and p at a price of energy. This file uses two
+facts. The ratio pi_n / q_n = sum_{k<K} (1 - q_n)^k avoids cancellation, and makes the best f and p
+functions of one number, the price of energy. And for a single device,
 
     m_n(q) = min over f, p of  V q T_n + Q_n pi(q) E_n
 
-is a minimum of concave functions of q, hence concave: its tangents bound it from above, which is
-the SUM step of Algorithm 2, and its chords bound it from below, which is the certificate.
+is a minimum of concave functions of q, hence concave: its tangents bound it from above, as in the
+SUM step of Algorithm 2, and its chords bound it from below, as in the certificate.
 
 Algorithm 2 loops over all devices without calls or branches, so the processor computes several
-devices at once. How many does not change a result, because the order of additions is fixed.
+devices at once. Their number changes no result, because the order of additions is fixed.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from policies.solvers.inputs import (
     Rounds,
 )
 
-# Algorithm 2 and its SUM steps stop when the decision moves by less, f and p measured in units of
-# their ranges, or after as many iterations.
+# Algorithm 2 and its SUM steps stop when the decision moves by less, with f and p scaled to their
+# ranges, or after this many iterations.
 _STILL, _MOST_ITERATIONS = 1e-8, 100
-# The certificate: how close it has to come, the finest parts, and how many duals it may take.
+# The certificate: its required accuracy, the number of the finest parts, and the most duals.
 _CLOSE, _PARTS, _MOST_DUALS = 1e-4, 256, 100
 
 
@@ -61,8 +61,8 @@ class Problem(NamedTuple):
     V: float
     cohort_size: int
     t: FloatArray  # the table of the devices
-    # Of the q given last, (N,): pi/q and (d pi/dq) / K, and the time and energy of each device at
-    # the best f and p.
+    # For the last q, (N,): pi/q and (d pi/dq) / K, and each device's time and energy at the best f
+    # and p.
     ratio: FloatArray
     power: FloatArray
     time: FloatArray
@@ -88,7 +88,7 @@ class Bounds(NamedTuple):
 
 @compiled
 def _new_problem(rounds: Rounds) -> Problem:
-    """Room for the rounds of a batch, one after the other."""
+    """Allocate the memory that the rounds of a batch use in turn."""
     memory = np.empty((4, rounds.constants.shape[1]))
     table = begin_table(rounds.constants)
     return Problem(rounds.V, rounds.cohort_size, table, memory[0], memory[1], memory[2], memory[3])
@@ -96,7 +96,7 @@ def _new_problem(rounds: Rounds) -> Problem:
 
 @compiled
 def _total(values: FloatArray) -> float:
-    """The sum, in four parts that the processor adds at once."""
+    """The sum, in four parts that vectorise."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     even = values.size // 4 * 4
     for n in range(0, even, 4):
@@ -123,9 +123,9 @@ def _participations(q: FloatArray, problem: Problem) -> None:
 
 @compiled
 def _resources(f: FloatArray, p: FloatArray, problem: Problem) -> None:
-    """Write the best f and p where ``pi / q`` is the ratio, and the time and energy there.
+    """Write the best f and p at the ratio ``pi / q``, with their times and energies.
 
-    This is `best_at` for each device, in loops of which all but one do many devices at once.
+    This is `best_at` for each device, in loops of which all but one vectorise.
     """
     V, _, t, ratio, _, time, energy = problem
     price, log = time, energy  # until these are known
@@ -151,10 +151,10 @@ def _minimise_on_simplex(
 ) -> float:
     """Write the minimiser of ``sum (slope q + root^2 / q)`` on the simplex into q.
 
-    The solution is q = root / sqrt(slope + nu). These sum to one where a power mean of
-    slope + nu, concave in nu, meets a constant: left of the root Newton's method climbs to it,
-    and from the right its first step leads to the left. Returns nu, for which ``guess`` is a
-    start; -inf where there is none.
+    The solution is q = root / sqrt(slope + nu). It sums to one where a power mean of slope + nu,
+    concave in nu, equals a constant: from the left Newton's method increases to the root, and from
+    the right its first step leads to the left. Returns nu. ``guess`` is a start for it, or -inf if
+    there is none.
     """
     size = slope.size
     least = math.inf
@@ -177,7 +177,7 @@ def _minimise_on_simplex(
         total = _total(q)
         step = total * (total * total - 1.0) / _total(work)
         if abs(step) <= 1e-7 * nu:
-            # The rest of the way on the tangent, which is off by the square of that.
+            # The last step follows the tangent, with an error that is quadratic in the step.
             nu += step
             for n in range(size):
                 q[n] -= 0.5 * step * work[n]
@@ -209,9 +209,9 @@ def _descend(
     for n in range(q.size):
         shortest = min(shortest, t[CYCLES, n] / t[F_MAX, n])
     for n in range(q.size):
-        # For lambda = 0 so little that q stays positive, as (3) asks.
+        # For lambda = 0, a tiny value keeps q positive, as (3) requires.
         root[n] = math.sqrt(max(t[ERROR, n], 1e-24 * V * shortest))
-        queue[n] = 1.0 if paper else t[QUEUE, n]  # the paper's P2.2 lost it
+        queue[n] = 1.0 if paper else t[QUEUE, n]  # missing from the paper's P2.2
         f[n] = 0.5 * (t[F_MIN, n] + t[F_MAX, n])
         p[n] = 0.5 * (t[P_MIN, n] + t[P_MAX, n])
     nu = -math.inf
@@ -261,11 +261,11 @@ def _device_cost(q: float, n: int, problem: Problem) -> float:
 def _device_minimum(
     nu: float, low: float, high: float, n: int, problem: Problem, stack: FloatArray
 ) -> tuple[float, float]:
-    """Bound ``min over [low, high] of m_n(q) + error / q - nu q`` from below; give its minimiser.
+    """Bound ``min over [low, high] of m_n(q) + error / q - nu q`` from below; return its minimiser.
 
-    Branch and bound: on an interval the concave m_n lies above its chord, and the minimum with
-    the chord in its place is known in closed form. The interval is split there until the bound
-    meets the best value found. The rows of ``stack`` are intervals (a, m(a), b, m(b)).
+    Branch and bound: on an interval the concave m_n lies above its chord, and with the chord the
+    minimum has a closed form. The interval is split there until the bound meets the best value
+    found. The rows of ``stack`` are intervals (a, m(a), b, m(b)).
     """
     error = problem.t[ERROR, n]
     a, cost_a, b, cost_b = low, 0.0, high, 0.0
@@ -295,7 +295,7 @@ def _device_minimum(
             bound = cost_a + chord * (q - a) - nu * q
             if q > 0.0:
                 bound += error / q
-            if math.isnan(bound):  # beyond the range of floats nothing is proven
+            if math.isnan(bound):  # an overflow proves nothing
                 return -math.inf, best_q
             at_end = q <= a or q >= b  # where the chord is exact
             if not (at_end or bound >= best - 1e-10 * best_scale or size == len(stack)):
@@ -311,10 +311,10 @@ def _device_minimum(
 def _dual(
     nu: float, low: float, high: float, problem: Problem, stack: FloatArray, q: FloatArray
 ) -> tuple[float, float]:
-    """Value of the dual function at nu, a lower bound on P2, and the slope one less ``sum q``.
+    """Value of the dual function at nu, a lower bound on P2, and its slope ``1 - sum q``.
 
-    It bounds the part of P2 in which the largest probability lies in [low, high]: the device that
-    costs least there has it, and no other device has more. q holds the minimisers.
+    It bounds the part of P2 in which the largest probability is in [low, high]: the device that is
+    cheapest there has it, and no other device has more. q holds the minimisers.
     """
     t = problem.t
     value, slope = nu, 1.0
@@ -348,11 +348,11 @@ def _maximise_dual(
     q_low: FloatArray,
     q_high: FloatArray,
 ) -> float:
-    """Give the largest dual value found, starting from the multiplier nu.
+    """Return the largest dual value found, starting from the multiplier nu.
 
-    The dual function is concave, and one less the sum of the minimisers is its slope: positive
-    left of the best multiplier, negative right of it. The tangents at both ends of a bracket
-    meet above the maximum, and there the next value is taken. q_low and q_high hold the
+    The dual function is concave, and its slope is one minus the sum of the minimisers: positive
+    left of the best multiplier, negative right of it. The tangents at both ends of a bracket meet
+    above the maximum, and the next multiplier is where they meet. q_low and q_high hold the
     minimisers at the ends of the last bracket, and trial the last ones.
     """
     bound, above = -math.inf, math.inf
@@ -384,7 +384,7 @@ def _maximise_dual(
 
 @merged
 def _value_at(q: FloatArray, problem: Problem) -> float:
-    """Objective of the allocation that q is in proportion to, with the best f and p."""
+    """Objective at the probabilities proportional to q, with the best f and p."""
     t = problem.t
     total, value = _total(q), 0.0
     for n in range(q.size):
@@ -404,16 +404,16 @@ def _prove(
     q_low: FloatArray,
     q_high: FloatArray,
 ) -> float:
-    """Bound P2 from below by its dual and, to `branch`, by the duals of its parts.
+    """Bound P2 from below by its dual and, with `branch`, by the duals of its parts.
 
     If costs are not convex, the dual mixes allocations in which one device has most of the
-    probability with others. The parts differ in the range of the largest probability, and the least
-    of their duals is a bound. Ranges are halved until it comes close to the best value found.
+    probability with others. The parts differ in the range of the largest probability, and the
+    smallest of their duals is a bound. Ranges are halved until it is close to the best value found.
     Without branching, q_low and q_high are the results of `_maximise_dual` for the whole.
     """
     V, cohort_size, t, _, power, time, energy = problem
     _participations(q, problem)
-    _resources(q_low, q_high, problem)  # for the times and energies alone
+    _resources(q_low, q_high, problem)  # only for the times and energies
     nu, scale = 0.0, 0.0
     for n in range(q.size):
         slope = V * time[n] + t[QUEUE, n] * energy[n] * cohort_size * power[n]
@@ -465,7 +465,7 @@ def bound_rows(
     known: tuple[FloatArray, FloatArray, bool],
     results: Bounds,
 ) -> None:
-    """Bound P2 from below. Known are q, its objectives and whether to branch; see `_prove`."""
+    """Bound P2 from below; `known` has q, its objectives and whether to branch; see `_prove`."""
     rounds = Rounds(*rounds)
     q, objective, branch = known
     problem, stack = _new_problem(rounds), np.empty((128, 4))
@@ -478,7 +478,7 @@ def bound_rows(
 
 @entry
 def resource_rows(begin: int, end: int, rounds: Rounds, results: tuple[FloatArray, ...]) -> None:
-    """Write the best f and p at q, the first of the results, and the times and energies there."""
+    """Write the best f and p at q, the first of the results, with their times and energies."""
     rounds = Rounds(*rounds)
     problem = _new_problem(rounds)
     q, f, p, time, energy = results

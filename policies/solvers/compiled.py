@@ -17,7 +17,7 @@ from numba import njit
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Division by zero gives inf as in numpy, which lets the compiler use vector instructions. Python
-# calls entries alone: what it would need to call the others takes a second to compile.
+# calls only entries: wrappers to call the other functions would take a second to compile.
 _OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True}
 # All files with compiled functions.
 _FILES = [
@@ -33,9 +33,9 @@ def compiled(function: F, **options: Any) -> F:
     return compiler(function)
 
 
-# LLVM puts the function in the place of each call: a call with arrays takes 10 ns.
+# LLVM inlines the function at each call, because a call with arrays takes 10 ns.
 inlined = partial(compiled, forceinline=True)
-# Makes the function a part of its only caller, which is faster to compile than both.
+# Merges the function into its only caller, which compiles faster than both.
 merged = partial(compiled, inline="always")
 
 # Seconds after which a terminal shows that the solvers are being compiled.
@@ -44,9 +44,9 @@ _PATIENCE = 2.0
 
 @cache
 def _announce() -> None:
-    """Say on a terminal, once, what is waited for; of several workers only the first does so."""
+    """Print once on a terminal why this takes long; among several workers, only in the first."""
     if current_process().name in ("MainProcess", "LokyProcess-1") and sys.stderr.isatty():
-        # Wide enough to cover the bar that other processes draw.
+        # Wide enough to cover another process's progress bar.
         note = "\rcompiling the solvers takes some seconds, once after installing".ljust(80)
         print(note, file=sys.stderr)
 
@@ -62,19 +62,19 @@ def _announced() -> Iterator[None]:
 
 
 def entry(function: F) -> F:
-    """Compile a function that Python calls through `Rounds.run`; kept on disk if possible."""
+    """Compile a function that Python calls through `Rounds.run`; cached on disk if possible."""
     try:
         kept = njit(**_OPTIONS, nogil=True, cache=True)(function)
         kept.compile = _announced()(kept.compile)
-        # Numba goes by the entry's own file, and would keep what other files have changed.
+        # Numba checks only the entry's own file, and would miss changes to other files.
         index = kept._cache._cache_file
         changed = [(file.stat().st_mtime, file.stat().st_size) for file in _FILES]
         index._source_stamp = index._source_stamp, changed
         return kept  # type: ignore[no-any-return]
-    except RuntimeError:  # neither the package's folder nor the user's can be written
+    except RuntimeError:  # neither the package's folder nor the user's is writable
         warnings.warn(
-            "compiled solvers cannot be kept, and are compiled anew by each process: set "
-            "NUMBA_CACHE_DIR to a folder that can be written",
-            stacklevel=1,  # of this line: once in a process
+            "compiled solvers cannot be cached, so each process compiles them again: set "
+            "NUMBA_CACHE_DIR to a writable folder",
+            stacklevel=1,  # this line: warn once per process
         )
         return njit(**_OPTIONS, nogil=True)(function)  # type: ignore[no-any-return]

@@ -1,11 +1,11 @@
-"""A device's best f and p, at a price of energy (Theorems 2 and 3) or by a deadline, compiled.
+"""A device's best f and p for a price of energy (Theorems 2 and 3) or a deadline, compiled.
 
 Times and energies use the logarithm l = ln(1 + h p / N0), as the paper does in P2.1:
 
     T = cycles / f + upload / l + waiting,    cycles = E c D,    upload = M K ln(2) / B,
     E = alpha cycles f^2 / 2 + p upload / l,  waiting = T_down + overhead.
 
-The *rate*, the energy saved by one more second to upload, is ``((1 + x) ln(1 + x) - x) N0 / h``
+The *rate*, the energy saved by a second more to upload, is ``((1 + x) ln(1 + x) - x) N0 / h``
 with x = h p / N0. Its derivative with respect to p is l. The rate grows with p, so the least energy
 with which a device meets a deadline is convex and decreasing in the deadline.
 
@@ -34,15 +34,15 @@ from policies.solvers.inputs import (
     WAITING,
 )
 
-# Rows of a table: the constants, what a device is in a round, ...
+# Rows of a table: the constants, a device's state in a round, ...
 QUEUE, SNR = CONSTANTS, CONSTANTS + 1  # the energy queue, and h / N0
 LOG_MAX, RATE_MAX = CONSTANTS + 2, CONSTANTS + 3  # the logarithm and the rate at p_max
-# ... what deadlines add, ...
+# ... values for deadlines, ...
 LOG_MIN = CONSTANTS + 4  # the logarithm at p_min
 LEAST = CONSTANTS + 5  # the least time, at f_max and p_max
-# ... and the outcome problem.
+# ... and for the outcome problem.
 PARTICIPATION = CONSTANTS + 6  # the participation queue
-FIRST = CONSTANTS + 7  # the least time; infinite for a device that is absent
+FIRST = CONSTANTS + 7  # the least time; infinite for an absent device
 _ROWS = CONSTANTS + 8
 
 # Relative distance inside a range at which the search of `on_time` stops.
@@ -51,7 +51,7 @@ _INSIDE = 1e-12
 
 @compiled
 def begin_table(constants: FloatArray) -> FloatArray:
-    """Make a table that holds the constants."""
+    """Create a table that contains the constants."""
     t = np.empty((_ROWS, constants.shape[1]))
     for row in range(constants.shape[0]):
         for n in range(constants.shape[1]):
@@ -61,7 +61,7 @@ def begin_table(constants: FloatArray) -> FloatArray:
 
 @compiled
 def begin_round(gain: FloatArray, queue: FloatArray, t: FloatArray) -> None:
-    """Write what the devices are in a round, from their gains and their queues, (N,)."""
+    """Write the devices' state in a round, from their gains and queues, (N,)."""
     for n in range(queue.size):
         snr = gain[n] / t[NOISE, n]
         x = snr * t[P_MAX, n]
@@ -72,7 +72,7 @@ def begin_round(gain: FloatArray, queue: FloatArray, t: FloatArray) -> None:
 
 @compiled
 def begin_deadlines(t: FloatArray) -> None:
-    """Write what `on_time` needs beyond that."""
+    """Write the other rows that `on_time` needs."""
     for n in range(t.shape[1]):
         t[LOG_MIN, n] = math.log1p(t[SNR, n] * t[P_MIN, n])
         computing = t[CYCLES, n] / t[F_MAX, n]
@@ -81,7 +81,7 @@ def begin_deadlines(t: FloatArray) -> None:
 
 @compiled
 def power_equation(x: float, log_x: float) -> float:
-    """Give (1 + x) ln(1 + x) - x with ``log_x = ln(1 + x)``; a series where it would cancel."""
+    """(1 + x) ln(1 + x) - x with ``log_x = ln(1 + x)``; a series avoids cancellation."""
     if x > 0.02:
         return (1.0 + x) * log_x - x
     total, term = 0.0, x
@@ -104,10 +104,10 @@ def logarithm(p: float, snr: float) -> tuple[float, float, float]:
 
 @compiled
 def _inverse_cube_root(t: float) -> float:
-    """``t ** (-1 / 3)`` for t > 0, by arithmetic that the processor does for many t at once.
+    """``t ** (-1 / 3)`` for t > 0, by arithmetic that vectorises.
 
-    A third of the bits of t, taken from those of a constant, are within 4 % of the root, as the
-    exponent stands in front. Two steps of fourth order give all of its digits.
+    A constant minus a third of t's bits is within 4 % of the root, because the leading bits are the
+    exponent. Two steps of fourth order reach full precision.
     """
     third = ((np.float64(t).view(np.int64) >> 32) * 0x55555556) >> 32
     root = np.int64((0x553EF0FF - third) << 32).view(np.float64)
@@ -131,7 +131,7 @@ def best_p(price: float, n: int, t: FloatArray) -> tuple[float, float]:
     """Theorem 3 at a price of energy in time that is too high for p_max: p, and the logarithm l.
 
     With x = snr p the condition is (1 + x) ln(1 + x) - x = snr / price. Its left side is convex and
-    increasing, so that Newton's method finds the root, or ends at the end of the range.
+    increasing, so Newton's method finds the root or stops at an end of the range.
     """
     snr, p_min, p_max = t[SNR, n], t[P_MIN, n], t[P_MAX, n]
     target = snr * (1.0 / price)
@@ -151,7 +151,7 @@ def best_p(price: float, n: int, t: FloatArray) -> tuple[float, float]:
 
 @inlined
 def spent(f: float, p: float, log: float, n: int, t: FloatArray) -> tuple[float, float]:
-    """T and E at f and p, whose logarithm is known."""
+    """T and E at f and p, given the logarithm l at p."""
     uploading = t[UPLOAD, n] / log
     energy = 0.5 * t[CAPACITANCE, n] * t[CYCLES, n] * f * f + p * uploading
     return t[CYCLES, n] / f + uploading + t[WAITING, n], energy
@@ -188,19 +188,19 @@ def on_time(
 ) -> tuple[float, float, float, float]:
     """The f and p with which a device meets the deadline at the least energy.
 
-    Inside the range of f, one more second to compute saves the energy alpha f^3 (Theorem 2).
-    Inside the range of p, one more second to upload saves the rate (Theorem 3). The time is split
-    so that the two agree, as far as the ranges allow: one root in p. The search for it begins at
-    ``start``, which may be any number. A device that cannot meet the deadline goes as fast as it
-    can.
+    Inside the range of f, a second more to compute saves the energy alpha f^3 (Theorem 2). Inside
+    the range of p, a second more to upload saves the rate (Theorem 3). The time is split so that
+    both savings are equal, as far as the ranges allow, which is a root in p. The search for it
+    starts at ``start``, which may be any number. A device that cannot meet the deadline gets f_max
+    and p_max.
 
-    The root lies between two powers: at the lower, f must be the largest; at the higher, f may be
-    the smallest. Outside, Newton's method on the concave logarithm leads to a point just inside.
-    Inside, Newton's method solves the logarithm of the condition in the logarithm of p, and stops
-    short of both ends.
+    The root lies between two powers: at the lower one, f must be f_max; at the higher one, f may be
+    f_min. Outside, Newton's method on the concave logarithm leads to a point just inside. Inside,
+    Newton's method solves the logarithm of the condition in the logarithm of p, and stays clear of
+    both ends.
 
-    Gives f, p, the energy saved by one more second [J/s], which is the inverse of the price of
-    energy, and how much this saving falls with each second [J/s^2].
+    Returns f, p, the energy saved by a second more [J/s], which is the inverse of the price of
+    energy, and the decrease of this saving with time [J/s^2].
     """
     cycles, upload, alpha, snr = t[CYCLES, n], t[UPLOAD, n], t[CAPACITANCE, n], t[SNR, n]
     f_min, f_max, p_min, p_max = t[F_MIN, n], t[F_MAX, n], t[P_MIN, n], t[P_MAX, n]

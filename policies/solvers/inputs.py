@@ -1,4 +1,4 @@
-"""Rounds and systems, checked, as arrays for the compiled solvers."""
+"""Checked rounds and systems as arrays for the compiled solvers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _WORTH_A_THREAD = 4000
 
 # Rows of the constants, (CONSTANTS, N); `policies.solvers.device` adds the rows of a round.
 CYCLES, UPLOAD, WAITING, NOISE, CAPACITANCE, F_MIN, F_MAX, P_MIN, P_MAX = range(9)
-F_SCALE, P_SCALE = 9, 10  # 1 / (max - min), or zero where there is nothing to choose
+F_SCALE, P_SCALE = 9, 10  # 1 / (max - min), or zero if the range is a point
 ERROR, BUDGET = 11, 12  # V lambda w^2, and the energy budget
 CONSTANTS = 13
 
 
 class Rounds(NamedTuple):
-    """A batch of rounds, and the system, as the kernels take them."""
+    """A batch of rounds and its system, as passed to the kernels."""
 
     gain: FloatArray  # (B, N)
     queue: FloatArray  # (B, N)
@@ -40,7 +40,7 @@ class Rounds(NamedTuple):
     def run(self, function: Callable[..., None], *groups: tuple[object, ...]) -> None:
         """Call ``function(begin, end, rounds, *groups)`` for all rounds, in threads if that pays.
 
-        numba recognises plain tuples faster than named ones: the kernel names them again.
+        numba recognises plain tuples faster than named ones, so the kernel restores the names.
         """
         count, size = self.queue.shape
         arguments = tuple(self), *map(tuple, groups)
@@ -60,10 +60,10 @@ class Rounds(NamedTuple):
 def check_rounds(
     channel_gain: ArrayLike, queue: ArrayLike, scenario: Scenario, V: float | None = None
 ) -> tuple[Rounds, tuple[int, ...]]:
-    """Check gains and queues [J]; give the rounds, and the shape (N,) or (B, N).
+    """Check gains and queues [J]; return the rounds and the shape (N,) or (B, N).
 
-    V is the weight of the time, by default the scenario's. The arrays are copies: the caller's
-    may change before a certificate is asked for.
+    V is the weight of the time, by default the scenario's. The arrays are copies, because the
+    caller's may change before a certificate is computed.
     """
     V = scenario.V if V is None else finite_number("V", V)
     gains, queues = check_state(channel_gain, queue, scenario)
@@ -81,8 +81,8 @@ def check_state(
 ) -> tuple[FloatArray, FloatArray]:
     """Gains and queues [J] as arrays of shape (N,) or (B, N).
 
-    Raises `ValueError` if a shape is wrong, a gain not positive and finite, or a queue negative or
-    not finite.
+    Raises `ValueError` if a shape is wrong, a gain is not positive and finite, or a queue is
+    negative or not finite.
     """
     gains = real_array("channel_gain", channel_gain)
     if gains.ndim not in (1, 2) or gains.shape[-1] != scenario.num_devices or not gains.size:
@@ -95,7 +95,7 @@ def check_state(
 
 
 def like_gains(name: str, value: ArrayLike, shape: tuple[int, ...], allowed: Range) -> FloatArray:
-    """Numbers in a range in the shape of the gains; those of one system may serve a batch."""
+    """Numbers checked for a range, in the shape of the gains; (N,) may serve a batch."""
     values = real_array(name, value)
     if values.shape != shape and values.shape != shape[-1:]:
         raise ValueError(f"{name} must have the shape of channel_gain, {shape}, got {values.shape}")
@@ -108,7 +108,7 @@ def _check_range(name: str, values: FloatArray, allowed: Range) -> None:
         raise ValueError(f"{name} must {allowed.must}, got {values.min()} to {values.max()}")
 
 
-@lru_cache(maxsize=1)  # nearly always the same one
+@lru_cache(maxsize=1)  # usually the same scenario
 def device_constants(scenario: Scenario) -> FloatArray:
     """The table of constants: the devices' properties that all rounds share."""
     f_range, p_range = scenario.f_max - scenario.f_min, scenario.p_max - scenario.p_min

@@ -34,7 +34,7 @@ def test_start__waits_for_no_library_that_is_not_used(code):
 
 def test_compiling__where_nothing_can_be_kept_works_and_names_the_folder_to_set(monkeypatch):
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])  # as where all folders are read-only
-    with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to a folder"):
+    with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to a writable folder"):
         assert compiled.entry(lambda x: x + 1.0)(1.0) == 2.0
 
 

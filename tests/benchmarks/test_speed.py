@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import time
 import timeit
 from collections.abc import Callable, Iterable
@@ -164,3 +166,23 @@ def test_opportunistic__decides_with_its_certificate():
     coming = itertools.cycle(states)
     ours = seconds(lambda: policy.decide(next(coming)), 200)
     print(f"Opportunistic.decide, N = 120, with its certificate: {ours * 1e6:.0f} us (target 200)")
+
+
+# Decides with each kernel, and computes both bounds.
+USES_ALL_SOLVERS = """
+import time
+from fl_edge_env import Scenario
+from policies import evaluate, make_policy
+
+scenario = Scenario.cifar10(num_rounds=2)
+names = ("lroa", "uni-d", "opportunistic", "fastest:dynamic")
+evaluate([make_policy(name, scenario) for name in names], scenario, seeds=[0])
+print(time.process_time())
+"""
+
+
+def test_solvers__compile_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    command = [sys.executable, "-c", USES_ALL_SOLVERS]
+    first, second = (float(subprocess.check_output(command)) for _ in range(2))
+    print(f"all solvers compile in {first - second:.1f} s of processor time (target 10)")

@@ -22,7 +22,7 @@ INDEX = evidence.index()
 LEADERBOARDS = {
     name: file[1]
     for name, result in INDEX.items()
-    if (file := re.search(r"fl-edge leaderboard (\S+)", result["command"]))
+    if (file := re.search(r"fl-edge leaderboard (examples\S+)", result["command"]))
 }
 
 

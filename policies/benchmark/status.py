@@ -341,8 +341,8 @@ class _Rule(NamedTuple):
         """The means farthest beyond the limits that a Poisson number of lumps explains."""
         lump = self._lump()
         level, mean = LEVEL / lump.size, self.limit / lump
-        number = pdtrik(1.0 - level, mean) + 1.0 if self.sign > 0 else pdtrik(level, mean)
-        farthest: FloatArray = number * lump
+        number = np.add(pdtrik(1.0 - level, mean), 1.0) if self.sign > 0 else pdtrik(level, mean)
+        farthest: FloatArray = np.asarray(number, np.float64) * lump
         return farthest
 
 

@@ -44,7 +44,7 @@ class Named(ABC):
 
 
 class Policy(Named):
-    """Decides each round from the observation and the scenario alone.
+    """Decides each round, using only the observation and the scenario.
 
     A new policy needs only the method `decide`. An interrupted training run can resume if its
     policy can be pickled.

@@ -26,7 +26,7 @@ class LROA(Policy):
     variant : {"derived", "paper"}
         P2.2 as it follows from P2, or as the paper prints it, without the queue.
     exact : bool
-        Search for the global optimum of P2 where it is not convex; the default is the paper's
+        Search for the global optimum of P2 if it is not convex; the default is the paper's
         Algorithm 2.
 
     Attributes

@@ -1,12 +1,12 @@
-"""Lower bounds: the long-run bound in the mean over channels, and the bounds along a path.
+"""Lower bounds: the long-run bound, averaged over channels, and the bounds along a sample path.
 
-All come from weak duality. For prices of energy ``m >= 0`` and gains h, let
+All follow from weak duality. For prices of energy ``m >= 0`` and gains h, let
 
     phi(h) = min over f, p, q of  sum (q T + lambda w^2/q) + sum m (pi E - budget),
 
-which is P2 with queues ``V m``, and which the certificate of P2 bounds from below. It holds for
-policies that sample, and counts the paper's objective. The bound of the outcome problem holds for
-every policy and counts what a user pays: the time, the energy really spent and participation.
+which is P2 with queues ``V m``; the certificate of P2 bounds it from below. It is a bound on the
+paper's objective, for policies that sample. The bound of the outcome problem is for every policy
+and on a user's costs: time, the energy really spent, and participation.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from policies.lroa import LROA
 from policies.outcome import DualPrices, bound_rounds, outcome_prices
 from policies.p2 import solve_p2
 
-# Rounds in the search for prices, of which the second half is averaged; and the numbers that they
-# may have: of very many devices there are fewer rounds.
+# Rounds in the search for prices, whose second half is averaged, and the most rounds times devices:
+# with very many devices there are fewer rounds.
 _PRICE_ROUNDS = 2000
 _PRICE_NUMBERS = _PRICE_ROUNDS * 2000
 _LEAST_PRICE_ROUNDS = 200
-# Step of that search: V is this many times the mean squared budget over the nominal penalty. A
-# budget is then within a few per cent of its price after some hundred rounds.
+# Step of that search: V is this multiple of the mean squared budget over the nominal penalty. The
+# prices are then within a few per cent of their limits after some hundred rounds.
 _PRICE_NU = 1e4
-# Numbers in an array of gains for which P2 is solved at a time.
+# Most numbers in an array of gains for which P2 is solved at once.
 _BLOCK_NUMBERS = 1 << 18
-# Relative distance to the optimum of a round up to which the outcome's bound is proven.
+# Proven relative distance of the outcome bound to the optimum of a round.
 _OUTCOME_TOLERANCE = 1e-5
 
 
 class Prices(NamedTuple):
-    """The prices at which runs are measured against both bounds along their path.
+    """The prices of both bounds along a sample path.
 
-    Those of expected energy, shape (N,) [s/J], are for policies that sample; those of the energy
-    spent and of participation are for every policy.
+    `energy` has prices of expected energy, shape (N,) [s/J], for policies that sample; `outcome`
+    has prices of spent energy and of participation, for every policy.
     """
 
     energy: FloatArray
@@ -61,11 +61,11 @@ def find_prices(scenario: Scenario) -> Prices:
 
 @dataclass(frozen=True, eq=False)
 class LowerBound:
-    """The long-run bound in the mean over channels, estimated from samples.
+    """The long-run bound, averaged over channels and estimated from samples.
 
-    No policy whose average energy meets the budgets has an expected time-average penalty below
-    it. A single episode may lie below: its channel may be better than the mean, and its energy
-    above the budget. For an episode see `path_bound`.
+    No policy whose average energy meets the budgets has an expected time-average penalty below it.
+    A single episode may be below it: its channel may be better than average, and its energy above
+    the budget. For an episode see `path_bound`.
 
     Attributes
     ----------
@@ -85,10 +85,10 @@ class LowerBound:
 def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     """Prices of energy at which the bounds are nearly tight, shape (N,) [s/J].
 
-    LROA's queues over V: their updates are subgradient steps on the dual function. They are
-    averaged over the second half of an episode long enough for them to settle, whose V depends on
-    the budgets alone, so that a scenario's V does not move its bounds. Any prices give valid
-    bounds; four significant digits keep them the same on every machine.
+    They are LROA's queues over V, whose updates are subgradient steps on the dual function,
+    averaged over the second half of an episode that is long enough for them to settle. V depends
+    only on the budgets there, so a scenario's V does not affect its bounds. Any prices give valid
+    bounds. They are rounded to four digits, and so equal on every machine.
     """
     integer_at_least(0, "seed", seed)
     price_seed, _ = np.random.SeedSequence(seed).spawn(2)
@@ -99,9 +99,9 @@ def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     V = _PRICE_NU * float(np.mean(scenario.energy_budget_j**2)) / penalty
     rounds = _PRICE_NUMBERS // scenario.num_devices
     rounds = min(_PRICE_ROUNDS, max(_LEAST_PRICE_ROUNDS, rounds))
-    # What the bound counts, whatever the server knows and the reward counts.
+    # The bound's objective with full information, for every scenario.
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # warned when the scenario was made
+        warnings.simplefilter("ignore", UserWarning)  # the original scenario has warned already
         system = scenario.replace(
             num_rounds=rounds,
             csi="full",
@@ -122,7 +122,7 @@ def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
 
 
 def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -> LowerBound:
-    """Bound the long-run penalty in the mean from below, by weak duality.
+    """Lower bound on the expected long-run penalty, by weak duality.
 
     ``E_h[phi(h)]`` is at most the expected time-average penalty of every policy whose average
     energy stays within the budgets.
@@ -130,12 +130,12 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
     Parameters
     ----------
     scenario : Scenario
-        The system. The bound holds for every stationary channel, also a correlated one: only
-        the distribution of a round's gains matters. It holds, but is not tight, where the
-        server does not know the gains of the round, which no policy gains by, or where the latency
-        is the mean of the longest time in the cohort, which is at least the proxy.
+        The system. The bound holds for every stationary channel, even a correlated one: only the
+        distribution of a round's gains matters. It holds, but is not tight, if the server does not
+        know the current gains, which helps no policy, or if the latency is the mean of the longest
+        time in the cohort, which is at least the proxy.
     num_samples : int
-        Channel samples for the estimate, independent of those that chose the prices.
+        Channel samples for the estimate, independent of the samples for the prices.
     seed : int
         Seed of both.
 
@@ -146,9 +146,9 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
     Raises
     ------
     ValueError
-        If `num_samples` is less than two, `seed` no integer of at least zero, devices drop out, as
-        the sampling error then leaves out those that are not there, or the scenario has a deadline,
-        as P2 knows nothing of times and energies that end there.
+        If `num_samples` is less than 2 or `seed` is not an integer >= 0; if devices drop out, as
+        the sampling error then omits unavailable devices; or if the scenario has a deadline, as P2
+        does not know that times and energies end there.
     """
     integer_at_least(2, "num_samples", num_samples)
     if scenario.deadline_s < math.inf:
@@ -178,17 +178,16 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
 def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
     """Lower bounds on the priced objective of each round of an episode, (num_rounds,) [s].
 
-    For every policy that samples, within budget or not, and on every path of the channel,
+    For every policy that samples, within budget or not, and on every sample path of the channel,
 
         mean_t(penalty_t) + sum_n m_n mean_t(pi_n E_n - budget_n)  >=  mean_t(phi(h_t)),
 
     without noise: each round's left side is at least its phi. The left side is the *priced*
-    objective, in which overspending is paid and saving rewarded at the prices m of energy, of shape
-    (N,) [s/J]. Where the server does not know the gains of the round, phi is still that of the true
-    ones; where the latency is the longest time in the cohort, phi has the proxy, which is at most
-    as long. Where devices drop out it is NaN, as the sampling error of a round then leaves out
-    those that are not available, and is no longer comparable; and where the scenario has a
-    deadline, at which times and energies end that phi counts in full.
+    objective, which charges overspending and rewards saving at the prices m of energy, shape (N,)
+    [s/J]. If the server does not know the current gains, phi still has the true ones; if the
+    latency is the longest time in the cohort, phi has the proxy, which is at most as long. The
+    bounds are NaN if devices drop out, as the sampling error then omits unavailable devices and is
+    not comparable, or if the scenario has a deadline, as phi counts times and energies beyond it.
     """
     if scenario.drops_out or scenario.deadline_s < math.inf:
         return np.full(scenario.num_rounds, np.nan)
@@ -200,8 +199,8 @@ def priced_outcome(info: Mapping[str, Any], prices: DualPrices, scenario: Scenar
     """Cost of a round to a user [s]: its time, and its energy and participation at their prices.
 
     It is ``time + sum_n m_n (spent_n - budget_n) + sum_n z_n (rho_n - x_n)``, where x is 1 for a
-    device that takes part in time and 0 otherwise, and rho the share of rounds in which it should.
-    The info, that of a step, has the `round_time` and the `energy_spent`.
+    device that participates in time and 0 otherwise, and rho is its participation target. `info` is
+    the info of a step, with `round_time` and `energy_spent`.
     """
     energy = np.sum(prices.energy * (info["energy_spent"] - scenario.energy_budget_j), axis=-1)
     missing = participation_target(scenario) - in_time(info)
@@ -213,12 +212,11 @@ def priced_outcome(info: Mapping[str, Any], prices: DualPrices, scenario: Scenar
 def outcome_path_bound(scenario: Scenario, seed: int, prices: DualPrices) -> FloatArray:
     """Lower bounds on the `priced_outcome` of each round of an episode, (num_rounds,) [s].
 
-    It holds in every round for every policy, sampled or chosen, because any cohort has from one to
-    K distinct devices. No noise is left: a policy's mean over the episode is at least the mean of
-    these bounds, whatever it spends and whomever it leaves out. Where the observed gains are old,
-    the bound is that of the true ones. Where devices drop out, it is that of the cohorts of
-    available devices; whether uploads fail does not matter to it. Where devices are late, see
-    `bound_rounds`.
+    They hold in every round for every policy, sampled or chosen, because any cohort has 1 to K
+    distinct devices. They hold without noise: a policy's mean over the episode is at least the mean
+    of these bounds, even if it overspends or leaves devices out. They have the true gains even if
+    observed gains are delayed, and only cohorts of available devices if devices drop out. Failed
+    uploads have no effect. For late devices, see `bound_rounds`.
     """
     energy, participation = prices
     constant = -np.sum(energy * scenario.energy_budget_j)

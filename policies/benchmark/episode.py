@@ -324,8 +324,8 @@ def _chance_lasts(scenario: Scenario) -> float:
     """Rounds over which a device's chance variation is correlated, at least one.
 
     For the channel, this is the variance of block means divided by the variance for independent
-    rounds, averaged over devices. Availability adds what random absences add, relatively, to the
-    variance of a device's participations.
+    rounds, averaged over devices. Random absences add their relative contribution to the variance
+    of a device's participations.
     """
     rng, last, means, squares = np.random.default_rng(0), None, [], 0.0
     blocks, rounds, devices = 16, 64, scenario.num_devices

@@ -50,8 +50,8 @@ def standings(board: Board) -> pd.DataFrame:
     `status` (or why it was not run) and `status_reason`, the number of `seeds`, and with a target
     the number of runs that `reached` it. For each measure it has the mean and, in columns `_low`
     and `_high`, the ends of its 95 % interval over seeds. `longer_than_leader` is its total time,
-    or with a target its time to the target, over the leader's on the same seed, less one. A measure
-    that some run lacks is NaN. The columns are the same in every setting.
+    or with a target its time to the target, over the leader's on the same seed, minus one. A
+    measure that is undefined in a run is NaN. The columns are the same in every setting.
     """
     summary = board.summary
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}

@@ -1,7 +1,7 @@
 """The status of a scheduler in a setting: whether it meets its constraints, over all its seeds.
 
 `episode.run_episode` keeps the `DeviceAccounts` of each run, `summary.summarise` calls `judge` for
-the status of all runs of a policy, and tables add what the seeds `cannot_tell`.
+the status of all runs of a policy, and tables add the note of `cannot_tell`.
 
 Seeds are the independent replicates: within a run, rounds and devices depend on each other. A mean
 over seeds is beyond a limit if its excess is statistically significant. The chance variation is the
@@ -69,7 +69,7 @@ class DeviceAccounts(NamedTuple):
     filled : ndarray, shape (S,)
         Number of participants over the possible cohort size, which is K or the number of available
         devices. For draws, the expected number of distinct devices, relative to draws in proportion
-        to the data. Late devices do not count as taking part.
+        to the data. Late devices do not count as participants.
     weight : ndarray, shape (S,)
         Mean over the rounds of the sum of the weights; for draws the expected sum, which is 1.
     lasting : ndarray, shape (S,)
@@ -125,14 +125,14 @@ class Status(NamedTuple):
 
 
 class Sensitivity(NamedTuple):
-    """What chance could hide in the runs of a policy: means over seeds that are not significant.
+    """Excesses that chance could hide in a policy's runs: not significant as means over seeds.
 
     Attributes
     ----------
     device, together : float
-        Energy of a device, and of all together, over the budget, at most; infinite for one seed.
+        Largest energy of a device, and of all together, over the budget; infinite for one seed.
     influence : float
-        Influence of a device, at least; minus infinity for one seed.
+        Smallest influence of a device; minus infinity for one seed.
     """
 
     device: float
@@ -158,10 +158,10 @@ def judge(accounts: DeviceAccounts, until_target: DeviceAccounts | None = None) 
 
     Notes
     -----
-    An excess of all devices together is significant if a one-sided t-test over the seeds says so at
-    `LEVEL`. Among N devices, some have seeds that agree by chance. So for a single device, the
-    chance variation common to all devices must not explain the excess either, at ``LEVEL / N``. Its
-    model is a Poisson number of lumps, whose size follows from the spread of all devices over
+    An excess of all devices together is tested by a one-sided t-test over the seeds at `LEVEL`.
+    Among N devices, some have seeds that agree by chance. So for a single device, the chance
+    variation common to all devices must not explain the excess either, at ``LEVEL / N``. It is
+    modelled as a Poisson number of lumps, whose size follows from the spread of all devices over
     seeds: one participation if cohorts are random, nearly nothing for round robin, 14
     participations for proportional fair scheduling if channels stay good for long. Both tests cap
     the variance at `_LUMP` times the channel's coherence time: otherwise a policy could spread its
@@ -231,7 +231,7 @@ def _judge(
 
 
 def sensitivity(accounts: DeviceAccounts) -> Sensitivity:
-    """What the runs of a policy could hide; for a device, by the chance that all have in common."""
+    """Excesses that a policy's runs could hide; a device's by the common chance variation."""
     energy, influence, _ = _rules(accounts)
     several = len(accounts.energy) > 1
     least = float(influence.hidden().min()) if several else -np.inf
@@ -243,7 +243,7 @@ def sensitivity(accounts: DeviceAccounts) -> Sensitivity:
 
 
 def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
-    """What chance could hide in the runs of the policies that are ok; empty if not much."""
+    """A note on excesses that chance could hide in the runs of policies that are ok, or empty."""
     passed = [each for each in accounts if judge(each).name == OK]
     if not passed:
         return ""
@@ -285,7 +285,7 @@ class _Rule(NamedTuple):
     sign : int
         1 for upper limits, -1 for lower ones.
     one : ndarray, shape (N,)
-        What a participation adds to the ratio in a run.
+        The contribution of a participation to the ratio in a run.
     largest : float
         The largest lump of chance, in participations.
     """
@@ -307,10 +307,10 @@ class _Rule(NamedTuple):
         return beyond
 
     def beyond_as_group(self) -> bool:
-        """Whether the devices that are beyond their limits in the other seeds are so in each seed.
+        """Whether devices that exceed their limits in the other seeds also do so in each seed.
 
-        If all devices keep to their limits, the choice by the other seeds is independent of the
-        chance in a seed. It takes three seeds: of two, each alone would choose for the other.
+        If all devices keep to their limits, this choice is independent of the chance variation in a
+        seed. It takes three seeds: with two, each alone would choose for the other.
         """
         seeds = len(self.ratio)
         if seeds < 3:
@@ -323,14 +323,14 @@ class _Rule(NamedTuple):
         return bool(excess.mean() > _margin(excess, float(most.mean())))
 
     def hidden(self) -> FloatArray:
-        """The means over seeds that are just not beyond, if their variance is in lumps."""
+        """The most extreme means over seeds that are not significant, if chance is in lumps."""
         # x = limit + sign t sqrt(lump x), the t-test, is a quadratic equation in sqrt(x).
         half = self.sign * _t(len(self.ratio)) * np.sqrt(self._lump()) / 2
         by_seeds = (half + np.sqrt(half**2 + self.limit)) ** 2
         return self.sign * np.maximum(self.sign * by_seeds, self.sign * self._by_lumps())
 
     def _lump(self) -> FloatArray:
-        """Size of the lumps of which the means over seeds consist, by their spread; shape (N,)."""
+        """Size of the lumps in the means over seeds, estimated from their spread; shape (N,)."""
         lumps = self.ratio.var(axis=0, ddof=1) / self.one  # in participations, times the ratio
         # Even without chance, the size stays large enough to compute a Poisson distribution.
         size = np.clip(lumps.mean() / max(self.ratio.mean(), 1e-9), 1e-3, self.largest)
@@ -350,7 +350,7 @@ def _rules(accounts: DeviceAccounts, device: float = DEVICE_ENERGY) -> tuple[_Ru
     """The limits of energy (`device`, or one participation more), influence and participation."""
     asked = _asked(accounts)
     one, often = 1.0 / asked, accounts.participation.mean(axis=0)
-    # A participation costs less if a device takes part more often than its data ask for.
+    # A participation costs less if a device participates more often than its fair number.
     each = accounts.energy.mean(axis=0) / np.maximum(often, 1e-9)
     one_energy = one * np.where(often > 0, np.clip(each, 1e-3, 1.0), 1.0)
     lump = _LUMP * float(accounts.lasting.max())
@@ -367,9 +367,9 @@ def _rules(accounts: DeviceAccounts, device: float = DEVICE_ENERGY) -> tuple[_Ru
 
 
 def _lacking(accounts: DeviceAccounts) -> float:
-    """The share of all participation that devices lack; 0 if it may be `LACKING` by chance."""
+    """The fraction of all participation that devices lack; 0 unless it exceeds `LACKING`."""
     seeds, devices = accounts.asked.shape
-    if seeds < 3:  # of two seeds each alone would choose for the other
+    if seeds < 3:  # with two seeds, each alone would choose for the other
         return 0.0
     asked = _asked(accounts)
     got, least = accounts.influence, np.ones(devices)
@@ -384,19 +384,19 @@ def _lacking(accounts: DeviceAccounts) -> float:
 
 
 def _asked(accounts: DeviceAccounts) -> FloatArray:
-    """Participations that are asked of each device in a run, in the mean, shape (N,)."""
+    """Mean fair number of participations of each device in a run, shape (N,)."""
     asked: FloatArray = np.maximum(accounts.asked.mean(axis=0), 1e-9)
     return asked
 
 
 def _even(asked: FloatArray) -> FloatArray:
-    """An even share of the participations over what a device's data ask for, at most 1; (N,)."""
+    """An even split of the participations over each device's fair number, at most 1; (N,)."""
     even: FloatArray = np.minimum(1.0, asked.mean() / asked)
     return even
 
 
 def _margin_together(energy: _Rule) -> float:
-    """How far beyond `ALL_ENERGY` the t-test lets the mean of all devices be."""
+    """The excess over `ALL_ENERGY` of the mean of all devices that the t-test tolerates."""
     most = energy.largest / 2 * float(energy.one.mean()) * ALL_ENERGY / len(energy.one)
     return float(_margin(energy.ratio.mean(axis=1), most))
 
@@ -406,7 +406,7 @@ def _t(seeds: int) -> float:
 
 
 def _margin(ratio: FloatArray, most: float | FloatArray) -> FloatArray:
-    """How far beyond a limit the t-test lets a mean over seeds be.
+    """The excess over a limit of a mean over seeds that the t-test tolerates.
 
     `most` is the largest variance in a run that chance explains.
     """

@@ -22,36 +22,35 @@ def summarise(
 ) -> pd.DataFrame:
     """Summarise the rounds of each policy and seed in one row, policies in order of appearance.
 
-    `rounds` is a table of `policies.benchmark.episode.run_episode`, `bounds` the rows of all seeds
-    of a `BoundJob` at the prices of these rounds, and `devices` the accounts of all runs of each
-    policy, followed by those until the target accuracy, see `policies.benchmark.status.judge`.
+    `rounds` is a table of `policies.benchmark.episode.run_episode`. `bounds` has the rows of a
+    `BoundJob` for each seed, at the prices of these rounds. `devices` has each policy's accounts of
+    whole runs, then those until the target accuracy; see `policies.benchmark.status.judge`.
 
     Returns
     -------
     pandas.DataFrame
-        `policy` and `seed`. The outcome: `total_time` [s]; where models were trained
-        `final_accuracy`, `mean_device_accuracy` and `worst_tenth_accuracy` after the last round
-        and, with a target accuracy, `time_to_target`, when it is first reached [s], NaN where it
-        was not.
-        The constraints: with `devices` the `status` of the policy, the same in all its
-        rows, and the `status_reason`, empty where it is ok, see `policies.benchmark.status`;
-        `spent_ratio` and `worst_spent_ratio`, the energy realized over the budget, as the mean over
-        devices and of the worst one; `energy_ratio` and `worst_energy_ratio`, the same of the
-        expected energy; `influence`, the mean weight of a device in the aggregate over its share of
-        the data, of the device with the least; `aggregate_noise`, the mean of the sum of squared
-        weights; `least_participation`, the participations of a device over those that its data
-        weight asks for, of the device with the fewest; and `never_seen`, the number of devices that
-        never took part. The distances: with bounds `gap`, the priced objective over its least
-        possible mean on the same path, less one, and `outcome_gap`, the same of the priced outcome,
-        for which no policy is below zero: a value of the Lagrangian, in which leaving devices out
-        costs no more than its price, to be read beside the status. With a target and `devices` also
+        `policy` and `seed`. The outcome: `total_time` [s]; with training `final_accuracy`,
+        `mean_device_accuracy` and `worst_tenth_accuracy` after the last round; with a target
+        accuracy `time_to_target`, when it is first reached [s], NaN if it is not.
+        The constraints: with `devices` the policy's `status`, the same in all its rows, and the
+        `status_reason`, empty if it is ok, see `policies.benchmark.status`; `spent_ratio` and
+        `worst_spent_ratio`, realised energy over the budget, as the mean over devices and of the
+        worst device; `energy_ratio` and `worst_energy_ratio`, the same for expected energy;
+        `influence`, the smallest ratio of mean aggregate weight to data share over all devices;
+        `aggregate_noise`, the mean sum of squared weights; `least_participation`, the smallest
+        ratio of a device's participations to its target; and `never_seen`, the number of devices
+        that never participated.
+        The distances: with bounds `gap`, the priced objective over the mean bound of the same
+        sample path, minus one, and `outcome_gap`, the same for the priced outcome, which is never
+        below zero. It is a value of the Lagrangian, which charges a policy only the price of the
+        devices it leaves out, so read it with the status. With a target and `devices` also
         `accuracy_gap`, the time to the target over the sum of the outcome bounds of the first R
-        rounds, less one, where R is the fewest rounds in which a policy that is ok reaches the
-        target on the same seed. It is not below zero for a policy that needs R rounds or more and
-        keeps its budgets and participations in the first R. And `mean_objective` (time-average
-        penalty [s]), `mean_reward` and `sampling_error`. A column that is not defined for a policy
-        that chooses its cohort is NaN, and so is a distance where prices make the bound negative,
-        and `gap` where devices drop out.
+        rounds, minus one; R is the fewest rounds in which a policy that is ok reaches the target on
+        the same seed. It is not below zero for a policy that needs R rounds or more and keeps its
+        budgets and participations in the first R. Further: `mean_objective` (time-average penalty
+        [s]), `mean_reward` and `sampling_error`. A column is NaN if it is undefined for a policy
+        that chooses its cohort, a distance if its bound is not positive, and `gap` if devices drop
+        out.
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
     table = groups.agg(total_time=("elapsed_time", "last"))
@@ -92,7 +91,7 @@ def summarise(
 
 
 def _above(values: pd.Series, least: pd.Series) -> FloatArray:
-    """Runs' values over the least of their seeds, less one; NaN where that is not positive."""
+    """Runs' values over their seeds' bounds, minus one; NaN if a bound is not positive."""
     bound = least.reindex(values.index.get_level_values("seed")).to_numpy()
     gap = values.to_numpy() / np.where(bound > 0, bound, np.nan) - 1.0
     above: FloatArray = np.where(np.abs(gap) < 1e-12, 0.0, gap)  # rounding
@@ -100,5 +99,5 @@ def _above(values: pd.Series, least: pd.Series) -> FloatArray:
 
 
 def _mean(values: pd.Series) -> float:
-    """The mean as NumPy takes it; that of pandas depends in its last digit on other groups."""
+    """NumPy's mean; the last digit of pandas' depends on other groups."""
     return float(np.mean(values.to_numpy()))

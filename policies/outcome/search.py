@@ -205,7 +205,7 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
                 new = least
             else:
                 new = 2.0 * low if high == math.inf else 0.5 * (low + high)
-        # Newton's method can cycle around a kink of the worth, as where f reaches f_min.
+        # Newton's method can cycle around a kink of the worth, such as where f reaches f_min.
         if step >= 10 and step % 2 == 0 and above and high < math.inf:
             new = 0.5 * (low + high)
         if abs(new - tau) <= 1e-9 * tau:

@@ -151,7 +151,7 @@ def _minimise_on_simplex(
 ) -> float:
     """Write the minimiser of ``sum (slope q + root^2 / q)`` on the simplex into q.
 
-    The solution is q = root / sqrt(slope + nu). It sums to one where a power mean of slope + nu,
+    The solution is q = root / sqrt(slope + nu). It sums to one if a power mean of slope + nu,
     concave in nu, equals a constant: from the left Newton's method increases to the root, and from
     the right its first step leads to the left. Returns nu. ``guess`` is a start for it, or -inf if
     there is none.
@@ -297,7 +297,7 @@ def _device_minimum(
                 bound += error / q
             if math.isnan(bound):  # an overflow proves nothing
                 return -math.inf, best_q
-            at_end = q <= a or q >= b  # where the chord is exact
+            at_end = q <= a or q >= b  # the chord is exact at the ends
             if not (at_end or bound >= best - 1e-10 * best_scale or size == len(stack)):
                 break
             lower = min(lower, bound)

@@ -63,14 +63,6 @@ class Constant:
         return np.full((count, num_devices), self.mean)
 
 
-def random_decision(scenario: Scenario, rng: np.random.Generator, *batch: int) -> Allocation:
-    shape = (*batch, scenario.num_devices)
-    f = rng.uniform(scenario.f_min, scenario.f_max, shape)
-    p = rng.uniform(scenario.p_min, scenario.p_max, shape)
-    q = rng.dirichlet(np.ones(shape[-1]), batch) + 1e-9
-    return Allocation(f, p, q / q.sum(axis=-1, keepdims=True))
-
-
 def missed(decision: Allocation, scenario: Scenario, sign: int = 1) -> Allocation:
     """A decision that misses its bounds by as much as `Allocation.validate` lets pass."""
     beyond, fields = 1 + 9e-8, {"f": decision.f, "p": decision.p}

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, Scenario, Simulator
+from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import available
 from fl_edge_env.streams import draw_presence
-from tests.support import random_decision
 
 OFTEN_EMPTY = Scenario.femnist(
     num_devices=4,
@@ -23,24 +23,17 @@ OFTEN_EMPTY = Scenario.femnist(
 )
 
 
-def one_by_one(uniform, availability):
-    """The rounds one after the other, and the device that came closest where nobody is there."""
-    rows = []
-    for u in uniform:
-        row = u < availability
-        if not row.any():
-            row[np.argmax(availability - u)] = True
-        rows.append(row)
-    return np.array(rows)
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([0.05, 0.5, 1.0]))
 def test_presence__equals_a_plain_loop(seed, n, most):
     availability = most * np.random.default_rng(seed).uniform(0.1, 1, n)
     availability[0] = most
     drawn = draw_presence(np.random.default_rng(seed), 40, availability)
     uniform = np.random.default_rng(seed).random((40, n))
-    np.testing.assert_array_equal(drawn, one_by_one(uniform, availability))
+    for row, u in zip(drawn, uniform, strict=True):
+        there = u < availability
+        if not there.any():  # the device that came closest
+            there[np.argmax(availability - u)] = True
+        np.testing.assert_array_equal(row, there)
     assert drawn.any(axis=1).all()
     if most == 1.0:
         assert drawn[:, 0].all()
@@ -61,7 +54,7 @@ def test_streams__those_of_the_channel_cohort_and_training_stay_as_they_are():
             for simulator in simulators
         )
         np.testing.assert_equal(others, [first, first])
-        decision = random_decision(plain, rng)
+        decision = decode_action(rng.uniform(-1, 1, (3, 4)), plain, 2.0)
         one, two, _ = (simulator.advance(decision) for simulator in simulators)
         info = two.info()
         failed = info.pop("failed")

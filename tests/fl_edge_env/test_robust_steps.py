@@ -18,13 +18,6 @@ from tests.support import SMALL, channel_of, layouts
 MODES = ["NextStep", "SameStep", "Disabled"]
 
 
-def envs(number: int = 2, **fields: Any) -> list[FLEdgeEnv]:
-    made = [FLEdgeEnv(SMALL, **fields) for _ in range(number)]
-    for env in made:
-        env.reset(seed=0)
-    return made
-
-
 def random_actions(rounds: int, *batch: int, devices: int = 5) -> np.ndarray:
     shape = (rounds, *batch, 3, devices)
     return np.random.default_rng(3).uniform(-1.2, 1.2, shape).astype(np.float32)
@@ -75,13 +68,13 @@ NO_ACTIONS: list[Any] = [
 @pytest.mark.parametrize("mode", [None, *MODES])
 def test_step__anything_else_is_a_value_error_and_changes_nothing(mode):
     if mode is None:
-        env, twin = envs()
+        env, twin = FLEdgeEnv(SMALL), FLEdgeEnv(SMALL)
         zero, wrong = np.zeros((3, 5)), NO_ACTIONS
     else:
         env, twin = (FLEdgeVectorEnv(4, SMALL, autoreset_mode=mode) for _ in range(2))
-        env.reset(seed=0), twin.reset(seed=0)
         zero = np.zeros((4, 3, 5))
         wrong = [*NO_ACTIONS, zero[0], zero[:3], np.zeros((4, 15))]
+    env.reset(seed=0), twin.reset(seed=0)
     for _ in range(6 if mode in (None, "Disabled") else 8):  # past the end of an episode
         for action in wrong:
             with pytest.raises(ValueError, match=r"action must |f, p and q must "):
@@ -90,10 +83,6 @@ def test_step__anything_else_is_a_value_error_and_changes_nothing(mode):
 
 
 # Copies and saved states
-
-
-def make_copies(value: Any) -> list[Any]:
-    return [copy.deepcopy(value), *(pickle.loads(pickle.dumps(value, p)) for p in (2, 5))]
 
 
 @pytest.mark.parametrize("mode", [None, *MODES])
@@ -113,9 +102,10 @@ def test_copies__in_mid_episode_go_on_alike_and_on_their_own(mode, fields):
     env.step(actions[0])
     if mode:
         env.reset(options={"reset_mask": np.array([True, False, False])})
+    pickled = [pickle.loads(pickle.dumps(env, protocol)) for protocol in (2, 5)]
     # The original and every copy after it must not be moved by the ones before.
     runs = []
-    for each in (env, *make_copies(env)):
+    for each in (env, copy.deepcopy(env), *pickled):
         run = [each.step(a)[:4] for a in actions[1 : 5 if mode in (None, "Disabled") else 9]]
         runs.append([*run, each.reset(), each.step(actions[0])[:4]])  # the seeds' next episodes
     for run in runs[1:]:

@@ -25,8 +25,9 @@ from train_fl import Dataset
 EXTREMES = np.array([-1, 1, 0, 0.3, -1e300, 1e300, 1e-300, -math.inf, math.inf])
 
 
-def assert_finite_episode(scenario: Scenario, seed: int) -> None:
-    """With extreme actions, as arrays and as decisions, nothing overflows or leaves its space."""
+@given(field_values(10), st.integers(0, 2**32 - 1))
+def test_round__with_extreme_actions_is_finite_and_in_its_space_around_the_defaults(fields, seed):
+    scenario = Scenario(**fields)
     env = FLEdgeEnv(scenario)
     scaling = Scaling(scenario)
     space = scaling.feature_space()
@@ -43,11 +44,6 @@ def assert_finite_episode(scenario: Scenario, seed: int) -> None:
         assert space.contains(scaling.features(result[0]))
         assert np.isfinite(scaling.reward(result[1]))
     assert result[3]
-
-
-@given(field_values(10), st.integers(0, 2**32 - 1))
-def test_round__is_finite_around_the_defaults(fields, seed):
-    assert_finite_episode(Scenario(**fields), seed)
 
 
 @given(field_values(5), st.integers(0, 2**32 - 1))
@@ -99,10 +95,6 @@ DATA |= dict.fromkeys(["train_targets", "test_targets", "train_writers"], np.ara
 SEEN = dict.fromkeys(["channel_gain", "queue", "available"], np.ones(3))
 
 
-def decided(**observation):
-    return make_policy("fastest", SYSTEM).decide(observation).cohort
-
-
 def reset(**options):
     return FLEdgeVectorEnv(2, SYSTEM).reset(options=options)
 
@@ -118,7 +110,7 @@ DOORS = [
     (lambda action: decode_action(action, SYSTEM, 1.0), {"action": np.zeros((3, 3))}),
     (partial(Dataset.from_arrays, "own"), DATA),
     (torch_data, {"inputs": np.eye(3), "targets": [np.array([n]) for n in range(3)]}),
-    (decided, SEEN),
+    (lambda **seen: make_policy("fastest", SYSTEM).decide(seen), SEEN),
     (reset, {"reset_mask": np.array([True, False])}),
     (
         partial(share_band, scenario=SYSTEM),

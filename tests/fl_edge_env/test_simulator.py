@@ -9,13 +9,10 @@ import pytest
 from scipy import stats
 
 from fl_edge_env import Allocation, ExponentialChannel, MarkovChannel, Scenario, Simulator, physics
-from tests.support import Constant, random_decision
+from fl_edge_env.allocation import decode_action
+from tests.support import Constant
 
 STEADY = ExponentialChannel(gain_min=0.1, gain_max=np.nextafter(0.1, 1))
-
-
-def play(simulator: Simulator, rounds: int, allocation: Allocation) -> list:
-    return [simulator.advance(allocation) for _ in range(rounds)]
 
 
 # In the second case there are more draws than devices, in the third some devices are late.
@@ -35,8 +32,8 @@ def test_round__monte_carlo_means_over_the_cohort(num_devices, cohort_size, dead
     )
     simulator = Simulator(scenario, 1)
     simulator.reset([0])
-    allocation = random_decision(scenario, rng, 1)
-    outcomes = play(simulator, scenario.num_rounds, allocation)
+    allocation = decode_action(rng.uniform(-1, 1, (1, 3, num_devices)), scenario, 1.0)
+    outcomes = [simulator.advance(allocation) for _ in range(scenario.num_rounds)]
     count = len(outcomes)
 
     cohorts = np.concatenate([o.cohort[0] for o in outcomes])
@@ -57,7 +54,7 @@ def test_round__monte_carlo_means_over_the_cohort(num_devices, cohort_size, dead
 def test_cohort__depends_on_the_seed_and_q_only():
     scenario = Scenario(num_devices=6, num_rounds=40)
     rng = np.random.default_rng(0)
-    base = [random_decision(scenario, rng, 1) for _ in range(40)]
+    base = [decode_action(rng.uniform(-1, 1, (1, 3, 6)), scenario, 2.0) for _ in range(40)]
 
     def cohorts(allocations: list[Allocation], **fields) -> np.ndarray:
         simulator = Simulator(scenario.replace(**fields), 1)
@@ -101,7 +98,7 @@ def test_channel__equals_one_long_draw_of_its_stream(channel):
     seen, rng = [], np.random.default_rng(0)
     for _ in range(20):
         seen.append(simulator.observe()["channel_gain"][0])
-        simulator.advance(random_decision(scenario, rng, 1))
+        simulator.advance(decode_action(rng.uniform(-1, 1, (1, 3, 3000)), scenario, 2.0))
     channel_seed = np.random.SeedSequence(5).spawn(1)[0].spawn(3)[0]
     whole = scenario.channel.draw(np.random.default_rng(channel_seed), 20, 3000)
     np.testing.assert_array_equal(seen, whole)
@@ -112,7 +109,7 @@ def test_channel__observed_late_is_that_of_the_round_before():
     scenario = Scenario(num_devices=3000, num_rounds=20, csi="delayed")
     simulator, now = Simulator(scenario), Simulator(scenario.replace(csi="full"))
     simulator.reset([5]), now.reset([5])
-    allocation = random_decision(scenario, np.random.default_rng(0))
+    allocation = decode_action(np.random.default_rng(0).uniform(-1, 1, (3, 3000)), scenario, 2.0)
     for _ in range(13):
         late, gain = simulator.observe()["channel_gain"], now.observe()["channel_gain"]
         np.testing.assert_array_equal(late, gain)
@@ -138,7 +135,8 @@ def test_training_seed__is_new_in_every_episode_and_no_other_stream():
 def test_reset__of_one_system_leaves_the_others_as_they_are(rounds):
     scenario = Scenario(num_devices=1365, num_rounds=40)
     simulator, twin, fresh = Simulator(scenario, 3), Simulator(scenario, 3), Simulator(scenario, 3)
-    allocation = random_decision(scenario, np.random.default_rng(0), 3)
+    action = np.random.default_rng(0).uniform(-1, 1, (3, 3, 1365))
+    allocation = decode_action(action, scenario, 2.0)
     for sim in (simulator, twin):
         sim.reset([0, 1, 2])
         for _ in range(rounds):

@@ -5,28 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fl_edge_env import (
-    Allocation,
-    CellChannel,
-    FLEdgeEnv,
-    Scenario,
-    Simulator,
-)
+from fl_edge_env import Allocation, CellChannel, FLEdgeEnv, Scenario, Simulator
 from fl_edge_env.aggregation import contributions
 from fl_edge_env.lyapunov import participation_target
 from policies import Opportunistic, check_policy, make_policy
 from policies.opportunistic import participation_jump
-from policies.outcome import DualPrices, initial_prices, outcome_prices, solve_round
+from policies.outcome import initial_prices, outcome_prices, solve_round
 from tests.policies.outcome.test_prices import UNEVEN
 
 # A tenth of the devices with ten times the budget: as scarce as in the whole system.
 ALIKE = Scenario.cifar10().replace(num_devices=12, num_rounds=60, energy_budget_j=150.0)
 CELL = ALIKE.replace(channel=CellChannel())
 LATE = {"deadline_s": 27_000.0}
-
-
-def zero_prices(scenario: Scenario) -> DualPrices:
-    return DualPrices(np.zeros(scenario.num_devices), np.zeros(scenario.num_devices))
 
 
 def test_opportunistic__data_weigh_alike_in_the_long_run():
@@ -42,13 +32,6 @@ def test_opportunistic__data_weigh_alike_in_the_long_run():
         spent += info["energy_spent"]
     np.testing.assert_allclose(total / 1000, scenario.weights, rtol=0.03)
     assert np.all(spent / 1000 <= 1.02 * scenario.energy_budget_j)
-
-
-def test_opportunistic__a_participation_makes_a_device_dearer_and_the_others_cheaper():
-    policy = Opportunistic(UNEVEN, prices=zero_prices(UNEVEN), start="cold")
-    policy.feedback({"energy_spent": np.where(np.arange(8) == 3, 10.0, 0.0)})
-    assert np.flatnonzero(policy._energy).tolist() == [3]  # prices are never negative
-    assert np.flatnonzero(policy._participation < 0).tolist() == [3]
 
 
 @pytest.mark.parametrize("fields", [{"csi": "delayed"}, {"csi": "participants"}, LATE], ids=str)

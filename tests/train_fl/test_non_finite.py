@@ -28,11 +28,6 @@ BROKEN = {
 }
 
 
-def begin(env):
-    env.reset(seed=0)
-    return env
-
-
 @pytest.mark.parametrize("kind", BROKEN)
 @pytest.mark.parametrize("compression", ["none", "qsgd:4"])
 def test_report__that_is_not_finite_ends_training_or_counts_as_none(monkeypatch, kind, compression):
@@ -65,7 +60,7 @@ def test_report__that_is_not_finite_ends_training_or_counts_as_none(monkeypatch,
     for reports in ({"report_losses": True}, REPORTS):
         training = TrainingWrapper(env, task, **reports)
         with pytest.raises(FloatingPointError, match=message):
-            begin(training).step(Allocation(f, p, cohort=[0, 4]))
+            training.reset(seed=0), training.step(Allocation(f, p, cohort=[0, 4]))
     policies = [make_policy(name, scenario) for name in LEARNERS]
     env = TrainingWrapper(env, task, on_non_finite="skip", **REPORTS)
     with pytest.warns(RuntimeWarning, match=message):

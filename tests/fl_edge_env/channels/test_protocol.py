@@ -10,29 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import (
-    CellChannel,
-    ExponentialChannel,
-    MarkovChannel,
-    Scenario,
-    UplinkChannel,
-    physics,
-)
+from fl_edge_env import CellChannel, ExponentialChannel, MarkovChannel, Scenario, UplinkChannel
 from fl_edge_env.channels.protocol import mean_gains
 from tests.support import Constant
-
-
-def test_mean_gain__is_the_channels_mean_where_devices_are_alike():
-    for channel in (ExponentialChannel(0.3), MarkovChannel.correlated(0.5), Constant(0.2)):
-        scenario = Scenario(num_devices=7, channel=channel)
-        np.testing.assert_array_equal(scenario.mean_gain, np.full(7, channel.mean))
-
-
-def test_calibration__is_at_the_mean_gain_of_each_device():
-    scenario = Scenario.digits(channel=CellChannel(), num_devices=10)
-    gain = scenario.channel.device_mean(10)
-    time, _ = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
-    assert scenario.lambda_ == pytest.approx(time.mean())
 
 
 @pytest.mark.parametrize(

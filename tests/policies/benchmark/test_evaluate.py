@@ -1,4 +1,4 @@
-"""Evaluation: the numbers of a run by hand, common random numbers, processes, and refusals."""
+"""Evaluation: the numbers of a run by hand, common random numbers, and refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def scenario() -> Scenario:
 
 
 def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
-    table = evaluate([LROA(scenario), UniS(scenario), DivFL(scenario)], scenario, seeds=[3, 8])
+    table = evaluate([LROA(scenario), UniS(scenario), DivFL(scenario)], scenario, [2**70, 3])
     outcome = ["policy", "seed", "total_time"]
     constraints = ["status", "status_reason", "spent_ratio", "worst_spent_ratio"]
     constraints += ["energy_ratio", "worst_energy_ratio", "influence", "aggregate_noise"]
@@ -71,16 +71,6 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
         priced = row.mean_objective + prices @ (budget * (energy - 1))
         least = path_bound(scenario, row.seed, prices).mean()
         assert row.gap == pytest.approx(priced / least - 1, rel=1e-9)
-
-
-def test_evaluate__neither_processes_nor_company_nor_order_change_a_result(scenario):
-    policies = [make_policy(name, scenario) for name in ("random", "uni-d", "uni-s", "divfl")]
-    together = evaluate(policies, scenario, seeds=[0, 3, 2**70], workers=2)
-    for policy in policies[:2]:
-        alone = evaluate([policy], scenario, seeds=[2**70, 0, 3])
-        rows = together[together.policy == policy.name].reset_index(drop=True)
-        alone = alone.sort_values("seed", ignore_index=True)
-        pd.testing.assert_frame_equal(rows[alone.columns], alone, check_dtype=False)
 
 
 def test_summarise__distance_to_a_target_is_from_the_bounds_of_an_ok_policys_fewest_rounds(

@@ -15,16 +15,6 @@ from fl_edge_env.allocation import decode_action
 from policies.learning.credit import difference_reward
 
 
-def random_round(scenario: Scenario, seed: int, batch: tuple[int, ...] = (), scale: float = 2.0):
-    """Gains, queues of the size at which energy matters, and a decision over the whole box."""
-    rng = np.random.default_rng(seed)
-    shape = (*batch, scenario.num_devices)
-    gain = rng.uniform(0.01, 0.5, shape)
-    queue = scenario.V / (scenario.capacitance * scenario.f_mid**3) * rng.uniform(0, 2, shape)
-    action = rng.uniform(-1, 1, (*batch, 3, scenario.num_devices))
-    return gain, queue, decode_action(action, scenario, scale)
-
-
 def expected_difference(gain, queue, decision, scenario: Scenario, there):
     """The reward of each device and the size of the terms that cancel in it, by a plain loop.
 
@@ -60,8 +50,10 @@ def test_difference__equals_a_plain_loop(latency, seed, num_devices, drop_out, s
     )
     time, _ = physics.time_and_energy(scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario)
     scenario = scenario.replace(deadline_s=(math.inf, float(np.median(time)))[seed // 4 % 2])
-    gain, queue, decision = random_round(scenario, seed, (2,), scale)
     rng = np.random.default_rng(seed)
+    gain, queue = rng.uniform(0.01, 0.5, (2, num_devices)), rng.uniform(0, 2, (2, num_devices))
+    queue *= scenario.V / (scenario.capacitance * scenario.f_mid**3)  # at which energy matters
+    decision = decode_action(rng.uniform(-1, 1, (2, 3, num_devices)), scenario, scale)
     there = np.full((2, num_devices), True)
     if drop_out:
         least = rng.integers(1, num_devices + 1, (2, 1))

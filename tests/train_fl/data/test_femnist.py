@@ -55,10 +55,12 @@ def write_json(path: Path, content: object) -> Path:
     return path
 
 
-def write_leaf_folder(folder: Path, people: dict[str, Samples]) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
     """Three files: every writer is in two of them."""
+    folder = tmp_path_factory.mktemp("leaf")
     files: list[dict[str, Samples]] = [{}, {}, {}]
-    for number, (writer, (images, labels)) in enumerate(people.items()):
+    for number, (writer, (images, labels)) in enumerate(PEOPLE.items()):
         half = len(labels) // 2
         files[number % 3][writer] = images[:half], labels[:half]
         files[(number + 1) % 3][writer] = images[half:], labels[half:]
@@ -66,12 +68,6 @@ def write_leaf_folder(folder: Path, people: dict[str, Samples]) -> None:
         content = leaf(file) | {"hierarchies": [f"hsf_{n}" for n in range(len(file))]}
         split = "train" if number else "test"
         write_json(folder / split / f"all_data_{number}_niid_keep_0_{split}_9.json", content)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("leaf")
-    write_leaf_folder(folder, PEOPLE)
     return folder
 
 

@@ -345,7 +345,9 @@ def _fitted(name: str, values: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _extremes(value: FloatArray) -> str:
-    """The least and the largest value, for messages."""
+    """The least and the largest value, or NaN if there is one, for messages."""
+    if np.isnan(value).any():
+        return "NaN"
     return f"values from {value.min():.9g} to {value.max():.9g}"
 
 

@@ -98,7 +98,7 @@ def _episode(
         decision: object = policy.decide(MappingProxyType(observation))
         if type(decision) is not Allocation:
             kind = type(decision).__name__
-            raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
+            raise ValueError(f"decide of {policy.name} must return an Allocation, got {kind}")
         try:
             decision = copy.deepcopy(decision.of_shape(observation["queue"].shape))
             observation, *_, info = env.step(decision)

@@ -122,7 +122,7 @@ def run_episode(
         # A tuple would pass as a point of the box, and a subclass may misreport its fields.
         if type(decision) is not Allocation:
             kind = type(decision).__name__
-            raise ValueError(f"decide of {policy.name} must return an Allocation, got a {kind}")
+            raise ValueError(f"decide of {policy.name} must return an Allocation, got {kind}")
         decision = decision.of_shape(observation["queue"].shape)
         observation, reward, _, _, info = env.step(decision)
         account = info

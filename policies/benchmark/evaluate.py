@@ -77,7 +77,7 @@ def evaluate(
     if isinstance(policies, Policy):
         raise ValueError(f"policies must be a sequence, got {policies.name}: use [policy]")
     if wrong := [policy for policy in policies if not isinstance(policy, Policy)]:
-        raise ValueError(f"policies must be instances of Policy, got {wrong[0]!r}")
+        raise ValueError(f"policies must be instances of Policy, got {wrong[0]!r}: see make_policy")
     entrants = tuple(Entrant(policy.name, policy, scenario, make_env) for policy in policies)
     setting = Setting("", entrants, seeds, bounded=gaps, target=target_accuracy)
     console = Console(stderr=True, force_terminal=progress)

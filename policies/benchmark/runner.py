@@ -265,15 +265,16 @@ def is_interrupt(error: BaseException | None) -> bool:
 def _failure(error: Exception) -> _Failure:
     lines = traceback.format_exception_only(error)
     summary = next(line for line in lines if not line.startswith(" ")).splitlines()[0]
-    own: list[traceback.FrameSummary] = []
+    place = ""
     part: BaseException | None = error
-    while part is not None and not own:
-        frames = traceback.extract_tb(part.__traceback__)
-        own = [frame for frame in frames if is_own_file(frame.filename)]
+    while part is not None and not place:
+        for frame, line in traceback.walk_tb(part.__traceback__):
+            # Functions that cloudpickle has sent know their file only by their globals.
+            file = frame.f_globals.get("__file__", frame.f_code.co_filename)
+            if is_own_file(file):
+                place = f" ({file}:{line} in {frame.f_code.co_name})"
         part = part.__cause__
-    if own:
-        summary += f" ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})"
-    return _Failure(summary, "".join(traceback.format_exception(error)))
+    return _Failure(summary + place, "".join(traceback.format_exception(error)))
 
 
 def _save(played: Episodes, path: Path) -> None:

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario
-from policies import LROA, DivFL, Scheduler, UniD, UniS, evaluate
+from policies import LROA, DivFL, Scheduler, UniD, UniS, evaluate, make_policy
 from policies.benchmark.episode import Episodes
 from policies.benchmark.experiment import Entrant, Setting
 from policies.benchmark.jobs import Job, code_hash, job_keys
@@ -94,18 +94,19 @@ HERE = r" \(.*test_runner.py:\d+ in decide\)$"
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (Broken, r"RuntimeError: out of order at \d observations" + HERE),
-        (Caused, r"ValueError: no gain" + HERE),
+        ("Broken", r"RuntimeError: out of order at \d observations" + HERE),
+        ("Caused", r"ValueError: no gain" + HERE),
     ],
 )
 def test_run_jobs__a_failure_is_one_line_and_stops_no_other(
     scenario, tmp_path, workers, kind, message
 ):
-    jobs = [Job(policy(scenario), scenario, (0,)) for policy in (kind, UniS, UniD)]
-    message = rf"^1 job failed:\n{kind.__name__}, seeds \[0\]: {message}"
+    names = f"{__file__}:{kind}", "uni-s", "uni-d"
+    jobs = [Job(make_policy(name, scenario), scenario, (0,)) for name in names]
+    message = rf"^1 job failed:\n{kind}, seeds \[0\]: {message}"
     with pytest.raises(JobsFailedError, match=message) as raised:
         run_jobs(jobs, folder=tmp_path, workers=workers)
-    assert [job.policy.name for job, _ in raised.value.failures] == [kind.__name__]
+    assert [job.policy.name for job, _ in raised.value.failures] == [kind]
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -331,7 +331,7 @@ class Liar(UniD):
 
 
 def test_status__of_decisions_of_a_class_of_ones_own_is_a_refusal(scenario):
-    message = "must return an Allocation, got a Unlike"
+    message = "must return an Allocation, got Unlike"
     with pytest.raises(JobsFailedError, match=message):
         evaluate([Liar(scenario)], scenario, SEEDS, gaps=False)
     with pytest.raises(ValueError, match=message):

@@ -34,11 +34,12 @@ from policies.user_code import is_own_file, own_modules
 
 
 class JobsFailedError(RuntimeError):
-    """Some jobs failed, with their tracebacks in `failures`; the others have finished."""
+    """Some jobs failed, with their tracebacks in `failures`; the message has at most ten."""
 
     def __init__(self, failures: list[tuple[Work, _Failure]]) -> None:
         self.failures = [(job, failure.traceback) for job, failure in failures]
-        lines = [f"{job.label}: {failure.summary}" for job, failure in failures]
+        lines = [f"{job.label}: {failure.summary}" for job, failure in failures[:10]]
+        lines += [f"and {len(failures) - 10} more"] if len(failures) > 10 else []
         number = "1 job" if len(failures) == 1 else f"{len(failures)} jobs"
         super().__init__(f"{number} failed:\n" + "\n".join(lines))
 

@@ -123,7 +123,11 @@ def leaderboard(options: Options, console: Console) -> None:
         print_whole(*comparison_table(board, width=console.width, leader=True), console)
     if stored is not None and fresh:
         ranks = pd.read_csv(folder / "leaderboard.csv", dtype={"rank": "Int64"})
-        console.print(_ranks(ranks[~ranks["scheduler"].isin(stored["policy"])]), highlight=False)
+        ranks = ranks[~ranks["scheduler"].isin(stored["policy"])]
+        console.print(_ranks(ranks), highlight=False)
+        for _, row in ranks.dropna(subset="status_reason").iterrows():
+            reason = f"{row['scheduler']} in {row['setting']!r}: {row['status_reason']}."
+            console.print(reason, highlight=False)
         console.print(_changes(results, fresh), highlight=False)
     console.print(f"\nResults: {folder}", soft_wrap=True)
 
@@ -170,7 +174,7 @@ def _ranks(newcomers: pd.DataFrame) -> str:
     table = newcomers.assign(cell=cells).pivot(index="setting", columns="scheduler", values="cell")
     table = table.loc[newcomers["setting"].unique()].rename_axis(index=None, columns="rank")
     means = newcomers.groupby("scheduler")["rank"].mean()
-    table.loc["mean"] = means.map("{:.3g}".format, na_action="ignore")
+    table.loc["mean where ok"] = means.map("{:.3g}".format, na_action="ignore")
     return f"\n{table.fillna('–').to_string()}\n"
 
 

@@ -110,6 +110,12 @@ def test_run_jobs__a_failure_is_one_line_and_stops_no_other(
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_run_jobs__names_ten_failures_at_most(scenario):
+    jobs = [Job(Broken(scenario), scenario, (seed,)) for seed in range(12)]
+    with pytest.raises(JobsFailedError, match=r"^12 jobs failed:\n(Broken.*\n){10}and 2 more$"):
+        run_jobs(jobs)
+
+
 def test_keys__change_with_all_that_changes_the_result_and_with_nothing_else(scenario):
     lroa = LROA(scenario)
     jobs = [

@@ -213,8 +213,10 @@ def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call):
     trained = ranks[ranks["setting"] == "digits"].set_index("scheduler")
     assert trained.loc[["Fitted", "Student"], "reached"].tolist() == [1, 1]
     its, ranks = trained["status"]["Student"], printed.split("\nrank")[1].split("\n\n")[0]
-    expected = f"Fitted Student iid 2 needs training digits {its} {its} mean 2 –"
+    expected = f"Fitted Student iid 2 needs training digits {its} {its} mean where ok 2 –"
     assert " ".join(ranks.split()) == expected
+    reason = trained["status_reason"]["Student"]
+    assert f"Student in 'digits': {reason}." in " ".join(printed.split())
     changes = "On 10 fresh seeds, 21 to 30: Fitted is over budget instead of ok in 'iid'."
     assert changes in printed
     assert changes in Path("out/leaderboard.md").read_text()

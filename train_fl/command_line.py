@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Parameters
     ----------
     arguments : sequence of str, optional
-        The name of a command and its options; those of this process by default.
+        The name of a command and its options, by default from the command line.
 
     Raises
     ------

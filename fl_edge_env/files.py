@@ -77,7 +77,7 @@ def as_value_error(before: str, after: str = "") -> Iterator[None]:
         raise ValueError(f"{before}{reason(error)}{after}") from None
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """The message of an error in one line, without its number; if empty, the error's type."""
     message = re.sub(r"^\[Errno \d+\] ", "", str(error))
     return " ".join(message.split()) or type(error).__name__

@@ -5,34 +5,19 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import inspect
-import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fl_edge_env.checks import did_you_mean
-from fl_edge_env.files import as_value_error, reason
+from fl_edge_env.files import reason
+from policies.user_files import imported_files
 
 # The picklers with which joblib sends work to its processes; since 1.6 it has its own copy.
 _PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
-
-# The folders of FLEdge's packages.
-PACKAGES = tuple(
-    Path(__file__).parents[1] / name for name in ("fl_edge_env", "policies", "train_fl")
-)
-# Folders with code that is not the user's; site-packages may also be elsewhere.
-_LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
-_NOT_OWN = tuple(
-    os.path.realpath(folder) + os.sep
-    for folder in (*map(sysconfig.get_path, _LIBRARIES), *map(str, PACKAGES))
-)
-_SITES = {"site-packages", "dist-packages"}
 
 # Modules that other processes may not find, so joblib sends their code, not their names.
 _LOADED: dict[str, ModuleType] = {}
@@ -66,50 +51,15 @@ def running_own(before: str) -> Iterator[None]:
     """Raise each exception of user code as a one-line `ValueError` that begins with `before`."""
     try:
         yield
-    except Exception as error:  # user code can raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # user code can raise anything, `SystemExit` included
         raise ValueError(f"{before}: {type(error).__name__}: {reason(error)}") from error
 
 
 def own_modules() -> list[ModuleType]:
     """The modules that `load_own` has loaded, which other processes may not find."""
     return list(_LOADED.values())
-
-
-@cache
-def is_own_file(file: str) -> bool:
-    """Whether a source file is the user's, and not Python's, a library's or FLEdge's."""
-    path = os.path.realpath(file)
-    known = file.startswith("<") or path.startswith(_NOT_OWN)
-    return not known and _SITES.isdisjoint(Path(path).parts)
-
-
-def loaded_code() -> str:
-    """Hash of the user's code: all loaded modules from the user's files.
-
-    It covers names and contents of files, but not their folders. If `__main__` has no file, as in a
-    notebook, it covers the functions and methods defined there.
-    """
-    parts = set()
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__dict__", {}).get("__file__")
-        if isinstance(file, str) and is_own_file(file):
-            with suppress(OSError):
-                parts.add((Path(file).name, Path(file).read_bytes()))
-    main = sys.modules["__main__"]
-    if getattr(main, "__file__", None) is None:
-        here = [value for value in vars(main).values() if _is_of(value, main)]
-        here += [method for kind in here if inspect.isclass(kind) for method in vars(kind).values()]
-        for function in filter(inspect.isfunction, here):
-            with suppress(OSError):
-                parts.add((function.__qualname__, inspect.getsource(function).encode()))
-    digest = hashlib.sha256()
-    for name, content in sorted(parts):
-        digest.update(f"{name} {len(content)} ".encode() + content)
-    return digest.hexdigest()
-
-
-def _is_of(value: object, module: ModuleType) -> bool:
-    return getattr(value, "__module__", None) == module.__name__
 
 
 def _load(place: str) -> ModuleType:
@@ -125,7 +75,9 @@ def _load(place: str) -> ModuleType:
         return _LOADED[name]
     if str(folder) not in sys.path:  # imports also search there, last
         sys.path.append(str(folder))
-    with as_value_error(f"cannot import {place!r}: "):
+    if path.is_file():
+        imported_files({str(path): ""})  # raises `ValueError` for ambiguous neighbours
+    with running_own(f"cannot import {place!r}"):
         module = importlib.import_module(place) if name == place else _run_file(path, name)
     for pickler in _PICKLERS:
         with suppress(ImportError, AttributeError):  # absent, or an old copy that joblib ignores

@@ -78,10 +78,10 @@ class TrainingEnvFactory:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Everything that determines the training, except the code."""
-        # The location of the data does not matter: the fingerprint has their content.
+        """Everything that determines the training."""
+        # The location of the data does not matter: the task's identity has their content.
         options = replace(self.options, download=False, data_dir=Path())
-        return self.scenario, options, self.make_task().fingerprint
+        return self.scenario, options, self.make_task().identity
 
     def make_task(self) -> Task:
         """The learning task, split over the scenario's devices."""

@@ -84,15 +84,15 @@ class Task:
         return replace(self, parts=self.split(np.random.default_rng(seed)), split=None)
 
     @cached_property
-    def fingerprint(self) -> str:
-        """Hash of data, split, initial parameters for seed 0, server and compression.
+    def identity(self) -> tuple[Any, ...]:
+        """Everything that determines the training, except the options.
 
-        The initial parameters are included because a network may read them from a file.
+        The initial parameters for seed 0 are included because a network may read them from a file.
         """
-        initial = self.initial_model(np.random.SeedSequence(0)).state_dict().values()
-        parameters = [tensor.numpy() for tensor in initial]
-        others = self.server, self.upload_shapes, self.split is None, self.compression
-        return str(joblib.hash([self.dataset.fingerprint, self.parts, parameters, others]))
+        initial = self.initial_model(np.random.SeedSequence(0)).state_dict()
+        arrays = joblib.hash([self.parts, [tensor.numpy() for tensor in initial.values()]])
+        network = self.make_model, self.upload_shapes, arrays
+        return self.dataset.identity, network, self.server, self.split is None, self.compression
 
     @cached_property
     def num_samples(self) -> FloatArray:

@@ -301,7 +301,7 @@ class Records:
         return Milestones(np.array(accuracy), joined(devices))
 
     def _empty(self) -> FloatArray:
-        return np.empty((self._scenario.num_rounds, self._num_seeds))
+        return np.full((self._scenario.num_rounds, self._num_seeds), np.nan)
 
     def table(self, policy: str, seeds: Sequence[int]) -> pd.DataFrame:
         """The rounds so far of a policy's runs."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cloudpickle
+import gymnasium as gym
 import numpy as np
 import pandas as pd
 from rich.console import Console
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import is_integer
+from fl_edge_env.files import reason
 from policies.base import Policy, visible
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.episode import Episodes, gathered
+from policies.benchmark.fingerprint import Fingerprint
 from policies.benchmark.jobs import BOUND_NAME, BoundJob, EnvFactory, Job, Work
 from policies.benchmark.options import RunOptions
 from policies.benchmark.runner import run_jobs
@@ -67,6 +72,9 @@ class Setting:
         object.__setattr__(self, "seeds", _seeds(self.seeds))
         for _, policy, scenario, training in self.entrants:
             _check_system(policy, scenario, trained=training is not None)
+            _check_copy(policy)
+            if training is not None:
+                _check_environment(training(policy), scenario)
 
     @property
     def scenario(self) -> Scenario:
@@ -127,6 +135,39 @@ def _check_system(policy: Policy, scenario: Scenario, *, trained: bool) -> None:
         raise ValueError(
             f"the policy {policy.name} was made for a scenario with different {', '.join(other)}: "
             "make it with the scenario in which it runs"
+        )
+
+
+def _check_environment(env: gym.Env[Any, Any], scenario: Scenario) -> None:
+    """Raise `ValueError` if a training environment simulates another system."""
+    with closing(env):
+        if not env.has_wrapper_attr("scenario"):
+            raise ValueError(f"make_env must make environments of FLEdge, got {env}")
+        if other := _differences(env.get_wrapper_attr("scenario"), scenario, ()):
+            raise ValueError(
+                f"the environment of make_env has a scenario with different {', '.join(other)}: "
+                "give evaluate and the policies the scenario of the environment, which is "
+                "factory.scenario for a TrainingEnvFactory"
+            )
+
+
+def _check_copy(policy: Policy) -> None:
+    """Raise `ValueError` if a policy cannot be copied, as runs play copies, or copies differ."""
+    try:
+        copied = copy.deepcopy(policy)
+        cloudpickle.dumps(policy)  # as for other processes
+    except Exception as error:  # values of the user can raise anything
+        raise ValueError(
+            f"the policy {policy.name} cannot be copied: {reason(error)}. Make locks, open files "
+            "and generators in reset, not before"
+        ) from None
+    alike = True
+    with suppress(Exception):  # the runner says what cannot be hashed
+        alike = Fingerprint().of(copied) == Fingerprint().of(policy)
+    if not alike:
+        raise ValueError(
+            f"a copy of the policy {policy.name} differs from it, but runs play copies: check its "
+            "__getstate__ and __deepcopy__"
         )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,17 +13,18 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import gymnasium as gym
-import joblib
 import numpy as np
 import pandas as pd
 from gymnasium.vector import AutoresetMode
 
 from fl_edge_env import FLEdgeVectorEnv, Scenario
+from fl_edge_env.streams import policy_seed
 from policies.base import Policy
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.episode import Episodes, run_episode, seed_column
-from policies.user_code import PACKAGES, loaded_code
+from policies.benchmark.fingerprint import Fingerprint
+from policies.user_files import PACKAGES, imported_files
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
@@ -61,21 +61,12 @@ class Job:
         return self.make_env is not None
 
     def inputs(self) -> tuple[Any, ...]:
-        """Everything except code that determines the result; resets the policy."""
-        self.policy.reset(self.seeds[0])  # an earlier episode leaves no trace
-        state: Any = self.policy.__getstate__() or {}
-        if isinstance(state, dict):
-            # Omit the job's scenario, which would be hashed twice. Functions, such as user-defined
-            # resources, are hashed by source: their pickles hold only names.
-            state = {
-                name: _source(value) if inspect.isfunction(value) else value
-                for name, value in state.items()
-                if not (isinstance(value, Scenario) and value == self.scenario)
-            }
-        maker: Any = self.make_env
-        maker = _source(maker) if inspect.isfunction(maker) else getattr(maker, "identity", maker)
-        kind = type(self.policy).__qualname__
-        return kind, state, self.scenario, self.seeds, maker, self.prices
+        """Everything that determines the result; the code is that of the objects' classes."""
+        policy = copy.deepcopy(self.policy)
+        seeds = [policy_seed(seed) for seed in self.seeds]
+        policy.reset(seeds[0] if self.trains else seeds)  # an earlier episode leaves no trace
+        maker = getattr(self.make_env, "identity", self.make_env)
+        return policy, self.scenario, self.seeds, maker, self.prices
 
     def run(self, checkpoint: Checkpoint | None = None, model: Path | None = None) -> Episodes:
         """Play the job; see `run_episode`. `model` is a file for the final global model."""
@@ -87,7 +78,13 @@ class Job:
             )
         # A copy that shares no scenario with the environment and the accounts.
         policy = copy.deepcopy(self.policy)
-        return run_episode(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)
+        played = run_episode(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)
+        if self.trains and "train_loss" not in played.rounds:
+            raise ValueError(
+                "make_env must make environments that train models, such as TrainingEnvFactory, "
+                f"but the infos of {env} have no client_updates"
+            )
+        return played
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +102,7 @@ class BoundJob:
         return f"{BOUND_NAME}, seed {self.seed}"
 
     def inputs(self) -> tuple[Any, ...]:
-        """Everything except code that determines the result."""
+        """Everything that determines the result."""
         return self.scenario, self.seed, self.prices
 
     def run(self, *_: object) -> Episodes:
@@ -126,22 +123,19 @@ class BoundJob:
 Work: TypeAlias = Job | BoundJob
 
 
-def job_keys(jobs: Sequence[Work]) -> list[str]:
-    """Hashes of everything that determines the results: inputs, FLEdge's code and the user's.
+def job_key(job: Work) -> str:
+    """Hash of everything that determines a result: inputs, FLEdge's code and the user's.
 
-    Only code that is loaded is hashed, so policies and tasks must be loaded before.
+    Of the user's code, it covers the files that define the job's classes and functions, and all
+    user's files that these import. It does not cover data files that this code reads. Raises any
+    exception if the job holds something that cannot be hashed, such as a lock.
     """
-    code = [code_hash(), loaded_code()]
-    # Hashed one by one: a pickle of all would also depend on the objects that they share.
-    return [str(joblib.hash([joblib.hash(value) for value in job.inputs()] + code)) for job in jobs]
-
-
-def _source(function: Any) -> str:
-    """Name and source of a function; only the name if it has no file."""
-    source = f"{function.__module__}.{function.__qualname__}"
-    with suppress(OSError, TypeError):
-        source += inspect.getsource(function)
-    return source
+    fingerprint = Fingerprint()
+    inputs = fingerprint.of(job.inputs())
+    modules = {str(one.__file__): str(one.__package__ or "") for one in fingerprint.modules}
+    files = imported_files(modules)
+    code = sorted((Path(file).name, content) for file, content in files.items())
+    return fingerprint.of((inputs, code_hash(), code))
 
 
 # Libraries whose version can change a result.

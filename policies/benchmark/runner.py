@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
@@ -24,13 +25,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fl_edge_env.checks import integer_at_least
-from fl_edge_env.files import atomic_path, writable_folder
+from fl_edge_env.files import atomic_path, reason, writable_folder
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.episode import Episodes, seed_column
-from policies.benchmark.jobs import Job, Work, job_keys
+from policies.benchmark.jobs import Job, Work, job_key
 from policies.benchmark.options import Backend
 from policies.benchmark.status import DeviceAccounts, Milestones
-from policies.user_code import is_own_file, own_modules
+from policies.user_code import own_modules
+from policies.user_files import is_own_file
 
 
 class JobsFailedError(RuntimeError):
@@ -108,13 +110,16 @@ def run_jobs(
     files: dict[int, Path] = {}
     if folder is not None:
         folder = writable_folder(folder).resolve()
-        files = {index: folder / f"{key}.npz" for index, key in enumerate(job_keys(jobs))}
+        files = {index: folder / f"{key}.npz" for index, key in _keys(jobs).items()}
+    models_of: dict[int, Path] = {}
     attempts: list[_Attempt] = []
     for index, job in enumerate(jobs):
         checkpoint = model = None
-        if folder is not None and job.trains:
+        if index in files and job.trains:
             checkpoint = Checkpoint(files[index].stem, checkpoint_every)
-            model = None if models is None else files[index].with_suffix(".pt")
+        if folder is not None and models is not None and job.trains:
+            model = files.get(index, folder / f"not-kept-{index}").with_suffix(".pt")
+            models_of[index] = model
         kept = index in files and (model is None or model.exists())
         if kept and (found := _load(files[index])) is not None:
             results[index] = found
@@ -138,16 +143,47 @@ def run_jobs(
                 if (checkpoint := left[index].checkpoint) is not None:
                     checkpoint.remove()
             bar.advance(bar.task_ids[0])
-    if models is not None:
-        for index, job in enumerate(jobs):
-            model = files[index].with_suffix(".pt")
-            if isinstance(job, Job) and index in results and model.exists():
-                models.mkdir(exist_ok=True)
-                name = re.sub(r"[^\w.+-]+", "-", job.title or job.policy.name)
-                shutil.copyfile(model, models / f"{name}-seed-{job.seeds[0]}.pt")
+    for index, model in models_of.items():
+        job = jobs[index]
+        if models is not None and isinstance(job, Job) and index in results and model.exists():
+            models.mkdir(exist_ok=True)
+            name = re.sub(r"[^\w.+-]+", "-", job.title or job.policy.name)
+            shutil.copyfile(model, models / f"{name}-seed-{job.seeds[0]}.pt")
+        if index not in files:
+            model.unlink(missing_ok=True)
     if failures:
         raise JobsFailedError(failures)
     return [results[index] for index in range(len(jobs))]
+
+
+def _keys(jobs: Sequence[Work]) -> dict[int, str]:
+    """The keys of jobs by their indices, without those that have no key, with a warning.
+
+    `ValueError` if two jobs have the same key, and so would share a result.
+    """
+    keys: dict[int, str] = {}
+    unkept: dict[str, str] = {}
+    owners: dict[str, Work] = {}
+    for index, job in enumerate(jobs):
+        try:
+            key = job_key(job)
+        except Exception as error:  # code and values of the user can raise anything
+            unkept[job.label] = reason(error)
+            continue
+        other = owners.setdefault(key, job)
+        if other is not job and isinstance(job, Job):
+            raise ValueError(
+                f"{other.label}, and {job.label}, are the same run: their policies, scenarios and "
+                "training are equal. Leave one out"
+            )
+        keys[index] = key
+    for label, why in unkept.items():
+        warnings.warn(
+            f"the results of {label} are not kept, because it cannot be hashed: {why}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return keys
 
 
 def check_runner(workers: int, backend: str = "processes", checkpoint_every: int = 50) -> None:

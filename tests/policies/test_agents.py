@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.allocation import decode_action
 from policies import check_policy, evaluate, make_policy
-from policies.benchmark.jobs import Job, job_keys
+from policies.benchmark.jobs import Job, job_key
 from policies.learning.vec_env import BatchVecEnv
 
 SMALL = Scenario.digits(num_devices=5, num_rounds=12)
@@ -64,7 +64,7 @@ def test_predict__takes_an_agent_of_stable_baselines_and_its_file(tmp_path, kind
         found.append(evaluate([policy], SMALL, [3], gaps=False)["total_time"].item())
     np.testing.assert_allclose(found, total_time(model, SMALL, deterministic=True), rtol=1e-6)
     assert policy.name == "mine"
-    twins = [job_keys([Job(make_policy(file, SMALL), SMALL, (3,))]) for _ in range(2)]
+    twins = [job_key(Job(make_policy(file, SMALL), SMALL, (3,))) for _ in range(2)]
     assert twins[0] == twins[1]
 
 

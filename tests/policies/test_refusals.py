@@ -105,8 +105,12 @@ CALLS = [
     (lambda: make_policy("lroa,uni-d", SYSTEM), "got 'lroa,uni-d': separate names with spaces"),
     (lambda: make_policy("mine.py:Last:statik", SYSTEM), r"'statik': did you mean 'static'\?"),
     (lambda: make_policy("absent.py:Steady", SYSTEM), "the file 'absent.py' does not exist"),
-    (lambda: make_policy("no_module:Steady", SYSTEM), "cannot import 'no_module': No module named"),
-    (lambda: make_policy("broken.py:Steady", SYSTEM), "import 'broken.py': name 'undefined'"),
+    (
+        lambda: make_policy("no_module:Steady", SYSTEM),
+        "import 'no_module': ModuleNotFoundError",
+    ),
+    (lambda: make_policy("broken.py:Steady", SYSTEM), "import 'broken.py': NameError: name"),
+    (lambda: make_policy("quits.py:Steady", SYSTEM), "import 'quits.py': SystemExit: 0"),
     (lambda: make_policy("mine.py:Stedy", SYSTEM), r"has no 'Stedy': did you mean 'Steady'\?"),
     (lambda: make_policy("mine.py:Speed", SYSTEM), "must be a subclass of Policy or Selector"),
 ]
@@ -116,6 +120,7 @@ CALLS = [
 def test_wrong_arguments__are_named(call, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("broken.py").write_text("undefined")
+    Path("quits.py").write_text("import sys\nsys.exit(0)")
     Path("mine.py").write_text(Path(__file__).with_name("own_policies.py").read_text())
     with pytest.raises(ValueError, match=message) as raised:
         call()

@@ -12,7 +12,7 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import make_policy
-from policies.benchmark.jobs import Job, job_keys
+from policies.benchmark.jobs import Job, job_key
 from policies.benchmark.runner import run_jobs
 from tests.policies import own_policies
 
@@ -31,7 +31,7 @@ def test_own_policy__is_made_from_its_file_and_runs_in_other_processes(mine):
     assert fast.name == "Steady"
     assert sys.modules["random"].__file__ != str(mine)
     jobs = [Job(policy, SCENARIO, (0, 1)) for policy in (fast, slow)]
-    assert len(set(job_keys(jobs))) == 2
+    assert len({job_key(job) for job in jobs}) == 2
     here, there = run_jobs(jobs, workers=1), run_jobs(jobs, workers=2)
     for first, second in zip(here, there, strict=True):
         pd.testing.assert_frame_equal(first.rounds, second.rounds, check_exact=True)

@@ -17,7 +17,7 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import UniD, UniS
-from policies.benchmark.jobs import Job, job_keys
+from policies.benchmark.jobs import Job, job_key
 from policies.benchmark.runner import WorkerKilledError, run_jobs
 from tests.support import end_session, of_session
 
@@ -224,4 +224,4 @@ def test_run_jobs__a_killed_worker_is_told_and_what_is_finished_is_kept(tmp_path
     jobs = [first, *(Job(policy, scenario, (0,)) for policy in (killed, UniD(scenario)))]
     with pytest.raises(WorkerKilledError, match=r"killed a worker process.*--workers 1$"):
         run_jobs(jobs, folder=tmp_path, workers=2)
-    assert (tmp_path / f"{job_keys([first])[0]}.npz").exists()
+    assert (tmp_path / f"{job_key(first)}.npz").exists()

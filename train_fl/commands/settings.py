@@ -92,16 +92,13 @@ def make_setting(
     learners = [one for one in entrants if in_file and not trained and one.policy.needs_training]
     if learners and len(learners) == len(entrants):
         raise ValueError("all its schedulers need training")
-    setting = Setting(
+    return Setting(
         name,
         tuple(one for one in entrants if one not in learners),
         seeds,
         target=options.training.target_accuracy if trained else None,
         left_out={one.label: "needs training" for one in learners},
     )
-    if training is not None:
-        training(entrants[0].policy)  # rejects a wrong option here, not in a worker
-    return setting
 
 
 def make_training(

@@ -73,10 +73,15 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the data."""
+        """Hash of the arrays."""
         tensors = self.train_inputs, self.train_targets, self.test_inputs, self.test_targets
         arrays = [tensor.numpy() for tensor in tensors]
         return str(joblib.hash([*arrays, self.num_classes, self.train_writers]))
+
+    @property
+    def identity(self) -> tuple[str, str, Augmentation | None]:
+        """Everything that distinguishes the data set: its name, arrays and augmentation."""
+        return self.name, self.fingerprint, self.augment
 
     def examples(self) -> tuple[Tensor, Tensor]:
         """A few inputs and targets for trying a network.

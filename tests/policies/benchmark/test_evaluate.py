@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import gymnasium as gym
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions
 from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, make_policy
 from policies.benchmark.bounds import path_bound, penalty_prices
+from policies.benchmark.runner import JobsFailedError
 from policies.benchmark.status import Status
 from policies.benchmark.summary import summarise
 
@@ -125,6 +128,43 @@ def test_evaluate__wrong_input_is_named(scenario, arguments, message):
     given = {"policies": [UniD(scenario)], "scenario": scenario, "seeds": [0]} | arguments
     with pytest.raises(ValueError, match=message):
         evaluate(**given)
+
+
+class Holds(UniD):
+    def __init__(self, scenario, held):
+        super().__init__(scenario)
+        self.held = held
+
+
+class Forgets(Holds):
+    def __getstate__(self):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("kind", "held", "message"),
+    [
+        (Holds, threading.Lock(), "policy Holds cannot be copied: .*lock.* in reset"),
+        (Holds, (one for one in "ab"), "policy Holds cannot be copied: .*generator"),
+        (Forgets, 1, "a copy of the policy Forgets differs from it"),
+    ],
+)
+def test_evaluate__refuses_policies_whose_copies_cannot_play(scenario, kind, held, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate([kind(scenario, held)], scenario, [0])
+
+
+def test_evaluate__refuses_environments_of_another_system_or_without_training(scenario):
+    def run(make):
+        evaluate([UniD(scenario)], scenario, [0], make_env=lambda _: make, gaps=False)
+
+    other = scenario.replace(energy_budget_j=1.0, mu=2.0)
+    with pytest.raises(ValueError, match="scenario with different energy_budget_j, mu"):
+        run(gym.make("FLEdge-v0", scenario=other))
+    with pytest.raises(ValueError, match="must make environments of FLEdge"):
+        run(gym.make("CartPole-v1"))
+    with pytest.raises(JobsFailedError, match="have no client_updates"):
+        run(gym.make("FLEdge-v0", scenario=scenario))
 
 
 class Middle(Policy):

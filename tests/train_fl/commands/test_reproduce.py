@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fl_edge_env import Scenario
 from policies.benchmark import experiment as experiment_module
 from policies.benchmark import paper
 from train_fl.commands import reproduce
@@ -86,16 +85,18 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough():
 
 
 def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
-    fitted, seen = Scenario.digits(num_rounds=8, model_bits=1e5), []
+    made, seen = [], []
 
     def other(*args):
-        return make_training(*args).in_system(fitted)
+        training = make_training(*args)
+        made.append(training.scenario.replace(num_rounds=8))
+        return training.in_system(made[0])
 
     monkeypatch.setattr(experiment_module, "find_prices", seen.append)
     monkeypatch.setattr(reproduce, "make_training", other)
     options = reproduce.Options(figure="bound", train=True)
     reproduce.setting(options, paper.bound(options, "digits"), "digits").work()
-    assert seen == [fitted]
+    assert seen == made[:1]
 
 
 def test_order_found__is_the_papers_only_if_it_is():

@@ -1,0 +1,176 @@
+"""Fingerprints of Python objects by value and code, the same in every process."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from policies.user_files import is_library_file, is_own_file
+
+# How pickle makes an object whose class does not say otherwise.
+_NEW: Any = object().__reduce_ex__(4)[0]
+# Objects that stand for functions, also those that numba compiles, and where they keep them.
+_WRAPPERS = (
+    staticmethod,
+    classmethod,
+    property,
+    functools.cached_property,
+    type(functools.cache(len)),
+)
+_WRAPPED = ("__wrapped__", "fget", "fset", "fdel", "func")
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
+
+
+class Fingerprint:
+    """Hashes objects, and collects the user's modules in which their code is defined.
+
+    Objects with equal values have equal hashes. The code of functions and classes counts, with the
+    values that they close over and the attributes of classes, unless they belong to a library:
+    these count by name. A function of the user's also counts with the global values that it uses.
+
+    Attributes
+    ----------
+    modules : set of module
+        Modules from the user's files that define a class or a function of the hashed objects.
+    """
+
+    def __init__(self) -> None:
+        self.modules: set[ModuleType] = set()
+        # Hashes by `id`, with the objects, whose ids would otherwise be given to others.
+        self._known: dict[int, tuple[object, str]] = {}
+
+    def of(self, value: object) -> str:
+        """The hash of a value; raises any exception if it cannot be hashed, as a lock cannot."""
+        if type(value) in _PLAIN:
+            return _hash(type(value).__name__, repr(value))
+        if id(value) not in self._known:
+            self._known[id(value)] = value, "contains itself"
+            try:
+                hashed = _hash(*self._parts(value))
+            except BaseException:
+                del self._known[id(value)]
+                raise
+            self._known[id(value)] = value, hashed
+        return self._known[id(value)][1]
+
+    def _each(self, *values: object) -> list[str]:
+        return [self.of(value) for value in values]
+
+    def _parts(self, value: Any) -> list[str]:
+        """Everything that determines a value, as text."""
+        kind = type(value)
+        if kind in (list, tuple):
+            return [kind.__name__, *self._each(*value)]
+        if kind is dict:
+            return ["dict", *sorted(_hash(*self._each(*pair)) for pair in value.items())]
+        if kind in (set, frozenset):
+            return ["set", *sorted(self._each(*value))]
+        if kind is np.ndarray and not value.dtype.hasobject:
+            return ["array", repr(value.dtype), repr(value.shape), _hash(value.tobytes())]
+        if isinstance(value, ModuleType):
+            return ["module", value.__name__]
+        if isinstance(value, type):
+            return ["class", *self._class(value)]
+        if isinstance(value, FunctionType):
+            return ["function", *self._function(value)]
+        if isinstance(value, CodeType):
+            names = value.co_names, value.co_varnames, value.co_freevars
+            return ["code", value.co_code.hex(), repr(names), *self._each(*value.co_consts)]
+        if isinstance(value, _WRAPPERS) or kind.__module__.startswith("numba."):
+            functions = [getattr(value, name, None) for name in _WRAPPED]
+            return ["wrapper", *self._each(kind, *functions)]
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(value, torch.Tensor):
+            data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            shown = [str(value.dtype), str(value.requires_grad), repr(tuple(value.shape))]
+            return ["tensor", *shown, *self._each(kind, data)]
+        return ["object", *self._object(value)]
+
+    def _object(self, value: Any) -> list[str]:
+        """The parts of an object that pickle would store."""
+        reduced: Any = value.__reduce_ex__(4)
+        if isinstance(reduced, str):
+            return [self.of(type(value)), reduced]
+        make, arguments, *more = reduced
+        state, items, pairs = [*more, None, None, None][:3]
+        if state is None and make is _NEW:  # `__getstate__` may return nothing
+            state = getattr(value, "__dict__", None)
+        parts = self._each(type(value), make, arguments, state)
+        return [*parts, *self._each(list(items or ()), list(pairs or ()))]
+
+    def _class(self, kind: type) -> list[str]:
+        module = sys.modules.get(kind.__module__)
+        file = getattr(module, "__file__", None)
+        library = module is not None and kind.__module__ != "__main__" and file is None
+        if library or (file is not None and is_library_file(file)):
+            return [f"{kind.__module__}.{kind.__qualname__}"]
+        if module is not None and file is not None and is_own_file(file):
+            self.modules.add(module)
+        own = {
+            name: item
+            for name, item in vars(kind).items()
+            # Others with such names describe the class, and Python adds some to it later.
+            if not name.startswith("__") or callable(item)
+        }
+        return [kind.__qualname__, *self._each(*kind.__bases__), *self._where_possible(own)]
+
+    def _function(self, function: FunctionType) -> list[str]:
+        code = function.__code__
+        if is_library_file(code.co_filename):
+            return [f"{function.__module__}.{function.__qualname__}"]
+        cells = [_content(cell) for cell in function.__closure__ or ()]
+        parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
+        module = sys.modules.get(function.__module__)
+        file = getattr(module, "__file__", None)
+        if file is None or is_own_file(file):
+            if module is not None and file is not None:
+                self.modules.add(module)
+            used = {name for one in _codes(code) for name in one.co_names}
+            known = {
+                name: value
+                for name, value in function.__globals__.items()
+                if name in used and not name.startswith("__")  # not the module's name
+            }
+            parts += self._where_possible(known)
+        return [function.__qualname__, *parts]
+
+    def _where_possible(self, named: Mapping[str, object]) -> list[str]:
+        """The hashes of values by name, or only the types of those that cannot be hashed."""
+        parts = []
+        for name, value in sorted(named.items()):
+            hashed = type(value).__qualname__
+            with suppress(Exception):
+                hashed = self.of(value)
+            parts.append(f"{name}={hashed}")
+        return parts
+
+
+def _hash(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        content = part.encode() if isinstance(part, str) else part
+        digest.update(f"{len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def _content(cell: CellType) -> object:
+    """The value in a closure, None before it is assigned."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function and of all functions within it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)

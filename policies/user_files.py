@@ -1,0 +1,134 @@
+"""Which source files are the user's, and which of them a file imports."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+# The folders of FLEdge's packages.
+PACKAGES = tuple(
+    Path(__file__).parents[1] / name for name in ("fl_edge_env", "policies", "train_fl")
+)
+_FLEDGE = tuple(os.path.realpath(package) + os.sep for package in PACKAGES)
+# Folders of Python and its libraries; site-packages may also be elsewhere.
+_LIBRARIES = tuple(
+    os.path.realpath(sysconfig.get_path(name)) + os.sep
+    for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+)
+_SITES = {"site-packages", "dist-packages"}
+# A file with one of these words can import modules by computed names.
+_COMPUTED_IMPORT = re.compile(rb"\b(importlib|__import__|runpy)\b")
+
+
+@cache
+def is_library_file(file: str) -> bool:
+    """Whether a source file belongs to Python or a library, and not to FLEdge or the user."""
+    path = os.path.realpath(file)
+    if path.startswith(_FLEDGE):
+        return False
+    installed = path.startswith(_LIBRARIES) or not _SITES.isdisjoint(Path(path).parts)
+    return installed or file.startswith("<frozen")
+
+
+@cache
+def is_own_file(file: str) -> bool:
+    """Whether a source file is the user's, and not Python's, a library's or FLEdge's."""
+    known = file.startswith("<") or os.path.realpath(file).startswith(_FLEDGE)
+    return not known and not is_library_file(file)
+
+
+def imported_files(files: Mapping[str, str]) -> dict[str, bytes]:
+    """The contents of user's files and of all user's files that they import, by path.
+
+    Imports within functions count, because they can happen later. If a file can import by computed
+    names, all of the user's modules that are loaded count.
+
+    Parameters
+    ----------
+    files : mapping of str to str
+        Paths, with the packages to which they belong, or empty strings.
+
+    Raises
+    ------
+    ValueError
+        If a file means a neighbour by an import, but gets a file of the same name elsewhere.
+    """
+    found: dict[str, bytes] = {}
+    waiting = dict(files)
+    while waiting:
+        file, package = waiting.popitem()
+        with suppress(OSError):
+            found[file] = Path(file).read_bytes()
+            for name in _imported_names(found[file], package):
+                imported, its_package = _located(name)
+                if is_own_file(imported) and imported not in found:
+                    _check_neighbour(file, name, imported)
+                    waiting[imported] = its_package
+    return found
+
+
+def _imported_names(content: bytes, package: str) -> list[str]:
+    """The modules that a file may import, with the packages that contain them."""
+    names: set[str] = set()
+    if _COMPUTED_IMPORT.search(content):
+        names |= sys.modules.keys()
+    with suppress(SyntaxError, ValueError):  # for example in a compiled module
+        for node in ast.walk(ast.parse(content)):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                base = "." * node.level + (node.module or "")
+                with suppress(ImportError):  # a relative import outside of a package
+                    base = importlib.util.resolve_name(base, package)
+                    names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return sorted({part for name in names for part in _with_packages(name)})
+
+
+def _with_packages(name: str) -> Iterator[str]:
+    """A module and the packages that contain it: a.b.c, a.b and a."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def _located(name: str) -> tuple[str, str]:
+    """The file of a module, which need not be loaded, and its package; empty if there is none."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        file, package = (getattr(loaded, name, None) for name in ("__file__", "__package__"))
+        return str(file or ""), str(package or "")
+    spec = _spec(name)
+    return ("", "") if spec is None else (str(spec.origin or ""), spec.parent or "")
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Find a module without importing the packages that contain it."""
+    parent = name.rpartition(".")[0]
+    if not parent:
+        return PathFinder.find_spec(name)
+    spec = _spec(parent)
+    if spec is None or spec.submodule_search_locations is None:
+        return None
+    return PathFinder.find_spec(name, spec.submodule_search_locations)
+
+
+def _check_neighbour(file: str, name: str, imported: str) -> None:
+    """Raise `ValueError` if `name` is next to a file that would import `imported` instead."""
+    folder = Path(file).parent
+    if "." in name or str(folder) not in sys.path:
+        return
+    for neighbour in (folder / f"{name}.py", folder / name / "__init__.py"):
+        if neighbour.exists() and not neighbour.samefile(imported):
+            raise ValueError(
+                f"{file!r} imports {name}, which is {str(neighbour)!r} and also {imported!r}: "
+                "rename one of them, because Python loads only one module of a name"
+            )

@@ -1,0 +1,271 @@
+"""Keys of results: different for all that changes a result, the same for nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import types
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fl_edge_env import Scenario
+from policies import LROA, UniD, UniS, make_policy
+from policies.benchmark.jobs import Job, code_hash, job_key
+from policies.benchmark.runner import run_jobs
+from train_fl import Dataset, TrainingEnvFactory, make_task
+
+SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
+
+
+def key_of(policy, scenario=SCENARIO, seeds=(0,), **more) -> str:
+    return job_key(Job(policy, scenario, seeds, **more))
+
+
+def test_keys__change_with_every_input_and_with_nothing_else():
+    given = [
+        (LROA(SCENARIO), SCENARIO, (0, 1)),
+        (LROA(SCENARIO, variant="paper"), SCENARIO, (0, 1)),
+        (UniD(SCENARIO), SCENARIO, (0, 1)),
+        (LROA(SCENARIO), SCENARIO.replace(mu=1.5), (0, 1)),
+        (LROA(SCENARIO), SCENARIO.replace(p_max=0.1 * (1 + 1e-15)), (0, 1)),
+        (LROA(SCENARIO), SCENARIO, (0, 2)),
+    ]
+    keys = [key_of(*each) for each in given]
+    assert len(set(keys)) == len(keys)
+    lroa = given[0][0]
+    lroa.decide({"channel_gain": np.full(4, 0.1), "queue": np.ones(4)})
+    assert key_of(lroa, SCENARIO.replace(), (0, 1)) == keys[0]
+
+
+def test_keys__change_with_the_code_of_the_packages(monkeypatch, tmp_path):
+    keys = []
+    monkeypatch.setattr("policies.benchmark.jobs.PACKAGES", (tmp_path,))
+    for code in ("a = 1", "a = 2"):
+        (tmp_path / "code.py").write_text(code)
+        code_hash.cache_clear()
+        keys.append(key_of(UniS(SCENARIO)))
+    code_hash.cache_clear()
+    assert keys[0] != keys[1]
+
+
+def test_keys__change_with_data_augmentation_and_network():
+    def made(name="it", seed=0, flip=1.0, width=3):
+        inputs, targets = np.random.default_rng(seed).random((8, 2)), np.arange(8) % 2
+        dataset = Dataset.from_arrays(
+            name, inputs, targets, inputs, targets, augment=lambda batch, _: flip * batch
+        )
+
+        def network():
+            return torch.nn.Sequential(torch.nn.Linear(2, width), torch.nn.Linear(width, 2))
+
+        task = make_task(dataset, num_devices=4, learning_rate=0.1, model=network)
+        factory = TrainingEnvFactory(SCENARIO, task).fitted()
+        return key_of(UniS(factory.scenario), factory.scenario, make_env=factory)
+
+    keys = [made(), made(name="other"), made(seed=1), made(flip=-1.0), made(width=4)]
+    assert len(set(keys)) == len(keys)
+    assert made() == keys[0]
+
+
+# Classes and objects of a user's file, none of which may share a key with another.
+MINE = """
+import functools, threading
+import numpy as np, torch
+from policies import Scheduler, UniD, UniS
+from policies.selection import BestChannel
+import helper
+
+class Mine(UniD):
+    pass
+
+class Twin(UniD):
+    pass
+
+def at(level):
+    class At(UniD):
+        def decide(self, observation):
+            return level, helper.SHARE
+    return At
+
+class Changed(UniD):
+    level = 1
+
+def changed(level):
+    Changed.level = level
+    return Changed
+
+class Holds(UniD):
+    def __init__(self, scenario, held):
+        super().__init__(scenario)
+        self.held = held
+
+class Called:
+    def __init__(self, func, level):
+        self.func = func
+        self.level = level
+
+class Lazy(UniD):
+    def decide(self, observation):
+        import late
+        return late.SHARE
+
+def rule(level):
+    return lambda cohort, observation, scenario, *more: (level, level)
+
+def network(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Linear(2, 2)
+
+class Unused:
+    pass
+
+def policies(scenario):
+    yield from (Mine(scenario), Twin(scenario), UniD(scenario), Lazy(scenario))
+    yield from (kind(scenario) for kind in (at(0.1), at(0.9)))
+    yield from (Holds(scenario, [lambda: level]) for level in (1, 2))
+    yield from (Holds(scenario, functools.partial(at, level)) for level in (1, 2))
+    yield from (Holds(scenario, Called(at, level)) for level in (1, 2))
+    yield from (Holds(scenario, Called(at, level).__init__) for level in (1, 2))
+    yield from (Holds(scenario, {"some", "words", level}) for level in ("a", "b"))
+    yield from (Holds(scenario, network(seed)) for seed in (0, 1))
+    yield from (Holds(scenario, network(seed).weight.detach().bfloat16()) for seed in (0, 1))
+    yield from (Holds(scenario, kind) for kind in (Unused, at))
+    yield from (Scheduler(BestChannel(scenario), resources=rule(level)) for level in (1, 2))
+"""
+SCRIPT = """
+import runpy, sys, warnings
+warnings.simplefilter("ignore")
+from fl_edge_env import Scenario
+from policies import make_policy
+from policies.benchmark.jobs import Job, job_key
+from policies.user_code import load_own
+
+scenario = Scenario.digits(num_devices=4, num_rounds=3)
+names = sys.argv[1:]
+for name in names:
+    load_own(f"{name}:Mine", kind="class", fits=callable)
+mine = load_own(f"{names[0]}:policies", kind="function", fits=callable)
+for policy in mine(scenario):
+    print(job_key(Job(policy, scenario, (3,))))
+changed = load_own(f"{names[0]}:changed", kind="function", fits=callable)
+for level in (1, 2):
+    print(job_key(Job(changed(level)(scenario), scenario, (3,))))
+"""
+
+
+@pytest.fixture
+def folders(tmp_path) -> list[Path]:
+    files = {
+        "script.py": SCRIPT,
+        "mine.py": MINE,
+        "other.py": MINE + "\n",
+        "helper.py": "SHARE = 1\n",
+        "late.py": "SHARE = 1\n",
+    }
+    made = [tmp_path / "one", tmp_path / "two"]
+    for folder in made:
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    return made
+
+
+def keys_in(folder: Path, *names: str, seed: str = "0") -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "script.py", *names],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONHASHSEED": seed},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_keys__know_the_code_that_a_policy_uses_and_are_the_same_in_each_process(folders):
+    one, two = folders
+    first = keys_in(one, "mine.py")
+    assert len(set(first)) == len(first)
+    # Neither the folder, nor the process, nor a scheduler in another file matters.
+    assert keys_in(two, "mine.py", "other.py", seed="1") == first
+    # A file of the same name and classes of the same names are something else.
+    uni_d = first[2]
+    assert set(first) & set(keys_in(two, "other.py")) == {uni_d}
+    for name in ("helper.py", "late.py"):
+        (two / name).write_text("SHARE = 2\n")
+        assert set(first) & set(keys_in(two, "mine.py")) == {uni_d}
+        (two / name).write_text("SHARE = 1\n")
+
+
+def test_user_code__means_the_neighbour_of_its_file(folders):
+    names = [f"{folder / 'mine.py'}:Mine" for folder in folders]
+    script = (
+        "import sys\nfrom fl_edge_env import Scenario\nfrom policies import make_policy\n"
+        "for name in sys.argv[1:]: make_policy(name, Scenario.digits())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, *names],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "imports helper, which is" in done.stderr.splitlines()[-1]
+
+
+CELL = """
+class Mine(UniD):
+    def decide(self, observation):
+        return {value}
+"""
+
+
+def test_keys__of_a_notebook_change_with_the_code_of_its_classes():
+    def key(value):
+        module = types.ModuleType("__main__")
+        vars(module)["UniD"] = UniD
+        exec(CELL.format(value=value), vars(module))
+        return key_of(module.Mine(SCENARIO))
+
+    assert key(1) == key(1) != key(2)
+
+
+class Locked(UniS):
+    def reset(self, _):
+        self.lock = threading.Lock()
+
+
+def test_run_jobs__what_cannot_be_hashed_runs_without_being_kept(tmp_path):
+    jobs = [Job(kind(SCENARIO), SCENARIO, (0,)) for kind in (Locked, UniD)]
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match="results of Locked, .* are not kept") as caught:
+            played = run_jobs(jobs, folder=tmp_path)
+        assert len(caught) == 1
+        assert [len(one.rounds) for one in played] == [3, 3]
+        assert [path.stem for path in tmp_path.iterdir()] == [job_key(jobs[1])]
+
+
+def test_run_jobs__refuses_two_runs_that_would_share_a_result(tmp_path):
+    jobs = [Job(UniD(SCENARIO), SCENARIO, (0,), title=title) for title in ("One", "Two")]
+    with pytest.raises(ValueError, match=r"^One, seeds \[0\], and Two, .* are the same run"):
+        run_jobs(jobs, folder=tmp_path)
+
+
+def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from policies import UniS\n\nclass Mine(UniS):\n    def __init__(self, scenario):\n"
+        "        super().__init__(scenario)\n        self.rules = {'one': [lambda: 1]}\n"
+        "        class Local: pass\n        self.kinds = (Local, Local())\n"
+    )
+    policy = make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
+    jobs = [Job(policy, SCENARIO, (seed,)) for seed in (0, 1)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_jobs(jobs, folder=tmp_path / "jobs", workers=2)
+    assert len(list((tmp_path / "jobs").iterdir())) == 2

@@ -2,6 +2,7 @@
 
 from gymnasium.envs.registration import register
 
+from fl_edge_env import tasks
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.channels import (
     CellChannel,
@@ -15,7 +16,6 @@ from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.flat import FlatEnv, FlatVectorEnv
 from fl_edge_env.scenario import Scenario, with_phones, with_proportional_work, with_tiers
 from fl_edge_env.simulator import Simulator
-from fl_edge_env.tasks import TASKS
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
 __all__ = [
@@ -39,18 +39,23 @@ __all__ = [
 
 _PLAIN = "fl_edge_env.env:FLEdgeEnv", "fl_edge_env.vector_env:FLEdgeVectorEnv"
 _FLAT = "fl_edge_env.flat:make_flat", "fl_edge_env.flat:make_flat_vector"
+_TASK = "fl_edge_env.flat:make_task", "fl_edge_env.flat:make_task_vector"
 
-for name, (single, batch), fields in (
-    ("FLEdge-v0", _PLAIN, {}),
-    ("FLEdgeFlat-v0", _FLAT, {}),
-    ("FLEdgeCMDP-v0", _FLAT, {"objective": "outcome"}),
-    *((name, _FLAT, task.fields) for name, task in TASKS.items()),
-):
+
+def _register(name: str, entry_points: tuple[str, str], **keywords: str) -> None:
+    single, batch = entry_points
     register(
         id=name,
         entry_point=single,
         vector_entry_point=batch,
         order_enforce=False,  # the environment itself reports a missing reset
         disable_env_checker=True,  # the tests run the checker; here it would slow every step
-        kwargs=fields,
+        kwargs=keywords,
     )
+
+
+_register("FLEdge-v0", _PLAIN)
+_register("FLEdgeFlat-v0", _FLAT)
+_register("FLEdgeCMDP-v0", _FLAT, objective="outcome")
+for _name in tasks.TASKS:
+    _register(_name, _TASK, task=_name)

@@ -26,12 +26,24 @@ _SCALES = Range("be positive and at most 100", lambda scale: 0 < scale <= 100)
 class Described:
     """State and round logic shared by `FLEdgeEnv` and `FLEdgeVectorEnv`."""
 
-    scenario: Scenario
     simulator: Simulator
     softmax_scale: float
     action_space: gym.Space[Any]
     cost_limit: float = 1.0  # on the mean of each entry of the info's ``costs``
+    _scenario: Scenario
     _spec: EnvSpec | None = None
+
+    @property
+    def scenario(self) -> Scenario:
+        """The system, which is read-only: spaces and the simulator are made for it."""
+        return self._scenario
+
+    @scenario.setter
+    def scenario(self, scenario: object) -> None:
+        raise AttributeError(
+            "the scenario of an environment is read-only: make another environment with "
+            f"scenario={scenario!r:.60}"
+        )
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -42,6 +54,9 @@ class Described:
     def spec(self, spec: EnvSpec | None) -> None:
         if spec is not None:
             limit, rounds = spec.max_episode_steps, self.scenario.num_rounds
+            task = spec.kwargs.get("task", spec.id)
+            if task != spec.id:
+                raise ValueError(f"{spec.id} is frozen and cannot have task={task!r}")
             spec.max_episode_steps = rounds if limit is None else min(limit, rounds)
         self._spec = spec
 
@@ -157,7 +172,7 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
         if render_mode is not None:
             one_of("render_mode", render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
-        self.scenario = resolve_scenario(scenario, **fields)
+        self._scenario = resolve_scenario(scenario, **fields)
         self.softmax_scale = check_softmax_scale(softmax_scale)
         self.simulator = Simulator(self.scenario)
         self.observation_space = observation_space(self.scenario)
@@ -234,7 +249,9 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
 
     @property
     def training_seed(self) -> np.random.SeedSequence:
-        """Seed of the training stream in the current episode."""
+        """Seed of the training stream in the current episode; `ResetNeeded` before the first."""
+        if not self._started:
+            raise gym.error.ResetNeeded("no episode is under way: call reset() first")
         return self.simulator.training_seed()
 
 

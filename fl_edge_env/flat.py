@@ -23,6 +23,7 @@ from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.features import Features, Scaling
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scenario import Scenario
+from fl_edge_env.tasks import TASKS
 from fl_edge_env.typing import BoolArray, FloatArray
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
@@ -149,6 +150,30 @@ def make_flat(**keywords: Any) -> FlatEnv:
 def make_flat_vector(**keywords: Any) -> FlatVectorEnv:
     """Make the native batch of ``FLEdgeFlat-v0``, with the keywords of `FLEdgeVectorEnv`."""
     return FlatVectorEnv(FLEdgeVectorEnv(**keywords))
+
+
+def make_task(*, task: str, **keywords: Any) -> FlatEnv:
+    """Make a frozen task of `fl_edge_env.tasks`, for example ``FLEdgePaper-v0``."""
+    return make_flat(**_task_fields(task, keywords))
+
+
+def make_task_vector(*, task: str, **keywords: Any) -> FlatVectorEnv:
+    """Make the native batch of a frozen task."""
+    return make_flat_vector(**_task_fields(task, keywords))
+
+
+def _task_fields(task: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of a frozen task; `ValueError` for one that would change it."""
+    fields = TASKS[task].fields
+    for name, value in keywords.items():
+        if name not in ("render_mode", "num_envs", "autoreset_mode"):
+            changed = fields | {name: value}
+            given = ", ".join(f"{each}={field!r}" for each, field in changed.items())
+            raise ValueError(
+                f"{task} is frozen and cannot have {name}={value!r}: use "
+                f'gym.make("FLEdgeFlat-v0", {given}), which is another task'
+            )
+    return {**fields, **keywords}
 
 
 def flat_spaces(scaling: Scaling) -> tuple[Box, Box]:

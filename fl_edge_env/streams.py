@@ -57,11 +57,12 @@ class Streams:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._root = np.random.SeedSequence()
+        self._root: np.random.SeedSequence | None = None
 
     def start_episode(self, seed: int | None) -> None:
         """Start the first episode of a seed, or the next episode if the seed is None."""
-        if seed is not None:
+        # Entropy is drawn here, not before, so that copies of a new environment differ.
+        if seed is not None or self._root is None:
             self._root = np.random.SeedSequence(seed)
         channel, cohort, self.training, presence, uploads, start = self._root.spawn(1)[0].spawn(6)
         self._channel = np.random.default_rng(channel)

@@ -71,11 +71,11 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
                 f"render_mode must be None, as a batch is not rendered, got {render_mode!r}: "
                 "render a single environment"
             )
-        self.scenario = resolve_scenario(scenario, **fields)
+        self._scenario = resolve_scenario(scenario, **fields)
         if max_episode_steps is not None:
             rounds = positive_integer("max_episode_steps", max_episode_steps)
-            if rounds < self.scenario.num_rounds:
-                self.scenario = self.scenario.replace(num_rounds=rounds)
+            if rounds < self._scenario.num_rounds:
+                self._scenario = self._scenario.replace(num_rounds=rounds)
         self.softmax_scale = check_softmax_scale(softmax_scale)
         mode = getattr(autoreset_mode, "value", autoreset_mode)
         modes = [each.value for each in AutoresetMode]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import grimp
 import pytest
@@ -39,6 +41,15 @@ def test_every_file__stands_on_one_floor(graph):
     )
     files = {module for module in graph.modules if not graph.find_children(module)}
     assert floors == Counter(files)
+
+
+@pytest.mark.parametrize("name", CONTRACTS["root_packages"])
+def test_packages__have_no_names_by_accident(name):
+    package = importlib.import_module(name)
+    others = {n: value for n, value in vars(package).items() if n not in package.__all__}
+    known = {n for n, value in others.items() if isinstance(value, ModuleType)}
+    known |= {n for n, value in others.items() if getattr(value, "__module__", name) != name}
+    assert not [n for n in others.keys() - known - {"TYPE_CHECKING"} if not n.startswith("_")]
 
 
 def test_no_file__imports_a_package_that_gathers_it(graph):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
-from fl_edge_env import FLEdgeEnv
+from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.aggregation import Contributions, contributions
 from fl_edge_env.checks import freeze
 from fl_edge_env.files import atomic_path
@@ -132,7 +132,6 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
                 f'make_task("digits", num_devices={env.unwrapped.scenario.num_devices})'
             )
         self._base = env.unwrapped
-        self.scenario = self._base.scenario
         task.check_fit(self.scenario)
         self.task = self._given = task
         self._uploads = task.uploads(self.scenario)
@@ -146,6 +145,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
             size = self.scenario.num_devices, task.num_parameters
             self._distances = GradientDistances(*size, self._device) if report_gradients else None
             self._take_data()
+
+    @property
+    def scenario(self) -> Scenario:
+        """The environment's system, which is read-only."""
+        return self._base.scenario
 
     def _take_data(self) -> None:
         """Move the test samples and each device's samples to torch's device."""

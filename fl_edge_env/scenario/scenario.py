@@ -59,6 +59,8 @@ _WORDS = {
 # Pairs of fields that replace each other: only one can be given.
 _EITHER = {"lambda_": "mu", "V": "nu", "noise_density_w_hz": "noise_power_w"}
 _NOISE_POWER_W = 0.01  # the paper's
+_MOST_DEVICES = 10_000_000
+_NUM_SAMPLES = 50_000  # CIFAR-10's, of all devices
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,7 +88,7 @@ class Scenario:
     model_bits : float
         Size of a model update M, 32 bits a parameter [bit].
     num_samples : float, (N,)
-        Local data set sizes D_n.
+        Local data set sizes D_n. By default 50,000 samples are split evenly.
     local_epochs : float, (N,)
         Local epochs E; a fraction is a part of a pass over the data.
     cycles_per_sample : float, (N,)
@@ -169,7 +171,7 @@ class Scenario:
     noise_power_w: Any = None
     noise_density_w_hz: Any = None
     model_bits: float = 32.0 * RESNET18_PARAMETERS
-    num_samples: PerDevice = 50_000 / 120
+    num_samples: PerDevice = None
     local_epochs: PerDevice = 2.0
     cycles_per_sample: PerDevice = 3e9
     capacitance: PerDevice = 2e-28
@@ -196,12 +198,16 @@ class Scenario:
     overhead_s: PerDevice = 0.0
 
     def __post_init__(self) -> None:
+        if self.num_samples is None:
+            self._set("num_samples", _NUM_SAMPLES / _check_number(self.num_devices))
         if self.noise_power_w is None and self.noise_density_w_hz is None:
             self._set("noise_power_w", _NOISE_POWER_W)
         for each in dataclasses.fields(self):
             name, value = each.name, getattr(self, each.name)
             allowed = _RANGES.get(name, POSITIVE)
-            if each.type == "int":
+            if name == "num_devices":
+                self._set(name, _check_number(value))
+            elif each.type == "int":
                 self._set(name, positive_integer(name, value))
             elif each.type == "float":
                 self._set(name, number_in(allowed, name, value))
@@ -256,7 +262,7 @@ class Scenario:
         """
         cls._check_names(fields)
         preset = PRESETS[one_of("scenario", name, list(PRESETS))]
-        number = positive_integer("num_devices", fields.get("num_devices", preset.num_devices))
+        number = _check_number(fields.get("num_devices", preset.num_devices))
         own = {"num_devices": number} | preset.fields(number)
         return cls(**own | _displaced(fields) | fields)
 
@@ -311,14 +317,19 @@ class Scenario:
     def replace(self, **fields: Any) -> Scenario:
         """Return a copy with some fields changed.
 
-        When `num_devices` changes, per-device fields with one common value keep it; others must be
-        given again. A given weight (`lambda_`, `V`) replaces its scale (`mu`, `nu`), and vice
-        versa; so do noise power and noise density. Raises `ValueError` if a value is wrong, or a
-        per-device field does not fit the new `num_devices`, and `TypeError` if a keyword is not a
-        field.
+        When `num_devices` changes and all devices have equally many samples, the same samples are
+        split among the new number of devices. Other per-device fields with one common value keep
+        it, and the rest must be given again. A given weight (`lambda_`, `V`) replaces its scale
+        (`mu`, `nu`), and vice versa; so do noise power and noise density. Raises `ValueError` if a
+        value is wrong, or a per-device field does not fit the new `num_devices`, and `TypeError` if
+        a keyword is not a field.
         """
         self._check_names(fields)
-        return type(self)(**self.to_dict() | _displaced(fields) | fields)
+        own = self.to_dict()
+        if "num_devices" in fields and is_real(own["num_samples"]):
+            number = _check_number(fields["num_devices"])
+            own["num_samples"] = _split(own["num_samples"] * self.num_devices, number)
+        return type(self)(**own | _displaced(fields) | fields)
 
     @classmethod
     def _check_names(cls, names: Iterable[str]) -> None:
@@ -346,9 +357,9 @@ class Scenario:
             scenario = cls._from_values(values)
             if num_devices is None or num_devices == scenario.num_devices:
                 return scenario
-            values["num_devices"] = number = positive_integer("num_devices", num_devices)
+            values["num_devices"] = number = _check_number(num_devices)
             if is_real(share := values.get("num_samples")):
-                values["num_samples"] = share * scenario.num_devices / number
+                values["num_samples"] = _split(share * scenario.num_devices, number)
             return cls._from_values(values)
 
     @classmethod
@@ -471,6 +482,19 @@ class Scenario:
 Scenario.per_device_fields = tuple(
     field.name for field in dataclasses.fields(Scenario) if field.type == "PerDevice"
 )
+
+
+def _check_number(num_devices: object) -> int:
+    """Return a number of devices; `ValueError` if its arrays would fill the memory."""
+    number = positive_integer("num_devices", num_devices)
+    if number > _MOST_DEVICES:
+        raise ValueError(f"num_devices must be at most {_MOST_DEVICES:,}, got {number:,}")
+    return number
+
+
+def _split(samples: float, num_devices: int) -> float:
+    """Samples of each device, the same number whether they have been split before or not."""
+    return round(samples, 6) / num_devices
 
 
 def _displaced(fields: dict[str, Any]) -> dict[str, Any]:

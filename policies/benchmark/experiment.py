@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,7 @@ from policies.benchmark.tables import by_policy
 
 # Most numbers in an array of a batch, which has one for each seed and device.
 _BATCH_NUMBERS = 1 << 20
+_MOST_SEEDS = 1_000_000
 
 
 class Entrant(NamedTuple):
@@ -111,6 +112,8 @@ def _seeds(seeds: object) -> list[int]:
     """`seeds` as a list; `ValueError` unless they are one or more distinct integers >= 0."""
     if is_integer(seeds):
         raise ValueError(f"seeds must be a sequence, got {seeds!r}: use range({seeds!r}) or [...]")
+    if isinstance(seeds, Sized) and len(seeds) > _MOST_SEEDS:
+        raise ValueError(f"seeds must be at most {_MOST_SEEDS:,}, got {len(seeds):,}")
     given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [seeds]
     whole = all(is_integer(seed) and seed >= 0 for seed in given)
     if not whole or not 0 < len(given) == len(set(given)):

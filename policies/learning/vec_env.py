@@ -61,7 +61,7 @@ class BatchVecEnv(VecEnv):
         one_of("credit", credit, ("team", "difference"))
         mode = AutoresetMode.SAME_STEP
         self.systems = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=mode)
-        self.scenario = scenario = self.systems.scenario
+        scenario = self.systems.scenario
         if credit == "difference" and (rows == "systems" or scenario.objective == "outcome"):
             raise ValueError(
                 "credit 'difference' is for rows of devices and the objective 'penalty', got "
@@ -75,6 +75,11 @@ class BatchVecEnv(VecEnv):
         if self._by_device:
             spaces = device_spaces(self.scaling)
         super().__init__(num_envs * self._rows_each, *spaces)
+
+    @property
+    def scenario(self) -> Scenario:
+        """The system of every row, which is read-only."""
+        return self.systems.scenario
 
     def reset(self) -> NDArray[np.float32]:
         """Start an episode in every system; after a call of `seed`, the first of that seed."""

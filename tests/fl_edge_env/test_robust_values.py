@@ -76,10 +76,13 @@ NO_NUMBERS: list[Any] = [
 ]
 
 
+OPTIONAL = "lambda_", "V", "noise_power_w", "noise_density_w_hz", "num_samples"
+
+
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Scenario)])
 def test_scenario__names_the_field_whatever_stands_in_it(name):
     for value in NO_NUMBERS:
-        if value is None and name in ("lambda_", "V", "noise_power_w", "noise_density_w_hz"):
+        if value is None and name in OPTIONAL:
             continue
         with pytest.raises(ValueError, match=rf"^{name} must .*got ") as raised:
             Scenario(**{"num_devices": 3, name: value})

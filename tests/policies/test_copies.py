@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import pickle
+from itertools import combinations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from fl_edge_env import Scenario
 from policies import make_policy
+from policies.learning.vec_env import BatchVecEnv
 from policies.registry import POLICIES
 from train_fl import TrainingEnvFactory
 
@@ -38,6 +41,41 @@ def play(run, rounds: int) -> list:
         results.append((decision.f, decision.p, decision.q, decision.cohort, reward, info))
     run[2] = observation
     return results
+
+
+MAKERS = {
+    "single": lambda: gym.make("FLEdge-v0", scenario=SCENARIO),
+    "flat": lambda: gym.make("FLEdgeFlat-v0", scenario=SCENARIO),
+    "batch": lambda: gym.make_vec(
+        "FLEdge-v0", 2, vectorization_mode="vector_entry_point", scenario=SCENARIO
+    ),
+    "rows": lambda: BatchVecEnv(2, SCENARIO),
+    "training": lambda: TrainingEnvFactory(SCENARIO, "digits").fitted()(
+        make_policy("uni-s", SCENARIO)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_environments__copied_before_a_reset_play_different_episodes(kind):
+    env = MAKERS[kind]()
+    copies = [env, copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    for each in copies:
+        each.reset()
+    gains = [getattr(one, "systems", one.unwrapped).simulator.channel_gain for one in copies]
+    assert not any(np.array_equal(one, other) for one, other in combinations(gains, 2))
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_environments__cannot_be_changed_by_half(kind):
+    env = MAKERS[kind]()
+    with pytest.raises(AttributeError):
+        env.unwrapped.scenario = SCENARIO.replace(num_rounds=9)
+    if isinstance(env, gym.Env):
+        with pytest.raises(AttributeError):
+            env.set_wrapper_attr("scenario", SCENARIO)
+        with pytest.raises(gym.error.ResetNeeded, match="no episode is under way"):
+            env.get_wrapper_attr("training_seed")
 
 
 @pytest.mark.parametrize("name", POLICIES)

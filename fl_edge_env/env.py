@@ -109,8 +109,9 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
     With ``objective="outcome"`` the problem is a constrained Markov decision process (CMDP). The
     reward is minus the round time, divided by the scenario's mean time. The info has ``costs``,
     shape (2 N,): each device's ratio of energy to budget, then its missing participation,
-    ``2 - x / rho`` (see `fl_edge_env.round.Round`). The mean of each over the rounds must be at
-    most `cost_limit`, 1. ``cost`` is the mean of the N energy ratios. ``gym.make("FLEdgeCMDP-v0")``
+    ``2 - x / rho`` (see `fl_edge_env.round.Round`). In the long run the mean of each must be at
+    most `cost_limit`, 1; over R rounds, 1 + 1 / (R rho) allows for one participation. ``cost`` is
+    the mean of the N energy ratios. ``gym.make("FLEdgeCMDP-v0")``
     is this problem with the observations and actions of `FlatEnv`.
 
     ## Starting State

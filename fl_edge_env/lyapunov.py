@@ -31,10 +31,11 @@ def participation_target(system: System) -> FloatArray:
 def constraint_costs(
     energy_spent: FloatArray, in_time: BoolArray, system: System
 ) -> tuple[FloatArray, FloatArray]:
-    """Costs of a round in the constrained problem, each (..., N); their means must be at most 1.
+    """Costs of a round in the constrained problem, each (..., N).
 
     They are each device's ratio of energy to budget, and its missing participation ``2 - x / rho``:
-    x is 1 if it took part `in_time`, otherwise 0, and rho is its `participation_target`.
+    x is 1 if it took part `in_time`, otherwise 0, and rho is its `participation_target`. In the
+    long run their means must be at most 1.
     """
     missing: FloatArray = 2.0 - in_time / participation_target(system)
     return energy_spent / system.energy_budget_j, missing

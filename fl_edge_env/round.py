@@ -68,8 +68,9 @@ class Round(NamedTuple):
     costs : ndarray, shape (B, 2 N), or None
         Each device's energy spent divided by its budget, then each device's ``2 - x / rho``: x is 1
         if it took part and was not late, otherwise 0, and rho is its
-        `fl_edge_env.lyapunov.participation_target`. The mean of each over rounds must be at most 1.
-        None unless ``objective="outcome"``.
+        `fl_edge_env.lyapunov.participation_target`. In the long run the mean of each must be at
+        most 1; over R rounds, 1 + 1 / (R rho) allows for one participation. None unless
+        ``objective="outcome"``.
     available : ndarray of bool, shape (B, N), or None
         Available devices; None if all always are.
     q : ndarray, shape (B, N), or None

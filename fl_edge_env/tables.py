@@ -50,7 +50,7 @@ def read_table(path: Path, names: Sequence[str]) -> Table:
     with path.open(encoding="utf-8-sig", newline="") as file:
         header, *rows = [*enumerate(csv.reader(file, strict=True), start=1)] or [(1, [])]
     if sorted(header[1]) != sorted(names):
-        got = ", ".join(header[1])
+        got = ", ".join(map(repr, header[1])) or "an empty row"  # quotes show spaces
         raise ValueError(f"its first row must name the columns {', '.join(names)}, got {got}")
     rows = [(number, row) for number, row in rows if any(row)]
     if not rows:

@@ -14,7 +14,8 @@ class FrozenTask(NamedTuple):
     """A frozen environment, and the result of the best static policy in it.
 
     The static policy uses the same f and p for all devices in all rounds, and q = 1/N; if the task
-    chooses cohorts, the devices take turns.
+    chooses cohorts, the devices take turns. In ``FLEdgeBlind-v0`` it spends 1.34 times the
+    budget, and every static policy that was tried is over budget.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ PACKAGES = "fl_edge_env", "policies", "train_fl"
 # The most parts of the Python in these folders: statements and expressions.
 PARTS = {PACKAGES: 65_900, ("tests",): 66_500}
 LONGEST = 500  # lines of a file
-WORDS = 14_000  # of README and pages
+WORDS = 15_000  # of README and pages
 
 
 def files_in(*folders: str) -> list[Path]:

@@ -29,16 +29,32 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fl_edge_env.channels import CellChannel, UplinkChannel
+from fl_edge_env.checks import positive_integer
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.typing import FloatArray
 
 RESNET18_PARAMETERS, RESNET18_TENSORS = 11_172_342, 62
+CIFAR10_SAMPLES = 50_000
+_MOST_DEVICES = 10_000_000  # more would fill the memory
 _CNN_TENSORS = 8
 _FEMNIST_CNN_PARAMETERS = 6_603_710
 _FASHION_MNIST_CNN_PARAMETERS = 6_497_162
 _DIGITS_CNN_PARAMETERS, _DIGITS_CNN_TENSORS = 6_090, 6
 _DIGITS_TRAIN_IMAGES = 1_440
 _MOBILE_DOWNLOAD_BPS = 28.02e6
+
+
+def check_number(num_devices: object) -> int:
+    """Return a number of devices as an int; `ValueError` if it is none or too large."""
+    number = positive_integer("num_devices", num_devices)
+    if number > _MOST_DEVICES:
+        raise ValueError(f"num_devices must be at most {_MOST_DEVICES:,}, got {number:,}")
+    return number
+
+
+def split_evenly(samples: float, num_devices: int) -> float:
+    """Samples of each device, the same number whether they have been split before or not."""
+    return round(samples, 6) / num_devices
 
 
 class Preset(NamedTuple):
@@ -50,7 +66,7 @@ class Preset(NamedTuple):
 
 
 def _cifar10(num_devices: int) -> dict[str, Any]:
-    return {"num_samples": 50_000 / num_devices}
+    return {"num_samples": CIFAR10_SAMPLES / num_devices}
 
 
 def _femnist(num_devices: int) -> dict[str, Any]:

@@ -32,10 +32,9 @@ from fl_edge_env.checks import (
 )
 from fl_edge_env.compression import sent_bits
 from fl_edge_env.files import as_value_error, atomic_path
-from fl_edge_env.scenario import toml
+from fl_edge_env.scenario import presets, toml
 from fl_edge_env.scenario.calibration import calibrate, check_finite
 from fl_edge_env.scenario.from_log import system_of_log
-from fl_edge_env.scenario.presets import PRESETS, RESNET18_PARAMETERS, RESNET18_TENSORS
 from fl_edge_env.typing import FloatArray
 
 # A per-device field is given as a scalar or an (N,) array and is kept as an (N,) array.
@@ -59,8 +58,6 @@ _WORDS = {
 # Pairs of fields that replace each other: only one can be given.
 _EITHER = {"lambda_": "mu", "V": "nu", "noise_density_w_hz": "noise_power_w"}
 _NOISE_POWER_W = 0.01  # the paper's
-_MOST_DEVICES = 10_000_000
-_NUM_SAMPLES = 50_000  # CIFAR-10's, of all devices
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -170,7 +167,7 @@ class Scenario:
     bandwidth_hz: float = 1e6
     noise_power_w: Any = None
     noise_density_w_hz: Any = None
-    model_bits: float = 32.0 * RESNET18_PARAMETERS
+    model_bits: float = 32.0 * presets.RESNET18_PARAMETERS
     num_samples: PerDevice = None
     local_epochs: PerDevice = 2.0
     cycles_per_sample: PerDevice = 3e9
@@ -194,20 +191,19 @@ class Scenario:
     deadline_s: float = math.inf
     compression: str = "none"
     download_compression: str = "none"
-    model_tensors: int = RESNET18_TENSORS
+    model_tensors: int = presets.RESNET18_TENSORS
     overhead_s: PerDevice = 0.0
 
     def __post_init__(self) -> None:
+        self._set("num_devices", presets.check_number(self.num_devices))
         if self.num_samples is None:
-            self._set("num_samples", _NUM_SAMPLES / _check_number(self.num_devices))
+            self._set("num_samples", presets.CIFAR10_SAMPLES / self.num_devices)
         if self.noise_power_w is None and self.noise_density_w_hz is None:
             self._set("noise_power_w", _NOISE_POWER_W)
         for each in dataclasses.fields(self):
             name, value = each.name, getattr(self, each.name)
             allowed = _RANGES.get(name, POSITIVE)
-            if name == "num_devices":
-                self._set(name, _check_number(value))
-            elif each.type == "int":
+            if each.type == "int":
                 self._set(name, positive_integer(name, value))
             elif each.type == "float":
                 self._set(name, number_in(allowed, name, value))
@@ -261,8 +257,8 @@ class Scenario:
         ``"phones"`` and ``"mobile"``. Raises `ValueError` if there is no preset of that name.
         """
         cls._check_names(fields)
-        preset = PRESETS[one_of("scenario", name, list(PRESETS))]
-        number = _check_number(fields.get("num_devices", preset.num_devices))
+        preset = presets.PRESETS[one_of("scenario", name, list(presets.PRESETS))]
+        number = presets.check_number(fields.get("num_devices", preset.num_devices))
         own = {"num_devices": number} | preset.fields(number)
         return cls(**own | _displaced(fields) | fields)
 
@@ -327,8 +323,8 @@ class Scenario:
         self._check_names(fields)
         own = self.to_dict()
         if "num_devices" in fields and is_real(own["num_samples"]):
-            number = _check_number(fields["num_devices"])
-            own["num_samples"] = _split(own["num_samples"] * self.num_devices, number)
+            number = presets.check_number(fields["num_devices"])
+            own["num_samples"] = presets.split_evenly(own["num_samples"] * self.num_devices, number)
         return type(self)(**own | _displaced(fields) | fields)
 
     @classmethod
@@ -346,8 +342,7 @@ class Scenario:
         """Read a scenario from a TOML file as written by `save`.
 
         A key ``preset`` names the preset that supplies the fields not given, CIFAR-10 by default.
-        `num_devices` replaces the file's; if the file gives one number of samples for all devices,
-        the same total is then split among the new number of devices, as in a preset.
+        `num_devices` replaces the file's; equal samples are then split as in `replace`.
 
         Raises `ValueError` if the file is missing, not TOML, has an unknown key or a wrong value,
         or has per-device fields that do not fit another `num_devices`.
@@ -357,9 +352,9 @@ class Scenario:
             scenario = cls._from_values(values)
             if num_devices is None or num_devices == scenario.num_devices:
                 return scenario
-            values["num_devices"] = number = _check_number(num_devices)
+            values["num_devices"] = number = presets.check_number(num_devices)
             if is_real(share := values.get("num_samples")):
-                values["num_samples"] = _split(share * scenario.num_devices, number)
+                values["num_samples"] = presets.split_evenly(share * scenario.num_devices, number)
             return cls._from_values(values)
 
     @classmethod
@@ -482,19 +477,6 @@ class Scenario:
 Scenario.per_device_fields = tuple(
     field.name for field in dataclasses.fields(Scenario) if field.type == "PerDevice"
 )
-
-
-def _check_number(num_devices: object) -> int:
-    """Return a number of devices; `ValueError` if its arrays would fill the memory."""
-    number = positive_integer("num_devices", num_devices)
-    if number > _MOST_DEVICES:
-        raise ValueError(f"num_devices must be at most {_MOST_DEVICES:,}, got {number:,}")
-    return number
-
-
-def _split(samples: float, num_devices: int) -> float:
-    """Samples of each device, the same number whether they have been split before or not."""
-    return round(samples, 6) / num_devices
 
 
 def _displaced(fields: dict[str, Any]) -> dict[str, Any]:
